@@ -12,8 +12,8 @@ const UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-/// The bytes of `2GB`, `512 MiB`, or of a number of them; `None` of what is no size. More than a
-/// number of bytes can be is the most that it can be.
+/// Parses `2GB`, `512 MiB` or a plain number of bytes; `None` if the text is not a size. A size
+/// above the range of `u64` becomes the largest `u64`.
 pub fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let ends = |unit: &str| {

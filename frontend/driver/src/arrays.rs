@@ -1,4 +1,4 @@
-//! Arrays of `ndarray` by name, of any dtype: what calls take and give.
+//! Named `ndarray` arrays of any dtype: the arguments and the results of calls.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -17,23 +17,23 @@ use crate::call::elements::Elements;
 use crate::call::interface::{self, exhausted};
 use crate::call::signature::Sizes;
 
-/// An element of arrays.
+/// The element type of an array.
 pub trait Element: Copy + Default + Send + Sync + 'static {
     const DTYPE: DType;
 
-    /// An array of any dtype of this one.
+    /// Wraps an array of this element type as an [`Array`].
     fn wrap(array: ArrayD<Self>) -> Array;
 
-    /// The array, if it is of this dtype.
+    /// The array, if it has this dtype.
     fn of(array: &Array) -> Option<&ArrayD<Self>>;
 
-    /// The array to be changed, if it is of this dtype.
+    /// The array for mutation, if it has this dtype.
     fn of_mut(array: &mut Array) -> Option<&mut ArrayD<Self>>;
 }
 
 macro_rules! elements {
     ($($variant:ident $element:ty)*) => {
-        /// An array of one of the dtypes.
+        /// An array of any of the dtypes.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Array {
             $($variant(ArrayD<$element>),)*
@@ -75,9 +75,9 @@ macro_rules! elements {
                 }
             }
 
-            /// An array of this dtype and shape whose elements these bytes are.
+            /// Copies these bytes into an array of this dtype and shape.
             ///
-            /// Errors: a dtype that Rust has no elements of; no memory.
+            /// Errors: a dtype without an element type in Rust; out of memory.
             pub(crate) fn of_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
                 match dtype {
                     $(DType::$variant => copied(shape, bytes).map(Array::$variant),)*
@@ -86,13 +86,14 @@ macro_rules! elements {
             }
         }
 
-        /// An array whose elements follow each other.
+        /// An array whose elements are contiguous.
         pub(crate) enum Plain<'a> {
             $($variant(CowArray<'a, $element, IxDyn>),)*
         }
 
         impl Plain<'_> {
-            /// Where the elements are. Kernels may read one element of what has none.
+            /// The address of the elements. An empty array gives the address of a readable block,
+            /// because kernels may read one of its elements.
             pub(crate) fn as_ptr(&self) -> *const u8 {
                 match self {
                     $(Plain::$variant(own) if own.is_empty() => Block::empty().as_ptr(),)*
@@ -142,16 +143,16 @@ elements! {
     Bool bool
 }
 
-/// An array whose elements these bytes are.
+/// Copies these bytes into an array.
 ///
-/// Errors: no memory; another number of bytes than the shape has.
+/// Errors: out of memory; a number of bytes that does not match the shape.
 fn copied<T: Element>(shape: &[usize], bytes: &[u8]) -> Result<ArrayD<T>> {
     let count = bytes.len() / size_of::<T>();
     let mut values: Vec<T> = Vec::new();
     let room = values.try_reserve_exact(count);
     room.map_err(|_| exhausted(OutOfMemory { bytes: bytes.len() }))?;
-    // SAFETY: there is room for them, and they are elements: a bool that was computed is 0 or 1, and
-    // numbers are any bits.
+    // SAFETY: `values` has the capacity, and the bytes are valid elements: a computed bool is 0 or
+    // 1, and every bit pattern is a number.
     unsafe {
         bytes.as_ptr().copy_to_nonoverlapping(values.as_mut_ptr().cast(), bytes.len());
         values.set_len(count);
@@ -168,7 +169,7 @@ fn no_elements(dtype: DType) -> Box<Diagnostic> {
 }
 
 impl Plain<'_> {
-    /// The integers of the array.
+    /// The elements of the array, for the check of indices.
     pub(crate) fn elements(&self) -> Elements<&Self> {
         let sizes: Sizes = self.shape().iter().map(|size| *size as i64).collect();
         let mut stride = self.dtype().bytes() as i64;
@@ -177,43 +178,43 @@ impl Plain<'_> {
             *own = stride;
             stride *= size;
         }
-        // SAFETY: the elements are there as long as the array, one behind the other.
+        // SAFETY: the elements are contiguous and live as long as the array.
         unsafe { Elements::new(self.as_ptr(), self.dtype(), sizes, strides, self) }
     }
 }
 
 impl Array {
-    /// The array as the IR has it: a copy.
+    /// Copies the array into a tensor of the IR.
     ///
-    /// Errors: no memory.
+    /// Errors: out of memory.
     pub(crate) fn tensor(&self) -> Result<Tensor> {
         let plain = self.plain();
         let bytes = interface::bytes(plain.elements().sizes(), self.dtype())?;
-        // SAFETY: the elements lie there one behind the other, and each of their bytes is set.
+        // SAFETY: the elements are contiguous, and all of their bytes are initialised.
         let bytes = unsafe { slice::from_raw_parts(plain.as_ptr(), bytes) };
         let copy = Block::copy_of(bytes).map_err(exhausted)?;
         Tensor::from_bytes(self.dtype(), self.shape().to_vec(), Bytes::from_owner(copy))
             .map_err(|why| Box::new(Diagnostic::new(why)))
     }
 
-    /// The array with elements of this type.
+    /// The array, if its elements have type `T`.
     ///
-    /// Errors: it is of another dtype.
+    /// Errors: the array has another dtype.
     pub fn get<T: Element>(&self) -> Result<&ArrayD<T>> {
         T::of(self).ok_or_else(|| another::<T>(self.dtype()))
     }
 
-    /// The same, to be changed.
+    /// The array for mutation, typed by its elements.
     ///
-    /// Errors: it is of another dtype.
+    /// Errors: the array has another dtype.
     pub fn get_mut<T: Element>(&mut self) -> Result<&mut ArrayD<T>> {
         let own = self.dtype();
         T::of_mut(self).ok_or_else(|| another::<T>(own))
     }
 
-    /// An array of these numbers, rounded to the dtype.
+    /// Makes an array of these numbers, rounded to the dtype.
     ///
-    /// Errors: a dtype that is none of a float; another number of numbers.
+    /// Errors: a dtype that is not a float; a number of values that does not match the shape.
     pub fn of_floats(dtype: DType, shape: &[usize], values: Vec<f64>) -> Result<Array> {
         let array = ArrayD::from_shape_vec(shape, values).map_err(another_count)?;
         match dtype {
@@ -225,7 +226,8 @@ impl Array {
         }
     }
 
-    /// The same integers in another dtype. `None`: they are no integers, or one does not fit.
+    /// Converts integers to another dtype. `None` if the elements are not integers, or if one does
+    /// not fit.
     pub(crate) fn with_integers(&self, dtype: DType) -> Option<Array> {
         let wide = match self {
             Array::I64(own) => own.clone(),
@@ -287,7 +289,7 @@ impl Arrays {
         Arrays::default()
     }
 
-    /// The same with one more, or another one of this name.
+    /// Adds an array, or replaces the one of this name.
     pub fn with(mut self, name: &str, array: impl Into<Array>) -> Arrays {
         self.insert(name, array);
         self
@@ -297,17 +299,17 @@ impl Arrays {
         self.0.insert(name.to_string(), array.into());
     }
 
-    /// The array of this name with elements of this type.
+    /// The array of this name, if its elements have type `T`.
     ///
-    /// Errors: there is none, or it is of another dtype.
+    /// Errors: there is no such array, or it has another dtype.
     pub fn get<T: Element>(&self, name: &str) -> Result<&ArrayD<T>> {
         let array = self.find(name).ok_or_else(|| self.lacks(name))?;
         array.get().map_err(|error| Box::new(error.at(format!("`{name}`"))))
     }
 
-    /// The same, to be changed.
+    /// The array of this name for mutation.
     ///
-    /// Errors: there is none, or it is of another dtype.
+    /// Errors: there is no such array, or it has another dtype.
     pub fn get_mut<T: Element>(&mut self, name: &str) -> Result<&mut ArrayD<T>> {
         if !self.0.contains_key(name) {
             return Err(self.lacks(name));
@@ -321,7 +323,7 @@ impl Arrays {
         self.0.get(name)
     }
 
-    /// The arrays in the order of their names.
+    /// The arrays, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Array)> {
         self.0.iter().map(|(name, array)| (name.as_str(), array))
     }

@@ -1,4 +1,4 @@
-//! Gradients within a budget of memory: as few blocks are computed again as will do.
+//! Fits gradients into a memory budget by recomputing as few blocks as needed.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_passes::pass::Limit;
@@ -7,16 +7,17 @@ use crate::native::Native;
 
 const HINT: &str = "`memory_budget` is for inputs whose dims are numbers: give `shapes=`";
 
-/// What is computed again, and what comes of it.
+/// How much is recomputed, and the program that results from it.
 pub struct Choice<T> {
     pub checkpoint: Limit,
     pub made: T,
 }
 
-/// A number of functions, as small as halving finds one, that gradients compute again for a call to
-/// work within `budget` bytes, and what `make` makes then; it also says how many there were, and the native code.
+/// Finds by bisection a small number of functions to recompute in the gradients so that a call
+/// works within `budget` bytes. `make` compiles for a limit and also returns how many functions
+/// are recomputed; `native` gives the native code of a compiled program.
 ///
-/// Errors: those of `make`; a budget that is too small whatever is computed again, or dims without
+/// Errors: those of `make`; a budget that is too small even with recomputation; dims without
 /// numbers.
 pub fn within<T>(
     budget: u64,
@@ -37,7 +38,7 @@ pub fn within<T>(
     if needs(&best)? > budget {
         return some_count(budget, count, &mut make, &needs);
     }
-    // `high` fits and `low` does not; between them memory need not fall steadily.
+    // Invariant: `high` fits and `low` does not. Memory need not be monotonic between them.
     let (mut low, mut high) = (0, count);
     while high - low > 1 {
         let middle = (low + high) / 2;
@@ -50,7 +51,7 @@ pub fn within<T>(
     Ok(Choice { checkpoint: Limit::At(high), made: best })
 }
 
-/// Where not all can be computed again: the least number that fits, if one does.
+/// Used if recomputing everything does not fit: finds the smallest number that fits, if any does.
 fn some_count<T>(
     budget: u64,
     count: usize,

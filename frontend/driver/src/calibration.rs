@@ -1,4 +1,4 @@
-//! What operations take on this machine, where it has been measured: costs go by it.
+//! Measured speeds of operations on this machine, which the cost model uses.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use crate::compile::targets;
 use crate::files::{publish, put, unwritable};
 
-/// What of a profile is measured, by name.
+/// The fields of a profile that are measured.
 const MEASURED: [&str; 4] = ["overhead", "bytes", "products", "scalars"];
 
 /// Profiles by target, such as `torch` and `native`.
 pub type Profiles = BTreeMap<String, Profile>;
 
-/// The file that measurements are kept in: that of MITHRIL_PROFILE (none, if that is empty), or
+/// The file of measurements: the one that MITHRIL_PROFILE names (none if it is empty), or
 /// `~/.config/mithril/profile.json`.
 pub fn file() -> Option<PathBuf> {
     let config = || match env::var_os("XDG_CONFIG_HOME").filter(|path| !path.is_empty()) {
@@ -32,15 +32,16 @@ pub fn file() -> Option<PathBuf> {
     }
 }
 
-/// The target with what was measured of it; as it is where nothing was, or is to be seen.
+/// The target with its measured profile; the target unchanged if it was not measured or the file
+/// cannot be seen.
 ///
-/// Errors: the file is there, and cannot be read.
+/// Errors: the file exists but cannot be read.
 pub fn calibrated(target: Target) -> Result<Target> {
     let Some(file) = file() else {
         return Ok(target);
     };
     let text = match fs::read_to_string(&file) {
-        // HOME may be another user's, whose files are not for this one.
+        // HOME may belong to another user whose files this process may not see: not an error.
         Err(_) if file.symlink_metadata().is_err() => return Ok(target),
         read => read.map_err(|error| unreadable(&file, &error.to_string()))?,
     };
@@ -59,10 +60,10 @@ fn unreadable(file: &Path, why: &str) -> Box<Diagnostic> {
     )
 }
 
-/// Reads `{"torch": {"overhead": 900.0, "bytes": 9.0, "products": 100.0, "scalars": 4.0}, …}`, in the
-/// units of [`Profile`].
+/// Parses `{"torch": {"overhead": 900.0, "bytes": 9.0, "products": 100.0, "scalars": 4.0}, …}`, in
+/// the units of [`Profile`].
 ///
-/// Errors: another form, no such target, or a number that is not above 0.
+/// Errors: another structure, an unknown target, or a number that is not above 0.
 pub fn parse(text: &str) -> Result<Profiles> {
     let form = |got: &str| {
         let error = Diagnostic::new("measurements have another form").got(got);
@@ -96,7 +97,8 @@ pub fn parse(text: &str) -> Result<Profiles> {
     Ok(profiles)
 }
 
-/// Keeps measurements for later compiles, those of other targets as they were; gives the file.
+/// Saves measurements for later compiles and returns the file. Measurements of other targets in the
+/// file are kept.
 ///
 /// Errors: MITHRIL_PROFILE is empty, or the file cannot be written.
 pub fn keep(profiles: &Profiles) -> Result<PathBuf> {
@@ -122,7 +124,7 @@ pub fn keep(profiles: &Profiles) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// What was measured, for people: each target beside its defaults.
+/// Formats measurements as a table, one row for each target.
 pub fn table(profiles: &Profiles) -> String {
     let mut text = format!(
         "{:<8} {:>16} {:>12} {:>16} {:>14}\n",

@@ -1,5 +1,5 @@
-//! Calls of compiled programs: the arrays that they take, whether those fit, and what is said of
-//! those that do not.
+//! Calls of compiled programs: the arrays that they take, the checks of these arrays, and the
+//! errors for arrays that do not fit.
 
 pub mod elements;
 pub mod explain;

@@ -1,4 +1,4 @@
-//! From a block to source for a framework, or to native code: every stage a line.
+//! Compiles a block to source for a framework or to native code. Each stage is one line.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -36,7 +36,7 @@ mod recipe;
 use open::{Needs, Open, Waits};
 use recipe::{Recipe, Watch, native, simplify, with_outputs};
 
-/// The targets that options of passes name.
+/// The targets that pass options can name.
 pub fn targets() -> Targets {
     static TARGETS: OnceLock<Vec<target::Target>> = OnceLock::new();
     TARGETS.get_or_init(|| [backends::targets(), kernels_target::TARGETS].concat())
@@ -46,14 +46,14 @@ pub fn targets() -> Targets {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     Framework(Framework),
-    /// As machine code, on this machine's processor.
+    /// Machine code for this machine's processor.
     Cpu,
-    /// As a file of C.
+    /// A C file.
     C,
 }
 
 impl Target {
-    /// The target of this name. Errors: there is none.
+    /// The target of this name. Errors: the name is unknown.
     pub fn find(name: &str) -> Result<Target> {
         let all = || Framework::all().map(Target::Framework);
         let all = || all().chain([Target::Cpu, Target::C]);
@@ -74,7 +74,7 @@ impl Target {
         }
     }
 
-    /// The target as the passes have it.
+    /// The target as the passes describe it.
     pub fn passes(self) -> target::Target {
         match self {
             Target::Framework(framework) => framework.backend().target,
@@ -83,7 +83,7 @@ impl Target {
         }
     }
 
-    /// Whether 64-bit elements must be asked for.
+    /// Whether 64-bit elements are used only on request.
     pub fn is_narrow(self) -> bool {
         match self {
             Target::Framework(framework) => framework.backend().narrow,
@@ -91,7 +91,7 @@ impl Target {
         }
     }
 
-    /// What the names of generated files end in; native code has none.
+    /// The extension of generated files; `None` for native code, which has no file.
     pub fn extension(self) -> Option<&'static str> {
         match self {
             Target::Framework(_) => Some("py"),
@@ -100,7 +100,7 @@ impl Target {
         }
     }
 
-    /// The framework whose arrays it takes and gives.
+    /// The framework whose arrays calls take and return.
     pub fn arrays(self) -> Framework {
         match self {
             Target::Framework(framework) => framework,
@@ -109,59 +109,60 @@ impl Target {
     }
 }
 
-/// What a compile is asked for.
+/// The options of a compile.
 #[derive(Clone, Debug)]
 pub struct CompileOptions {
     pub target: Target,
     pub lower: lower::Options,
-    /// How far it is rewritten.
+    /// Which rewrites run.
     pub optimization: OptimizationOptions,
     /// The file's name without its extension.
     pub stem: String,
-    /// Whether an equal compile that was made before may be taken.
+    /// Whether the cached program of an equal compile may be returned.
     pub cache: bool,
-    /// What the first calls of native code run.
+    /// The compiler that the first calls of native code use.
     pub tier: Tier,
-    /// The processor that native code is made for, by name; none for what MITHRIL_CPU says.
+    /// The name of the processor to compile native code for; `None` uses MITHRIL_CPU.
     pub cpu: Option<String>,
-    /// Named terminals and paths of blocks whose values are results too.
+    /// Named terminals and paths of blocks whose values become results too.
     pub keep: Vec<String>,
-    /// The same of those that are looked at alone, which have no gradients.
+    /// Likewise, for values that are only inspected and have no gradients.
     pub watched: Vec<String>,
-    /// The scalar output whose gradients by the params are outputs, too, if there is one.
+    /// A scalar output. If set, its gradients with respect to the params become outputs too.
     pub differentiate: Option<String>,
-    /// Whether the gradients are written down for a target that could take them itself.
+    /// Whether gradients are generated even for a target that has automatic differentiation.
     pub own_gradients: bool,
-    /// Where the random numbers of Python source come from. Native code draws the exact bits.
+    /// The source of random numbers in generated Python. Native code always draws the exact bits.
     pub random: Random,
-    /// The bytes that a call of native code may work with, if there is such a bound: gradients
-    /// compute again what does not fit.
+    /// The most bytes that a call of native code may use, if bounded. Gradients recompute the
+    /// values that do not fit.
     pub memory_budget: Option<u64>,
-    /// Where the inner values of native code lie.
+    /// How memory is assigned to the inner values of native code.
     pub planning: Planning,
-    /// Which integers that index an axis are checked.
+    /// Which of the integers that index an axis are checked.
     pub checks: Checks,
 }
 
-/// Where a call reads the integers that index an axis, to check them.
+/// Which memory a call may read to check the integers that index an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checks {
     None,
-    /// In the processor's memory; not on devices, nor while a call is traced.
+    /// Only host memory. Arrays on devices and traced calls are not checked.
     #[default]
     Host,
     All,
 }
 
 impl CompileOptions {
-    /// The usual ones for this target: training, no shapes, every rule that keeps numbers.
+    /// The default options of this target: training, no shapes, and every rule that preserves
+    /// numerics.
     ///
     /// Errors: there is no target of this name.
     pub fn usual(target: &str) -> Result<CompileOptions> {
         CompileOptions::new(target, lower::Options::default(), OptimizationOptions::default())
     }
 
-    /// The usual ones for this target. Errors: there is none of this name.
+    /// The default options of this target. Errors: there is no target of this name.
     pub fn new(
         target: &str,
         lower: lower::Options,
@@ -195,27 +196,27 @@ pub struct Program {
     pub arguments: Vec<Argument>,
     pub results: Vec<Output>,
     pub code: Code,
-    /// What the code was made from.
+    /// The module that the code was generated from.
     pub module: Module,
-    /// Equalities of dims to be checked at each call.
+    /// Equalities of dims that are checked at each call.
     pub guards: Vec<Guard>,
     /// The inputs whose elements are checked at each call.
     pub indexed: Vec<Indexed>,
-    /// How long each stage took, in their order.
+    /// The time that each stage took, in the order of the stages.
     pub timings: Vec<(&'static str, Duration)>,
-    /// The named values that blocks of the model make, each with its block.
+    /// The named values inside the model, each with the block that computes it.
     pub inner: Vec<(Arc<str>, Arc<str>)>,
     recipe: Recipe,
-    /// The model's functions, and the shapes that were given later.
+    /// The model's functions before the passes, and the shapes that were given after lowering.
     logical: (Module, Shapes),
 }
 
-/// What a compile ends in.
+/// The result of a compile.
 #[derive(Debug)]
 pub enum Code {
     Source(Source),
     Native(Box<Native>),
-    /// None yet: ranks or sizes that it needs are not known.
+    /// No code yet: required ranks or sizes are unknown.
     Open(Box<Open>),
 }
 
@@ -225,18 +226,19 @@ pub struct Argument {
     pub name: Arc<str>,
     pub role: Role,
     pub ty: Type,
-    /// How it begins; the argument that says its fan is `beside`.
+    /// Its initial value. `beside` names the argument whose shape determines the fan.
     pub start: Start,
     pub beside: Option<Arc<str>>,
-    /// Whether its dtype is that of a call's array: an array of another dtype needs another program.
+    /// Whether its dtype comes from the array of a call. An array of another dtype then needs
+    /// another program.
     pub chosen: bool,
     /// The blocks that read it.
     pub readers: Loc,
-    /// Whether integers of every dtype are taken: nobody has said which.
+    /// Whether integers of every dtype are accepted, because no dtype was specified.
     pub any_integer: bool,
 }
 
-/// A result of a program; the next value of a state, where `state` says so.
+/// A result of a program. It is the next value of a state if `state` names one.
 #[derive(Clone, Debug)]
 pub struct Output {
     pub name: Arc<str>,
@@ -245,13 +247,13 @@ pub struct Output {
 }
 
 impl Argument {
-    /// Whether a target that has this dtype in its place takes integers of other dtypes: nobody has
-    /// said which, or the target lacks the one that was said.
+    /// Whether integers of other dtypes are accepted at a target that holds this argument as
+    /// `held`: no dtype was specified, or the target lacks the specified one.
     pub fn takes_any_integer(&self, held: DType) -> bool {
         self.any_integer || (self.ty.dtype.is_int() && held != self.ty.dtype)
     }
 
-    /// The sizes, where all are known.
+    /// The sizes, if all of them are known.
     pub fn sizes(&self) -> Option<Vec<i64>> {
         let shape = &self.ty.shape;
         let fixed = || shape.dims.iter().map(Dim::as_const).collect();
@@ -259,12 +261,14 @@ impl Argument {
     }
 }
 
-/// Compiles a block: to `forward`, and where the target cannot differentiate and the mode is
-/// training, to its gradients too.
+/// Compiles a block to `forward`. In training mode it also compiles the gradients if the target
+/// cannot differentiate.
 ///
-/// A program that needs ranks which the options leave open waits for them, see [`Program::waits`].
+/// A program that needs ranks which the options leave open has no code until the first call, see
+/// [`Program::waits`].
 ///
-/// Errors: those of lowering that no ranks mend; "Backend does not support operation …".
+/// Errors: those of lowering that known ranks would not resolve; "Backend does not support
+/// operation …".
 pub fn compile(block: &Block, options: &CompileOptions) -> Result<Arc<Program>> {
     match options.cache {
         true => cache::kept(block, options, || fresh(block, options)),
@@ -307,8 +311,9 @@ fn open(block: &Block, options: &CompileOptions, waits: Waits) -> Code {
     Code::Open(Box::new(Open { block: block.clone(), options: options.clone(), waits }))
 }
 
-/// The code of a model's functions, and what it is made from; none where ranks, sizes or the dtypes of
-/// these inputs, which it needs, are not known.
+/// Generates code from a model's functions; also returns the module that the code was generated
+/// from. The code is [`Code::Open`] if ranks, sizes or the dtypes of these inputs are needed but
+/// unknown.
 fn code(
     block: &Block,
     options: &CompileOptions,
@@ -341,7 +346,7 @@ fn code(
     })
 }
 
-/// How an argument begins, and the argument beside it whose shape says its fan.
+/// The initial value of an argument, and the argument whose shape determines the fan.
 type Beginning = (Start, Option<Arc<str>>);
 
 fn finished(
@@ -398,7 +403,7 @@ fn readers(function: &Function, value: Value) -> Loc {
 }
 
 impl Program {
-    /// The program, whose arguments of these names have their dtypes from a call.
+    /// Marks the arguments of these names as having their dtypes from a call.
     fn with_chosen(mut self, chosen: &[String]) -> Program {
         for argument in &mut self.arguments {
             argument.chosen = chosen.iter().any(|name| **name == *argument.name);
@@ -406,12 +411,12 @@ impl Program {
         self
     }
 
-    /// Which inputs are read to be checked.
+    /// Which inputs are checked at each call.
     pub fn checks(&self) -> Checks {
         self.recipe.checks
     }
 
-    /// The source, if it was compiled to some.
+    /// The generated source, if it was compiled to source.
     pub fn source(&self) -> Option<&Source> {
         match &self.code {
             Code::Source(source) => Some(source),
@@ -419,7 +424,7 @@ impl Program {
         }
     }
 
-    /// The native code, if it was compiled to some.
+    /// The native code, if it was compiled to native code.
     pub fn native(&self) -> Option<&Native> {
         match &self.code {
             Code::Native(native) => Some(native),
@@ -429,17 +434,16 @@ impl Program {
 }
 
 impl Program {
-    /// What each block of the model costs in one forward pass, for the shapes it was compiled for;
-    /// `shapes` and `dims` give those that it left open.
+    /// The cost of each block of the model in one forward pass, for the shapes it was compiled for.
+    /// `shapes` and `dims` set those that were left open.
     ///
-    /// Errors: inputs and dims that the model has not; shapes that do not fit; ranks that are not
-    /// known.
+    /// Errors: inputs or dims that the model does not have; shapes that do not fit; unknown ranks.
     pub fn cost(
         &self,
         shapes: &[(String, Vec<DimSpec>)],
         dims: &[(String, i64)],
     ) -> Result<Vec<BlockCost>> {
-        // What a mask costs does not depend on its dtype.
+        // The cost of a mask does not depend on its dtype, so unknown dtypes are no error here.
         if !matches!(self.waits(), Some(Waits::Inputs(Needs { trial: false, .. }))) {
             self.functions()?;
         }
@@ -453,9 +457,9 @@ impl Program {
         cost::of_functions(module, given)
     }
 
-    /// What rewriting has done: which rules fired, where, and what each is worth.
+    /// Reports the rewrites: which rules fired, where, and how much each saves.
     ///
-    /// Errors: those of compiling; ranks that are not known.
+    /// Errors: those of compiling; unknown ranks.
     pub fn explain(&self) -> Result<Explanation> {
         self.functions()?;
         let (module, shapes) = &self.logical;
@@ -463,10 +467,10 @@ impl Program {
         explain::explain(module, shapes, target, gradients, &self.recipe.optimization)
     }
 
-    /// The pass, and its rule, after which the model's functions give other numbers than before, as
-    /// the reference evaluator runs them on `args`: more than `tolerance` apart.
+    /// Finds the first pass, and its rule, that changes the model's numbers by more than
+    /// `tolerance`. The reference evaluator runs the functions on `args` before and after.
     ///
-    /// Errors: those of compiling; ranks that are not known; arguments that do not fit.
+    /// Errors: those of compiling; unknown ranks; arguments that do not fit.
     pub fn bisect(&self, args: &[Tensor], tolerance: f64) -> Result<Option<Culprit>> {
         self.functions()?;
         let (module, shapes) = &self.logical;
@@ -487,7 +491,7 @@ fn entry(module: &Module) -> Result<&Arc<Function>> {
     }
 }
 
-/// How each input begins, by name, and the input that says its fan.
+/// The initial value of each input by name, and the input whose shape determines the fan.
 fn starts(block: &Block) -> impl Fn(&str) -> (Start, Option<Arc<str>>) {
     let inputs = block.inputs();
     let beside = |start: &Start| start.beside.map(|at| inputs[at as usize].name.clone());
@@ -496,8 +500,8 @@ fn starts(block: &Block) -> impl Fn(&str) -> (Start, Option<Arc<str>>) {
     move |name| known.get(name).cloned().unwrap_or_else(|| (Init::Scaled.into(), None))
 }
 
-/// The stem of a target's generated files at this path, which was given by the setting of this
-/// name. Errors: it does not end as theirs do.
+/// The stem of the generated file at this path. `setting` names the option that gave the path.
+/// Errors: the path does not have the target's extension.
 pub fn stem(setting: &str, path: &Path, target: Target) -> Result<String> {
     let own = target.extension().unwrap_or_default();
     match (path.file_stem(), path.extension()) {
@@ -512,8 +516,8 @@ pub fn stem(setting: &str, path: &Path, target: Target) -> Result<String> {
     }
 }
 
-/// The dtype that arrays have at a target in the place of another: JAX has no 64-bit integers
-/// unless asked.
+/// The dtype that a target uses for arrays of this dtype: JAX has no 64-bit integers unless they
+/// are enabled.
 pub fn held(target: Target, wide: bool, dtype: DType) -> DType {
     let narrow = target.is_narrow() && !wide;
     match dtype {

@@ -1,4 +1,4 @@
-//! Compiled models, from Rust: first params, calls with arrays of `ndarray`, gradients, export.
+//! The Rust API of compiled models: initial params, calls with `ndarray` arrays, gradients, export.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,51 +18,51 @@ use crate::native::pool;
 
 mod call;
 
-/// A model that is compiled: to native code, which it runs, or to source.
+/// A compiled model: native code, which it can run, or source.
 pub struct Compiled {
     program: Arc<Program>,
     signature: Signature,
-    /// Of native code, what its functions are given and give.
+    /// The arguments and results of the functions of native code.
     forward: Option<Interface>,
     joint: Option<Interface>,
     pool: Arc<Pool>,
 }
 
-/// The arrays that a call is given.
+/// The arrays of a call.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub params: &'a Arrays,
-    /// Inputs, and the keys of random numbers: two words of `u32`.
+    /// Inputs, and keys of random numbers as two `u32` words each.
     pub inputs: &'a Arrays,
-    /// Where the model has states.
+    /// Required if the model has states.
     pub state: Option<&'a Arrays>,
-    /// The gradients of outputs, those that are left out being zeros; none, if no gradients of
-    /// params are asked for.
+    /// The gradients of outputs; omitted ones are zeros. `None` if no gradients of params are
+    /// requested.
     pub output_gradients: Option<&'a Arrays>,
 }
 
-/// What a call gives.
+/// The results of a call.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     pub outputs: Arrays,
-    /// By params, where they were asked for.
+    /// Gradients by name of the param, if they were requested.
     pub gradients: Arrays,
-    /// The next state. States that the call leaves as they are have the values they had.
+    /// The next state. States that the call does not update keep their values.
     pub state: Arrays,
-    /// Of kernels that LLVM failed on, and that run slower.
+    /// For kernels that LLVM failed on; they run slower.
     pub warnings: Vec<String>,
 }
 
 impl Compiled {
-    /// Compiles a block. Its code runs on as many threads as there are cores.
+    /// Compiles a block. The code runs on as many threads as there are cores.
     ///
-    /// Errors: those of [`compile`]; shapes or dtypes that the options leave open and that are
-    /// needed.
+    /// Errors: those of [`compile`]; shapes or dtypes that the options leave open but the code
+    /// needs.
     pub fn new(block: &Block, options: &CompileOptions) -> Result<Compiled> {
         Compiled::of(compile(block, options)?)
     }
 
-    /// A program that is to be called.
+    /// Prepares a program for calls.
     ///
     /// Errors: shapes or dtypes that it needs are open.
     pub fn of(program: Arc<Program>) -> Result<Compiled> {
@@ -76,7 +76,7 @@ impl Compiled {
         Ok(Compiled { program, signature, forward, joint, pool: pool::of(0) })
     }
 
-    /// The same on this many threads.
+    /// Sets the number of threads; 0 means one for each core.
     pub fn with_threads(self, threads: usize) -> Compiled {
         Compiled { pool: pool::of(threads), ..self }
     }
@@ -85,7 +85,7 @@ impl Compiled {
         &self.program
     }
 
-    /// The source in Python or C. `None` of native code.
+    /// The generated source in Python or C. `None` for native code.
     pub fn source(&self) -> Option<&str> {
         match &self.program.code {
             Code::Source(source) => Some(&source.text),
@@ -94,15 +94,15 @@ impl Compiled {
         }
     }
 
-    /// First values of the params, as the blocks say; the same for equal seeds, here and from
-    /// Python.
+    /// Draws initial values of the params as the blocks define them. Equal seeds give equal values,
+    /// here and from Python.
     ///
-    /// Errors: a param whose shape is open; one that a function of Python's draws.
+    /// Errors: a param whose shape is open, or which a Python function draws.
     pub fn first_params(&self, seed: u64) -> Result<Arrays> {
         self.first(Role::Param, seed)
     }
 
-    /// The state before the first call.
+    /// The initial state.
     ///
     /// Errors: as for [`Compiled::first_params`].
     pub fn first_state(&self) -> Result<Arrays> {
@@ -126,7 +126,7 @@ impl Compiled {
         Ok(drawn)
     }
 
-    /// The outputs of a model without states.
+    /// Runs a model without states and returns its outputs.
     ///
     /// Errors: as for [`Compiled::call`].
     pub fn evaluate(&self, params: &Arrays, inputs: &Arrays) -> Result<Arrays> {
@@ -134,10 +134,10 @@ impl Compiled {
         Ok(self.call(&call)?.outputs)
     }
 
-    /// Writes the model as a shared library for C into a folder, with its header, its metadata and,
-    /// where params are given, its weights.
+    /// Exports the model to a folder as a shared library for C, with its header, its metadata and,
+    /// if params are given, its weights.
     ///
-    /// Errors: a name or a processor that cannot be; params that do not fit; those of [`export`].
+    /// Errors: an invalid name or processor; params that do not fit; those of [`export`].
     pub fn export(
         &self,
         folder: &Path,

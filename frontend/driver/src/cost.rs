@@ -1,4 +1,4 @@
-//! What a model costs, before it is compiled and after.
+//! The cost of a model, before and after it is compiled.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::Module;
@@ -11,17 +11,17 @@ use mithril_passes::pipeline::Pipeline;
 use mithril_passes::specialise::Specialise;
 use mithril_passes::specialise::given::Shapes;
 
-/// What each block of a model costs, the whole first: of the operations as it is composed of them,
-/// not as they are rewritten.
+/// The cost of each block of a model, the whole model first. It counts the operations before any
+/// rewriting.
 ///
 /// Errors: those of [`lower`](mithril_model::lower()).
 pub fn cost(block: &Block, options: &Options) -> Result<Vec<BlockCost>> {
     of_functions(&lower(block, options)?, Shapes::default())
 }
 
-/// The same of a model's functions, for these shapes of arguments and sizes of dims.
+/// The cost of each block of a model's functions, for these shapes of arguments and sizes of dims.
 ///
-/// Errors: names that the functions have not; shapes that do not fit.
+/// Errors: names that the functions do not have; shapes that do not fit.
 pub fn of_functions(module: &Module, shapes: Shapes) -> Result<Vec<BlockCost>> {
     let specialise = Specialise { shapes, ..Specialise::default() };
     let pipeline = Pipeline::default().then(specialise).then(Inline::ALL);

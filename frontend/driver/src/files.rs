@@ -1,4 +1,4 @@
-//! Files that nobody sees half of.
+//! Writes files atomically, so that no reader sees a partial file.
 
 use std::fs;
 use std::io::Write;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 
-/// Writes a file beside its place and moves it there.
-/// Errors: those of `write`, or the file cannot be moved.
+/// Writes a temporary file in the same folder, then renames it to `path`.
+/// Errors: those of `write`; the file cannot be renamed.
 pub fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), name_of(path));
@@ -23,19 +23,19 @@ pub fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result
     moved
 }
 
-/// Writes a file whole.
+/// Writes all bytes to a file.
 /// Errors: it cannot be written.
 pub fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || fs::File::create(path)?.write_all(bytes);
     write().map_err(|error| unwritable(path, error))
 }
 
-/// The last part of a path.
+/// The file name of a path.
 pub fn name_of(path: &Path) -> String {
     path.file_name().map_or(String::new(), |name| name.to_string_lossy().into())
 }
 
-/// The error that a file cannot be written.
+/// The error for a file that cannot be written.
 pub fn unwritable(path: &Path, error: std::io::Error) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::new("the file cannot be written").at(path.display().to_string()).got(error),

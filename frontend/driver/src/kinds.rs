@@ -1,4 +1,4 @@
-//! The kinds of errors: each has a code, which messages show, and a page in `docs/errors/`, which
+//! The kinds of errors. Each has a code that messages show, and a page in `docs/errors/` that
 //! `mithril error` prints.
 
 use mithril_ir::diagnostic::Diagnostic;
@@ -8,8 +8,8 @@ use mithril_ir::diagnostic::Diagnostic;
 pub struct Kind {
     pub code: &'static str,
     pub heading: &'static str,
-    /// What the first line of an error of this kind says, one of them. The first kind that fits is
-    /// an error's kind.
+    /// Texts of which the first line of an error of this kind contains at least one. An error has
+    /// the first kind that matches.
     says: &'static [&'static str],
 }
 
@@ -17,7 +17,7 @@ const fn kind(code: &'static str, heading: &'static str, says: &'static [&'stati
     Kind { code, heading, says }
 }
 
-/// Every kind. The last one is that of what is no other.
+/// Every kind. The last one is the fallback.
 pub const KINDS: &[Kind] = &[
     kind("E0901", "Mithril has a bug here", &["Mithril has a bug here"]),
     kind("E0107", "Terminal not found", &["Terminal not found"]),
@@ -212,13 +212,13 @@ impl Kind {
         Kind::of_text(&error.what)
     }
 
-    /// The kind of an error with this first line.
+    /// The kind of an error whose first line is this text.
     pub fn of_text(what: &str) -> &'static Kind {
         let fits = |kind: &&Kind| kind.says.iter().any(|says| what.contains(says));
         KINDS.iter().find(fits).unwrap_or(&KINDS[KINDS.len() - 1])
     }
 
-    /// The kind of this code, in letters of any case.
+    /// The kind of this code, ignoring case.
     pub fn find(code: &str) -> Option<&'static Kind> {
         KINDS.iter().find(|kind| kind.code.eq_ignore_ascii_case(code))
     }

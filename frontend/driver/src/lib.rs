@@ -1,4 +1,5 @@
-//! Compiles models: to source for array frameworks and in C, and to native code that is cached and run.
+//! Compiles models to source for array frameworks, to C, and to native code, which it caches and
+//! runs.
 
 pub mod amount;
 pub mod arrays;
@@ -14,10 +15,10 @@ pub mod native;
 pub mod params;
 pub mod summary;
 
-/// The guide, whose programs are tests.
+/// The guide, whose examples run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/rust.md")]
 struct Guide;
 
-/// The version of Mithril, as Python and the commands print it.
+/// The version of Mithril that Python and the commands print.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

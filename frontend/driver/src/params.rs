@@ -1,4 +1,4 @@
-//! Files of params: safetensors, which can be mapped.
+//! Reads and writes files of params in the safetensors format, which can be memory-mapped.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -12,16 +12,16 @@ use safetensors::tensor::{Dtype, Metadata, TensorView};
 
 use crate::files::{publish, unwritable};
 
-/// Writes params to a file, which is there whole or as it was before.
+/// Writes params to a file atomically: on failure the previous file is unchanged.
 ///
-/// Errors: a name that the format keeps for itself; what the system says.
+/// Errors: a name that the format reserves; those of the system.
 pub fn save(path: &Path, params: &[(&str, &Tensor)]) -> Result<()> {
     publish(path, |beside| write(params, beside)).map(drop)
 }
 
-/// The params of a file, in the order in which they lie there.
+/// Reads the params of a file, in the order of their offsets.
 ///
-/// Errors: a file that cannot be read, or is no safetensors; a dtype that Mithril has not.
+/// Errors: a file that cannot be read or is not safetensors; a dtype that Mithril does not have.
 pub fn load(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let place = || path.display().to_string();
     let mut file = File::open(path).map_err(|error| {
@@ -38,7 +38,7 @@ pub fn load(path: &Path) -> Result<Vec<(String, Tensor)>> {
         serde_json::from_slice(&head).map_err(|error| damaged(error.to_string()))?;
     let mut all: Vec<_> = metadata.tensors().into_iter().collect();
     all.sort_by(|(one, a), (other, b)| (a.data_offsets, one).cmp(&(b.data_offsets, other)));
-    // The head has been checked: weights follow each other without gaps.
+    // Parsing the header has checked that the weights are contiguous.
     let mut params = Vec::with_capacity(all.len());
     for (name, info) in all {
         let Some(dtype) = DTYPES.iter().find(|(_, theirs)| *theirs == info.dtype) else {
@@ -57,16 +57,16 @@ pub fn load(path: &Path) -> Result<Vec<(String, Tensor)>> {
     Ok(params)
 }
 
-/// Where a weight lies in the file, in bytes from its beginning.
+/// The byte range of a weight in the file.
 pub struct Place {
     pub name: String,
     pub offset: usize,
     pub bytes: usize,
 }
 
-/// Writes the file; where each weight lies in it.
+/// Writes the file and returns the position of each weight.
 ///
-/// Errors: a name that the format keeps for itself; what the system says.
+/// Errors: a name that the format reserves; those of the system.
 pub fn write(weights: &[(&str, &Tensor)], path: &Path) -> Result<Vec<Place>> {
     let failed = |why: String| unwritable(path, io::Error::other(why));
     if weights.iter().any(|(name, _)| *name == RESERVED) {
@@ -74,7 +74,8 @@ pub fn write(weights: &[(&str, &Tensor)], path: &Path) -> Result<Vec<Place>> {
             .hint("safetensors has that name for what is said of the file")
             .err();
     }
-    // The crate's file is for its owner alone; a new one is as the umask says.
+    // The crate makes the file readable by its owner only; restore the permissions that the umask
+    // gives.
     let plain = File::create(path).and_then(|file| file.metadata());
     let plain = plain.map_err(|error| unwritable(path, error))?.permissions();
     let bytes: Vec<Bytes> = weights.iter().map(|(_, tensor)| tensor.bytes()).collect();
@@ -94,12 +95,12 @@ pub fn write(weights: &[(&str, &Tensor)], path: &Path) -> Result<Vec<Place>> {
     Ok(places.collect())
 }
 
-/// How many bytes say how long the head is.
+/// The number of bytes that store the length of the header.
 const LENGTH: usize = 8;
-/// The key that is no param.
+/// The key for metadata, which no param may use.
 const RESERVED: &str = "__metadata__";
 
-/// What stands between its own length and the elements, of a file of at most `size` bytes.
+/// Reads the header, which follows its length, of a file of at most `size` bytes.
 fn head(file: &mut File, size: u64) -> io::Result<Vec<u8>> {
     let mut length = [0; LENGTH];
     file.read_exact(&mut length)?;
@@ -126,7 +127,7 @@ fn views<'a>(
     weights.iter().zip(bytes).map(view).collect()
 }
 
-/// Dtypes, and what they are called in the file.
+/// Each dtype with its name in the file.
 const DTYPES: &[(DType, Dtype)] = &[
     (DType::F64, Dtype::F64),
     (DType::F32, Dtype::F32),
@@ -143,7 +144,7 @@ const DTYPES: &[(DType, Dtype)] = &[
     (DType::Bool, Dtype::BOOL),
     (DType::F8E4M3, Dtype::F8_E4M3),
     (DType::F8E5M2, Dtype::F8_E5M2),
-    // Elements of four bits are kept one to a byte, and come back as bytes.
+    // 4-bit elements are stored one to a byte and are loaded as bytes.
     (DType::I4, Dtype::I8),
     (DType::U4, Dtype::U8),
 ];

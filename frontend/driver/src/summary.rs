@@ -6,7 +6,7 @@ use mithril_ir::graph::Role;
 use mithril_model::summary::{Cell, Row};
 use mithril_passes::table::{Table, grouped};
 
-/// Params in short: the blocks that have them, or the one around these.
+/// Abbreviates params to the blocks that have them, or to the innermost block around all of these.
 fn places(params: &[Arc<str>]) -> String {
     let mut places: Vec<&str> = Vec::new();
     for name in params {
@@ -27,7 +27,7 @@ fn places(params: &[Arc<str>]) -> String {
     }
 }
 
-/// A line for each block, and a total at the end.
+/// One line for each block, then a line with the total.
 fn lines(rows: &[Row]) -> Table {
     let cells = |cells: &[Cell]| {
         let data = cells.iter().filter(|c| c.role == Role::Data);
@@ -56,12 +56,12 @@ fn lines(rows: &[Row]) -> Table {
     Table::new(&heads, &[4], blocks.chain(total).collect())
 }
 
-/// Rows as a table of HTML, for notebooks.
+/// Formats rows as an HTML table, for notebooks.
 pub fn html(rows: &[Row]) -> String {
     lines(rows).html()
 }
 
-/// Rows as a table of text.
+/// Formats rows as a text table.
 pub fn table(rows: &[Row]) -> String {
     lines(rows).text()
 }

@@ -1,4 +1,4 @@
-//! Amounts of memory as Python gives them.
+//! Amounts of memory for Python.
 
 use pyo3::prelude::*;
 

@@ -1,7 +1,7 @@
-//! The shape and the dtype of an array, read as cheaply as its framework allows.
+//! Reads the shape and the dtype of an array as cheaply as its framework allows.
 //!
 //! A call of a compiled model checks every array. Reading `shape` and `dtype` as Python attributes
-//! would take longer than the rest of the call, so each framework has a reader of its own.
+//! would take longer than the rest of the call, so each framework has its own reader.
 
 use mithril_driver::call::signature::Sizes;
 use mithril_ir::dtype::DType;
@@ -20,23 +20,23 @@ mod jax;
 mod numpy;
 mod torch;
 
-/// The integers of an array, and the array.
+/// The integers of an array. They keep the array alive.
 type Elements<'py> = mithril_driver::call::elements::Elements<Bound<'py, PyAny>>;
 
-/// A framework's way to tell what an array is.
+/// Reads the shape and the dtype of a framework's arrays.
 pub enum Reader {
     Numpy(Numpy),
     Torch(Torch),
     Jax(Jax),
-    /// By attributes, as every array has them.
+    /// Reads Python attributes, which every array has.
     Attributes(Classes),
 }
 
-/// Classes whose instances are arrays of the framework.
+/// The classes whose instances are arrays of the framework.
 pub struct Classes(Vec<Py<PyType>>);
 
 impl Classes {
-    /// Whether it is of one of the classes themselves.
+    /// Whether the value's class is exactly one of these, not a subclass.
     fn are(&self, value: &Bound<'_, PyAny>) -> bool {
         let class = value.get_type_ptr();
         self.0.iter().any(|own| own.as_ptr() == class.cast())
@@ -48,11 +48,11 @@ impl Classes {
     }
 }
 
-/// Arrays by dtype.
+/// Sample arrays with their dtypes.
 type Samples<'a, 'py> = &'a [(DType, Bound<'py, PyAny>)];
 
 impl Reader {
-    /// The reader for a framework's module. `samples` are 2 x 3 arrays of every dtype it has.
+    /// The reader for a framework. `samples` are 2 x 3 arrays of every dtype that it has.
     pub fn new(kind: &str, samples: Samples<'_, '_>) -> PyResult<Reader> {
         let Some((_, sample)) = samples.first() else {
             return Ok(Reader::Attributes(Classes(Vec::new())));
@@ -64,7 +64,8 @@ impl Reader {
             "jax" => Some(Reader::Jax(Jax::new(class, samples)?)),
             _ => None,
         };
-        // What is read behind a framework's back is trusted only where it gives the truth here.
+        // Reads of a framework's internals are used only if they give the right answer for all
+        // samples.
         let right = |reader: &Reader| {
             samples.iter().all(|(dtype, sample)| {
                 let mut sizes = Sizes::new();
@@ -76,7 +77,8 @@ impl Reader {
         Ok(own.filter(right).unwrap_or_else(plain))
     }
 
-    /// The dtype, and the sizes into `sizes`. `None`: no array of the framework.
+    /// Returns the dtype and writes the sizes to `sizes`. `None` if it is not an array of the
+    /// framework.
     pub fn read(
         &self,
         value: &Bound<'_, PyAny>,
@@ -97,8 +99,8 @@ impl Reader {
 }
 
 impl Reader {
-    /// The elements of an array of integers. `None`: they are not known yet, as while a call is
-    /// traced, or lie on a device, unless `everywhere` has them fetched.
+    /// The elements of an array of integers. `None` if they are unknown, as in a traced call, or on
+    /// a device. With `everywhere`, elements on a device are copied to the host.
     pub fn elements<'py>(
         &self,
         value: &Bound<'py, PyAny>,
@@ -120,13 +122,14 @@ impl Reader {
                 true => fetched(value),
                 false => None,
             },
-            // NumPy takes what lies in its own memory, and refuses the rest.
+            // NumPy converts arrays in host memory and rejects others.
             Reader::Attributes(_) => fetched(value),
         }
     }
 }
 
-/// The bytes from the beginning of each of these objects to a word that is as `word` says of it.
+/// Finds the offset in bytes at which each of these objects stores the word that `word` computes
+/// for it.
 fn offset(
     samples: Samples<'_, '_>,
     word: impl Fn(&Bound<'_, PyAny>) -> PyResult<usize>,
@@ -138,7 +141,7 @@ fn offset(
     let size: usize = first.get_type().getattr("__basicsize__")?.extract()?;
     let mut offsets = (size_of::<ffi::PyObject>()..size / 2).step_by(size_of::<usize>());
     Ok(offsets.find(|offset| {
-        // SAFETY: the objects, all of one class, are longer than this.
+        // SAFETY: the objects all have this class and are longer than the offset.
         let at = |sample: &Bound<'_, PyAny>| unsafe {
             *sample.as_ptr().byte_add(*offset).cast::<usize>()
         };
@@ -146,7 +149,7 @@ fn offset(
     }))
 }
 
-/// Shape and dtype of anything that has these attributes.
+/// Reads the shape and the dtype of a value from its Python attributes.
 pub fn attributes(value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
     let py = value.py();
     sizes.clear();

@@ -1,4 +1,4 @@
-//! Blocks and models as Python classes.
+//! The Python classes of blocks and models.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub enum Inner {
     Train(Box<Mutex<mithril_model::TrainModel>>),
 }
 
-/// What is asked of a model, and only a compiled one has.
+/// Methods that only compiled models have.
 const COMPILED: &[&str] =
     &["bind", "code", "evaluate", "evaluate_gradients", "export", "randomize_params"];
 
@@ -42,7 +42,7 @@ fn held(model: &Mutex<mithril_model::TrainModel>) -> MutexGuard<'_, mithril_mode
 }
 
 impl Block {
-    /// A value of a model by its name.
+    /// The value of this name in a model.
     fn terminal(&self, name: &str) -> Result<Connection> {
         match self.inner.get() {
             Some(Inner::Model(model)) if !name.starts_with("__") => {
@@ -74,7 +74,8 @@ impl Block {
         if let Some(given) = shapes {
             options.shapes = self::shapes(given)?;
         } else {
-            // What the model states is shown, as far as it says all that has to be known.
+            // Shows the types from the shapes that the model states, if these are enough to infer
+            // the types.
             let stated = block.inputs().iter().any(|t| t.shape.is_some());
             let typed = stated.then(|| summary(&block, Some(&options), depth));
             return match typed {
@@ -85,7 +86,7 @@ impl Block {
         Ok(summary(&block, Some(&options), depth)?)
     }
 
-    /// The model to be trained. Errors: it is another block.
+    /// The model to be trained. Errors: it is another kind of block.
     pub fn train(&self) -> Answer<MutexGuard<'_, mithril_model::TrainModel>> {
         match self.inner()? {
             Inner::Train(model) => Ok(held(model)),
@@ -111,7 +112,7 @@ impl Block {
         })
     }
 
-    /// The block, to be part of a model: a model can no longer be changed.
+    /// The block for use inside a model. A model can no longer be changed afterwards.
     pub fn sealed(&self) -> Answer<mithril_model::Block> {
         match self.inner()? {
             Inner::Block(block) => Ok(block.clone()),
@@ -120,7 +121,7 @@ impl Block {
         }
     }
 
-    /// The block as it stands.
+    /// The block in its current form.
     pub fn current(&self) -> Answer<mithril_model::Block> {
         match self.inner()? {
             Inner::Block(block) => Ok(block.clone()),
@@ -129,7 +130,7 @@ impl Block {
         }
     }
 
-    /// The model under construction. Errors: it is another block.
+    /// The model under construction. Errors: it is another kind of block.
     pub fn model(&self) -> Answer<&mithril_model::Model> {
         match self.inner()? {
             Inner::Model(model) => Ok(model),
@@ -185,7 +186,7 @@ impl Snapshot {
     }
 }
 
-/// What a keyword that all blocks have was given, which is taken out.
+/// Removes a keyword that all blocks take, and returns its value.
 fn taken<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
     keyword: &str,
@@ -197,7 +198,7 @@ fn taken<'py>(
     Ok(given)
 }
 
-/// The name that a block is given. Errors: no string.
+/// The name of a block. Errors: it is not a string.
 fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
     name.extract().map_err(|_| {
         let class = name.get_type().name().map(|n| n.to_string()).unwrap_or_default();
@@ -206,7 +207,7 @@ fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
     })
 }
 
-/// The text that `from_json` was given. Errors: it is none.
+/// The text that `from_json` was given. Errors: it is not a string.
 pub fn json(text: &Bound<'_, PyAny>) -> Answer<String> {
     text.extract().map_err(|_| {
         let class = text.get_type().name().map(|n| n.to_string()).unwrap_or_default();
@@ -215,7 +216,7 @@ pub fn json(text: &Bound<'_, PyAny>) -> Answer<String> {
     })
 }
 
-/// A path that a function was given. Errors: it is none.
+/// A path that a function was given. Errors: it is not a path.
 pub fn path(function: &str, value: &Bound<'_, PyAny>) -> Answer<PathBuf> {
     value.extract().map_err(|_| {
         let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
@@ -224,7 +225,8 @@ pub fn path(function: &str, value: &Bound<'_, PyAny>) -> Answer<PathBuf> {
     })
 }
 
-/// The text of a file. Errors, with its path: it is no path, it cannot be read.
+/// The text of a file. Errors: `given` is not a path, or the file cannot be read; these name the
+/// path.
 pub fn read(given: &Bound<'_, PyAny>) -> Answer<String> {
     let path = path("load", given)?;
     fs::read_to_string(&path).map_err(|error| {
@@ -233,7 +235,7 @@ pub fn read(given: &Bound<'_, PyAny>) -> Answer<String> {
     })
 }
 
-/// The terminals of a model, and that it has no code: "x -> y, not compiled".
+/// The terminals of a model, such as "x -> y, not compiled".
 fn terminals(block: &mithril_model::Block) -> String {
     let inputs = block.inputs().iter().filter(|t| t.role == Role::Data).map(|t| &*t.name);
     let outputs = block.outputs().iter().map(|o| &*o.name);
@@ -241,13 +243,13 @@ fn terminals(block: &mithril_model::Block) -> String {
     format!("{} -> {}, not compiled", join(inputs.collect()), join(outputs.collect()))
 }
 
-/// Whether it is an array of a framework, with axes.
+/// Whether it is an array of a framework with at least one axis.
 fn is_array(value: &Bound<'_, PyAny>) -> bool {
     let axes = || value.getattr("shape").and_then(|shape| shape.len());
     !value.is_instance_of::<Connection>() && axes().is_ok_and(|axes| axes > 0)
 }
 
-/// The error of a block that is called with arrays alone, as if it computed them.
+/// The error for a block that is called with arrays only, as if it computed on them.
 fn computes_nothing(block: &mithril_model::Block) -> Error {
     let kind = block.kind();
     let inputs = block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional);
@@ -517,7 +519,7 @@ impl Block {
         let name = self.name()?.map(|name| format!("name=\"{name}\""));
         let terminals = match self.current() {
             Ok(block) => Some(terminals(&block)),
-            // There are no blocks in it yet, or they have a cycle.
+            // There are no blocks in it yet, or they form a cycle.
             Err(_) => None,
         };
         let parts: Vec<String> = name.into_iter().chain(terminals).collect();
@@ -525,7 +527,7 @@ impl Block {
     }
 
     fn __getattr__(&self, name: &Bound<'_, PyString>) -> Answer<Connection> {
-        // No terminal has a name that is no Unicode.
+        // No terminal has a name that is not valid Unicode.
         let name: &str = &name.to_string_lossy();
         let found = self.terminal(name).map_err(|error| match COMPILED.contains(&name) {
             true => Box::new(

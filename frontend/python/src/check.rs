@@ -1,4 +1,4 @@
-//! The check of every call: names, ranks, dims and dtypes of what a compiled model is given.
+//! Checks every call: names, ranks, dims and dtypes of the arrays that a compiled model is given.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ mod explain;
 mod order;
 mod pytorch;
 
-/// Arrays that index an axis, by slot.
+/// Arrays that index an axis, with their slots.
 type Held<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 2]>;
 
 /// Checks the arrays of a call against the signature of a program.
@@ -34,22 +34,22 @@ pub struct Checker {
     memory: Mutex<Memory>,
 }
 
-/// What makes the next check of a call like this one quick. No array is kept, nor known again:
-/// every call reads them all.
+/// Caches that make the next check of a similar call faster. No array or result is cached: every
+/// call reads all arrays.
 #[derive(Default)]
 struct Memory {
     orders: [Option<Order>; 4],
     seen: Seen,
 }
 
-/// Params, inputs, state and output gradients of a call.
+/// The dicts of a call: params, inputs, state and output gradients.
 pub type Dicts<'a, 'py> = [Option<&'a Bound<'py, PyDict>>; 4];
 
-/// Is given a slot and its array.
+/// A callback that receives a slot and its array.
 type See<'a, 'py> = &'a mut dyn FnMut(usize, &Bound<'py, PyAny>);
 
 impl Checker {
-    /// `rename` gives the dtype that a framework has in the place of one.
+    /// `rename` maps a dtype to the one that the framework has instead.
     pub fn new(
         py: Python<'_>,
         program: &Program,
@@ -67,8 +67,8 @@ impl Checker {
         Ok(Checker { reader: reader.into(), signature, keys, slots, memory: Mutex::default() })
     }
 
-    /// Whether all is as it must be, and then what the symbols stand for. `see` is given the arrays
-    /// by their slots: each once, or once more where the dicts have another order than before.
+    /// Checks a call completely and returns the values of the symbols. `see` receives each array
+    /// with its slot: once, or a second time if the order of a dict has changed.
     pub fn check_all<'py>(
         &self,
         py: Python<'py>,
@@ -95,14 +95,14 @@ impl Checker {
         Ok(binding)
     }
 
-    /// Whether names, ranks, dims and dtypes are as they must be.
+    /// Checks names, ranks, dims and dtypes.
     fn check_types<'py>(
         &self,
         py: Python<'py>,
         dicts: &Dicts<'_, 'py>,
         see: See<'_, 'py>,
     ) -> Result<Binding, Wrong> {
-        // Another thread's call, which Python may run in the middle of this one, does without.
+        // A call of another thread, which Python may run in the middle of this one, has no caches.
         let Ok(mut memory) = self.memory.try_lock() else {
             return self.first_wrong(py, dicts, &mut Seen::default(), see);
         };
@@ -118,7 +118,8 @@ impl Checker {
         Ok(binding)
     }
 
-    /// What the symbols stand for, if all is as it must be and the names are as they were before.
+    /// Returns the values of the symbols if the call fits and each dict has the same keys in the
+    /// same order as before.
     fn fits_as_before<'py>(
         &self,
         dicts: &Dicts<'_, 'py>,
@@ -140,7 +141,7 @@ impl Checker {
         (known && self.signature.settle(&binding).is_ok()).then_some(binding)
     }
 
-    /// Finds what is wrong, in the order of the program's arguments.
+    /// Finds the first error, in the order of the program's arguments.
     fn first_wrong<'py>(
         &self,
         py: Python<'py>,
@@ -157,7 +158,8 @@ impl Checker {
             let Some(dict) = dicts[slot.group as usize] else {
                 continue;
             };
-            // Inputs that do not fit together give outputs no shape.
+            // Check the inputs first: if they do not fit together, the outputs have no shape to
+            // compare with.
             if Some(at) == outputs {
                 self.signature.settle(&binding).map_err(Wrong::Misfit)?;
             }
@@ -181,7 +183,7 @@ impl Checker {
         Ok(binding)
     }
 
-    /// Reads an array and binds its sizes.
+    /// Reads an array and binds the symbols to its sizes.
     fn reads(
         &self,
         at: usize,
@@ -203,8 +205,9 @@ impl Checker {
 }
 
 impl Checker {
-    /// What the symbols stand for as far as these arrays, of whatever framework, say, and whether
-    /// their sizes, and their dtypes where a call has chosen them, agree on it. Inputs come first: params take what these leave open.
+    /// The values of the symbols that these arrays determine, of any framework, and whether their
+    /// sizes agree. Dtypes are compared only for slots whose dtype a call chooses. Inputs are read
+    /// first, so that params bind only the remaining symbols.
     fn bound<'py>(&self, py: Python<'py>, dicts: &Dicts<'_, 'py>) -> (Binding, bool) {
         let (mut binding, mut fits) = (self.signature.binding(), true);
         let (mut sizes, mut seen) = (Sizes::new(), Seen::default());
@@ -228,7 +231,7 @@ fn item<'py>(dict: &Bound<'py, PyDict>, key: &Bound<'py, PyString>) -> Option<Bo
     dict.get_item(key).ok().flatten()
 }
 
-/// The dict that a group of arrays is given in. Errors: it is none.
+/// The dict of a group of arrays. Errors: the value is not a dict.
 fn arrays_of<'a, 'py>(
     value: &'a Bound<'py, PyAny>,
     group: Group,
@@ -243,7 +246,7 @@ fn arrays_of<'a, 'py>(
     })
 }
 
-/// The arguments of a call as dicts. Errors: one is none.
+/// The arguments of a call as dicts. Errors: one of them is not a dict.
 pub fn dicts<'a, 'py>(given: &[Option<&'a Bound<'py, PyAny>>; 4]) -> Answer<Dicts<'a, 'py>> {
     let mut dicts: Dicts = [None; 4];
     for ((dict, value), group) in dicts.iter_mut().zip(given).zip(Group::ALL) {

@@ -1,4 +1,4 @@
-//! Python's `compile`: its keywords as options of a compilation.
+//! Python's `compile`: converts its keywords to the options of a compilation.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ impl Constant {
     own_gradients=false, checkpoint=false, memory_budget=None, apart=false, tier=None,
     cpu=None, random="framework", checks=None,
 ))]
-// The keywords of Python's `compile`, one by one.
+// These are the keywords of Python's `compile`.
 #[allow(clippy::too_many_arguments)]
 pub fn compile_block(
     block: &Bound<'_, Block>,
@@ -104,7 +104,7 @@ pub fn compile_block(
     })
 }
 
-/// How a block is lowered, with what is given of its inputs: shapes, dtypes and constants.
+/// The options for lowering, with the given shapes, dtypes and constants of the inputs.
 fn lowering(
     mode: Mode,
     (shapes, dtypes, constant_keys): (&Bound<PyDict>, &Bound<PyDict>, &Bound<PyDict>),
@@ -122,22 +122,22 @@ fn lowering(
     })
 }
 
-/// Sees to it that compiling beside calls ends before the interpreter does.
+/// Makes sure that background compilation ends before the interpreter does.
 fn end_with_process(options: &CompileOptions, py: Python<'_>) -> Answer<()> {
-    // LLVM may replace Cranelift's code on every tier but this one.
+    // On every tier except this one, LLVM may replace Cranelift's code in the background.
     if options.target == Target::Cpu && options.tier != Tier::Instant {
         close_at_exit(py)?;
     }
     Ok(())
 }
 
-/// The name of the file that source is written to.
+/// The stem of the file that source is written to.
 fn stem(path: Option<&str>, target: Target) -> Answer<String> {
     let named = |path| compile::stem("file_path", Path::new(path), target);
     Ok(path.map_or(Ok("model".into()), named)?)
 }
 
-/// How far a model is rewritten, by names that Python has checked.
+/// The optimization options, from names that Python has checked.
 fn optimization(level: &str, math: &str, checkpoint: bool) -> Answer<OptimizationOptions> {
     let level = Level::ALL.into_iter().find(|(name, _)| *name == level);
     let math = Class::ALL.into_iter().find(|class| class.name() == math);

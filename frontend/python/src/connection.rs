@@ -1,6 +1,6 @@
-//! Connections, and what a terminal is connected to.
+//! Connections, and the values that a terminal can be connected to.
 
-// PyO3 writes unsafe calls into what our own macro expands to, where its own allowance is lost.
+// PyO3 generates unsafe calls in the expansion of our macro, where its own `allow` is lost.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use mithril_ir::diagnostic::Diagnostic;
@@ -49,7 +49,7 @@ impl Connection {
         guarded(|| Ok(Connection(self.0.method(name, Vec::new(), Vec::new(), Vec::new())?)))
     }
 
-    /// The connection of a model. Errors: an expression, which belongs to none yet.
+    /// The connection inside a model. Errors: an expression, which belongs to no model yet.
     fn placed(&self) -> Answer<&mithril_model::Connection> {
         match &self.0 {
             Source::Connection(connection) => Ok(connection),
@@ -65,7 +65,7 @@ impl Connection {
         }
     }
 
-    /// How many elements a list output has; `None`: it is no list.
+    /// The number of elements of a list output; `None` if it is not a list.
     fn count(&self) -> Option<usize> {
         match &self.0 {
             Source::Connection(connection) => connection.elements(),
@@ -78,7 +78,7 @@ impl Connection {
     }
 }
 
-/// NumPy's functions that operators on its arrays call, and the operators.
+/// NumPy's ufuncs for operators, with the operators.
 const UFUNCS: [(&str, &str); 19] = [
     ("add", "+"),
     ("subtract", "-"),
@@ -101,7 +101,7 @@ const UFUNCS: [(&str, &str); 19] = [
     ("greater_equal", ">="),
 ];
 
-/// NumPy's functions of another name than the method that computes the same.
+/// NumPy's functions whose names differ from those of our methods.
 const RENAMED: [(&str, &str); 9] = [
     ("absolute", "abs"),
     ("negative", "neg"),
@@ -119,8 +119,8 @@ fn named(name: &str) -> Option<&'static Named> {
     methods().iter().find(|m| m.name == name)
 }
 
-/// The block that computes what a function of NumPy does; `None`: there is none, or it takes
-/// another number of inputs.
+/// The block that computes a NumPy function; `None` if there is none, or if it takes another number
+/// of inputs.
 fn block_of(ufunc: &str, inputs: usize) -> Option<&'static str> {
     let renamed = RENAMED.iter().find(|(name, _)| *name == ufunc);
     let method = named(renamed.map_or(ufunc, |(_, method)| method))?;
@@ -128,7 +128,7 @@ fn block_of(ufunc: &str, inputs: usize) -> Option<&'static str> {
     (own.len() == inputs).then_some(method.block)
 }
 
-/// The error of a function that computes at once, whose last name is `name`.
+/// The error for a function that needs numbers at once. `name` is the last part of its name.
 fn no_array(function: &str, name: &str) -> Error {
     let what = format!(
         "Unexpected argument: {function} takes numbers, and a connection has none before a call"
@@ -148,7 +148,7 @@ fn no_array(function: &str, name: &str) -> Error {
     Diagnostic::new(what).got("a connection").hint(hint).into()
 }
 
-/// The error of a function of a framework, as `np.concatenate` or `torch.exp`.
+/// The error for a function of a framework, such as `np.concatenate` or `torch.exp`.
 fn no_array_of(framework: &str, function: &Bound<'_, PyAny>) -> Answer<Error> {
     let name: String = match function.getattr_opt("__name__")? {
         Some(name) => name.extract()?,
@@ -157,7 +157,7 @@ fn no_array_of(framework: &str, function: &Bound<'_, PyAny>) -> Answer<Error> {
     Ok(no_array(&format!("`{framework}.{name}`"), &name))
 }
 
-/// The operators by their names in Python's data model.
+/// Implements the operators by their names in Python's data model.
 macro_rules! operators {
     (
         pairs: { $($pair:ident $symbol:literal),* $(,)? }
@@ -457,7 +457,7 @@ impl Method {
                 sources.extend(source(&value)?);
             }
             let rest: Vec<_> = args.iter().skip(others).collect();
-            // `x.reshape(2, 3)` is `x.reshape((2, 3))`.
+            // `x.reshape(2, 3)` means `x.reshape((2, 3))`.
             let spread = parameters.len() == 1 && rest.len() > 1;
             let mut positional: Vec<Setting> = Vec::new();
             for (i, value) in rest.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What models cost, for Python.
+//! The cost of models, for Python.
 
 use mithril_ir::dim::Dim;
 use mithril_passes::cost::blocks::{self, BlockCost};
@@ -19,7 +19,7 @@ impl Costs {
     }
 }
 
-/// A number, or the formula of one.
+/// A number, or a formula that depends on unknown dims.
 #[derive(IntoPyObject)]
 pub enum Number {
     Known(i64),

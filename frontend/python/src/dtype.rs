@@ -1,4 +1,4 @@
-//! Dtypes as Python writes them: `ml.float32`, names, and the dtypes of frameworks.
+//! Converts Python's dtypes: `ml.float32`, names, and the dtypes of frameworks.
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use mithril_ir::dtype;
@@ -64,8 +64,8 @@ impl DType {
     }
 }
 
-/// The dtype that a Python object stands for.
-/// Errors: it is none that Mithril has.
+/// The dtype that a Python object denotes.
+/// Errors: Mithril has no such dtype.
 pub fn of(value: &Bound<'_, PyAny>) -> Answer<dtype::DType> {
     if let Ok(own) = value.cast::<DType>() {
         return Ok(own.get().0);
@@ -81,7 +81,7 @@ pub fn of(value: &Bound<'_, PyAny>) -> Answer<dtype::DType> {
     })
 }
 
-/// The dtype of a name as NumPy, torch, JAX or Mithril itself write it.
+/// The dtype of a name that NumPy, torch, JAX or Mithril itself use.
 pub fn named(text: &str) -> Option<dtype::DType> {
     let name = text.rsplit('.').next().unwrap_or(text);
     let name = match name {
@@ -95,8 +95,8 @@ pub fn named(text: &str) -> Option<dtype::DType> {
     all.find(|d| d.array_name() == name || d.name() == name)
 }
 
-/// What a dtype calls itself: NumPy's have `name`, its scalar types `__name__`, JAX's `dtype`;
-/// torch's are printed as `torch.float32`.
+/// The name of a dtype object. NumPy's dtypes have `name`, its scalar types `__name__`, and JAX's
+/// types `dtype`; torch's dtypes are printed as `torch.float32`.
 fn name_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = value.cast::<PyString>() {
         return text.extract();

@@ -1,4 +1,4 @@
-//! What goes wrong at the edge to Python: diagnostics become exceptions, panics too.
+//! Errors at the boundary to Python: diagnostics and panics become exceptions.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-/// An error on its way to Python.
+/// An error that will be raised in Python.
 pub enum Error {
     Diagnostic(Box<Diagnostic>),
     Python(PyErr),
@@ -47,7 +47,8 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The error of a text that is no Unicode as a diagnostic; other errors as they are.
+/// Converts the error for text that is not valid Unicode to a diagnostic; other errors are
+/// unchanged.
 fn encodable(py: Python<'_>, error: PyErr) -> PyErr {
     if !error.is_instance_of::<PyUnicodeEncodeError>(py) {
         return error;
@@ -56,14 +57,14 @@ fn encodable(py: Python<'_>, error: PyErr) -> PyErr {
     text.map_or(error, |text| Error::from(surrogate(&text.to_string_lossy())).into())
 }
 
-/// Why a text of Python, as `repr` writes it, is no text of Mithril.
+/// The error for a Python text, given as its `repr`, that is not valid Unicode.
 pub fn surrogate(text: &str) -> Diagnostic {
     Diagnostic::new("Unexpected argument: the text has half of a surrogate pair in it")
         .got(text)
         .expected("Unicode: halves come from bytes that were decoded by `surrogateescape`")
 }
 
-/// The class of `mithril.errors` for the documented heading that a message begins with.
+/// The class in `mithril.errors` for the documented heading that a message begins with.
 fn exception(error: &Diagnostic) -> &'static str {
     const HEADINGS: [(&str, &str); 8] = [
         ("Index out of range", "IndexRangeError"),
@@ -92,7 +93,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps panics below [`guarded`] from printing themselves: they become exceptions.
+/// Stops panics inside [`guarded`] from printing a message: they become exceptions.
 pub fn catch_panics() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -104,7 +105,7 @@ pub fn catch_panics() {
     }));
 }
 
-/// Runs an entry point; a panic in it is an error that asks for a report.
+/// Runs an entry point. A panic in it becomes an error that asks for a report.
 pub fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Answer<T> {
     let before = GUARDED.replace(true);
     let result = panic::catch_unwind(AssertUnwindSafe(run));

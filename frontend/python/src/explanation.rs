@@ -1,4 +1,4 @@
-//! What rewriting has done, as Python sees it, and tables of text.
+//! The explanation of the rewrites, for Python, and text tables.
 
 use mithril_passes::explain;
 use mithril_passes::table::Table;

@@ -1,4 +1,4 @@
-//! Connections with what is known of them.
+//! Connections with known properties.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -26,7 +26,7 @@ impl IOKey {
         differentiable: "bool | None"=None, expose: "bool"=false,
         connections: "list[object] | None"=None, **unknown: "object",
     ))]
-    // Each is a keyword in Python.
+    // Each argument is a keyword in Python.
     #[allow(clippy::too_many_arguments)]
     fn new(
         #[pyo3(from_py_with = optional_text)] name: Option<String>,

@@ -1,4 +1,5 @@
-//! The extension module `mithril._core`. Stubs are read off it: see `tests/tidy/tests/stubs.rs`.
+//! The extension module `mithril._core`. Stubs are generated from it: see
+//! `tests/tidy/tests/stubs.rs`.
 
 mod amount;
 mod arrays;

@@ -1,4 +1,4 @@
-//! The block table, for the classes that Python makes of it.
+//! The block table, from which Python makes its classes.
 
 use mithril_model::stub::{annotation, default, keywords};
 use mithril_model::{blocks, page};

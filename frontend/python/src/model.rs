@@ -1,4 +1,4 @@
-//! Models under construction, and models to be trained, as Python classes.
+//! The Python classes of models under construction and models to be trained.
 
 use std::sync::Mutex;
 
@@ -42,7 +42,7 @@ impl Model {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Answer<PyClassInitializer<Model>> {
-        // What a subclass is given is its own affair.
+        // A subclass may take any arguments.
         if class.is(class.py().get_type::<Model>()) {
             settings_fit(args, kwargs)?;
         }
@@ -221,7 +221,7 @@ impl Model {
     }
 }
 
-/// Sets or deletes an attribute as Python does.
+/// Sets or deletes an attribute as usual in Python.
 fn attribute(
     model: &Bound<'_, Model>,
     name: &Bound<'_, PyString>,
@@ -235,7 +235,7 @@ fn attribute(
 
 const SETTINGS: &[&str] = &["name", "checkpoint", "gradient"];
 
-/// Errors: settings of a model that are not given by keyword, or that models have not.
+/// Checks the settings of a model. Errors: one that is positional, or that models do not have.
 fn settings_fit(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Answer<()> {
     if let Some(first) = args.iter().next() {
         let what = "Unexpected argument: `Model` takes its settings by keyword";
@@ -247,18 +247,18 @@ fn settings_fit(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -
     refuse("Model", kwargs, SETTINGS)
 }
 
-/// The block that says what a gradient is.
+/// The block that defines a gradient.
 pub fn gradient_of(value: &Bound<'_, PyAny>) -> Answer<mithril_model::Block> {
     block_in(value, "`gradient` is a block")?.get().sealed()
 }
 
-/// A block that is added to a model.
+/// The block to add to a model.
 fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<mithril_model::Block> {
     let what = format!("Unexpected argument: `model {operator}` adds a block");
     block_in(value, &what)?.get().sealed()
 }
 
-/// The block that an argument is. Errors: it is none.
+/// The argument as a block. Errors: it is not a block.
 fn block_in<'a, 'py>(value: &'a Bound<'py, PyAny>, what: &str) -> Answer<&'a Bound<'py, Block>> {
     value.cast::<Block>().map_err(|_| {
         let error = Diagnostic::new(what).got(class(value)).expected("a block or a model");
@@ -393,7 +393,7 @@ impl TrainModel {
     }
 }
 
-/// An argument that has to be given. Errors: it is left out.
+/// A required argument. Errors: it is missing.
 fn needed<T>(method: &str, name: &str, value: Option<T>) -> Answer<T> {
     let what = || Diagnostic::new(format!("Unexpected argument: `{method}` needs `{name}`"));
     value.ok_or_else(|| what().got("nothing").into())

@@ -1,4 +1,4 @@
-//! Calls of native code.
+//! Calls of native code from Python.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub struct Native {
     one_of_several: bool,
 }
 
-/// Which function of a program is called, and whether it may write over the state it is given.
+/// The function of a program to call, and whether it may overwrite the given state.
 #[derive(Clone, Copy)]
 struct What {
     joint: bool,
@@ -64,7 +64,7 @@ impl Native {
         Ok(Native { program, checker, forward, joint, pool, measures, one_of_several })
     }
 
-    /// Runs the code. `None`: some arrays are none of NumPy's yet, or another program may take
+    /// Runs the code. `None` if some arrays are not NumPy's yet, or if another program may accept
     /// them.
     fn call<'py>(
         &self,
@@ -123,8 +123,9 @@ fn part(program: &Program, joint: bool) -> &PlannedFunction {
     native.joint.as_ref().filter(|_| joint).unwrap_or(&native.forward)
 }
 
-/// Does what may take long: other threads of Python run meanwhile, and what a signal raises, such as
-/// `KeyboardInterrupt`, sets what the work is given, which is to end then.
+/// Runs work that may take long. Other Python threads run meanwhile. If a signal raises an
+/// exception, such as `KeyboardInterrupt`, the flag that the work receives is set, and the work
+/// should end.
 fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -133,8 +134,8 @@ fn interruptible<T: Send + 'static>(
     let stop = Arc::new(AtomicBool::new(false));
     let wait = move || {
         let own = stop.clone();
-        // Not on this thread, which waits for the interpreter, for which a fork waits that waits for
-        // the work.
+        // Runs on another thread: this one waits for the GIL, and a forking thread that holds the
+        // GIL would wait for the work (deadlock).
         let end = worker::begin(move || catch_unwind(AssertUnwindSafe(|| work(&own))));
         loop {
             let made = match end.recv_timeout(PATIENCE) {
@@ -152,15 +153,15 @@ fn interruptible<T: Send + 'static>(
     py.detach(wait)
 }
 
-/// Tells Python's log of what went wrong behind the calls.
+/// Logs a problem of background work to Python's log.
 pub fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     let logger = py.import("logging")?.call_method1(intern!(py, "getLogger"), ("mithril",))?;
     logger.call_method1(intern!(py, "warning"), (text,))?;
     Ok(())
 }
 
-/// Has the work behind calls end before the interpreter does, and so before the libraries that it
-/// uses.
+/// Registers the end of background work to run before the interpreter ends, and so before the
+/// libraries that it uses are unloaded.
 pub fn close_at_exit(py: Python<'_>) -> PyResult<()> {
     static DONE: PyOnceLock<()> = PyOnceLock::new();
     DONE.get_or_try_init(py, || {

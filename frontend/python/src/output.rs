@@ -1,5 +1,5 @@
-//! New arrays of NumPy's in memory of the runtime's, which goes back to its pool with the last of
-//! them.
+//! Makes NumPy arrays in the runtime's memory, which returns to its pool when the last reference is
+//! dropped.
 
 use std::ffi::{c_int, c_void};
 
@@ -31,10 +31,10 @@ type NewFromDescr = unsafe extern "C" fn(
 
 type SetBaseObject = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> c_int;
 
-/// Elements in row-major order, aligned, to be written to.
+/// The flags of arrays with row-major, aligned and writeable elements.
 const PLAIN: c_int = 0x0001 | 0x0100 | 0x0400;
 
-/// Makes arrays through the functions that NumPy's binary interface numbers.
+/// Makes arrays with functions from the table of NumPy's C API.
 pub struct Maker {
     class: Py<PyType>,
     new_from_descr: NewFromDescr,
@@ -45,12 +45,13 @@ impl Maker {
     pub fn new(py: Python<'_>) -> PyResult<Maker> {
         let numpy = py.import("numpy")?;
         let class = numpy.getattr("ndarray")?.cast_into::<PyType>().map_err(PyErr::from)?.unbind();
-        // NumPy 1 has it under another name.
+        // NumPy 1 has the module under another name.
         let module = py.import("numpy._core._multiarray_umath");
         let module = module.or_else(|_| py.import("numpy.core._multiarray_umath"))?;
         let table = module.getattr("_ARRAY_API")?.cast_into::<PyCapsule>().map_err(PyErr::from)?;
         let table = table.pointer_checked(None)?.cast::<*const c_void>().as_ptr();
-        // SAFETY: NumPy's interface, in versions 1 and 2, has these functions at these places.
+        // SAFETY: the table of NumPy's C API, in versions 1 and 2, has these functions at these
+        // indices.
         unsafe {
             Ok(Maker {
                 class,
@@ -62,7 +63,7 @@ impl Maker {
         }
     }
 
-    /// The array of these sizes in a block that is as long as they say.
+    /// Makes an array of these sizes from a block of matching length.
     pub fn array<'py>(
         &self,
         py: Python<'py>,
@@ -78,8 +79,8 @@ impl Maker {
         let sizes: SmallVec<[isize; 6]> = sizes.iter().map(|&size| size as isize).collect();
         let data = block.as_ptr();
         let memory = Bound::new(py, Memory { _block: block })?;
-        // SAFETY: the class is NumPy's; the reference to the dtype is given away, as is that to
-        // the memory, which lives as long as the array and has as many elements as it.
+        // SAFETY: the class is NumPy's. The call takes over the references to the dtype and to the
+        // memory, which lives as long as the array and has as many elements.
         unsafe {
             let array = (self.new_from_descr)(
                 self.class.as_ptr().cast(),

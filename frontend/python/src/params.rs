@@ -1,4 +1,4 @@
-//! Files and names of params, from Python.
+//! Files and names of params, for Python.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

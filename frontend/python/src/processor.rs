@@ -1,4 +1,4 @@
-//! The processors that native code is made for, by name.
+//! The names of the processors that native code can be compiled for.
 
 use mithril_kernels::host::{Host, chosen, levels, setting};
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ use super::error::{Answer, guarded};
 pub fn processor(cpu: Option<String>) -> Answer<String> {
     guarded(|| {
         match cpu.clone().or_else(setting) {
-            // The machine's own is not looked for before code is made.
+            // The machine's own processor is not detected before code is generated.
             None => Ok("native".into()),
             Some(name) if name == "native" => Ok(name),
             Some(_) => Ok(chosen(cpu.as_deref())?.name()),

@@ -56,15 +56,15 @@ pub struct Outcome {
     dims: Vec<String>,
 }
 
-/// First values: the number that all are, the numbers of 64 bits, or the function that draws them
-/// by a key of two words.
+/// Initial values: one number for all elements, the bytes of 64-bit floats, or a function that
+/// draws them with its key of two words.
 type FirstValues<'py> =
     (Option<f64>, Option<Bound<'py, PyByteArray>>, Option<(Py<PyAny>, [u32; 2])>);
 
-/// Amounts of memory by what they are for.
+/// Amounts of memory in bytes, by their use.
 pub type Bytes = BTreeMap<&'static str, usize>;
 
-/// A pass, its rule, and the blocks it was applied in.
+/// A pass, its rule, and the blocks in which the rule was applied.
 type Blame = (&'static str, Option<&'static str>, Vec<String>);
 
 /// A compiled model.
@@ -357,7 +357,7 @@ impl Program {
 }
 
 impl Program {
-    /// A program that was made of this one for ranks or sizes.
+    /// Wraps a program that was compiled from this one for certain ranks or sizes.
     fn settled_by(&self, program: Arc<compile::Program>) -> Program {
         Program { program, target: self.target, wide: self.wide, one_of_several: true }
     }
@@ -371,9 +371,9 @@ impl Program {
     }
 }
 
-/// The bytes of as many numbers, which `fill` sets while other threads of Python may run.
+/// The bytes of this many floats, which `fill` writes while other Python threads may run.
 ///
-/// Errors: no memory; those of `fill`.
+/// Errors: out of memory; those of `fill`.
 fn numbers<'py>(
     py: Python<'py>,
     count: usize,
@@ -382,7 +382,7 @@ fn numbers<'py>(
     let mut filled = Ok(());
     let bytes = PyByteArray::new_with(py, count.saturating_mul(size_of::<f64>()), |bytes| {
         filled = py.detach(|| {
-            // SAFETY: a number may be any bytes.
+            // SAFETY: any bytes are a valid float.
             match unsafe { bytes.align_to_mut::<f64>() } {
                 ([], values, _) => fill(values),
                 _ => unreachable!("CPython's memory is aligned for every type of C"),
@@ -394,7 +394,7 @@ fn numbers<'py>(
     Ok(bytes)
 }
 
-/// The bytes that a call of native code works with.
+/// The memory of a call of native code in bytes.
 fn memory(program: &compile::Program, dims: &HashMap<String, i64>) -> Answer<Bytes> {
     program.settled()?;
     let Some(native) = program.native() else {

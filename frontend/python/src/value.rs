@@ -1,4 +1,4 @@
-//! Python values as what models take: sources, settings, literals, shapes.
+//! Converts Python values for models: sources, settings, literals, shapes.
 
 use std::sync::Arc;
 use std::{ptr, slice};
@@ -23,7 +23,7 @@ use super::connection::Connection;
 use super::dtype;
 use super::error::{Answer, Error, surrogate};
 
-/// The other end of a connection; `None`: left out.
+/// The source that a terminal is connected to; `None` if it is left open.
 pub fn source(value: &Bound<'_, PyAny>) -> Answer<Option<Source>> {
     if value.is_none() {
         return Ok(None);
@@ -55,7 +55,7 @@ fn sequence<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     value.cast::<PyTuple>().ok().map(|tuple| tuple.iter().collect())
 }
 
-/// Whether it is a number, or lists of numbers, at least one.
+/// Whether it is a number, or a non-empty nested list of numbers.
 fn is_numeric(value: &Bound<'_, PyAny>) -> bool {
     match sequence(value) {
         Some(items) => !items.is_empty() && items.iter().all(is_numeric),
@@ -69,7 +69,7 @@ fn is_number(value: &Bound<'_, PyAny>) -> bool {
         || value.is_instance_of::<PyFloat>()
 }
 
-/// A constant. Numbers of Python's, and lists of them, have no dtype of their own.
+/// A constant. Python's numbers and lists of them have no dtype of their own.
 pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
     if is_number(value) {
         let scalar = |dtype, x: i64| Tensor::from_i64s(dtype, vec![], &[x]);
@@ -88,7 +88,7 @@ pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
     })
 }
 
-/// An integer in the narrowest form that holds it; one beyond 64 bits is a number like any other.
+/// An integer as `i64` or `u64`, whichever holds it; beyond 64 bits it becomes a float.
 fn whole(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     if let Ok(v) = value.extract::<i64>() {
         return Ok(Tensor::from_i64s(Element::I64, vec![], &[v]));
@@ -104,8 +104,8 @@ fn whole(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     }
 }
 
-/// The elements of any framework's array.
-/// Errors: no array; a dtype that Mithril has not.
+/// The elements of an array of any framework.
+/// Errors: not an array; a dtype that Mithril does not have.
 pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     let py = value.py();
     let wrong = || {
@@ -136,8 +136,8 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     let plain = py.import("numpy")?.call_method1("ascontiguousarray", (array, native))?;
     let (size, place) = (plain.getattr("nbytes")?, plain.getattr("__array_interface__")?);
     let (data, _): (usize, bool) = place.get_item("data")?.extract()?;
-    // SAFETY: the elements of an array lie there one behind the other, and it is there to the end
-    // of this.
+    // SAFETY: the elements are contiguous at this address, and the array lives to the end of this
+    // function.
     let bytes = match size.extract()? {
         0 => &[],
         size => unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(data), size) },
@@ -148,18 +148,18 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
         .map_err(|why| Diagnostic::new(why).into())
 }
 
-/// An argument that is a string; Python says which one. Errors: it is none.
+/// An argument that must be a string; Python names the argument. Errors: it is not a string.
 pub fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
     value.extract().map_err(|_| misplaced(value, "a string", name_of(value)))
 }
 
-/// The hint for a connection that stands where its name was meant.
+/// The hint for a connection that was given instead of its name.
 fn name_of(value: &Bound<'_, PyAny>) -> Option<String> {
     let name = value.cast::<Connection>().ok()?.get().name()?;
     Some(format!("the connection's name is \"{name}\""))
 }
 
-/// What a value is, in words: the name of its class; of a class, which one.
+/// Describes a value by the name of its class; a class is described by its own name.
 pub fn class(value: &Bound<'_, PyAny>) -> String {
     match value.cast::<PyType>() {
         Ok(class) => {
@@ -169,39 +169,39 @@ pub fn class(value: &Bound<'_, PyAny>) -> String {
     }
 }
 
-/// An argument that is a string or None; Python says which one. Errors: it is neither.
+/// An argument that must be a string or None; Python names the argument. Errors: it is neither.
 pub fn optional_text(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if value.is_none() { Ok(None) } else { text(value).map(Some) }
 }
 
-/// An argument that is a number; Python says which one. Errors: it is none.
+/// An argument that must be a number; Python names the argument. Errors: it is not a number.
 pub fn number(value: &Bound<'_, PyAny>) -> PyResult<f64> {
     value.extract().map_err(|_| misplaced(value, "a number", None))
 }
 
-/// An argument that is a bool; Python says which one. Errors: it is none.
+/// An argument that must be a bool; Python names the argument. Errors: it is not a bool.
 pub fn truth(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     value.extract().map_err(|_| misplaced(value, "True or False", None))
 }
 
-/// An argument that is a bool or None; Python says which one. Errors: it is neither.
+/// An argument that must be a bool or None; Python names the argument. Errors: it is neither.
 pub fn optional_truth(value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
     if value.is_none() { Ok(None) } else { truth(value).map(Some) }
 }
 
-/// An argument that is an integer; Python says which one. Errors: it is none.
+/// An argument that must be an integer; Python names the argument. Errors: it is not an integer.
 pub fn integer(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     value.extract().map_err(|_| misplaced(value, "an integer", None))
 }
 
-/// The error of a string that is no Unicode; `None` for what is no string.
+/// The error for a string that is not valid Unicode; `None` if the value is not such a string.
 pub fn no_unicode(value: &Bound<'_, PyAny>) -> Option<Diagnostic> {
     let text = value.cast::<PyString>().ok().filter(|text| text.to_cow().is_err())?;
     let shown = text.repr().ok()?;
     Some(surrogate(&shown.to_string_lossy()))
 }
 
-/// Names of terminals that a method is given. Errors: one is no string.
+/// The names of terminals that a method is given. Errors: one is not a string.
 pub fn names(method: &str, values: &Bound<'_, PyTuple>) -> Answer<Vec<String>> {
     let name = |value: Bound<'_, PyAny>| {
         value.extract().map_err(|_| {
@@ -214,7 +214,7 @@ pub fn names(method: &str, values: &Bound<'_, PyTuple>) -> Answer<Vec<String>> {
     values.iter().map(name).collect()
 }
 
-/// An argument that is a list or None; Python says which one. Errors: it is neither.
+/// An argument that must be a list or None; Python names the argument. Errors: it is neither.
 pub fn optional_list<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
     let one = || match value.extract::<String>() {
         Ok(word) => block_called(&word).map(|block| format!("[{block}()]")),
@@ -223,7 +223,7 @@ pub fn optional_list<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Boun
     value.extract().map_err(|_| misplaced(value, "a list", one()))
 }
 
-/// An argument that is a dict or None; Python says which one. Errors: it is neither.
+/// An argument that must be a dict or None; Python names the argument. Errors: it is neither.
 pub fn optional_dict<'a, 'py>(
     value: &'a Bound<'py, PyAny>,
 ) -> PyResult<Option<&'a Bound<'py, PyDict>>> {
@@ -233,7 +233,7 @@ pub fn optional_dict<'a, 'py>(
     value.cast().map(Some).map_err(|_| misplaced(value, "a dict", None))
 }
 
-/// Errors: a keyword that `function` has not.
+/// Rejects unknown keywords. Errors: a keyword that `function` does not have.
 pub fn refuse(function: &str, given: Option<&Bound<'_, PyDict>>, known: &[&str]) -> Answer<()> {
     for (name, _) in given.into_iter().flatten() {
         let name: String = name.extract()?;
@@ -276,14 +276,15 @@ pub fn settings(
     Ok((positional, named))
 }
 
-/// A value given to a constructor. The parameter tells dtypes and arrays from names and lists.
+/// The value of a constructor's parameter. The parameter's kind tells dtypes from names and arrays
+/// from lists.
 pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answer<Setting> {
     setting_of(value, parameter.map(|p| p.kind), &|| {
         parameter.map_or("this".to_string(), |p| format!("`{}`", p.name))
     })
 }
 
-/// A setting that messages call `name`.
+/// The value of a setting. `name` is its name in messages.
 fn setting_of(
     value: &Bound<'_, PyAny>,
     kind: Option<Kind>,
@@ -339,7 +340,7 @@ fn setting_of(
     }
 }
 
-/// The error of a value that is no setting.
+/// The error for a value that cannot be a setting.
 fn refused(value: &Bound<'_, PyAny>, kind: Option<Kind>, name: &str) -> Error {
     let mut error = Diagnostic::new(format!("{name} cannot be given this")).got(class(value));
     error.hint = uncalled(value);
@@ -349,7 +350,7 @@ fn refused(value: &Bound<'_, PyAny>, kind: Option<Kind>, name: &str) -> Error {
     }
 }
 
-/// A function of Python, which draws first values.
+/// A Python function that draws initial values.
 fn function(value: &Bound<'_, PyAny>) -> Answer<Function> {
     let name = match value.getattr("__qualname__") {
         Ok(name) => name.extract::<String>()?,
@@ -359,7 +360,8 @@ fn function(value: &Bound<'_, PyAny>) -> Answer<Function> {
     Ok(Function { name: name.into(), id: value.as_ptr() as usize, value: Arc::new(own) })
 }
 
-/// First values that are said where params are drawn. Errors: no name, number or function.
+/// The rule for initial values given when params are drawn. Errors: it is not a name, number or
+/// function.
 pub fn rule(value: &Bound<'_, PyAny>) -> Answer<Rule> {
     let setting = setting_of(value, Some(Kind::Init), &|| "`init`".into())?;
     Rule::of(&setting).ok_or_else(|| {
@@ -368,7 +370,7 @@ pub fn rule(value: &Bound<'_, PyAny>) -> Answer<Rule> {
     })
 }
 
-/// The hint for a class of blocks, or the name of one, that stands where a block was meant.
+/// The hint for a class of blocks, or its name, that was given instead of a block.
 pub fn uncalled(value: &Bound<'_, PyAny>) -> Option<String> {
     if let Ok(word) = value.extract::<String>() {
         return block_called(&word).map(|block| format!("`{block}()` is that block"));
@@ -379,7 +381,7 @@ pub fn uncalled(value: &Bound<'_, PyAny>) -> Option<String> {
     is_block.then(|| format!("the class is to be called: `{name}(…)`"))
 }
 
-/// Errors: an integer that 64 bits do not hold.
+/// An integer of 64 bits. Errors: it does not fit.
 fn of_64_bits(value: &Bound<'_, PyAny>, name: &dyn Fn() -> String) -> Answer<i64> {
     value.extract().map_err(|_| {
         let bound = Diagnostic::new(format!("{} is beyond the integers of 64 bits", name()));
@@ -387,14 +389,14 @@ fn of_64_bits(value: &Bound<'_, PyAny>, name: &dyn Fn() -> String) -> Answer<i64
     })
 }
 
-/// An index as NumPy reads it: a tuple has an item for each axis, a list is an array of indices.
+/// An index as in NumPy: a tuple has an item for each axis, a list is an array of indices.
 fn index(value: &Bound<'_, PyAny>) -> Answer<Setting> {
     if let Ok(items) = value.cast::<PyTuple>() {
         let items: Answer<Vec<Setting>> = items.iter().map(|item| index_item(&item)).collect();
         return Ok(Setting::List(items?.into()));
     }
     match index_item(value)? {
-        // Alone, None is a new axis too, not an index that is left out.
+        // A None without a tuple is a new axis, not a missing index.
         Setting::None => Ok(Setting::List([Setting::None].into())),
         item => Ok(item),
     }
@@ -414,7 +416,7 @@ fn index_item(value: &Bound<'_, PyAny>) -> Answer<Setting> {
     setting(value, None)
 }
 
-/// Dtypes of inputs, by name.
+/// The dtypes of inputs, by name.
 pub fn dtypes(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, Element)>> {
     let mut dtypes = Vec::new();
     for (name, value) in given {
@@ -423,7 +425,7 @@ pub fn dtypes(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, Element)>> {
     Ok(dtypes)
 }
 
-/// Shapes by name: numbers, names of dims, `None` where a dim may vary.
+/// Shapes by name: numbers, names of dims, and `None` for a dim that may vary.
 pub fn shapes(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, Vec<DimSpec>)>> {
     let mut shapes = Vec::new();
     for (name, dims) in given {

@@ -1,4 +1,4 @@
-//! The integers of an array, read where they lie.
+//! Reads the integers of an array in place.
 
 use mithril_ir::dtype::DType;
 
@@ -10,11 +10,11 @@ pub struct Elements<O> {
     dtype: DType,
     sizes: Sizes,
     strides: Sizes,
-    /// Keeps them.
+    /// Keeps the elements alive.
     _owner: O,
 }
 
-/// Some of the places along an axis: from which on, how many, how far apart.
+/// A strided range of positions along an axis.
 #[derive(Clone, Copy)]
 pub struct Range {
     pub start: i64,
@@ -22,12 +22,12 @@ pub struct Range {
     pub step: i64,
 }
 
-/// The integers that index an axis.
+/// The valid range of the integers that index an axis.
 pub struct Bounds<'a> {
     pub least: i64,
-    /// One more than the greatest.
+    /// One more than the maximum.
     pub limit: i64,
-    /// What stands for no index.
+    /// Values that mean "no index".
     pub ignored: &'a [i64],
 }
 
@@ -38,10 +38,10 @@ impl Bounds<'_> {
 }
 
 impl<O> Elements<O> {
-    /// The elements from `data` on; `strides` are the bytes from one to the next, by axis.
+    /// The elements from `data` on. `strides` are in bytes, one for each axis.
     ///
     /// # Safety
-    /// All of them can be read as long as the owner is there.
+    /// All elements must be readable as long as the owner lives.
     pub unsafe fn new(
         data: *const u8,
         dtype: DType,
@@ -56,8 +56,8 @@ impl<O> Elements<O> {
         &self.sizes
     }
 
-    /// The first of these elements that is out of bounds, and its place along each axis. `parts` are
-    /// by axis.
+    /// The first of these elements that is out of bounds, and its index along each axis. `parts`
+    /// has one range for each axis.
     pub fn outside(&self, parts: &[Range], bounds: &Bounds) -> Option<(i64, Vec<i64>)> {
         match self.dtype {
             DType::I64 => self.scan::<i64>(parts, bounds),
@@ -68,7 +68,7 @@ impl<O> Elements<O> {
             DType::U32 => self.scan::<u32>(parts, bounds),
             DType::U16 => self.scan::<u16>(parts, bounds),
             DType::U8 => self.scan::<u8>(parts, bounds),
-            // Of less than a byte, or no integers: nothing indexes by them.
+            // Not integers, or smaller than a byte: no axis is indexed by them.
             DType::I4
             | DType::U4
             | DType::Bool
@@ -85,7 +85,7 @@ impl<O> Elements<O> {
         if parts.iter().any(|part| part.count <= 0) {
             return None;
         }
-        // Rows along the last axis; one, where all elements follow each other.
+        // Checks the rows along the last axis. A dense array is checked as a single row.
         let whole = parts.iter().zip(&self.sizes).all(|(part, size)| part.count == *size);
         if whole && self.is_dense() {
             let count: i64 = self.sizes.iter().product();
@@ -107,20 +107,21 @@ impl<O> Elements<O> {
                 place.push(along(last, at));
                 return Some((self.read::<T>(first + at * step), place));
             }
-            // The next row, the last axis of the others first.
+            // Advances to the next row; the last of the outer axes varies fastest.
             let next = (0..last).rev().find(|&axis| turn[axis] + 1 < outer[axis].count)?;
             turn[next] += 1;
             turn[next + 1..].fill(0);
         }
     }
 
-    /// Which element of a row, the first that is out of bounds.
+    /// The position in a row of the first element that is out of bounds.
     fn row<T: Integer>(&self, first: i64, count: i64, step: i64, bounds: &Bounds) -> Option<i64> {
         let read = |at: i64| self.read::<T>(first + at * step);
         let begin = self.data.wrapping_offset(first as isize);
         if step == size_of::<T>() as i64 && begin.addr().is_multiple_of(align_of::<T>()) {
-            // A sign is left where one is out of bounds, and what wraps around leaves one, too.
-            // SAFETY: these elements are the array's, and aligned as they are.
+            // The sign bit is set if any index is out of bounds; a difference that wraps around
+            // sets it too.
+            // SAFETY: these elements belong to the array, and the address is aligned.
             let all = unsafe { std::slice::from_raw_parts(begin.cast::<T>(), count as usize) };
             let last = bounds.limit.wrapping_sub(1);
             let signs = all.iter().fold(0, |signs, index| {
@@ -135,7 +136,7 @@ impl<O> Elements<O> {
     }
 
     fn read<T: Integer>(&self, offset: i64) -> i64 {
-        // SAFETY: the offset is that of an element, which is there as long as its owner.
+        // SAFETY: the offset is that of an element, which lives as long as the owner.
         unsafe { self.data.offset(offset as isize).cast::<T>().read_unaligned() }.wide()
     }
 
@@ -149,7 +150,7 @@ impl<O> Elements<O> {
         })
     }
 
-    /// The place of an element by its number.
+    /// The index along each axis of the element at this row-major position.
     fn place(&self, mut number: i64) -> Vec<i64> {
         let mut place: Vec<i64> = Vec::new();
         for size in self.sizes.iter().rev() {
@@ -162,7 +163,7 @@ impl<O> Elements<O> {
 }
 
 trait Integer: Copy {
-    /// The same integer; the greatest, where 64 bits do not hold it.
+    /// The integer as `i64`, or the largest `i64` if it does not fit.
     fn wide(self) -> i64;
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with the arrays of a call, as errors.
+//! Errors for the arrays of a call that do not fit.
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean, near_misses};
 use mithril_ir::dim::{Dim, Symbol};
@@ -7,17 +7,18 @@ use mithril_model::block::quoted;
 
 use super::signature::{Binding, Group, Signature, Sizes, Slot};
 
-/// The arrays of a call, as far as messages ask for them.
+/// Access to the arrays of a call for error messages.
 pub trait Given {
     /// The names of the arrays in a group.
     fn names(&self, group: Group) -> Vec<String>;
 
-    /// The dtype and the sizes of the array of a slot. `None`: there is none, or it is no array.
+    /// The dtype and the sizes of the array of a slot. `None` if it is missing or not an array.
     fn array(&self, slot: usize) -> Option<(DType, Sizes)>;
 }
 
 impl Signature {
-    /// A guard that does not hold, with the terminals that its dims are of.
+    /// The error for a guard that does not hold. It names the terminals whose dims the guard
+    /// compares.
     pub fn broken(&self, at: usize, binding: &Binding) -> Diagnostic {
         let guard = &self.guards[at];
         let (left, relation, right) = guard.relation();
@@ -58,7 +59,7 @@ impl Signature {
         self.slots.iter().filter(|slot| slot.group == group).map(|slot| &*slot.name).collect()
     }
 
-    /// A group of arrays with other names than the program has.
+    /// The error for a group whose array names differ from those of the program.
     pub fn misnamed(&self, given: &dyn Given, group: Group) -> Diagnostic {
         let (own, keys) = (self.names(group), given.names(group));
         let expected = match own.is_empty() {
@@ -113,13 +114,13 @@ impl Signature {
         Some(format!("{readers}did you mean `{near}`, an output of `{block}`?"))
     }
 
-    /// The hint for a value that a block of the model makes.
+    /// The hint for a name that is a value computed by a block of the model.
     fn made(&self, name: &str) -> Option<String> {
         let (_, block) = self.inner.iter().find(|(own, _)| **own == *name)?;
         Some(format!("`{name}` is no input: the block `{block}` makes it"))
     }
 
-    /// An array of another type than its slot has.
+    /// The error for an array whose type differs from that of its slot.
     pub fn mismatch(&self, given: &dyn Given, at: usize) -> Diagnostic {
         let slot = &self.slots[at];
         let (name, group) = (&slot.name, slot.group.name());
@@ -141,7 +142,7 @@ impl Signature {
         }
     }
 
-    /// The dim that an array shares with one before, which has another size: of both.
+    /// Describes a dim that has another size in an earlier array, with both sizes.
     fn shared(&self, given: &dyn Given, at: usize, own: &Sizes) -> Option<String> {
         let slot = &self.slots[at];
         let size = |slot: &Slot, sizes: &Sizes, dim: &Dim| {
@@ -161,7 +162,7 @@ impl Signature {
         })
     }
 
-    /// The type a slot must have, with what the slots before it say of its symbols.
+    /// The type that a slot must have, with the symbols replaced that earlier slots determine.
     pub fn expected(&self, given: &dyn Given, at: usize) -> String {
         let mut binding = self.binding();
         for before in 0..at {
@@ -182,7 +183,7 @@ impl Signature {
     }
 }
 
-/// `float32[32, 784]`.
+/// Formats a type, such as `float32[32, 784]`.
 fn shown(dtype: DType, dims: impl Iterator<Item = String>) -> String {
     format!("{}[{}]", dtype.array_name(), dims.collect::<Vec<_>>().join(", "))
 }

@@ -1,4 +1,4 @@
-//! The check of the integers of a call that index an axis: one pass over each.
+//! Checks the integers of a call that index an axis, in one pass over each array.
 
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_passes::indexed::Indexed;
@@ -9,19 +9,19 @@ use super::signature::{Binding, Signature};
 
 /// An index that is out of range.
 pub struct Outside {
-    /// The number of what says so.
+    /// The position in [`Signature::indexed`] of the violated check.
     indexed: usize,
     value: i64,
-    /// Along each axis.
+    /// The index of the element along each axis.
     place: Vec<i64>,
     least: i64,
     limit: i64,
 }
 
 impl Signature {
-    /// Whether all indices that a slot's array has are in range, for these values of the symbols.
+    /// Checks that all indices in the array of a slot are in range for these values of the symbols.
     ///
-    /// Errors: the first that is not.
+    /// Errors: the first index that is out of range.
     pub fn check_indices<O>(
         &self,
         slot: usize,
@@ -37,7 +37,7 @@ impl Signature {
         Ok(())
     }
 
-    /// The first index out of range, its place, and the range.
+    /// The first index that is out of range, its position, and the limits of the range.
     fn outside<O>(
         &self,
         own: &Indexed,
@@ -61,7 +61,7 @@ impl Signature {
         Some((value, place, least, limit))
     }
 
-    /// An index that is out of range, as an error.
+    /// The error for an index that is out of range.
     pub fn out_of_range(&self, outside: &Outside) -> Diagnostic {
         let Outside { indexed, value, place, least, limit } = outside;
         let (slot, own) = &self.indexed[*indexed];

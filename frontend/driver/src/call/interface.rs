@@ -1,4 +1,4 @@
-//! What a function of native code is given and gives.
+//! The arguments and results of a function of native code.
 
 use std::sync::Arc;
 
@@ -13,29 +13,29 @@ use crate::compile::Program;
 
 /// The arguments and the results of one function, in their order.
 pub struct Interface {
-    /// Where the values of the function's symbols are in a binding.
+    /// For each symbol of the function, its position in a binding.
     pub symbols: Vec<usize>,
-    /// How many slots are arguments.
+    /// The number of slots that are arguments.
     pub arguments: usize,
     pub results: Vec<Outcome>,
     pub has_state: bool,
 }
 
-/// A result, and the group it belongs to: an output, a gradient of a param, the next value of a
-/// state.
+/// A result and its group: an output, the gradient of a param, or the next value of a state.
 pub struct Outcome {
     pub name: Arc<str>,
     pub group: Group,
     pub dtype: DType,
     pub dims: SmallVec<[Want; 4]>,
-    /// Of the next state, the slot of the one before.
+    /// For a next state, the slot of the current state.
     pub before: Option<usize>,
 }
 
 impl Interface {
-    /// Of the forward function, or of the one that gives gradients too.
+    /// The interface of the forward function, or with `joint` of the function that also returns
+    /// gradients.
     ///
-    /// Errors: a dim of the function that no argument shows.
+    /// Errors: the function has a dim that no argument determines.
     pub fn of(program: &Program, signature: &Signature, joint: bool) -> Result<Interface> {
         let native = program.native();
         let part = native.and_then(|native| match joint {
@@ -81,7 +81,7 @@ impl Interface {
 impl Signature {
     /// The sizes of an array with these dims.
     ///
-    /// Errors: one of them would be negative, or has no value.
+    /// Errors: a size would be negative, or has no value.
     pub fn sizes(&self, dims: &[Want], binding: &Binding) -> Result<Sizes> {
         let size = |want: &Want| match want {
             Want::Is(size) => Some(*size),
@@ -97,7 +97,7 @@ impl Signature {
     }
 }
 
-/// The bytes of an array. Errors: more than can be counted.
+/// The size of an array in bytes. Errors: the size overflows.
 pub fn bytes(sizes: &[i64], dtype: DType) -> Result<usize> {
     let bytes = sizes.iter().try_fold(dtype.bytes() as i64, |all, size| all.checked_mul(*size));
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
@@ -108,13 +108,13 @@ fn too_large() -> Box<Diagnostic> {
     Box::new(Diagnostic::new("Out of memory: an array would be too large"))
 }
 
-/// Memory that is not to be had, as an error.
+/// The error for memory that cannot be allocated.
 pub fn exhausted(error: OutOfMemory) -> Box<Diagnostic> {
     let what = format!("Out of memory: {} bytes are not to be had", error.bytes);
     Box::new(Diagnostic::new(what))
 }
 
-/// What the runtime says of a call that failed, as an error.
+/// The error for a call that failed in the runtime.
 pub fn failed(error: Error) -> Box<Diagnostic> {
     match error {
         Error::OutOfMemory(error) => exhausted(error),

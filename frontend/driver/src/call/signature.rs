@@ -1,4 +1,4 @@
-//! What the arrays of a call must be, and the symbols that their sizes share.
+//! The types that the arrays of a call must have, and the symbols that their sizes share.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::compile::{Checks, Program};
 /// The sizes of an array, one for each axis.
 pub type Sizes = SmallVec<[i64; 6]>;
 
-/// Which of the arguments of a call an array belongs to.
+/// The argument of a call that an array belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
     Params,
@@ -51,66 +51,67 @@ impl Group {
 pub struct Slot {
     pub name: Arc<str>,
     pub group: Group,
-    /// Whether it may be left out: gradients of outputs that nothing depends on.
+    /// Whether it may be omitted, as gradients of outputs that the loss does not depend on.
     pub optional: bool,
-    /// Whether its dtype is that of a call's array, so that another program may take another one.
+    /// Whether its dtype comes from the array of a call. An array of another dtype then needs
+    /// another program.
     pub chosen: bool,
     pub ty: Type,
-    /// The symbol of the leading rank variable, if any, and what each dim must be.
+    /// The symbol of the leading rank variable, if any, and the requirement for each dim.
     pub lead: Option<usize>,
     pub dims: SmallVec<[Want; 4]>,
     /// The blocks that read it.
     pub readers: Loc,
-    /// Whether integers of another dtype may be converted.
+    /// Whether integers of other dtypes are converted.
     pub any_integer: bool,
     /// Whether some of its elements index an axis.
     pub indexes: bool,
-    /// Whether a dim is an expression, which waits for all symbols.
+    /// Whether a dim is an expression, which can be checked only when all symbols are known.
     late: bool,
 }
 
-/// What one size must be.
+/// The requirement for one size.
 pub enum Want {
     Is(i64),
-    /// The value of this symbol; the first that is met gives it.
+    /// The value of this symbol, which the first array that has the symbol sets.
     Symbol(usize),
     Equals(Dim),
     Anything,
 }
 
-/// All arrays of a program, with what their sizes must fulfil together.
+/// All arrays of a program, with the constraints between their sizes.
 pub struct Signature {
     pub slots: Vec<Slot>,
     pub symbols: Vec<Symbol>,
     pub leads: Vec<Symbol>,
     pub guards: Vec<Guard>,
-    /// The named values that blocks make, each with its block.
+    /// The named values inside the model, each with the block that computes it.
     pub inner: Vec<(Arc<str>, Arc<str>)>,
-    /// What indexes an axis, by slot.
+    /// The checks of indices, each with the slot that it reads.
     pub indexed: Vec<(usize, Indexed)>,
-    /// Whether that is read on devices, too.
+    /// Whether indices are also checked on devices.
     pub everywhere: bool,
 }
 
-/// What the symbols stand for in one call.
+/// The values of the symbols in one call.
 #[derive(Clone)]
 pub struct Binding {
-    /// Negative: not known yet.
+    /// A negative value is not known yet.
     pub values: SmallVec<[i64; 8]>,
     pub leads: SmallVec<[Option<Sizes>; 1]>,
-    /// The sizes of slots that wait for all symbols.
+    /// The sizes of slots that are checked once all symbols are known.
     late: SmallVec<[(usize, Sizes); 1]>,
 }
 
-/// What does not fit once all symbols are known.
+/// A mismatch that is found once all symbols are known.
 pub enum Misfit {
     Slot(usize),
-    /// Which guard, and what the dims were.
+    /// The position of the guard, and the values of the dims.
     Guard(usize, Box<Binding>),
 }
 
 impl Signature {
-    /// `rename` gives the dtype that a framework has in the place of one.
+    /// `rename` maps a dtype to the one that the framework has instead.
     pub fn new(program: &Program, rename: &dyn Fn(DType) -> DType) -> Signature {
         let mut signature = Signature {
             slots: Vec::new(),
@@ -172,7 +173,7 @@ impl Signature {
         self.slots.last_mut().expect("it has just been added")
     }
 
-    /// What the dims of a shape must be.
+    /// The requirements for the dims of a shape.
     pub fn wants(&self, shape: &Shape) -> SmallVec<[Want; 4]> {
         let place = |own: &Symbol| self.symbols.iter().position(|symbol| symbol == own);
         let want = |dim: &Dim| match (dim.as_const(), dim.as_symbol().and_then(place)) {
@@ -192,7 +193,7 @@ impl Signature {
         }
     }
 
-    /// Binds the symbols of a slot to the sizes of its array. False: they do not fit.
+    /// Binds the symbols of a slot to the sizes of its array. Returns false if they do not fit.
     pub fn take(&self, at: usize, sizes: &[i64], binding: &mut Binding) -> bool {
         let slot = &self.slots[at];
         if slot.late {
@@ -201,7 +202,7 @@ impl Signature {
         binding.take(slot, sizes)
     }
 
-    /// What needs all symbols: dims that are expressions, and guards.
+    /// Checks what needs all symbols: dims that are expressions, and guards.
     pub fn settle(&self, binding: &Binding) -> Result<(), Misfit> {
         for (at, sizes) in &binding.late {
             let dims = &self.slots[*at].dims;
@@ -225,7 +226,7 @@ impl Signature {
         Ok(())
     }
 
-    /// The value of a dim. `None`: it has symbols that are not known.
+    /// The value of a dim. `None` if it has unknown symbols.
     pub fn evaluate(&self, dim: &Dim, binding: &Binding) -> Option<i64> {
         dim.evaluate(&|symbol| {
             let at = self.symbols.iter().position(|s| s == symbol)?;
@@ -234,7 +235,7 @@ impl Signature {
     }
 }
 
-/// The place of a symbol among others, which it joins if it is new.
+/// The position of a symbol, which is appended if it is new.
 fn place(all: &mut Vec<Symbol>, own: &Symbol) -> usize {
     all.iter().position(|symbol| symbol == own).unwrap_or_else(|| {
         all.push(own.clone());

@@ -1,4 +1,4 @@
-//! Programs that equal compiles have made before.
+//! An in-memory cache of programs, keyed by block and options.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use mithril_model::literal::Literal;
 
 use super::{CompileOptions, Program};
 
-/// The program of an equal compile, or what `fresh` makes.
+/// Returns the cached program of an equal compile, or compiles with `fresh` and caches it.
 ///
 /// Errors: those of `fresh`.
 pub fn kept(
@@ -30,13 +30,13 @@ pub fn kept(
     Ok(program)
 }
 
-/// What decides a program.
+/// The cache key: everything that determines a program.
 #[derive(PartialEq)]
 struct Key {
     block: Block,
     name: Option<String>,
     constants: Vec<(String, Literal)>,
-    /// All other options as text, which shortens constants.
+    /// All other options as text. Constants are separate because their text is abbreviated.
     rest: String,
 }
 
@@ -53,5 +53,5 @@ impl Key {
 }
 
 static CACHE: Mutex<Vec<(Key, Arc<Program>)>> = Mutex::new(Vec::new());
-/// How many programs are kept, the latest.
+/// The number of programs in the cache. The oldest is evicted first.
 const CACHED: usize = 64;

@@ -1,5 +1,5 @@
-//! Programs without code: they wait for ranks, dtypes of masks or sizes of params, which the first call
-//! gives.
+//! Programs without code: they need ranks, dtypes of masks or sizes of params that the first call
+//! supplies.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use rustc_hash::FxHashSet;
 use super::recipe::{Watch, native};
 use super::{Argument, Code, CompileOptions, Program, Target, compile, entry, finished, starts};
 
-/// A program without code, and what was to be compiled.
+/// A program without code, and the block and options to compile later.
 #[derive(Debug)]
 pub struct Open {
     pub block: Block,
@@ -25,27 +25,28 @@ pub struct Open {
     pub waits: Waits,
 }
 
-/// What a program without code waits for.
+/// The information that a program without code still needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Waits {
     Inputs(Needs),
-    /// Sizes of params and states, which native code has in it.
+    /// Sizes of params and states, which native code has as constants.
     Sizes,
 }
 
-/// What is to be known of inputs.
+/// The missing information about inputs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Needs {
     /// The inputs whose ranks are needed.
     pub ranks: Vec<Arc<str>>,
-    /// The masks whose dtypes are: the functions have floats in their place.
+    /// The masks whose dtypes are needed. The functions have floats in their place until then.
     pub dtypes: Vec<Arc<str>>,
-    /// Whether the program's functions are those of a trial with other ranks, as there are none
-    /// without.
+    /// Whether the program's functions are from a trial lowering with guessed ranks, because
+    /// lowering fails without ranks.
     pub trial: bool,
 }
 
-/// What native code of these functions waits for, if anything, beside the dtypes of these inputs.
+/// The information that native code of these functions still needs, if any. `dtypes` are the inputs
+/// whose dtypes are unknown.
 ///
 /// Errors: the module is empty.
 pub(super) fn native_waits(module: &Module, dtypes: &[Arc<str>]) -> Result<Option<Waits>> {
@@ -61,7 +62,7 @@ pub(super) fn native_waits(module: &Module, dtypes: &[Arc<str>]) -> Result<Optio
     Ok(waits.then_some(Waits::Sizes))
 }
 
-/// What a program waits for whose functions need ranks: native code needs all.
+/// The information that is needed after a trial lowering: native code needs all ranks.
 ///
 /// Errors: the module is empty.
 pub(super) fn trial_waits(trial: &Trial, target: Target, dtypes: Vec<Arc<str>>) -> Result<Waits> {
@@ -75,13 +76,15 @@ pub(super) fn trial_waits(trial: &Trial, target: Target, dtypes: Vec<Arc<str>>) 
     Ok(Waits::Inputs(Needs { ranks: needed.cloned().collect(), dtypes, trial: true }))
 }
 
-/// What source waits for that cannot be written because of this error, if ranks would mend it.
+/// The ranks that source needs if emitting it failed with this error and known ranks could resolve
+/// it.
 ///
-/// Errors: this one, where they would not.
+/// Errors: the given error, if ranks would not resolve it.
 pub(super) fn source_waits(module: &Module, error: Box<Diagnostic>) -> Result<Waits> {
     let inputs = unranked(entry(module)?);
     let lead = error.needs_rank.as_ref().map(|needs| &needs.lead);
-    // Lowering has found that shapes fit; what passes add may need ranks to find it, too.
+    // Lowering found that the shapes fit, but operations that passes add may need ranks to prove
+    // it.
     if inputs.is_empty() || (lead.is_none() && !error.is_misfit()) {
         return Err(error);
     }
@@ -90,7 +93,7 @@ pub(super) fn source_waits(module: &Module, error: Box<Diagnostic>) -> Result<Wa
     Ok(Waits::Inputs(Needs { ranks, ..Needs::default() }))
 }
 
-/// The inputs whose ranks are open.
+/// The inputs whose ranks are unknown.
 fn unranked(entry: &Function) -> Vec<Arc<str>> {
     let is_open = |value: Value, name: &str| {
         entry.ty(value).shape.lead.as_ref().is_some_and(|lead| *lead == symbol(name))
@@ -100,7 +103,7 @@ fn unranked(entry: &Function) -> Vec<Arc<str>> {
 }
 
 impl Program {
-    /// What it waits for, if it has no code.
+    /// The information that the program still needs, if it has no code.
     pub fn waits(&self) -> Option<&Waits> {
         match &self.code {
             Code::Source(_) | Code::Native(_) => None,
@@ -108,9 +111,9 @@ impl Program {
         }
     }
 
-    /// Nothing, for a program that has code.
+    /// Checks that the program has code.
     ///
-    /// Errors: it waits for ranks, dtypes or sizes.
+    /// Errors: it still needs ranks, dtypes or sizes.
     pub fn settled(&self) -> Result<()> {
         let error = match self.waits() {
             None => return Ok(()),
@@ -126,9 +129,9 @@ impl Program {
         error.err()
     }
 
-    /// The functions that the code is made from.
+    /// The functions that the code is generated from.
     ///
-    /// Errors: there are none, as ranks or dtypes are needed.
+    /// Errors: there are none yet, because ranks or dtypes are needed.
     pub fn functions(&self) -> Result<&Module> {
         match self.waits() {
             Some(Waits::Inputs(needs)) if needs.trial || !needs.dtypes.is_empty() => {
@@ -138,7 +141,7 @@ impl Program {
         }
     }
 
-    /// What is to be known of inputs, as an error.
+    /// The error for missing information about inputs.
     fn needs(&self, needs: &Needs) -> Diagnostic {
         let all = |names: &[Arc<str>], one: &str, several: &str| match names {
             [] => None,
@@ -171,10 +174,12 @@ impl Program {
             .hint(format!("give {}, or evaluate it once", hints.join("; ")))
     }
 
-    /// A program that waits for ranks or dtypes, compiled for those of a call. `sizes` are those of
-    /// its arrays, where they are to decide what ranks do not. The program may wait for more.
+    /// Compiles a program that needs ranks or dtypes for those of a call. `sizes` are the sizes of
+    /// the call's arrays, for decisions that ranks alone do not settle. The result may still need
+    /// more.
     ///
-    /// Errors: those of [`compile`]; a dtype that no mask has; a program that is not open.
+    /// Errors: those of [`compile`]; a dtype that a mask cannot have; a program that has code
+    /// already.
     pub fn for_call(
         &self,
         shapes: Vec<(String, Vec<DimSpec>)>,
@@ -195,9 +200,9 @@ impl Program {
         compile(&open.block, &options).map_err(at_a_call)
     }
 
-    /// A program that waits for sizes, with native code for these shapes of params and states.
+    /// Compiles a program that needs sizes to native code for these shapes of params and states.
     ///
-    /// Errors: shapes that do not fit; those of [`compile`]; a program that is not open.
+    /// Errors: shapes that do not fit; those of [`compile`]; a program that has code already.
     pub fn with_sizes(&self, sizes: Vec<(String, Shape)>) -> Result<Program> {
         let Code::Open(open) = &self.code else {
             return Diagnostic::new("the program has code already").err();
@@ -214,7 +219,7 @@ impl Program {
     }
 }
 
-/// The dtype that a mask has in a program that is called with one of this dtype.
+/// The dtype of a mask in the program for a call with a mask of dtype `given`.
 ///
 /// Errors: neither bool nor a float.
 fn mask_dtype(name: &str, given: DType, float: DType) -> Result<DType> {
@@ -234,24 +239,24 @@ fn mask_dtype(name: &str, given: DType, float: DType) -> Result<DType> {
     }
 }
 
-/// Whether native code needs the sizes of an argument, and they are not known.
+/// Whether native code needs the sizes of this argument and they are unknown.
 fn lacks_sizes(argument: &Argument) -> bool {
     matches!(argument.role, Role::Param | Role::State) && argument.sizes().is_none()
 }
 
-/// An argument with its role and shape, for messages.
+/// Formats an argument with its role and shape, for messages.
 fn typed(argument: &Argument) -> String {
     format!("the {} `{}` of {}", argument.role.name(), argument.name, argument.ty.shape)
 }
 
-/// An error of shapes that come with a call.
+/// Rewords an error of compilation for shapes that come from a call.
 fn at_a_call(mut error: Box<Diagnostic>) -> Box<Diagnostic> {
     error.what = error.what.replacen(" during compilation", "", 1);
     error
 }
 
-/// Makes arguments and results of a trial those of every rank: a shape that may depend on a rank of
-/// the trial becomes one of any rank.
+/// Generalises the arguments and results of a trial to every rank: a shape that may depend on a
+/// guessed rank becomes a shape of any rank.
 pub(super) fn forget_ranks(program: &mut Program, inputs: &[Arc<str>]) {
     let Some(entry) = program.module.entry().cloned() else { return };
     let depends = dependent(&entry, &program.arguments, inputs);
@@ -262,7 +267,7 @@ pub(super) fn forget_ranks(program: &mut Program, inputs: &[Arc<str>]) {
     }
     for (at, result) in program.results.iter_mut().enumerate() {
         if depends[entry.results[at].value.index()] {
-            // No input's rank variable.
+            // Not the rank variable of any input.
             let lead = Symbol::from(format!("'{}", result.name));
             result.ty.shape = Shape::with_lead(lead, []);
         }
@@ -284,7 +289,7 @@ fn dependent(entry: &Function, arguments: &[Argument], inputs: &[Arc<str>]) -> V
                 blocks.extend(op.loc.paths());
             }
         }
-        // The shape of a param or a state follows from the blocks that read it.
+        // The shape of a param or a state depends on the blocks that read it.
         let mut found = false;
         for (at, argument) in arguments.iter().enumerate() {
             let follows = matches!(argument.role, Role::Param | Role::State);

@@ -1,4 +1,4 @@
-//! How a model's functions become what a target takes: passes, plans, and how long they took.
+//! Turns a model's functions into what a target takes: passes and plans, with timings.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,11 +25,11 @@ use crate::budget;
 use crate::calibration::calibrated;
 use crate::native::{Native, Planning, Tier};
 
-/// How a module is simplified.
+/// The options that decide how a module is simplified and compiled.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     pub target: Target,
-    /// What names in C contain.
+    /// The stem of generated C names.
     pub stem: Arc<str>,
     pub optimization: OptimizationOptions,
     pub training: bool,
@@ -37,14 +37,14 @@ pub struct Recipe {
     pub memory_budget: Option<u64>,
     pub planning: Planning,
     pub tier: Tier,
-    /// The processor that native code is made for, by name; none for what MITHRIL_CPU says.
+    /// The name of the processor to compile native code for; `None` uses MITHRIL_CPU.
     pub cpu: Option<String>,
     pub checks: Checks,
-    /// The inputs that are integers, of a dtype that nobody has set.
+    /// The integer inputs whose dtype was not specified.
     pub any_integers: Vec<Arc<str>>,
 }
 
-/// The functions with the results that a compile adds to the model's.
+/// Adds the results that the compile options request to the model's functions.
 pub fn with_outputs(logical: Module, options: &CompileOptions) -> Result<Module> {
     let logical = keeping(logical, &options.keep, &options.watched)?;
     match &options.differentiate {
@@ -53,7 +53,7 @@ pub fn with_outputs(logical: Module, options: &CompileOptions) -> Result<Module>
     }
 }
 
-/// The functions whose entry gives the gradients of a scalar result by its params, too.
+/// Adds the gradients of a scalar result with respect to the params to the entry's results.
 fn differentiated(logical: Module, output: &str) -> Result<Module> {
     let main = entry(&logical)?.clone();
     let outputs = || main.results.iter().filter(|r| r.state.is_none()).map(|r| &*r.name);
@@ -91,8 +91,9 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
     Ok(module)
 }
 
-/// The functions with these values as results. What is repeated stays so, but for the blocks that
-/// values lie in; terminals inside other blocks are found once everything is inlined.
+/// Makes these values results. Repeated blocks stay shared functions, except for the blocks that
+/// contain the values. If a terminal is not found that way, everything is inlined to find terminals
+/// inside other blocks.
 fn keeping(logical: Module, paths: &[String], watched: &[String]) -> Result<Module> {
     let all = [paths, watched].concat();
     if all.is_empty() {
@@ -132,8 +133,8 @@ impl Recipe {
         }
     }
 
-    /// Where the passes take a model's functions to, and whether they make its gradients.
-    /// Errors: what was measured of the target cannot be read.
+    /// The target of the passes, and whether they generate gradients. Errors: the measurements of
+    /// the target cannot be read.
     pub fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
         let differentiates = match self.target {
             Target::Framework(framework) => {
@@ -145,7 +146,7 @@ impl Recipe {
         Ok((calibrated(self.target.passes())?, self.training && learns && !differentiates))
     }
 
-    /// The passes, from a model's functions to what the target has.
+    /// The passes from a model's functions to operations that the target supports.
     pub fn pipeline(
         &self,
         logical: &Module,
@@ -161,8 +162,8 @@ impl Recipe {
     }
 }
 
-/// The native code of a model's functions, as the target has it, and what it is made from. Where a
-/// bound of memory is given, the recipe learns what is to be computed again.
+/// Compiles a model's functions to native code; also returns the module that it was generated from.
+/// If there is a memory budget, the recipe is updated with the chosen amount of recomputation.
 pub fn native(
     logical: &Module,
     recipe: &mut Recipe,
@@ -202,7 +203,7 @@ pub fn native(
     Ok((module, Code::Native(native)))
 }
 
-/// Runs the passes. How many functions gradients compute again, too.
+/// Runs the passes; also returns how many functions the gradients recompute.
 pub fn simplify(
     logical: &Module,
     recipe: &Recipe,
@@ -220,7 +221,7 @@ pub fn simplify(
     Ok((module, again))
 }
 
-/// Times stages; those of one name add up.
+/// Measures the time of stages. Stages of the same name are summed.
 #[derive(Default)]
 pub struct Watch {
     pub stages: Vec<(&'static str, Duration)>,

@@ -1,4 +1,4 @@
-//! One call: from arrays to pointers, and from memory to arrays.
+//! One call: arrays are converted to pointers, and result memory to arrays.
 
 use std::sync::atomic::AtomicBool;
 
@@ -15,11 +15,11 @@ use crate::call::signature::{Binding, Group, Misfit, Signature, Sizes};
 use crate::native::PlannedFunction;
 
 impl Compiled {
-    /// Runs native code; that of C is compiled by the system's compiler. The first call compiles
-    /// kernels that the disk cache does not have.
+    /// Runs native code. The C target is compiled by the system's compiler. The first call compiles
+    /// the kernels that are not in the disk cache.
     ///
     /// Errors: names, shapes and dtypes that do not fit; an index out of range; gradients of a
-    /// program that has none; a program that is source for Python; no code generator; no memory.
+    /// program that has none; a program that is Python source; no code generator; out of memory.
     pub fn call(&self, call: &Call<'_>) -> Result<Step> {
         let (part, interface) = self.function(call.output_gradients.is_some())?;
         let (given, binding) = self.checked(call)?;
@@ -37,7 +37,7 @@ impl Compiled {
         let results: SmallVec<[*mut u8; 8]> =
             made.iter().map(|(_, memory)| memory.as_ptr()).collect();
         // SAFETY: the arrays were checked against the signature that the program was planned for,
-        // and are borrowed until the end; the blocks of memory are new.
+        // and are borrowed until the end of the call; the result memory is new.
         unsafe { executable.run(&args, &symbols, &results, &self.pool) }.map_err(failed)?;
         let mut step = Step { warnings: ready.warnings.take(), ..Step::default() };
         step.state = call.state.cloned().unwrap_or_default();
@@ -57,9 +57,9 @@ impl Compiled {
         Ok(step)
     }
 
-    /// The function that is called: the forward one, or the one that gives gradients too.
+    /// The function to call: the forward one, or with `joint` the one that also returns gradients.
     ///
-    /// Errors: the program has none.
+    /// Errors: the program does not have it.
     fn function(&self, joint: bool) -> Result<(&PlannedFunction, &Interface)> {
         let (Some(native), Some(forward)) = (self.program.native(), &self.forward) else {
             return Diagnostic::new("there is no native code: the model was compiled to source")
@@ -76,7 +76,7 @@ impl Compiled {
         }
     }
 
-    /// The arrays of a call by slot, once they fit, and what the symbols stand for.
+    /// Checks the arrays of a call. Returns them by slot, with the values of the symbols.
     fn checked<'a>(&self, call: &'a Call<'a>) -> Result<(Vec<Option<Plain<'a>>>, Binding)> {
         let given = Named { signature: &self.signature, call };
         for group in Group::ALL {
@@ -119,7 +119,7 @@ impl Compiled {
         Ok((arrays, binding))
     }
 
-    /// Zeros for the first slots that nothing was given for.
+    /// Allocates zeros for the omitted ones of the first `arguments` slots.
     fn zeros(
         &self,
         given: &[Option<Plain>],
@@ -141,7 +141,7 @@ impl Compiled {
     }
 }
 
-/// Where an argument lies: the array that was given, or zeros.
+/// The address of an argument: that of the given array, or of zeros.
 fn pointer((given, zeros): (&Option<Plain>, &Memory)) -> *const u8 {
     match given {
         Some(plain) => plain.as_ptr(),

@@ -1,5 +1,4 @@
-//! Work that is done behind calls: by one thread that has less of the machine than they, while
-//! there is some.
+//! Background work: one thread of low priority, which runs as long as there are jobs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
@@ -10,12 +9,11 @@ use std::thread;
 use super::fork::between_forks;
 use super::queue::{Job, ORPHANED, RESTS, lock};
 
-/// How much less of the machine the thread has: a third of what a thread of calls has, where they are
-/// too many for the cores.
+/// The niceness that the thread adds. If there are more threads than cores, it gets about a third
+/// of the time that a thread of a call gets.
 const NICENESS: i32 = 5;
 
-/// Has jobs done, in their order, after those that wait. Those that have not begun when the process
-/// ends are not done.
+/// Queues jobs, which run in order. Jobs that have not started when the process ends are dropped.
 pub fn add(jobs: impl IntoIterator<Item = Job>) {
     static AT_EXIT: Once = Once::new();
     AT_EXIT.call_once(close_at_exit);
@@ -32,15 +30,15 @@ pub fn add(jobs: impl IntoIterator<Item = Job>) {
     }
 }
 
-/// Has the jobs done that a fork left without a thread.
+/// Restarts the worker thread in a forked process that inherited jobs without a thread.
 pub fn resume() {
     if ORPHANED.load(Ordering::Relaxed) && ORPHANED.swap(false, Ordering::Relaxed) {
         add([]);
     }
 }
 
-/// Begins no job any more, and waits for the one that is being done: libraries that it uses are
-/// taken down when a process ends.
+/// Starts no more jobs and waits for the running one: libraries that it uses are torn down when the
+/// process ends.
 pub fn close() {
     let mut queue = lock();
     queue.closed = true;
@@ -52,10 +50,10 @@ pub fn close() {
     drop((queue, left));
 }
 
-/// Has [`close`] called when the process ends, before what was registered earlier: a library that a
-/// job uses registers its own end when it is loaded.
+/// Registers [`close`] to run at exit, before everything registered earlier. It is called again
+/// after a library is loaded, because the library registers its own teardown then.
 pub fn close_at_exit() {
-    // SAFETY: the function is there as long as this code, and takes nothing.
+    // SAFETY: the function lives as long as this code, and takes no arguments.
     unsafe { libc::atexit(at_exit) };
 }
 
@@ -64,16 +62,16 @@ extern "C" fn at_exit() {
 }
 
 fn work() {
-    // SAFETY: both are of this thread alone; where the second fails, it is as others are.
+    // SAFETY: both calls affect only this thread; if the second fails, the priority is unchanged.
     unsafe {
         let own = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::setpriority(libc::PRIO_PROCESS, 0, own + NICENESS);
     }
-    // A fork waits for the job that is being done, and finds the others in the queue.
+    // A fork waits only for the running job. The child finds the others in its queue.
     while between_forks(next) {}
 }
 
-/// Does the next job, if there is one.
+/// Runs the next job. Returns false if there is none.
 fn next() -> bool {
     let job = {
         let mut queue = lock();
@@ -84,6 +82,6 @@ fn next() -> bool {
         }
         job
     };
-    // A job says itself what went wrong; the others are done anyway.
+    // A job reports its own errors. If it panics, the other jobs still run.
     job.map(|job| catch_unwind(AssertUnwindSafe(job))).is_some()
 }

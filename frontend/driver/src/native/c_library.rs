@@ -1,4 +1,4 @@
-//! Models as C, compiled by the system's compiler for this machine.
+//! Models as C, compiled for this machine by the system's compiler.
 
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -17,22 +17,22 @@ use super::folder::Folder;
 use super::objects;
 use crate::VERSION;
 
-/// No products and sums as one, which would make bits depend on the compiler.
+/// No contraction to fused multiply-adds, which would make the bits depend on the compiler.
 ///
-/// Nothing reads what functions leave in `errno`, and square roots without it are vectors.
+/// Nothing reads `errno`, and square roots are vectorised only if they do not set it.
 const FLAGS: [&str; 6] =
     ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared"];
-/// How many lines of a compiler's errors are shown.
+/// The number of lines of a compiler's errors that are shown.
 const SHOWN: usize = 8;
 
-/// A file of C, and its library once it is compiled.
+/// A C file, and its library once it has been compiled.
 #[derive(Debug)]
 pub struct Unit {
     pub source: Source,
     library: Mutex<Option<Arc<Library>>>,
 }
 
-/// A library, and why it had to be compiled, if it had.
+/// A library, and if it had to be compiled, the reason why the cache did not have it.
 pub struct Loaded {
     pub library: Arc<Library>,
     pub compiled: Option<Miss>,
@@ -43,9 +43,9 @@ impl Unit {
         Unit { source, library: Mutex::default() }
     }
 
-    /// The library: loaded now, if it was not before, from the cache or the compiler.
+    /// Returns the library. The first call loads it from the cache, or compiles it.
     ///
-    /// Errors: there is no compiler, or it takes the file not; `stop`.
+    /// Errors: there is no compiler, or it rejects the file; `stop`.
     pub fn load(&self, stop: &AtomicBool) -> Result<Loaded> {
         let mut kept = self.library.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = &*kept {
@@ -72,7 +72,7 @@ impl Unit {
     }
 }
 
-/// The command of a C compiler, and what it says of itself.
+/// A C compiler: its command, and the output of `--version`.
 struct Compiler {
     command: Vec<String>,
     /// The processor to compile for.
@@ -81,7 +81,8 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// The compiler that CC names, or `cc`, for the processor that MITHRIL_CPU names, or this one.
+    /// The compiler that CC names, or `cc`. It compiles for the processor that MITHRIL_CPU names,
+    /// or for this one.
     fn find() -> Result<Compiler> {
         let named = env::var("CC").ok().filter(|cc| !cc.trim().is_empty());
         let named = named.unwrap_or_else(|| "cc".into());
@@ -108,14 +109,14 @@ impl Compiler {
         hasher.finalize()
     }
 
-    /// The bytes of a shared library.
+    /// Compiles the text to a shared library and returns its bytes.
     fn compile(&self, text: &str, folder: &Folder, stop: &AtomicBool) -> Result<Vec<u8>> {
         let (file, library) = (folder.path().join("model.c"), folder.path().join("compiled.so"));
         let failed = |what: String| Box::new(Diagnostic::new("C cannot be compiled").got(what));
         fs::write(&file, text).map_err(|error| failed(error.to_string()))?;
         let mut command = start(&self.command);
         command.args(FLAGS).args(&self.march).arg("-o").arg(&library).arg(&file).arg("-lm");
-        // What it leaves there when it is told to end goes with the folder.
+        // Temporary files that the compiler leaves when it is stopped are deleted with the folder.
         command.env("TMPDIR", folder.path());
         match command::run(&mut command, stop).map_err(|error| failed(error.to_string()))? {
             Ended::Well => {}
@@ -147,9 +148,9 @@ fn start(command: &[String]) -> Command {
     start
 }
 
-/// The flags for a processor: this machine's, or one that it can be taken for.
+/// The flags for the processor: this machine's, or one that it is compatible with.
 ///
-/// Errors: one that there is not; one with features that this machine lacks.
+/// Errors: an unknown processor; one with features that this machine lacks.
 fn march(named: Option<String>) -> Result<Vec<String>> {
     match named.filter(|name| name != "native") {
         None => Ok(vec!["-march=native".into()]),
@@ -161,7 +162,7 @@ fn march(named: Option<String>) -> Result<Vec<String>> {
     }
 }
 
-/// What tells the processors apart that the compiler makes code for.
+/// A text that distinguishes the processors for which the compiler generates different code.
 fn processor() -> &'static str {
     static PROCESSOR: OnceLock<String> = OnceLock::new();
     PROCESSOR.get_or_init(|| {

@@ -1,8 +1,8 @@
-//! Objects on disk, by what they were made of: shared by all processes of a user.
+//! A disk cache of objects, keyed by a hash of their inputs, and shared by all processes of a user.
 //!
-//! An entry is written beside its place and moved there, so that nobody sees half of one, and
-//! begins with a checksum over its name and contents, so that no damage is ever loaded. The entries
-//! that were not used for longest go first where there is too much.
+//! An entry is written to a temporary file and renamed, so that no reader sees a partial one. It
+//! begins with a checksum over its key and contents, so that a damaged one is never loaded. If the
+//! cache is too large, the least recently used entries are removed.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read, Write};
@@ -16,31 +16,31 @@ use blake3::{Hash, Hasher};
 
 use crate::amount;
 
-/// What an entry is known by.
+/// The key of an entry.
 pub type Key = Hash;
 
-/// How many bytes are kept, unless MITHRIL_CACHE_LIMIT says otherwise.
+/// The size limit in bytes, unless MITHRIL_CACHE_LIMIT sets another one.
 const LIMIT: u64 = 2 << 30;
-/// The bytes of the largest entry that is read. Kernels take some kilobytes each, libraries of C
-/// some megabytes.
+/// The largest entry in bytes that is read. Kernels take some kilobytes each, C libraries some
+/// megabytes.
 const LARGEST: u64 = 1 << 30;
-/// What a process that was killed left half-written is removed after this time.
+/// Partial files that a killed process left are removed after this time.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// The cache of this user; of nothing, where there is no folder for it.
+/// The cache of this user. It is always empty if it has no usable folder.
 pub struct Cache {
     folder: Result<PathBuf, &'static str>,
-    /// How many bytes are kept.
+    /// The size limit in bytes.
     pub limit: u64,
 }
 
-/// Why the cache does not have what was asked for.
+/// The reason why the cache does not have an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Miss {
-    /// There is none, and why.
+    /// There is no cache, for this reason.
     Off(&'static str),
     Absent,
-    /// Its contents are not what was written; it is removed.
+    /// The contents were not what was written; the entry is removed.
     Damaged,
 }
 
@@ -57,16 +57,16 @@ impl fmt::Display for Miss {
 /// One object on disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its key, in hexadecimal digits.
+    /// The key in hexadecimal digits.
     pub name: String,
     pub bytes: u64,
-    /// How long ago it was used.
+    /// The time since it was last used.
     pub age: Duration,
 }
 
 impl Cache {
-    /// The cache in the folder that MITHRIL_CACHE names (none, if that is empty), or in
-    /// `~/.cache/mithril`; of as much as MITHRIL_CACHE_LIMIT says.
+    /// Opens the cache in the folder that MITHRIL_CACHE names (none if that is empty), or in
+    /// `~/.cache/mithril`. MITHRIL_CACHE_LIMIT sets the size limit.
     pub fn open() -> Cache {
         let folder = match (env::var_os("MITHRIL_CACHE"), env::var_os("HOME")) {
             (Some(named), _) if named.is_empty() => Err("MITHRIL_CACHE is empty"),
@@ -84,13 +84,13 @@ impl Cache {
         Cache { folder, limit: limit.unwrap_or(LIMIT) }
     }
 
-    /// The entry of this key, or why there is none. One that is damaged is removed.
+    /// The entry of this key, or why it is missing. A damaged entry is removed.
     pub fn get(&self, key: &Key) -> Result<Vec<u8>, Miss> {
         let path = self.path(key).map_err(Miss::Off)?;
         let file = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Miss::Absent),
-            // Such as a socket, or a file that may not be read.
+            // For example a socket, or a file without read permission.
             Err(_) => return Err(self.damaged(key)),
         };
         let Ok(mut bytes) = contents(&file) else {
@@ -100,18 +100,18 @@ impl Cache {
             return Err(self.damaged(key));
         }
         bytes.drain(..32);
-        // The time says when it was last of use.
+        // The modification time records the last use.
         let _ = file.set_modified(now());
         Ok(bytes)
     }
 
-    /// Removes an entry that is not what was written.
+    /// Removes a damaged entry.
     fn damaged(&self, key: &Key) -> Miss {
         self.remove(key);
         Miss::Damaged
     }
 
-    /// Keeps an entry. Where that fails, the next process works it out again.
+    /// Writes an entry. Failures are ignored: the next process compiles it again.
     pub fn put(&self, key: &Key, bytes: &[u8]) {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let (Ok(path), Ok(folder)) = (self.path(key), &self.folder) else { return };
@@ -135,12 +135,12 @@ impl Cache {
         }
     }
 
-    /// Where it is, or why there is none.
+    /// The folder, or why there is no cache.
     pub fn folder(&self) -> Result<&Path, &'static str> {
         self.folder.as_deref().map_err(|why| *why)
     }
 
-    /// What is there, what was used last first.
+    /// All entries, the most recently used first.
     pub fn entries(&self) -> Vec<Entry> {
         let object = |path: &Path| path.extension().is_some_and(|end| end == "o");
         let mut files = self.files();
@@ -153,7 +153,7 @@ impl Cache {
         files.into_iter().map(entry).collect()
     }
 
-    /// Removes all that it wrote, half-written files too; how many files, and their bytes.
+    /// Removes all files that the cache wrote, partial ones too. Returns their number and bytes.
     pub fn clear(&self) -> (usize, u64) {
         let own = |path: &Path| path.extension().is_some_and(|end| end == "o" || end == "new");
         let files = self.files().into_iter().filter(|(.., path)| own(path));
@@ -161,7 +161,7 @@ impl Cache {
         removed.fold((0, 0), |(count, bytes), (_, own, _)| (count + 1, bytes + own))
     }
 
-    /// Removes the entries that were not used for longest, down to the limit.
+    /// Removes the least recently used entries until the rest fits into the limit.
     pub fn trim(&self) {
         let mut files = self.files();
         files.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
@@ -193,10 +193,10 @@ impl Cache {
     }
 }
 
-/// What a file holds.
+/// Reads a file.
 ///
-/// Errors: it is no regular file (to read a FIFO or a device may take for ever), is larger than
-/// any entry, or cannot be read.
+/// Errors: it is not a regular file (reading a FIFO or a device may block for ever), it is larger
+/// than any entry, or it cannot be read.
 fn contents(mut file: &File) -> io::Result<Vec<u8>> {
     let meta = file.metadata()?;
     if !meta.is_file() || meta.len() > LARGEST {
@@ -215,8 +215,8 @@ fn checksum(key: &Key, bytes: &[u8]) -> Hash {
     Hasher::new().update(key.as_bytes()).update(bytes).finalize()
 }
 
-/// Makes the folder, for this user alone. Errors: it cannot be made, or others may write there, who
-/// could have us run what they like.
+/// Creates the folder for this user only. Errors: it cannot be created, or other users may write to
+/// it, who could make this process run their code.
 fn make(folder: &Path) -> Result<(), &'static str> {
     if !folder.is_dir() && DirBuilder::new().recursive(true).mode(0o700).create(folder).is_err() {
         return Err("its folder cannot be made");

@@ -1,4 +1,4 @@
-//! Commands, such as compilers and linkers, that may be told to end.
+//! Runs commands such as compilers and linkers, which can be stopped.
 
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// How a command ended.
 pub enum Ended {
     Well,
-    /// With what it said on its standard error.
+    /// The command failed; its standard error.
     Badly(Vec<u8>),
-    /// As it was told to.
+    /// It was stopped on request.
     Stopped,
 }
 
-/// Milliseconds between two looks whether to stop.
+/// The interval in milliseconds between checks of `stop`.
 const PATIENCE: i32 = 20;
 
-/// Runs a command to its end. Once `stop` is set, it and what it has started are told to end; they
-/// have their own process group, so that they do not hear of it otherwise.
+/// Runs a command to its end. Once `stop` is set, the command and its child processes get SIGTERM.
+/// They have their own process group, so that they receive no other signal to stop.
 ///
 /// Errors: it cannot be started.
 pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Ended> {
@@ -28,15 +28,15 @@ pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Ended> {
     let mut errors = child.stderr.take().expect("it is piped");
     let (mut said, mut part) = (Vec::new(), [0; 4096]);
     let mut told = false;
-    // What it has started keeps the pipe open as well.
+    // Child processes of the command keep the pipe open as well, so this waits for them too.
     loop {
         if stop.load(Ordering::Relaxed) && !told {
             told = true;
-            // SAFETY: the group is there as long as the child, which nobody has waited for.
+            // SAFETY: the group exists as long as the child, which has not been waited for.
             unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGTERM) };
         }
         let mut ready = libc::pollfd { fd: errors.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: there is one, and it is open.
+        // SAFETY: there is one descriptor, and it is open.
         if unsafe { libc::poll(&raw mut ready, 1, PATIENCE) } > 0 {
             match errors.read(&mut part)? {
                 0 => break,

@@ -1,8 +1,8 @@
-//! Ahead of time: a model as a shared library for C, with its header, its metadata and, where they
-//! are given, its weights.
+//! Ahead-of-time compilation: exports a model as a shared library for C, with its header, its
+//! metadata and, if given, its weights.
 //!
-//! Kernels are compiled as they are to run at once, so what the disk cache has is taken from there.
-//! Beside them the library has the constants and a function for each entry.
+//! Kernels are compiled as for immediate use, so the disk cache can supply them. The library also
+//! contains the constants and one function for each entry.
 
 mod link;
 mod metadata;
@@ -32,37 +32,36 @@ use crate::compile::Program;
 use crate::files::{name_of, publish, put, unwritable};
 use crate::params;
 
-/// What is made, and where.
+/// What to export, and where.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// The library; the other files lie beside it.
+    /// The path of the library; the other files are written to the same folder.
     pub library: PathBuf,
-    /// What the names of functions and files contain.
+    /// The name that functions and files contain.
     pub name: String,
-    /// The processors to make code for. Where there are several, the library finds out which it
-    /// runs on.
+    /// The processors to compile for. If there are several, the library selects one at run time.
     pub hosts: Vec<Host>,
-    /// The params, by name; the file of weights has all of them, or there is none.
+    /// The params by name. All params are needed if there are any; `None` writes no file of
+    /// weights.
     pub weights: Option<Vec<(String, Tensor)>>,
     /// The inputs whose elements the functions check.
     pub indexed: Vec<Indexed>,
 }
 
-/// What a library is called, and what it is for.
+/// The name and the processors of a library.
 #[derive(Clone, Debug, Default)]
 pub struct Library {
-    /// What the names of functions and files contain; by default the model's name.
+    /// The name that functions and files contain; by default the model's name.
     pub name: Option<String>,
-    /// The processors: `native`, `x86-64-v2` to `x86-64-v4`; none for what MITHRIL_CPU says, or
-    /// this machine's.
+    /// The processors: `native`, or `x86-64-v2` to `x86-64-v4`. If empty, the one that MITHRIL_CPU
+    /// names, or this machine's.
     pub cpu: Vec<String>,
 }
 
 impl Export {
-    /// A library of a program with native code, in this folder.
+    /// The export of a program with native code to this folder.
     ///
-    /// Errors: a name of files that cannot be, or a processor that there is not; a program for
-    /// another target.
+    /// Errors: an invalid file name or an unknown processor; a program for another target.
     pub fn of(
         program: &Program,
         folder: &Path,
@@ -98,18 +97,19 @@ pub struct Files {
     pub header: PathBuf,
     pub metadata: PathBuf,
     pub weights: Option<PathBuf>,
-    /// Of kernels that LLVM failed on.
+    /// For kernels that LLVM failed on.
     pub warnings: Vec<String>,
 }
 
 /// Writes the library of a module that was legalized for native code and whose functions call no
-/// other. A file is there whole or not at all, and none is where the library is not made.
+/// others. Each file is written atomically, and none is written if the library cannot be made.
 ///
 /// Errors: those of planning and of the native library; params that do not fit; no linker; a file
 /// that cannot be written; `stop`.
 pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Files> {
     let mut hosts = request.hosts.clone();
-    // The first that fits is taken.
+    // The library uses the first variant that its processor supports, so the most capable comes
+    // first.
     hosts.sort_by_key(|host| std::cmp::Reverse(host.rank()));
     hosts.dedup();
     if hosts.is_empty() || module.entry().is_none() {
@@ -154,7 +154,8 @@ pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Fi
     Ok(files)
 }
 
-/// What kernels may use: arrays of C begin anywhere, so that nothing is stored past the caches.
+/// The features that kernels may use. Arrays from C can have any alignment, so streaming stores are
+/// off.
 fn isa(host: &Host) -> Isa {
     Isa { streams: false, ..host.isa }
 }
@@ -165,7 +166,8 @@ impl Files {
         Files {
             library: request.library.clone(),
             header: beside(format!("{model}.h")),
-            // Not the model's name, which its saved form may have.
+            // The metadata is named after the library, because a saved model may have the model's
+            // name.
             metadata: request.library.with_extension("json"),
             weights: request.weights.as_ref().map(|_| beside(format!("{model}.safetensors"))),
             warnings: Vec::new(),
@@ -173,13 +175,13 @@ impl Files {
     }
 }
 
-/// An object file to be, and its name.
+/// An object file to write, and its name.
 pub struct Object {
     pub name: String,
     pub bytes: Vec<u8>,
 }
 
-/// All that the library consists of.
+/// All objects that the library is linked from.
 fn objects(
     interface: &Interface,
     plans: &[Vec<Plan>],
@@ -236,7 +238,7 @@ fn kernel_symbol(interface: &Interface, host: &Host, number: usize) -> String {
     format!("mithril_{}_{}_k{number}", interface.model, identifier(&host.name()))
 }
 
-/// Each constant once, by its symbol, and the symbols of constants by entry and by variant.
+/// Deduplicates constants. Returns each with its symbol, and the symbols by entry and variant.
 fn constants<'p>(
     interface: &Interface,
     plans: &'p [Vec<Plan>],

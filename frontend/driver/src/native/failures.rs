@@ -6,17 +6,18 @@ use std::sync::{Mutex, PoisonError};
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::loc::Loc;
 
-/// Why no object of a kernel was made.
+/// The reason why LLVM made no object of a kernel.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The same holds for every kernel, such as a missing library.
+    /// A problem that affects every kernel, such as a missing library.
     Every(Box<Diagnostic>),
-    /// What LLVM says of this kernel.
+    /// LLVM's error for this kernel.
     Kernel(String),
 }
 
 impl Failure {
-    /// The error of a kernel (its number, and the blocks it comes from) that nothing compiles.
+    /// The error for a kernel that neither LLVM nor Cranelift compiles. `kernel` is its index,
+    /// `loc` the blocks it comes from.
     pub fn error(self, kernel: usize, loc: &Loc) -> Box<Diagnostic> {
         match self {
             Failure::Every(error) => error,
@@ -29,7 +30,7 @@ impl Failure {
         }
     }
 
-    /// The warning for a kernel that runs as Cranelift's code instead.
+    /// The warning for a kernel that runs Cranelift's code instead.
     pub fn warning(self, kernel: usize, loc: &Loc) -> String {
         match self {
             Failure::Every(error) => {
@@ -51,7 +52,7 @@ fn place(kernel: usize, loc: &Loc) -> String {
     }
 }
 
-/// Warnings, each of which is given to one caller.
+/// Warnings, each of which is returned to one caller only.
 #[derive(Debug, Default)]
 pub struct Warnings {
     texts: Mutex<Vec<String>>,
@@ -60,7 +61,7 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Adds a warning, if it is not there.
+    /// Adds a warning, unless it has been added before.
     pub fn add(&self, text: String) {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         if !texts.contains(&text) {
@@ -69,7 +70,7 @@ impl Warnings {
         }
     }
 
-    /// Those that nobody was given.
+    /// The warnings that were not returned before.
     pub fn take(&self) -> Vec<String> {
         let count = self.count.load(Ordering::Acquire);
         if self.given.load(Ordering::Relaxed) == count {
@@ -80,7 +81,7 @@ impl Warnings {
         texts.get(from..count).unwrap_or_default().to_vec()
     }
 
-    /// The first line of the first one.
+    /// The first line of the first warning.
     pub fn first(&self) -> Option<String> {
         let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         texts.first().and_then(|text| text.lines().next()).map(str::to_string)

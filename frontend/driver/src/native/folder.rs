@@ -1,8 +1,8 @@
-//! Temporary folders that a C compiler works in.
+//! Temporary folders for a C compiler.
 //!
-//! A folder is removed when its value is dropped. A process that is killed leaves its folder
-//! behind, and the next process that makes one removes it: each folder holds a file that its
-//! process has locked, and the system unlocks it when the process ends.
+//! A folder is removed when its value is dropped. A killed process leaves its folder behind, and
+//! the next process that makes a folder removes it: each folder holds a file that its process has
+//! locked, and the system releases the lock when the process ends.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
@@ -16,22 +16,23 @@ use libloading::Library;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use tempfile::TempDir;
 
-/// What the names of folders begin with.
+/// The prefix of the names of folders.
 const PREFIX: &str = "mithril-c-";
 /// The file in a folder that its process locks.
 const LOCK: &str = "lock";
-/// A younger folder may be one that its process has not locked yet.
+/// A folder younger than this is never removed: its process may not have locked it yet.
 const YOUNG: Duration = Duration::from_secs(60);
 
-/// A folder of this process alone.
+/// A folder that only this process uses.
 pub struct Folder {
     folder: TempDir,
-    /// Locked until it is closed.
+    /// The lock is held until this file is closed.
     _lock: File,
 }
 
 impl Folder {
-    /// A new folder in the directory for temporary files. Removes what killed processes left there.
+    /// Makes a new folder in the directory for temporary files, and removes folders of killed
+    /// processes.
     ///
     /// Errors: it cannot be made.
     pub fn new() -> Result<Folder> {
@@ -39,7 +40,8 @@ impl Folder {
         let made = || -> io::Result<Folder> {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
             let lock = File::create(folder.path().join(LOCK))?;
-            // Where the file system has no locks, the folder is removed once it is old.
+            // This fails on a file system without locks. Other processes then never remove the
+            // folder.
             lock_now(&lock);
             Ok(Folder { folder, _lock: lock })
         };
@@ -53,9 +55,9 @@ impl Folder {
         self.folder.path()
     }
 
-    /// Loads a library by its bytes.
+    /// Loads a library from its bytes.
     ///
-    /// Errors: it cannot be written, or is no library.
+    /// Errors: it cannot be written, or it is not a library.
     pub fn load(&self, bytes: &[u8]) -> Result<Library> {
         let path = self.path().join(format!("loaded{}.so", bytes.len()));
         let failed = |error: String| {
@@ -66,13 +68,13 @@ impl Folder {
             )
         };
         fs::write(&path, bytes).map_err(|error| failed(error.to_string()))?;
-        // SAFETY: the file is what the compiler made of our own text; it runs nothing when loaded.
+        // SAFETY: the compiler made the file from our own text; loading it runs no code.
         unsafe { Library::new(&path) }.map_err(|error| failed(error.to_string()))
     }
 }
 
-/// Removes folders of this user whose processes have ended. Failures are of no consequence: the
-/// next process tries again.
+/// Removes folders of this user whose processes have ended. Failures are ignored: the next process
+/// tries again.
 fn remove_abandoned() {
     let Ok(entries) = fs::read_dir(env::temp_dir()) else { return };
     for entry in entries.flatten().filter(|entry| is_folder_name(&entry.file_name())) {
@@ -100,7 +102,7 @@ fn is_abandoned(entry: &DirEntry) -> io::Result<bool> {
     }
 }
 
-/// Locks a file; false where another process has locked it.
+/// Tries to lock a file. Returns false if another process holds the lock.
 fn lock_now(file: &File) -> bool {
     // SAFETY: the descriptor is open.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }

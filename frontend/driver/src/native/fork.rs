@@ -1,5 +1,5 @@
-//! Forks of a process that compiles. What compiles holds locks, LLVM's and our own, which a child
-//! would find locked for ever; so a fork waits until no other thread does.
+//! Makes forks safe in a process that compiles. Compiling threads hold locks, of LLVM and our own,
+//! which would stay locked for ever in the child. So a fork waits until no other thread compiles.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Once, PoisonError, RwLock, RwLockWriteGuard};
@@ -16,10 +16,10 @@ thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// Does what may compile, on this thread or on some that it waits for.
+/// Runs work that may compile, on this thread or on threads that it waits for.
 pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
     static HANDLERS: Once = Once::new();
-    // SAFETY: the functions are there as long as this code, and take nothing.
+    // SAFETY: the functions live as long as this code, and take no arguments.
     HANDLERS.call_once(|| unsafe {
         libc::pthread_atfork(Some(before), Some(after), Some(in_child));
     });
@@ -39,7 +39,7 @@ pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
 }
 
 extern "C" fn before() {
-    // Who forks while it compiles itself does so to run a compiler or a linker.
+    // A thread that forks while it compiles does so to run a compiler or a linker.
     if INSIDE.get() {
         return;
     }

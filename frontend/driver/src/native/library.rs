@@ -1,5 +1,5 @@
-//! The library that turns the text of kernels into machine code: the one part of Mithril with MLIR
-//! and LLVM in it, opened when a kernel is first compiled.
+//! The code generator: a library that compiles the text of kernels to machine code. It is the only
+//! part of Mithril that contains MLIR and LLVM, and is loaded when a kernel is first compiled.
 
 use std::env;
 use std::ffi::{CStr, OsStr, c_void};
@@ -14,7 +14,7 @@ use mithril_kernels::host::Host;
 
 use super::background::close_at_exit;
 
-/// What the library gives, by its number there.
+/// The stages whose output the library can return, numbered as in its interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     Mlir = 0,
@@ -40,16 +40,16 @@ impl Bytes {
 type Take = unsafe extern "C" fn(sink: *mut u8, bytes: Bytes);
 type Compile = unsafe extern "C" fn(Bytes, Bytes, Bytes, u32, Take, *mut u8) -> i32;
 
-/// The library, once open.
+/// The loaded library.
 #[derive(Clone, Copy)]
 pub struct Library {
     compile: Compile,
 }
 
 impl Library {
-    /// Opens the library, or takes the one that is open.
+    /// Loads the library on the first call.
     ///
-    /// Errors: it is not there, or does not load.
+    /// Errors: it is missing, or does not load.
     pub fn open() -> Result<Library> {
         static OPEN: Mutex<Option<Library>> = Mutex::new(None);
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,13 +61,14 @@ impl Library {
         Ok(library)
     }
 
-    /// What a stage gives for the text of a kernel.
+    /// Compiles the text of a kernel up to a stage and returns the output of that stage.
     ///
-    /// Errors: what MLIR or LLVM says of it.
+    /// Errors: those that MLIR or LLVM reports.
     pub fn compile(self, text: &str, host: &Host, stage: Stage) -> Result<Vec<u8>, String> {
         let mut taken: Vec<u8> = Vec::new();
         let [text, cpu, features] = [text, host.cpu, &host.features].map(Bytes::of);
-        // SAFETY: the function is the library's, the texts live, and `take` gets `taken`.
+        // SAFETY: the function is the library's, the texts outlive the call, and `take` receives
+        // `taken`.
         let code = unsafe {
             (self.compile)(text, cpu, features, stage as u32, take, (&raw mut taken).cast())
         };
@@ -78,32 +79,33 @@ impl Library {
     }
 }
 
-/// Gives memory back that nobody needs until something is compiled again: what is free, and the
-/// pages of MLIR's and LLVM's code, which the system then reads from their files.
+/// Returns memory to the system that is not needed until the next compile: free heap memory, and
+/// the pages of MLIR's and LLVM's code, which the system can read again from their files.
 pub fn rest() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     for line in maps.lines().filter(|line| line.contains("/libLLVM") || line.contains("/libMLIR")) {
-        // Code alone: nothing was ever written to it that the file does not have.
+        // Only executable mappings: nothing writes to them, so they equal their file.
         let mut words = line.split_ascii_whitespace();
         let (Some(range), Some("r-xp")) = (words.next(), words.next()) else { continue };
         let ends = range.split_once('-').map(<[&str; 2]>::from);
         let ends = ends.map(|ends| ends.map(|end| usize::from_str_radix(end, 16)));
         if let Some([Ok(start), Ok(end)]) = ends {
-            // SAFETY: pages of a file that nobody writes; who runs them meanwhile waits for them.
+            // SAFETY: these are unmodified pages of a file; a thread that executes them waits until
+            // they are read again.
             unsafe { libc::madvise(start as *mut c_void, end - start, libc::MADV_DONTNEED) };
         }
     }
     #[cfg(target_env = "gnu")]
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no conditions.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
 /// # Safety
-/// `sink` is a `Vec<u8>` of the caller's, and `bytes` can be read.
+/// `sink` must be a `Vec<u8>` of the caller, and `bytes` must be readable.
 unsafe extern "C" fn take(sink: *mut u8, bytes: Bytes) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let sink: &mut Vec<u8> = &mut *sink.cast();
         if bytes.len > 0 {
@@ -121,18 +123,18 @@ fn load(path: &Path) -> Result<Library> {
                 .hint("it needs LLVM 22: on Debian, `apt-get install libmlir-22 libllvm22`"),
         )
     };
-    // SAFETY: it is our own library; loading runs LLVM's constructors, which ask for nothing.
+    // SAFETY: it is our own library; loading it runs LLVM's constructors, which have no conditions.
     let library = unsafe { libloading::Library::new(path) }.map_err(broken)?;
     // SAFETY: the function of this name has this type.
     let compile = unsafe { library.get::<Compile>(b"mithril_native_compile\0") };
     let compile = *compile.map_err(broken)?;
-    // It stays for the process's life: LLVM does not like to be unloaded.
+    // It stays loaded until the process ends, because LLVM cannot be unloaded safely.
     std::mem::forget(library);
     close_at_exit();
     Ok(Library { compile })
 }
 
-/// Where the library is: where the environment says, or beside this code.
+/// The path of the library: the one in MITHRIL_NATIVE, or one near this code's file.
 fn find() -> Result<PathBuf> {
     if let Some(path) = env::var_os("MITHRIL_NATIVE").filter(|path| !path.is_empty()) {
         return Ok(path.into());
@@ -150,10 +152,10 @@ fn find() -> Result<PathBuf> {
     })
 }
 
-/// The file that this code was loaded from: the extension module, or a command.
+/// The file that this code was loaded from: the extension module, or an executable.
 fn own_path() -> Option<PathBuf> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: the address is one of this code's; what is written is read only if there is some.
+    // SAFETY: the address belongs to this code; `info` is read only after `dladdr` has filled it.
     let name = unsafe {
         if libc::dladdr(own_path as *const c_void, info.as_mut_ptr()) == 0 {
             return None;
@@ -167,7 +169,7 @@ fn own_path() -> Option<PathBuf> {
     let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
     match path.is_absolute() {
         true => Some(path),
-        // A command's name is what it was called by.
+        // The name of an executable is the one it was invoked with, which may be relative.
         false => env::current_exe().ok(),
     }
 }

@@ -1,4 +1,4 @@
-//! Models as machine code: programs of the runtime, their kernels compiled when they first run.
+//! Models as machine code: programs for the runtime, whose kernels are compiled at the first call.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicBool;
@@ -47,22 +47,22 @@ use objects::Source;
 pub use tier::Tier;
 use tier_up::TierUp;
 
-/// A model's functions for this machine.
+/// The functions of a model for this machine.
 #[derive(Debug)]
 pub struct Native {
     pub forward: PlannedFunction,
-    /// The results, and behind them a gradient for each param that has one.
+    /// Returns the results of `forward`, followed by a gradient for each param that has one.
     pub joint: Option<PlannedFunction>,
     unit: Option<Arc<Unit>>,
 }
 
-/// Where inner values lie.
+/// How memory is assigned to inner values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Planning {
-    /// Those that live at other times share memory.
+    /// Values with disjoint live ranges share memory.
     #[default]
     Greedy,
-    /// Each has its own.
+    /// Each value has its own memory.
     None,
 }
 
@@ -74,52 +74,53 @@ impl Planning {
     }
 }
 
-/// One function: planned at once, compiled when it is first run.
+/// One function. It is planned when the model is compiled; its kernels are compiled at its first
+/// call.
 #[derive(Debug)]
 pub struct PlannedFunction {
-    /// Without its constants, which are moved to where kernels read them.
+    /// The plan without its constants, which move to the executable.
     pub plan: Plan,
     constants: Mutex<Vec<Constant>>,
     name: Arc<str>,
     maker: Maker,
     ready: OnceLock<Ready>,
-    /// Held by who makes it ready.
+    /// The lock that a thread holds while it makes the function ready.
     making: Mutex<()>,
 }
 
-/// What makes code of a plan.
+/// The compiler for the code of a plan.
 #[derive(Clone, Debug)]
 enum Maker {
-    /// LLVM or Cranelift, as the tier is, for a processor.
+    /// LLVM or Cranelift, depending on the tier, for a processor.
     Kernels(Host, Tier),
-    /// The system's C compiler, of the entry of this number.
+    /// The system's C compiler, for the entry of this index.
     C { unit: Arc<Unit>, entry: usize },
 }
 
-/// A function that can be run.
+/// A function that can run.
 pub struct Ready {
     pub executable: Arc<Executable>,
-    /// How many of its kernels had to be compiled before it could run, and how many had to be so
-    /// in an instant, by Cranelift.
+    /// The number of kernels that LLVM had to compile before the first call, and the number that
+    /// Cranelift compiled for now.
     pub compiled: usize,
     pub instant: usize,
-    /// How many LLVM failed on before, which Cranelift compiled.
+    /// The number of kernels that Cranelift compiled because LLVM failed on them.
     failed: usize,
-    /// Why the cache did not have them, in order.
+    /// The reasons why the cache did not have the kernels, sorted.
     misses: Vec<Miss>,
     pub time: Duration,
-    /// How long each kernel took to compile; none for what was there, or where C is compiled.
+    /// The compile time of each kernel. `None` for a kernel that was available; empty for C.
     times: Vec<Option<Duration>>,
-    /// The kernels that are to be replaced. Whoever calls begins it after a call.
+    /// The kernels that LLVM's code will replace. The caller begins it after a call.
     pub tier_up: Option<Arc<TierUp>>,
-    /// Of kernels that LLVM failed on.
+    /// For kernels that LLVM failed on.
     pub warnings: Arc<Warnings>,
-    /// Where the code lies, if not in the executable.
+    /// Keeps the code loaded if the executable does not hold it.
     _library: Option<Arc<libloading::Library>>,
 }
 
 impl Ready {
-    /// A function whose code is final.
+    /// A function whose code is final: it has no tier-up.
     fn new(
         executable: Arc<Executable>,
         compiled: usize,
@@ -142,9 +143,10 @@ impl Ready {
 }
 
 impl Native {
-    /// The functions of a module that call no other: its entry, and the gradients of it.
+    /// Plans the functions of a module that are called from outside: its entry, and the entry's
+    /// gradients.
     ///
-    /// Errors: operations without loops; dims that no argument shows.
+    /// Errors: operations that cannot be lowered to loops; dims that no argument determines.
     pub fn of(module: &Module, host: &Host, tier: Tier, memory: Planning) -> Result<Native> {
         let mut functions = module.called_from_outside();
         let Some(forward) = functions.next() else {
@@ -158,10 +160,10 @@ impl Native {
         Ok(Native { forward: part(forward)?, joint, unit: None })
     }
 
-    /// The same functions as C, by the name of the model; `indexed` are the inputs whose elements
-    /// they check.
+    /// Prints the same functions as C. `name` is the name of the model, and `indexed` are the
+    /// inputs whose elements the functions check.
     ///
-    /// Errors: as [`Native::of`].
+    /// Errors: as for [`Native::of`].
     pub fn of_c(
         module: &Module,
         name: &str,
@@ -189,7 +191,7 @@ impl Native {
         Ok(Native { forward, joint, unit: Some(unit) })
     }
 
-    /// The file, where it is C.
+    /// The C source, if this was compiled to C.
     pub fn c(&self) -> Option<&str> {
         self.unit.as_ref().map(|unit| unit.source.text.as_str())
     }
@@ -198,7 +200,7 @@ impl Native {
         [&self.forward].into_iter().chain(&self.joint)
     }
 
-    /// What is launched on what, and the kernels, for people to read; C where it is that.
+    /// Lists the launches and the kernels for people to read; for C, the source.
     pub fn listing(&self) -> String {
         if let Some(text) = self.c() {
             return text.to_string();
@@ -221,13 +223,13 @@ impl PlannedFunction {
         }
     }
 
-    /// What runs it, if it was made ready.
+    /// The compiled function, if it has been made ready.
     pub fn is_ready(&self) -> Option<&Ready> {
         self.ready.get()
     }
 
-    /// What runs it: made now, if it was not before. Once `stop` is set, no more kernels are made;
-    /// those that were are kept.
+    /// Returns the compiled function. The first call compiles it. Once `stop` is set, no more
+    /// kernels are compiled; finished ones stay in the cache.
     ///
     /// Errors: those of the native library; no memory for the constants; `stop`.
     pub fn ready(&self, stop: &AtomicBool) -> Result<&Ready> {
@@ -287,9 +289,9 @@ impl PlannedFunction {
         Ok(Ready { instant, failed, times, tier_up, warnings, ..ready })
     }
 
-    /// The constants as kernels read them. Each is packed and what it was is let go, by all who
-    /// know of it, so that it is there twice only as long as that takes. What a kernel reads as it
-    /// is stays.
+    /// Packs the constants into the layouts that kernels read. All owners release the original once
+    /// it is packed, so that memory holds a constant twice only during its packing. A constant that
+    /// kernels read unpacked stays as it is.
     fn constants(&self, stop: &AtomicBool) -> Result<Vec<Bytes>> {
         let lock = || self.constants.lock().unwrap_or_else(PoisonError::into_inner);
         let packed: Vec<usize> = {
@@ -317,12 +319,12 @@ impl PlannedFunction {
         Ok(constants.into_iter().map(|constant| constant.tensor.keep()).collect())
     }
 
-    /// The entry is the one kernel that is launched: what runs is what users get.
+    /// Launches the entry as a single kernel, so that a call runs the same code that users get.
     fn make_entry(&self, unit: &Unit, entry: usize, stop: &AtomicBool) -> Result<Ready> {
         let start = Instant::now();
         let loaded = unit.load(stop)?;
         let entry = &unit.source.interface.entries[entry];
-        // SAFETY: the file has a kernel of this name.
+        // SAFETY: the file has a kernel of this name and type.
         let kernel = unsafe { loaded.library.get::<Kernel>(c::caller::name(entry).as_bytes()) };
         let kernel = *kernel.map_err(invalid)?;
         let buffers = &self.plan.program.buffers;
@@ -341,9 +343,9 @@ impl PlannedFunction {
         Ok(Ready { _library, ..Ready::new(executable, compiled, misses, time) })
     }
 
-    /// The bytes that a call works with, where these are the dims without numbers.
+    /// The memory of a call in bytes, for these values of the symbolic dims.
     ///
-    /// Errors: a dim that is not among them.
+    /// Errors: a dim without a value.
     pub fn memory(&self, dims: &dyn Fn(&str) -> Option<i64>) -> Result<Memory> {
         let mut symbols = Vec::with_capacity(self.plan.symbols.len());
         for symbol in &self.plan.symbols {
@@ -360,7 +362,8 @@ impl PlannedFunction {
             .map_err(|error| Box::new(Diagnostic::new(error.to_string())))
     }
 
-    /// What a stage gives for each kernel; nothing for none, which is what they are compiled from.
+    /// The output of a stage for each kernel. With `None`, the kernels' text before the first
+    /// stage.
     ///
     /// Errors: those of the native library.
     pub fn stage(&self, stage: Option<Stage>) -> Result<Vec<Vec<u8>>> {
@@ -374,14 +377,15 @@ impl PlannedFunction {
         made.map(|made| made.map_err(|why| Box::new(Diagnostic::new(why)))).collect()
     }
 
-    /// The loop code of each kernel, as text.
+    /// The loop code of each kernel as text.
     pub fn loops(&self) -> impl Iterator<Item = String> {
         self.plan.kernels.iter().map(|kernel| kernel.lowered.code.to_string())
     }
 
-    /// Each kernel as Cranelift is given it.
+    /// Each kernel in Cranelift's IR.
     ///
-    /// Errors: there is no Cranelift for the processor; what it leaves to LLVM; C.
+    /// Errors: Cranelift does not support the processor, or leaves the kernel to LLVM; the target
+    /// is C.
     pub fn clif(&self) -> Result<Vec<String>> {
         let Maker::Kernels(host, _) = &self.maker else {
             return Diagnostic::new("C has no such stage").err();
@@ -395,7 +399,7 @@ impl PlannedFunction {
         texts.map(|text| text.map_err(|why| Box::new(Diagnostic::new(why.to_string())))).collect()
     }
 
-    /// The function's launches and kernels, for people to read.
+    /// Lists the function's launches and kernels, for people to read.
     pub fn listing(&self) -> String {
         let mut text = format!("// {}\n{}", self.name, self.plan.program);
         for (at, kernel) in self.plan.kernels.iter().enumerate() {
@@ -404,8 +408,8 @@ impl PlannedFunction {
         text
     }
 
-    /// A line about the function and one for each kernel: what all its launches cost, how long it
-    /// took to compile and takes in a call where that was measured, what it does and where it is
+    /// One line about the function and one for each kernel: the cost of all its launches, its
+    /// compile time and its time in a call if measured, its operations and the block they come
     /// from.
     pub fn report(&self) -> Vec<String> {
         let plan = &self.plan;
@@ -436,7 +440,7 @@ impl PlannedFunction {
 }
 
 impl Ready {
-    /// Where the code of its kernels is from.
+    /// Counts the kernels by the origin of their code.
     fn report(&self, kernels: usize) -> String {
         let Ready { compiled, instant, failed, .. } = self;
         let found = kernels - compiled - instant - failed;
@@ -465,9 +469,9 @@ impl Ready {
         text
     }
 
-    /// What is known of the times of a kernel.
+    /// The measured times of a kernel, as text.
     fn times_of(&self, kernel: usize) -> String {
-        // C has one kernel of the runtime for all.
+        // C has a single kernel in the runtime.
         let Some(compiled) = self.times.get(kernel) else { return String::new() };
         let compiled = compiled.map(|time| format!(", compiled in {}", print(time)));
         let run = self.executable.times().map(|times| format!(", {} a call", print(times[kernel])));

@@ -1,5 +1,6 @@
-//! Kernels as code in memory: from this process, from the disk cache, or compiled, by LLVM or by
-//! Cranelift. Cranelift compiles what need not wait for LLVM, and what LLVM fails on.
+//! The machine code of kernels: already loaded by this process, read from the disk cache, or
+//! compiled by LLVM or Cranelift. Cranelift compiles kernels that should not wait for LLVM, and
+//! those that LLVM fails on.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,30 +28,30 @@ pub struct Source<'a> {
     pub text: String,
     /// The loop code that the text was printed from.
     pub code: &'a code::Code,
-    /// Whether Cranelift's code will do for now.
+    /// Whether Cranelift's code may be used until LLVM's is ready.
     pub quick: bool,
     /// The blocks it comes from.
     pub loc: Loc,
 }
 
-/// Code, and where it came from.
+/// The code of kernels, and its origin.
 pub struct Objects {
     pub code: Vec<Arc<Code>>,
-    /// How many LLVM compiled.
+    /// The number of kernels that LLVM compiled.
     pub compiled: usize,
-    /// Why the cache did not have those that were compiled.
+    /// The reasons why the cache did not have the compiled kernels.
     pub misses: Vec<Miss>,
-    /// Those that Cranelift compiled for now.
+    /// The kernels that run Cranelift's code for now.
     pub pending: Vec<Pending>,
-    /// Those that Cranelift compiled since LLVM failed, by number; the others were there.
+    /// The kernels that Cranelift compiled because LLVM failed, by index.
     pub failed: Vec<(usize, Failure)>,
-    /// How long each took to compile; none for what was there.
+    /// The compile time of each kernel. `None` for a kernel that was available.
     pub times: Vec<Option<Duration>>,
 }
 
-/// A kernel that runs as Cranelift's code.
+/// A kernel that runs Cranelift's code until LLVM's is ready.
 pub struct Pending {
-    /// Its number.
+    /// Its index.
     pub kernel: usize,
     pub text: String,
     pub key: Key,
@@ -58,22 +59,22 @@ pub struct Pending {
     pub loc: Loc,
 }
 
-/// Who made the code of a kernel.
+/// The compiler of a kernel's code.
 enum Origin {
-    /// LLVM, now or earlier.
+    /// LLVM, now or in an earlier compile.
     Llvm,
-    /// Cranelift: LLVM's code is to follow.
+    /// Cranelift; LLVM's code will replace it.
     Instant,
-    /// Cranelift, since LLVM failed.
+    /// Cranelift, because LLVM failed.
     Fallback(Failure),
 }
 
-/// Kernels that programs of this process have loaded.
+/// The kernels that live programs of this process have loaded.
 static LOADED: Mutex<Option<HashMap<Key, Weak<Code>>>> = Mutex::new(None);
 
-/// The code of kernels: anew, or what there is of it. What has to be compiled is so on all of the
-/// machine's cores; the native library is not opened where LLVM has nothing to do. Once `stop` is
-/// set, no kernel is begun.
+/// Loads the code of kernels. `anew` ignores code that is already available. Missing kernels are
+/// compiled on all cores; the native library is not opened if LLVM has nothing to do. Once `stop`
+/// is set, no further kernel is started.
 ///
 /// Errors: there is no native library; a kernel that neither LLVM nor Cranelift compiles; `stop`.
 pub fn load(sources: &[Source], host: &Host, anew: bool, stop: &AtomicBool) -> Result<Objects> {
@@ -122,8 +123,8 @@ pub fn load(sources: &[Source], host: &Host, anew: bool, stop: &AtomicBool) -> R
     Ok(objects)
 }
 
-/// Compiles a kernel, of this number. `instant` is Cranelift; it gives none where it leaves the
-/// kernel to LLVM.
+/// Compiles the kernel of this index. `instant` compiles with Cranelift, and returns `None` for a
+/// kernel that is left to LLVM.
 fn make(
     source: &Source,
     kernel: usize,
@@ -145,7 +146,7 @@ fn make(
     }
 }
 
-/// LLVM's code of one kernel.
+/// LLVM's code of one kernel: loaded, cached or compiled.
 ///
 /// Errors: those of the native library.
 pub fn one(text: &str, key: &Key, host: &Host) -> std::result::Result<Arc<Code>, Failure> {
@@ -163,17 +164,17 @@ pub fn one(text: &str, key: &Key, host: &Host) -> std::result::Result<Arc<Code>,
     Ok(code)
 }
 
-/// What a library is linked of, for one kernel.
+/// One kernel in a form that can be linked into a library.
 pub enum Linked {
     /// An object that defines `kernel`.
     Object(Vec<u8>),
-    /// A function in machine code that may lie anywhere, by Cranelift; why LLVM made no object.
+    /// A function in position-independent machine code by Cranelift, and why LLVM made no object.
     Function(Vec<u8>, Failure),
 }
 
-/// Kernels to be linked.
+/// Compiles kernels for linking.
 ///
-/// Errors: as [`load`].
+/// Errors: as for [`load`].
 pub fn linked(sources: &[Source], host: &Host, stop: &AtomicBool) -> Result<Vec<Linked>> {
     let keys: Vec<Key> = sources.iter().map(|source| key(&source.text, host)).collect();
     let lengths: Vec<Length> = sources.iter().map(Source::length).collect();
@@ -198,13 +199,14 @@ pub fn linked(sources: &[Source], host: &Host, stop: &AtomicBool) -> Result<Vec<
     Ok(objects)
 }
 
-/// An object, and its code in memory: so it is known to be sound.
+/// An object, and its code in memory. Loading it has shown that the object is valid.
 struct Compiled {
     object: Vec<u8>,
     code: Code,
 }
 
-/// How long a kernel takes to compile, compared with others: whether it is quick, then its text.
+/// An estimate of a kernel's compile time for ordering: whether Cranelift compiles it, and the
+/// length of its text.
 type Length = (bool, usize);
 
 impl Source<'_> {
@@ -213,7 +215,8 @@ impl Source<'_> {
     }
 }
 
-/// What `known` gives for each key, or `make` for its number; and why it made any.
+/// Looks up each key with `known`, or else calls `make` with its index. Also returns the reasons
+/// for the misses.
 fn gather<T: Send>(
     keys: &[Key],
     lengths: &[Length],
@@ -227,9 +230,10 @@ fn gather<T: Send>(
     let mut found: Vec<Option<T>> = known.collect();
     let mut missing: Vec<usize> = (0..keys.len()).filter(|&at| found[at].is_none()).collect();
     if !missing.is_empty() {
-        // The long ones first: then the cores are done at about the same time.
+        // The longest first, so that all cores finish at about the same time.
         missing.sort_by_key(|&at| std::cmp::Reverse(lengths[at].1));
-        // One core opens the library for its first kernel; the others have time for quick ones.
+        // Then the quick ones before the others, except that the longest slow one comes first: it
+        // opens the library on one core, while the other cores compile quick ones.
         missing.sort_by_key(|&at| !lengths[at].0);
         if let Some(first) = missing.iter().position(|&at| !lengths[at].0) {
             missing[..=first].rotate_right(1);
@@ -252,7 +256,7 @@ fn gather<T: Send>(
     Ok((found.into_iter().flatten().collect(), misses))
 }
 
-/// Errors: what was begun is not to go on.
+/// The error for a compilation that was interrupted.
 pub fn interrupted<T>() -> Result<T> {
     Diagnostic::new("Native code was not made: its compilation was interrupted").err()
 }
@@ -266,13 +270,13 @@ fn key(text: &str, host: &Host) -> Key {
     hasher.finalize()
 }
 
-/// What a program of this process has loaded.
+/// The code that a live program of this process has loaded.
 fn loaded(key: &Key) -> Option<Arc<Code>> {
     let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     loaded.as_ref()?.get(key)?.upgrade()
 }
 
-/// What the disk has.
+/// The code in the disk cache.
 fn cached(key: &Key, cache: &Cache) -> std::result::Result<Compiled, Miss> {
     let object = cache.get(key)?;
     match Code::load(&object) {
@@ -307,7 +311,7 @@ fn compile(
     Ok(Compiled { object, code })
 }
 
-/// The error of an instruction that a processor has not: LLVM calls a function instead.
+/// The error for a missing instruction of the processor: LLVM calls a function in its place.
 fn lacking(host: &Host, function: &str) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::new("Native code cannot be made: a kernel needs more than the processor has")
@@ -316,7 +320,7 @@ fn lacking(host: &Host, function: &str) -> Box<Diagnostic> {
     )
 }
 
-/// The error of code that is not what it should be.
+/// The error for code that is malformed.
 pub fn broken(why: String) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::new("Native code cannot be made: a kernel does not compile")
@@ -325,8 +329,7 @@ pub fn broken(why: String) -> Box<Diagnostic> {
     )
 }
 
-/// What `work` gives for each number until it is to stop, by threads that are as many as the
-/// machine's cores.
+/// Calls `work` for each number on as many threads as there are cores, until `stop` is set.
 pub fn each<T: Send>(
     numbers: &[usize],
     stop: &AtomicBool,
@@ -349,7 +352,8 @@ pub fn each<T: Send>(
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The threads that compile, of this process: those of one that it was forked off are not there.
+/// The compile threads of this process. A forked process makes its own, because threads are not
+/// forked.
 fn pool() -> Arc<Pool> {
     static POOL: Mutex<Option<(u32, Arc<Pool>)>> = Mutex::new(None);
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,11 @@
-//! The threads that calls run on.
+//! The thread pools that calls run on.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use mithril_runtime::threads::Pool;
 
-/// The pool of so many threads, 0: as many as there are cores. One for all who ask for as many.
+/// The pool of this many threads; 0 means one thread for each core. Callers that ask for the same
+/// number share a pool.
 pub fn of(threads: usize) -> Arc<Pool> {
     static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());

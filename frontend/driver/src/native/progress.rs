@@ -1,20 +1,21 @@
-//! How far a long compilation is, on the terminal.
+//! Shows the progress of a long compilation on the terminal.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What is done sooner says nothing.
+/// Compilations that take less time than this show no progress.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A bar on standard error, where that is a terminal; it goes with the value.
+/// A progress bar on standard error, if that is a terminal. It is removed when the value is
+/// dropped.
 pub struct Progress {
     bar: ProgressBar,
     start: Instant,
 }
 
 impl Progress {
-    /// Of so many kernels.
+    /// A progress bar for this many kernels.
     pub fn new(kernels: usize) -> Progress {
         let hidden = ProgressDrawTarget::hidden();
         let bar = ProgressBar::with_draw_target(Some(kernels as u64), hidden);
@@ -25,7 +26,7 @@ impl Progress {
         Progress { bar, start: Instant::now() }
     }
 
-    /// Counts a kernel.
+    /// Counts a finished kernel.
     pub fn step(&self) {
         if self.start.elapsed() >= PATIENCE && self.bar.is_hidden() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -1,4 +1,4 @@
-//! The queue of work that is done between calls.
+//! The queue of background jobs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +8,9 @@ pub type Job = Box<dyn FnOnce() + Send>;
 
 pub struct Queue {
     pub jobs: VecDeque<Job>,
-    /// The process whose thread is at work. One that was forked off has none.
+    /// The process whose worker thread is running. A forked process has no worker thread.
     pub worker: Option<u32>,
-    /// Whether the process ends.
+    /// Whether the process is ending.
     pub closed: bool,
 }
 
@@ -18,17 +18,17 @@ static QUEUE: Mutex<Queue> =
     Mutex::new(Queue { jobs: VecDeque::new(), worker: None, closed: false });
 /// Signals that the thread has stopped working.
 pub static RESTS: Condvar = Condvar::new();
-/// Whether this process was forked off with jobs that its parent had not begun.
+/// Whether this process was forked with jobs that its parent had not started.
 pub static ORPHANED: AtomicBool = AtomicBool::new(false);
 
-/// While there is one, no other thread looks at what is to be done.
+/// The lock of the queue.
 pub type Guard = MutexGuard<'static, Queue>;
 
 pub fn lock() -> Guard {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a process that was just forked off: the thread is its parent's, the jobs are its own.
+/// For a process that was just forked: the worker thread was not forked, but the jobs were copied.
 pub fn orphan(queue: &mut Queue) {
     queue.worker = None;
     ORPHANED.store(!queue.jobs.is_empty(), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Which compiler's code calls run, and which kernels wait for the better one.
+//! Selects the compiler of the code that calls run, and the kernels that wait for LLVM.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
@@ -7,16 +7,17 @@ use mithril_ir::op::access::{Access, Attention, Library};
 use mithril_kernels::program::Plan;
 use mithril_runtime::program::Launch;
 
-/// How long the first call may wait for code. Results are the same.
+/// How long the first call may wait for code. The results do not depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tier {
-    /// LLVM's code of all kernels is there before the first call; of models that take LLVM longer
-    /// than some seconds, that of the kernels which would hold a call up. See [`MOST_VALUES`].
+    /// The first call waits for LLVM's code of all kernels. For models that take LLVM longer than
+    /// some seconds it waits only for kernels that would be slow without it. See [`MOST_VALUES`].
     #[default]
     Llvm,
-    /// Cranelift's code, there at once, answers until LLVM's is ready behind the calls.
+    /// Calls run Cranelift's code, which is available at once, until LLVM has compiled in the
+    /// background.
     Auto,
-    /// Cranelift's code to the end, for tests.
+    /// Calls always run Cranelift's code, for tests.
     Instant,
 }
 
@@ -24,7 +25,7 @@ impl Tier {
     const ALL: [(&str, Tier); 3] =
         [("llvm", Tier::Llvm), ("auto", Tier::Auto), ("instant", Tier::Instant)];
 
-    /// The tier of this name. Errors: there is none.
+    /// The tier of this name. Errors: the name is unknown.
     pub fn find(name: &str) -> Result<Tier> {
         let names = Tier::ALL.map(|(name, _)| name);
         let found = Tier::ALL.into_iter().find(|(own, _)| *own == name);
@@ -38,11 +39,11 @@ impl Tier {
     }
 }
 
-/// The most values of loop code that calls wait for LLVM to compile. On a core of a Xeon of 2023
-/// (Sapphire Rapids) it compiles 60,000 a second where kernels are long.
+/// The largest loop code, in values, that calls wait for LLVM to compile. LLVM compiles 60,000
+/// values a second on a core of a Xeon of 2023 (Sapphire Rapids) if kernels are long.
 pub const MOST_VALUES: usize = 250_000;
 
-/// For each kernel of a plan, whether Cranelift's code will do for the first calls.
+/// For each kernel of a plan, whether the first calls may run Cranelift's code.
 pub fn quick(plan: &Plan, tier: Tier) -> Vec<bool> {
     let values = plan.kernels.iter().map(|kernel| kernel.lowered.code.types.len());
     match tier {
@@ -52,20 +53,20 @@ pub fn quick(plan: &Plan, tier: Tier) -> Vec<bool> {
     }
 }
 
-/// Steps, such as products of a contraction, that the code of Cranelift does in the time that LLVM
-/// takes to compile one value of loop code. The code that spills the most does 3 in a nanosecond,
-/// and a value takes LLVM some 75 microseconds.
+/// The number of steps, such as products of a contraction, that Cranelift's code executes in the
+/// time that LLVM takes to compile one value of loop code. The code with the most spills executes 3
+/// steps in a nanosecond, and LLVM takes some 75 microseconds for a value.
 const STEPS_PER_VALUE: i64 = 225_000;
-/// What a dim is taken for whose size calls decide.
+/// The assumed size of a dim that is known only at a call.
 const UNKNOWN: i64 = 64;
 
-/// For each kernel of a plan, whether a call is done sooner with the code of Cranelift than it
-/// would be after LLVM has compiled the kernel.
+/// For each kernel of a plan, whether a call with Cranelift's code finishes before LLVM would have
+/// compiled the kernel.
 fn sooner(plan: &Plan) -> Vec<bool> {
     let mut steps = vec![0i64; plan.kernels.len()];
     let unknown = vec![UNKNOWN; plan.program.symbols];
     for (at, launch) in plan.program.launches.iter().enumerate() {
-        // The runtime's own copy is no kernel of the plan.
+        // The runtime's own copy kernel is not in the plan.
         if let Some(kernel) = plan.kernels.get(launch.kernel) {
             let loops = plan.program.loops_around(at);
             let trips = loops.map(|own| own.trips.eval(&unknown).unwrap_or(UNKNOWN));
@@ -78,7 +79,7 @@ fn sooner(plan: &Plan) -> Vec<bool> {
     steps.iter().zip(values).map(|(&steps, values)| steps <= values * STEPS_PER_VALUE).collect()
 }
 
-/// About how many steps a launch is.
+/// The approximate number of steps of a launch.
 fn steps_of(function: &Function, launch: &Launch, unknown: &[i64]) -> i64 {
     let sizes: Vec<i64> =
         (launch.dims.iter()).map(|dim| dim.eval(unknown).unwrap_or(UNKNOWN)).collect();
@@ -106,7 +107,7 @@ fn steps_of(function: &Function, launch: &Launch, unknown: &[i64]) -> i64 {
     function.ops.iter().fold(0i64, |all, op| all.saturating_add(steps(op)))
 }
 
-/// The products of one sum.
+/// The number of products in each sum of a contraction.
 fn contracted(dot: &Operation, x: &[i64]) -> i64 {
     let Attr::Ints(axes) = dot.attr("x_contract") else { return 1 };
     let size = |axis: &i64| x.get(axis.rem_euclid(x.len().max(1) as i64) as usize).copied();

@@ -10,11 +10,12 @@ use super::failures::{Failure, Warnings};
 use super::objects::{self, Pending};
 use super::{background, invalid, library};
 
-/// The kernels of a program that run as Cranelift's code, and how many of them LLVM has compiled.
+/// The kernels of a program that started with Cranelift's code, and how many of them LLVM's code
+/// has replaced.
 pub struct TierUp {
     total: usize,
     finished: AtomicUsize,
-    /// Of kernels that stay as they are.
+    /// For kernels that LLVM failed on; they keep Cranelift's code.
     warnings: Arc<Warnings>,
     started: AtomicBool,
     queue: Mutex<Option<Queue>>,
@@ -28,14 +29,15 @@ struct Queue {
 }
 
 impl TierUp {
-    /// Of these kernels of a program.
+    /// The tier-up of these kernels of a program.
     pub fn new(
         executable: &Arc<Executable>,
         mut pending: Vec<Pending>,
         host: &Host,
         warnings: Arc<Warnings>,
     ) -> TierUp {
-        // The short ones first: a process that ends waits for the one that is being compiled.
+        // The short ones first, because a process that ends waits for the kernel that is being
+        // compiled.
         pending.sort_by_key(|pending| pending.text.len());
         let (total, host) = (pending.len(), host.clone());
         let queue = Queue { executable: Arc::downgrade(executable), pending, host };
@@ -48,10 +50,10 @@ impl TierUp {
         }
     }
 
-    /// Starts to compile in the background, once. The caller does so after the first call, which has
-    /// the machine for itself. Each kernel is replaced when it is ready; one that LLVM fails on
-    /// stays. Where the program is gone before, that is all. A process that was forked off meanwhile
-    /// goes on with what its parent had not begun.
+    /// Starts the compilation in the background, once. Callers do so after the first call, so that
+    /// this call has all cores. Each kernel is replaced when its code is ready; one that LLVM fails
+    /// on keeps its code. If the program is dropped, the remaining kernels are skipped. A forked
+    /// process continues with the kernels that its parent had not started.
     pub fn begin(self: &Arc<TierUp>) {
         if self.started.load(Ordering::Relaxed) || self.started.swap(true, Ordering::Relaxed) {
             return background::resume();
@@ -79,7 +81,7 @@ impl TierUp {
         }
     }
 
-    /// How many kernels there are, and how many of them were replaced.
+    /// The number of kernels, and how many of them have been replaced.
     pub fn progress(&self) -> (usize, usize) {
         (self.total, self.finished.load(Ordering::Acquire))
     }

@@ -1,7 +1,8 @@
 //! A worker thread, which runs jobs that another thread waits for.
 //!
-//! Threads wait a moment for more before they end. A thread that begins while a library is being
-//! loaded would wait for that, as its first use of what belongs to each thread does.
+//! An idle thread waits a moment for another job before it ends, because starting one can be slow:
+//! while a library is being loaded, a new thread's first use of thread-local storage waits for the
+//! loader.
 
 use std::process;
 use std::sync::Mutex;
@@ -11,9 +12,9 @@ use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that has nothing to do.
+/// An idle worker thread.
 struct Idle {
-    /// A process that was forked off has not the threads of the one it is from.
+    /// The process of the thread. A forked process does not have the threads of its parent.
     process: u32,
     thread: ThreadId,
     jobs: Sender<Job>,
@@ -22,15 +23,15 @@ struct Idle {
 static IDLE: Mutex<Option<Idle>> = Mutex::new(None);
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What `work` gives, once it is done; nothing comes where it panics.
+/// Runs `work` on a worker thread. The receiver gets the result, or nothing if `work` panics.
 pub fn begin<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (result, end) = mpsc::sync_channel(1);
     let job = Box::new(move || {
-        // Nobody may want it any more.
+        // The receiver may have been dropped.
         let _ = result.send(work());
     });
-    // Where another thread has the lock, be it in the process that this one was forked off, a new
-    // thread does as well.
+    // If the lock is held, possibly by a thread that was not forked with this process, a new thread
+    // is started.
     let idle = IDLE.try_lock().ok().and_then(|mut idle| idle.take());
     match idle.filter(|idle| idle.process == process::id()) {
         Some(idle) => idle.jobs.send(job).expect("a thread that is idle waits"),
@@ -59,7 +60,8 @@ fn serve(mut job: Job) {
     }
 }
 
-/// Is idle no longer; whether it was until now, and no job is on its way.
+/// Withdraws this thread from `IDLE`. Returns false if another thread has taken it and will send a
+/// job.
 fn leave() -> bool {
     let own = thread::current().id();
     let Ok(mut idle) = IDLE.lock() else { return true };

@@ -1,4 +1,5 @@
-//! JAX's arrays, which share abstract values: an array's never changes.
+//! Reads JAX arrays. Arrays share abstract values, and the abstract value of an array never
+//! changes.
 
 use mithril_driver::call::signature::Sizes;
 use mithril_ir::dtype::DType;
@@ -11,16 +12,17 @@ use super::{Samples, attributes, offset};
 
 pub struct Jax {
     class: Py<PyType>,
-    /// Bytes from an array to the address of its abstract value, which is only ever compared.
+    /// The offset in bytes of the pointer to the abstract value in an array. It is only compared.
     offset: Option<usize>,
 }
 
-/// What abstract values say, by their addresses. They are kept alive, so an address stays one's own.
+/// The contents of abstract values by address. They are kept alive, so that no address is reused.
 #[derive(Default)]
 pub struct Seen(FxHashMap<usize, (Py<PyAny>, Sizes, DType)>);
 
 impl Seen {
-    /// A step of training gives each param an abstract value, so this is the size of a large model.
+    /// A training step gives each param its own abstract value, so this is the number of params of
+    /// a large model.
     const KEPT: usize = 4096;
 
     fn get(&self, address: usize, sizes: &mut Sizes) -> Option<DType> {
@@ -46,7 +48,7 @@ impl Jax {
         Ok(Jax { class, offset })
     }
 
-    /// Whether it is an array in the processor's memory: no tracer, and nothing on a device.
+    /// Whether it is an array in host memory, neither a tracer nor on a device.
     pub fn is_near(&self, value: &Bound<'_, PyAny>) -> bool {
         let own = value.get_type_ptr().cast() == self.class.as_ptr();
         let platform = || value.call_method0(intern!(value.py(), "platform")).ok();
@@ -61,14 +63,15 @@ impl Jax {
     ) -> Option<DType> {
         let own = value.get_type_ptr().cast() == self.class.as_ptr();
         if let Some(offset) = self.offset.filter(|_| own) {
-            // SAFETY: all objects of the class are as long as the samples, which have this word.
+            // SAFETY: all objects of the class are as long as the samples, which have a word at
+            // this offset.
             let address = unsafe { *value.as_ptr().byte_add(offset).cast::<usize>() };
             if let Some(dtype) = seen.get(address, sizes) {
                 return Some(dtype);
             }
         }
         let py = value.py();
-        // Tracers are arrays too.
+        // Tracers are instances of `jax.Array` too.
         let array = || py.import("jax").ok()?.getattr("Array").ok();
         if !own && !value.is_instance(&array()?).ok()? {
             return None;

@@ -1,4 +1,4 @@
-//! NumPy's arrays, whose layout its binary interface fixes.
+//! Reads NumPy arrays, whose layout NumPy's ABI defines.
 
 use std::ffi::{c_char, c_int};
 
@@ -11,7 +11,7 @@ use pyo3::types::PyType;
 
 use super::{Classes, Elements, Samples, attributes};
 
-/// The beginning of the array object.
+/// The first fields of the array object.
 #[repr(C)]
 struct Array {
     _head: [usize; 2],
@@ -24,13 +24,12 @@ struct Array {
     flags: c_int,
 }
 
-/// Elements follow each other in row-major order, at addresses that are multiples of their sizes.
+/// The flags of arrays with row-major contiguous and aligned elements.
 const PLAIN: c_int = 0x0101;
-/// They may be written.
+/// The flag of writeable arrays.
 const WRITEABLE: c_int = 0x0400;
 
-/// Where the elements of an array of integers are, by the dtype that it names; those of a copy,
-/// where they lie in another machine's order of bytes.
+/// The elements of an array of integers. An array in another byte order is copied first.
 pub fn elements(mut value: Bound<'_, PyAny>) -> Option<Elements<'_>> {
     let py = value.py();
     let class = py.import(intern!(py, "numpy")).ok()?.getattr(intern!(py, "ndarray")).ok()?;
@@ -48,19 +47,19 @@ pub fn elements(mut value: Bound<'_, PyAny>) -> Option<Elements<'_>> {
 }
 
 fn of<'py>(value: &Bound<'py, PyAny>, dtype: DType) -> Elements<'py> {
-    // SAFETY: it is one of NumPy's arrays, and so begins with these fields; there are as many sizes
-    // and strides as axes.
+    // SAFETY: it is a NumPy array, so it begins with these fields, and has a size and a stride for
+    // each axis.
     let array = unsafe { &*value.as_ptr().cast::<Array>() };
     let pair = |axis| unsafe { (*array.sizes.add(axis) as i64, *array.strides.add(axis) as i64) };
     let (sizes, strides) = (0..array.ndim as usize).map(pair).unzip();
     let data = array.data.cast_const().cast();
-    // SAFETY: the array keeps its elements, and these are their places.
+    // SAFETY: the array keeps its elements alive, and they are at these addresses.
     unsafe { Elements::new(data, dtype, sizes, strides, value.clone()) }
 }
 
 pub struct Numpy {
     classes: Classes,
-    /// The objects that stand for dtypes in this machine's byte order, kept alive.
+    /// The dtype objects in this machine's byte order, kept alive.
     dtypes: Vec<(Py<PyAny>, DType)>,
 }
 
@@ -75,18 +74,18 @@ impl Numpy {
 
     pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
         if !self.classes.are(value) {
-            // Operators of classes that are made of arrays may mean other things, as a matrix's do.
+            // Subclasses may define operators differently, as `numpy.matrix` does.
             if self.classes.hold(value) {
                 return None;
             }
-            // Scalars, such as sums over all axes are.
+            // NumPy scalars, such as sums over all axes.
             return match value.hasattr("__array_struct__").ok()? && !value.hasattr("at").ok()? {
                 true => attributes(value, sizes),
                 false => None,
             };
         }
-        // SAFETY: it is one of NumPy's arrays, and so begins with these fields; there are as
-        // many sizes as axes, and none where the pointer may be null.
+        // SAFETY: it is a NumPy array, so it begins with these fields, and has a size for each
+        // axis; with no axes the pointer, which may be null, is not read.
         let array = unsafe { &*value.as_ptr().cast::<Array>() };
         for axis in 0..usize::try_from(array.ndim).ok()? {
             sizes.push(unsafe { *array.sizes.add(axis) } as i64);
@@ -98,37 +97,39 @@ impl Numpy {
         }
     }
 
-    /// The elements of an array of integers.
+    /// The elements of an array of integers, if its class and byte order allow to read them in
+    /// place.
     pub fn elements<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Elements<'py>> {
         if !self.classes.are(value) {
             return None;
         }
-        // SAFETY: it is an array, and so begins with these fields.
+        // SAFETY: it is a NumPy array, so it begins with these fields.
         let array = unsafe { &*value.as_ptr().cast::<Array>() };
         let own = self.dtypes.iter().find(|(object, _)| object.as_ptr() == array.dtype)?;
         Some(of(value, own.1))
     }
 
-    /// Where the elements are, if they are plainly there for the machine to read.
+    /// The address of the elements, if they are contiguous, aligned and in this machine's byte
+    /// order.
     pub fn data(&self, value: &Bound<'_, PyAny>) -> Option<*const u8> {
         if !self.classes.are(value) {
             return None;
         }
-        // SAFETY: it is an array, and so begins with these fields.
+        // SAFETY: it is a NumPy array, so it begins with these fields.
         let array = unsafe { &*value.as_ptr().cast::<Array>() };
         let native = self.dtypes.iter().any(|(object, _)| object.as_ptr() == array.dtype);
         (native && array.flags & PLAIN == PLAIN).then_some(array.data.cast_const().cast())
     }
 
-    /// As [`Numpy::data`], where they may be written too.
+    /// Like [`Numpy::data`], if the elements are also writeable.
     pub fn data_to_write(&self, value: &Bound<'_, PyAny>) -> Option<*mut u8> {
         let data = self.data(value)?;
-        // SAFETY: it is an array, and so begins with these fields.
+        // SAFETY: it is a NumPy array, so it begins with these fields.
         let array = unsafe { &*value.as_ptr().cast::<Array>() };
         (array.flags & WRITEABLE != 0).then_some(data.cast_mut())
     }
 
-    /// The object that stands for a dtype.
+    /// NumPy's object for a dtype.
     pub fn dtype(&self, dtype: DType) -> Option<&Py<PyAny>> {
         self.dtypes.iter().find(|(_, own)| *own == dtype).map(|(object, _)| object)
     }

@@ -1,4 +1,4 @@
-//! Torch's tensors, read through the C functions that it keeps stable for compiled models.
+//! Reads torch tensors through the C functions that torch keeps stable for compiled models.
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -10,19 +10,19 @@ use pyo3::types::PyType;
 
 use super::{Classes, Elements, Samples, attributes, offset};
 
-/// Where the C++ tensor lies in its Python object.
+/// The address of the C++ tensor inside its Python object.
 type Handle = *const c_void;
 
 pub struct Torch {
     classes: Classes,
     functions: Functions,
-    /// Bytes from the Python object to the C++ tensor.
+    /// The offset in bytes of the C++ tensor in the Python object.
     offset: usize,
-    /// The numbers that stand for dtypes.
+    /// Torch's numbers for dtypes.
     dtypes: Vec<(i32, DType)>,
 }
 
-/// Writes a fact of a tensor; 0: it could.
+/// Writes a property of a tensor and returns 0 on success.
 type Getter<T> = unsafe extern "C" fn(Handle, *mut T) -> c_int;
 
 struct Functions {
@@ -32,18 +32,18 @@ struct Functions {
     dtype: Getter<i32>,
     device: Getter<i32>,
     data: Getter<*const c_void>,
-    /// The number that stands for the processor's memory.
+    /// The number of the CPU as a device type.
     near: i32,
 }
 
 impl Torch {
-    /// `None`: this torch has no such functions, or other objects.
+    /// `None` if this version of torch lacks the functions or has another object layout.
     pub fn new(class: Py<PyType>, samples: Samples<'_, '_>) -> PyResult<Option<Torch>> {
         let Some((_, sample)) = samples.first() else {
             return Ok(None);
         };
         let py = sample.py();
-        // The C++ tensor is one pointer, which is known by this name too.
+        // The C++ tensor is one pointer, which `_cdata` returns too.
         let pointer = |sample: &Bound<'_, PyAny>| sample.getattr("_cdata")?.extract();
         let (Some(functions), Some(offset)) = (Functions::load(py)?, offset(samples, pointer)?)
         else {
@@ -64,7 +64,7 @@ impl Torch {
     }
 
     pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
-        // Classes derived from these answer for themselves.
+        // Subclasses may override `shape` and `dtype`, so they are read as attributes.
         if self.classes.are(value) {
             if let Some(number) = self.parts(value, sizes) {
                 let own = self.dtypes.iter().find(|(own, _)| *own == number);
@@ -77,7 +77,7 @@ impl Torch {
         }
     }
 
-    /// The elements of a tensor of integers. `None`: they lie on a device, or are not known.
+    /// The elements of a tensor of integers. `None` if they are on a device or unknown.
     pub fn elements<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Elements<'py>> {
         let mut sizes = Sizes::new();
         if !self.classes.are(value) {
@@ -100,15 +100,16 @@ impl Torch {
             let bytes = dtype.bytes() as i64;
             (0..sizes.len()).for_each(|axis| strides.push(*first.add(axis) * bytes));
         }
-        // SAFETY: the tensor keeps its elements, and these are their places.
+        // SAFETY: the tensor keeps its elements alive, and they are at these addresses.
         Some(unsafe { Elements::new(data.cast(), dtype, sizes, strides, value.clone()) })
     }
 
-    /// The number of a tensor's dtype, and its sizes. `None`: torch has no answer.
+    /// Returns the number of a tensor's dtype and writes its sizes to `sizes`. `None` if torch
+    /// fails.
     fn parts(&self, tensor: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<i32> {
         let (mut dim, mut dtype, mut first) = (0, 0, std::ptr::null());
-        // SAFETY: the value is a tensor of torch, which has its C++ tensor at this place. The sizes
-        // are copied before anything else can change it: the interpreter's lock is held.
+        // SAFETY: the value is a tensor of torch, which has its C++ tensor at this offset. The GIL
+        // is held, so nothing changes the sizes before they are copied.
         unsafe {
             let handle: Handle = tensor.as_ptr().byte_add(self.offset).cast();
             let right = (self.functions.dim)(handle, &mut dim) == 0
@@ -152,8 +153,8 @@ impl Functions {
         ) else {
             return Ok(None);
         };
-        // SAFETY: torch declares the functions of these names so, in its `shim.h`, and stays
-        // loaded for the process's life.
+        // SAFETY: torch declares the functions of these names with these types, in its `shim.h`,
+        // and stays loaded until the process ends.
         Ok(Some(unsafe {
             Functions {
                 dim: transmute::<usize, Getter<i64>>(dim),

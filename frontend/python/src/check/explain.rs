@@ -1,4 +1,4 @@
-//! What is wrong with a call, as it is told.
+//! Error messages for calls that do not pass the check.
 
 use mithril_driver::call::explain::Given;
 use mithril_driver::call::indices::Outside;
@@ -12,10 +12,10 @@ use pyo3::prelude::*;
 use super::{Checker, Dicts, item, pytorch};
 use crate::arrays::attributes;
 
-/// Why a call is not right.
+/// The reason why a call is rejected.
 pub enum Wrong {
     Names(Group),
-    /// No array of the framework: one to be converted, or one that is not there yet.
+    /// Not an array of the framework: it must be converted, or it is not available yet.
     Foreign(usize),
     Misfit(Misfit),
     Index(Box<Outside>),
@@ -27,7 +27,7 @@ impl From<Box<Outside>> for Wrong {
     }
 }
 
-/// The arrays of a call from Python.
+/// The arrays of a call from Python, for messages.
 struct Arrays<'a, 'py> {
     py: Python<'py>,
     checker: &'a Checker,
@@ -66,7 +66,7 @@ impl Checker {
         }
     }
 
-    /// An array of another framework, where it would fit, or what does not fit.
+    /// The error for an array that would fit but is of another framework, or that does not fit.
     fn foreign(&self, arrays: &Arrays<'_, '_>, at: usize) -> Diagnostic {
         let slot = &self.signature.slots[at];
         let fits = arrays.array(at).is_some_and(|(dtype, sizes)| {
@@ -90,13 +90,13 @@ impl Checker {
             .hint("`backend.array(x)` makes one")
     }
 
-    /// A dict that was not given.
+    /// The error for a dict that was not given.
     pub fn missing(&self, py: Python<'_>, group: Group) -> Diagnostic {
         let dicts: Dicts = [None; 4];
         self.names(&Arrays { py, checker: self, dicts: &dicts }, group)
     }
 
-    /// A dict with other names than the program has.
+    /// The error for a dict whose names differ from those of the program.
     fn names(&self, arrays: &Arrays<'_, '_>, group: Group) -> Diagnostic {
         let error = self.signature.misnamed(arrays, group);
         if group != Group::Params {
@@ -122,7 +122,7 @@ impl Checker {
         }
     }
 
-    /// A value that is no array, or of another type.
+    /// The error for a value that is not an array, or that has another type.
     fn mismatch(&self, arrays: &Arrays<'_, '_>, at: usize) -> Diagnostic {
         let slot = &self.signature.slots[at];
         let (name, group) = (&slot.name, slot.group.name());
@@ -145,8 +145,8 @@ impl Checker {
     }
 }
 
-/// How an array of another dtype is to be given, where numbers keep their meaning: not by a cast that
-/// makes numbers of a mask, a mask of numbers, or drops digits.
+/// The hint for converting an array of another dtype so that its numbers keep their meaning:
+/// without a cast between masks and numbers, or one that drops digits.
 fn conversion(name: &str, given: DType, wanted: DType) -> Option<String> {
     let cast = || Some(format!("`backend.cast(x, \"{}\")`", wanted.array_name()));
     match (given, wanted) {
@@ -167,8 +167,8 @@ fn conversion(name: &str, given: DType, wanted: DType) -> Option<String> {
     }
 }
 
-/// The error for params with names that the model had before blocks were added to it; `None`: they
-/// have not.
+/// The error for params whose names are those from before blocks were added to the model; `None` if
+/// there are no such names.
 pub fn renamed_params(given: &[&str], own: &[&str]) -> Option<Diagnostic> {
     let renamed = naming::renamed(given, own);
     let (old, new) = renamed.first()?;
@@ -185,5 +185,5 @@ pub fn renamed_params(given: &[&str], own: &[&str]) -> Option<Diagnostic> {
     Some(error.hint("`compiled.rename_params(params)` gives them the names they have now"))
 }
 
-/// How many renamed params an error lists.
+/// The number of renamed params that an error lists.
 const SHOWN: usize = 4;

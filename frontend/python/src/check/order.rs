@@ -1,15 +1,15 @@
-//! The order in which a caller's dicts have their names.
+//! The order of the names in a caller's dicts.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
 
-/// The names of a dict as it was before, in its order, each with its slot. A dict of the same keys
-/// is walked, which takes a third of the time of looking up names.
+/// The names of a dict in the order of an earlier call, each with its slot. If a dict has the same
+/// keys, iterating over it takes a third of the time of looking up the names.
 pub struct Order(Vec<(Py<PyAny>, usize)>);
 
 impl Order {
-    /// The order of a dict whose names are right. `slots` gives the slot of a name.
+    /// The order of a dict that has passed the check. `slots` maps names to slots.
     pub fn of(dict: &Bound<'_, PyDict>, slots: &Bound<'_, PyDict>) -> PyResult<Order> {
         let seat = |key: Bound<'_, PyAny>| {
             let slot = slots.as_any().get_item(&key)?.extract()?;
@@ -18,8 +18,8 @@ impl Order {
         dict.keys().iter().map(seat).collect::<PyResult<_>>().map(Order)
     }
 
-    /// Calls `each` with the slot and the value of every entry, while it says that they fit. False:
-    /// one did not, or the dict has other keys or another order.
+    /// Calls `each` with the slot and the value of every entry until it returns false. Returns
+    /// false if a value did not fit, or if the dict has other keys or another order.
     pub fn walk<'py>(
         &self,
         dict: &Bound<'py, PyDict>,
@@ -34,9 +34,9 @@ impl Order {
     }
 }
 
-/// Whether a key, borrowed of its dict, is this name.
+/// Whether a key, borrowed from its dict, equals this name.
 fn is_named(key: *mut ffi::PyObject, name: &Py<PyAny>) -> bool {
-    // SAFETY: the dict is not changed in between: names are strings, which compare by themselves.
+    // SAFETY: the dict is not changed meanwhile: comparing strings runs no Python code.
     key == name.as_ptr()
         || unsafe {
             ffi::PyUnicode_CheckExact(key) != 0
@@ -44,8 +44,8 @@ fn is_named(key: *mut ffi::PyObject, name: &Py<PyAny>) -> bool {
         }
 }
 
-/// The entries of a dict, keys only as addresses. Where Python code changes the dict meanwhile, some
-/// may be left out.
+/// Iterates over a dict and gives keys as bare addresses. If Python code changes the dict
+/// meanwhile, some entries may be skipped.
 struct Walk<'a, 'py> {
     dict: &'a Bound<'py, PyDict>,
     at: ffi::Py_ssize_t,
@@ -56,7 +56,7 @@ impl<'py> Iterator for Walk<'_, 'py> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: it is a dict, and the value is owned before anything else happens.
+        // SAFETY: it is a dict, and a reference to the value is taken before any other code runs.
         unsafe {
             match ffi::PyDict_Next(self.dict.as_ptr(), &mut self.at, &mut key, &mut value) {
                 0 => None,

@@ -1,4 +1,4 @@
-//! Params under the names and layouts of PyTorch: what to rename and which to transpose.
+//! Suggests how to rename and transpose params with PyTorch's names and layouts.
 
 use mithril_driver::call::signature::{Group, Signature, Sizes, Slot};
 use pyo3::prelude::*;
@@ -6,11 +6,11 @@ use pyo3::types::PyDict;
 
 use crate::arrays::attributes;
 
-/// How many entries a hint writes out.
+/// The number of entries that a hint lists.
 const SHOWN: usize = 6;
 
-/// The dict of the model's params, made from a `state_dict`, as Python writes it; `None`: the names
-/// are not those of PyTorch, or it has other blocks.
+/// The Python expression that makes the dict of the model's params from a `state_dict`. `None` if
+/// the names are not those of PyTorch, or the blocks differ.
 pub fn renamed(given: &Bound<'_, PyDict>, signature: &Signature) -> Option<String> {
     let keys: Vec<String> = given.keys().iter().map(|key| key.to_string()).collect();
     let split = |key: &str| {
@@ -31,7 +31,7 @@ pub fn renamed(given: &Bound<'_, PyDict>, signature: &Signature) -> Option<Strin
     };
     let their_blocks = unique(theirs.iter().map(|(block, _)| block.clone()).collect());
     let own_blocks = unique(params.iter().map(|slot| block(&slot.name)).collect());
-    // Blocks of one name are the same; otherwise those at the same place.
+    // Blocks with the same name correspond; if the names differ, blocks in the same position do.
     let same = their_blocks.iter().all(|name| own_blocks.contains(name));
     if !same && their_blocks.len() != own_blocks.len() {
         return None;
@@ -53,8 +53,8 @@ pub fn renamed(given: &Bound<'_, PyDict>, signature: &Signature) -> Option<Strin
     ))
 }
 
-/// Whether a weight lies as (out, in) where the model has (in, out). Of a square one that is not to
-/// be seen: a matrix is one.
+/// Whether a weight is stored as (out, in) and the model has (in, out). A square matrix counts as
+/// transposed, because its shape does not show the layout.
 fn is_transposed(given: &Bound<'_, PyDict>, key: &str, slot: &Slot) -> bool {
     let mut sizes = Sizes::new();
     let Some(value) = given.get_item(key).ok().flatten() else { return false };

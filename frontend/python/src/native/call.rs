@@ -1,4 +1,4 @@
-//! One call: from arrays to pointers, and from memory to arrays.
+//! One call: arrays are converted to pointers, and result memory to arrays.
 
 use std::time::{Duration, Instant};
 
@@ -19,19 +19,19 @@ use crate::check::Checker;
 use crate::error::Answer;
 use crate::output::Maker;
 
-/// What a call needs beside itself.
+/// The environment of a call.
 pub struct Machine<'a> {
     pub checker: &'a Checker,
     pub executable: &'a Executable,
     pub pool: &'a Pool,
-    /// Whether the next state is written over the arrays of the state that is given.
+    /// Whether the next state overwrites the arrays of the given state.
     pub donates: bool,
 }
 
-/// From this many bytes of results on, other threads of Python may run meanwhile.
+/// The size of results in bytes from which the GIL is released during a call.
 const LARGE: usize = 1 << 15;
 
-/// How a function of a program is called.
+/// The information needed to call a function of a program.
 pub struct Call {
     maker: Maker,
     interface: Interface,
@@ -39,7 +39,7 @@ pub struct Call {
     keys: Vec<Py<PyString>>,
 }
 
-/// A result of a call: its memory, its sizes, and the array that takes it in, if one does.
+/// The results of a call: memory, sizes, and for each the array to overwrite with it, if any.
 type Made<'py> = SmallVec<[(Block, Sizes, Option<Bound<'py, PyAny>>); 8]>;
 
 /// The arrays of a call, by slot.
@@ -58,7 +58,7 @@ impl<'py> Taken<'py> {
 }
 
 impl Call {
-    /// Of the forward function, or of the one that gives gradients too.
+    /// The forward function, or with `joint` the one that also returns gradients.
     pub fn of(
         py: Python<'_>,
         program: &Program,
@@ -70,8 +70,8 @@ impl Call {
         Ok(Call { maker: Maker::new(py)?, keys: keys.collect(), interface })
     }
 
-    /// Runs it on arrays that were checked. `gradients` says whether they are asked for: there may
-    /// be none.
+    /// Runs the function on checked arrays. `gradients` says whether gradients are returned, even
+    /// if there are none.
     pub fn run<'py>(
         &self,
         py: Python<'py>,
@@ -128,8 +128,8 @@ impl Call {
         self.gather(py, reader, made, gradients)
     }
 
-    /// What was made, as generated source gives it: the outputs, then the gradients, then the next
-    /// state; the outputs alone where there is nothing else.
+    /// Returns the results in the form of generated source: outputs, then gradients, then the next
+    /// state. If there are only outputs, they are not in a tuple.
     fn gather<'py>(
         &self,
         py: Python<'py>,
@@ -162,15 +162,15 @@ impl Call {
     }
 }
 
-/// Writes a result over an array of its shape and dtype, if that may be written.
+/// Copies a result over an array of its shape and dtype, if the array is writeable.
 fn overwrite(reader: &Numpy, array: &Bound<'_, PyAny>, block: &Block) -> bool {
     let Some(data) = reader.data_to_write(array) else { return false };
-    // SAFETY: a state has the shape and the dtype of the next, and the block is new.
+    // SAFETY: a state has the shape and the dtype of the next state, and the block is new memory.
     unsafe { data.copy_from_nonoverlapping(block.as_ptr(), block.len()) };
     true
 }
 
-/// Whether an argument's memory is no other argument's too.
+/// Whether the memory of an argument overlaps with no other argument.
 fn is_apart(
     signature: &Signature,
     binding: &Binding,
@@ -192,7 +192,7 @@ fn is_apart(
     Ok(true)
 }
 
-/// Where an argument's elements are.
+/// The address of the elements of an argument.
 fn argument<'py>(
     py: Python<'py>,
     checker: &Checker,
@@ -228,13 +228,13 @@ fn argument<'py>(
     }
 }
 
-/// What a call runs on.
+/// The arguments and results of a call as pointers.
 struct Pointers<'a> {
     args: &'a [*const u8],
     results: &'a [*mut u8],
 }
 
-// SAFETY: whoever makes one keeps what it points to, which no other thread writes.
+// SAFETY: the creator keeps the memory alive, and no other thread writes it.
 unsafe impl Send for Pointers<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Pointers<'_> {}
@@ -249,20 +249,20 @@ impl Pointers<'_> {
         pool: &Pool,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { executable.run_until(self.args, symbols, self.results, pool, stop) }
     }
 }
 
-/// Looks for signals while a call runs without the interpreter.
+/// Checks for signals while a call runs without the GIL.
 struct Signals {
     checked: Instant,
-    /// What a signal raised, such as `KeyboardInterrupt`.
+    /// The exception that a signal raised, such as `KeyboardInterrupt`.
     error: Option<PyErr>,
 }
 
 impl Signals {
-    /// The time between two checks: each of them takes the interpreter from other threads.
+    /// The time between two checks. Each check takes the GIL from other threads.
     const INTERVAL: Duration = Duration::from_millis(50);
 
     fn new() -> Signals {

@@ -1,4 +1,4 @@
-//! Writing libraries from Python.
+//! Exports libraries from Python.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::Answer;
 use crate::native::{interruptible, warn};
 use crate::value::tensor;
 
-/// Writes the library of a program that has native code, with these params or none.
+/// Writes the library of a program with native code, with these params if given.
 pub fn write(
     py: Python<'_>,
     program: &Arc<Program>,

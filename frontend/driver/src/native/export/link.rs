@@ -1,4 +1,4 @@
-//! From objects to a shared library, by the linker that the machine has.
+//! Links objects to a shared library with the linker that the machine has.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,14 +13,14 @@ use super::{Object, name_of, put, unwritable};
 use crate::native::command::{self, Ended};
 use crate::native::objects::interrupted;
 
-/// A command that links, and what it takes before the linker's own options.
+/// A linker, or a compiler that calls one.
 struct Linker {
     command: &'static str,
-    /// Of a compiler: what it is to hand to its linker.
+    /// Whether it is a compiler, which passes options on to its linker.
     through: bool,
 }
 
-/// In the order in which they are looked for.
+/// The linkers in the order in which they are tried.
 const LINKERS: [Linker; 4] = [
     Linker { command: "cc", through: true },
     Linker { command: "ld", through: false },
@@ -28,10 +28,10 @@ const LINKERS: [Linker; 4] = [
     Linker { command: "ld.lld-22", through: false },
 ];
 
-/// Writes the library of these objects to `output`; programs know it by the name of `library`.
-/// Without a linker, the objects are left in a folder beside it.
+/// Links the objects to `output`. The file name of `library` becomes the soname. If there is no
+/// linker, the objects are left in a folder next to the library.
 ///
-/// Errors: no linker; what it says; `stop`.
+/// Errors: no linker; errors of the linker; `stop`.
 pub fn link(objects: &[Object], output: &Path, library: &Path, stop: &AtomicBool) -> Result<()> {
     let soname = name_of(library);
     let left = library.with_file_name(format!("{soname}.objects"));
@@ -51,7 +51,7 @@ pub fn link(objects: &[Object], output: &Path, library: &Path, stop: &AtomicBool
     let folder = output.with_extension("objects");
     let files = write(objects, &folder)?;
     let mut command = command_for(&linker, &command, &files, output, &soname);
-    // What it leaves there when it is told to end goes with the folder.
+    // Temporary files that the linker leaves when it is stopped are deleted with the folder.
     let ran = run(command.env("TMPDIR", &folder), stop);
     let _ = fs::remove_dir_all(&folder);
     ran
@@ -69,7 +69,7 @@ fn command_for(
     let own = ["-soname", soname, "-z", "noexecstack", "-z", "relro", "-z", "now"];
     match linker.through {
         true => {
-            // The objects need nothing of what a compiler would add.
+            // The objects need no startup files or libraries of the compiler.
             arguments.push("-nostdlib".into());
             arguments.extend(own.iter().flat_map(|option| ["-Xlinker".into(), (*option).into()]));
         }
@@ -96,7 +96,7 @@ fn run(command: &mut Command, stop: &AtomicBool) -> Result<()> {
     }
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
@@ -106,7 +106,7 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-/// The first of the linkers that the search path has.
+/// The first of the linkers that is in PATH.
 fn found() -> Option<(Linker, PathBuf)> {
     let path = env::var_os("PATH")?;
     let folders: Vec<PathBuf> = env::split_paths(&path).collect();

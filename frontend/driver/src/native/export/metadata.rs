@@ -1,4 +1,4 @@
-//! The metadata of a library: what its header says, as JSON.
+//! The metadata of a library: the contents of its header as JSON.
 
 use mithril_ir::shape::Type;
 use mithril_kernels::entry::{Array, Entry, Group, Interface, Parameter, named};
@@ -11,7 +11,7 @@ use crate::params::Place;
 /// The version of the format.
 const FORMAT: u32 = 1;
 
-/// The text of the file.
+/// The text of the metadata file.
 pub fn text(
     interface: &Interface,
     processors: &[&str],

@@ -1,4 +1,4 @@
-//! Object files of a library: kernels under names of their own, and constants.
+//! Object files of a library: kernels with unique symbols, and constants.
 
 use mithril_kernels::program::Constant;
 use mithril_runtime::align::ALIGN;
@@ -9,9 +9,9 @@ use object::{
     Architecture, BinaryFormat, Endianness, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
 };
 
-/// An object with the function `from` under the name `to`, which the library keeps to itself.
+/// Renames the function `from` to `to` in an object and makes it hidden outside the library.
 ///
-/// Errors: what is wrong with the object.
+/// Errors: the object is malformed.
 pub fn renamed(bytes: &[u8], from: &str, to: &str) -> Result<Vec<u8>, String> {
     let mut builder = Builder::read(bytes).map_err(|error| error.to_string())?;
     for symbol in builder.symbols.iter_mut() {
@@ -20,7 +20,8 @@ pub fn renamed(bytes: &[u8], from: &str, to: &str) -> Result<Vec<u8>, String> {
             symbol.st_other = STV_HIDDEN;
         }
     }
-    // LLVM keeps the names of sections among the others, which cannot be written so.
+    // LLVM stores the names of sections and symbols in one string table, which the builder cannot
+    // write. This adds a table for the sections.
     let names = builder.sections.add();
     names.name = b".shstrtab"[..].into();
     names.sh_type = SHT_STRTAB;
@@ -30,10 +31,10 @@ pub fn renamed(bytes: &[u8], from: &str, to: &str) -> Result<Vec<u8>, String> {
     Ok(renamed)
 }
 
-/// An object with the function `name`, in machine code that may lie anywhere, which the library
-/// keeps to itself.
+/// An object with one function `name` of position-independent machine code, hidden outside the
+/// library.
 ///
-/// Errors: what cannot be written.
+/// Errors: it cannot be written.
 pub fn function(name: &str, code: &[u8]) -> Result<Vec<u8>, String> {
     let mut object = empty();
     let section = object.add_section(Vec::new(), b".text".to_vec(), SectionKind::Text);
@@ -41,9 +42,9 @@ pub fn function(name: &str, code: &[u8]) -> Result<Vec<u8>, String> {
     object.write().map_err(|error| error.to_string())
 }
 
-/// An object with these constants, each 64-byte aligned, which the library keeps to itself.
+/// An object with these constants, each 64-byte aligned and hidden outside the library.
 ///
-/// Errors: what cannot be written; no memory.
+/// Errors: it cannot be written; out of memory.
 pub fn constants(constants: &[(String, &Constant)]) -> Result<Vec<u8>, String> {
     let mut object = empty();
     let section = object.add_section(Vec::new(), b".rodata".to_vec(), SectionKind::ReadOnlyData);
@@ -57,12 +58,12 @@ pub fn constants(constants: &[(String, &Constant)]) -> Result<Vec<u8>, String> {
 fn empty() -> write::Object<'static> {
     let mut object =
         write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
-    // Linkers take the stack of a library to hold code where an object does not say otherwise.
+    // Without this section, linkers assume that the library needs an executable stack.
     object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
     object
 }
 
-/// Adds bytes, 64-byte aligned, and the symbol where they begin.
+/// Adds bytes, 64-byte aligned, and a symbol for their address.
 fn add(object: &mut write::Object, section: SectionId, name: &str, kind: SymbolKind, bytes: &[u8]) {
     let value = object.append_section_data(section, bytes, ALIGN as u64);
     object.add_symbol(Symbol {

@@ -1,12 +1,12 @@
-//! The weights of a library: the params of its entry, in its order.
+//! The weights of a library: the params of its entry, in the entry's order.
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::entry::{Entry, Group};
 
-/// The params of an entry, in its order.
+/// Sorts the given params into the order of the entry.
 ///
-/// Errors: one that is missing, or is none; another dtype or shape.
+/// Errors: a missing or unknown param; another dtype or shape.
 pub fn ordered<'a>(
     entry: &Entry,
     given: &'a [(String, Tensor)],
