@@ -1,5 +1,5 @@
-//! The host language's algebra over values under construction: decompositions and gradients of the
-//! table, and rewrite rules, are written in it.
+//! The algebra over values under construction. The decompositions and gradients of the op table and
+//! the rewrite rules are written in it.
 
 use std::ops;
 
@@ -17,14 +17,14 @@ use crate::scalar::expr::{Expr, Node};
 use crate::shape::{Shape, Type};
 use crate::tensor::Tensor;
 
-/// A value of a function under construction. Errors are kept by the builder.
+/// A value of a function under construction. The builder keeps any errors.
 #[derive(Clone, Copy)]
 pub struct Var<'a> {
     pub builder: &'a Builder,
     pub value: Value,
 }
 
-/// What a decomposition or a gradient rule of the table sees.
+/// The arguments of a decomposition or a gradient rule of the op table.
 pub struct Rule<'a> {
     pub builder: &'a Builder,
     pub op: Op,
@@ -32,7 +32,7 @@ pub struct Rule<'a> {
     pub attrs: SmallVec<[Attr; 2]>,
     /// The type of the result.
     pub ty: Type,
-    /// The result and its cotangent, for gradients alone.
+    /// The result and its cotangent. Only gradient rules have them.
     pub result: Option<(Var<'a>, Var<'a>)>,
 }
 
@@ -93,13 +93,14 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// An operation beside the operands, such as a ramp or a draw.
+    /// Adds any operation on any operands, such as `iota` or a random draw.
     pub fn build(&self, name: &str, operands: &[Var<'a>], attrs: &[(&str, Attr)]) -> Var<'a> {
         build(self.builder, name, operands, attrs)
     }
 }
 
-/// Adds an operation; after an error it gives a value that is never used in a finished function.
+/// Adds an operation. After an error it returns a placeholder value, which no finished function
+/// uses.
 pub fn build<'a>(
     builder: &'a Builder,
     name: &str,
@@ -127,7 +128,7 @@ impl<'a> Var<'a> {
         self.ty().dtype
     }
 
-    /// The rank; unknown ranks are kept as an error, and give 0.
+    /// The rank. Where it is unknown, the builder keeps an error, and 0 is returned.
     pub fn rank(self) -> usize {
         self.shape().need_rank().unwrap_or_else(|error| {
             self.builder.fail(error);
@@ -135,7 +136,7 @@ impl<'a> Var<'a> {
         })
     }
 
-    /// The same value, called `name` in generated source unless it has a name.
+    /// The same value, called `name` in generated source unless it already has a name.
     pub fn named(self, name: &str) -> Var<'a> {
         if self.builder.with(|f| f.info(self.value).name.is_none()) {
             self.builder.set_name(self.value, Some(name.into()));
@@ -143,12 +144,12 @@ impl<'a> Var<'a> {
         self
     }
 
-    /// An operation on this value alone.
+    /// Adds an operation with this value as its only operand.
     pub fn unary(self, name: &str, attrs: &[(&str, Attr)]) -> Var<'a> {
         build(self.builder, name, &[self], attrs)
     }
 
-    /// An operation on this value and another.
+    /// Adds an operation on this value and another.
     pub fn binary(self, name: &str, other: Var<'a>) -> Var<'a> {
         build(self.builder, name, &[self, other], &[])
     }
@@ -159,7 +160,7 @@ impl<'a> Var<'a> {
         Var { builder: self.builder, value: self.builder.constant(tensor) }
     }
 
-    /// The same value in every element of this one's shape.
+    /// A value of this one's shape with `value` in every element.
     pub fn full_like(self, value: f64) -> Var<'a> {
         let shape = self.shape();
         self.scalar(value).broadcast_to(shape)
@@ -181,7 +182,7 @@ impl<'a> Var<'a> {
         if self.dtype() == dtype { self } else { self.unary("cast", &[("dtype", dtype.into())]) }
     }
 
-    /// In f32 where it is a half.
+    /// Casts f16 and bf16 to f32; other dtypes stay.
     pub fn widened(self) -> Var<'a> {
         self.cast(self.dtype().widened())
     }
@@ -190,7 +191,7 @@ impl<'a> Var<'a> {
         self.unary("stop_gradient", &[])
     }
 
-    /// `sum`, `max`, `mean`, …: over `axes` (all where `None`).
+    /// Reduces by `sum`, `max`, `mean`, … over `axes` (all axes where `None`).
     pub fn reduce(self, name: &str, axes: Option<&[i64]>, keepdim: bool) -> Var<'a> {
         self.unary(name, &[("axes", axes.into()), ("keepdim", keepdim.into())])
     }
@@ -199,12 +200,12 @@ impl<'a> Var<'a> {
         self.reduce("sum", axes, keepdim)
     }
 
-    /// One where the condition (this value) holds, the other elsewhere.
+    /// Takes elements of `yes` where the condition (this value) holds, and of `no` elsewhere.
     pub fn select(self, yes: Var<'a>, no: Var<'a>) -> Var<'a> {
         build(self.builder, "select", &[self, yes, no], &[])
     }
 
-    /// The value itself where it has this shape already.
+    /// Reshapes, or returns the value itself where it has this shape already.
     pub fn reshape(self, shape: Shape) -> Var<'a> {
         if self.shape() == shape { self } else { self.unary("reshape", &[("shape", shape.into())]) }
     }
@@ -216,7 +217,8 @@ impl<'a> Var<'a> {
         self.unary("broadcast_in_dim", &[("shape", shape.into())])
     }
 
-    /// Sums what broadcasting `shape` to this one's repeated: over axes where they are known.
+    /// Reverses broadcasting from `shape` to this value's shape: sums over the repeated axes. Where
+    /// a rank is unknown, `sum_to` finds the axes at run time.
     pub fn sum_to(self, shape: Shape) -> Var<'a> {
         let own = self.shape();
         if own == shape {
@@ -251,12 +253,12 @@ impl<'a> Var<'a> {
         self.unary("transpose", &[("permutation", permutation.into())])
     }
 
-    /// The last two axes exchanged.
+    /// Swaps the last two axes.
     pub fn swap_last(self) -> Var<'a> {
         self.unary("swap_axes", &[("first", (-2).into()), ("second", (-1).into())])
     }
 
-    /// Whether it was made by [`Var::swap_last`].
+    /// Whether [`Var::swap_last`] made this value.
     pub fn is_swapped(self) -> bool {
         self.builder.with(|f| {
             let made = f.ops.iter().rev().find(|op| op.results().any(|v| v == self.value));
@@ -333,8 +335,9 @@ impl<'a> ops::Neg for Var<'a> {
     }
 }
 
-/// The scalar expression of an elementwise operation as operations of the table, one per primitive.
-/// `values` are the operands and whatever names the expression was parsed with beyond them.
+/// Expands the scalar expression of an elementwise operation into operations of the op table, one
+/// per primitive. `values` are the operands, followed by the further names that the expression was
+/// parsed with.
 pub fn expand<'a>(
     builder: &'a Builder,
     expr: &Expr,
@@ -347,15 +350,15 @@ pub fn expand<'a>(
     terms.term(expr.root())
 }
 
-/// `g` times a scalar expression, factor by factor, so that a branch not taken (`select(c, 1, 0)`)
-/// cannot spoil the product. `None`: the expression is 0.
+/// Multiplies `g` by a scalar expression, factor by factor, so that the branch of a `select` that
+/// is not taken (`select(c, 1, 0)`) cannot spoil the product. `None`: the expression is 0.
 pub fn scale<'a>(g: Var<'a>, expr: &Expr, values: &[Var<'a>], attrs: &[Attr]) -> Option<Var<'a>> {
     let dtype = g.dtype();
     let built = vec![None; expr.nodes().len()];
     Terms { builder: g.builder, expr, values, attrs, dtype, built }.scaled(g, expr.root())
 }
 
-/// The nodes of an expression that have been built so far.
+/// The state of an expansion, with the nodes of the expression that have been built so far.
 struct Terms<'a, 'e> {
     builder: &'a Builder,
     expr: &'e Expr,

@@ -1,4 +1,4 @@
-//! Attributes: what an operation knows beside its operands.
+//! Attributes: the compile-time parameters of an operation.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -7,8 +7,9 @@ use crate::dtype::DType;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The value of an attribute. Floats compare and hash by their bits. Large ones are shared: most
-/// operations have none, and all have room for two.
+/// The value of an attribute. Floats compare and hash by their bits. Large values are behind an
+/// `Arc`, so that an attribute is small: most operations have none, but each has inline space for
+/// two.
 #[derive(Clone, Debug)]
 pub enum Attr {
     /// An optional attribute that was not given.
@@ -25,7 +26,7 @@ pub enum Attr {
     Tensor(Arc<Tensor>),
 }
 
-/// What an attribute may hold.
+/// The type of an attribute's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttrKind {
     Bool,
@@ -57,7 +58,7 @@ impl AttrKind {
 }
 
 impl Attr {
-    /// Its kind; `None` has none.
+    /// The kind of the value; `None` has none.
     pub fn kind(&self) -> Option<AttrKind> {
         Some(match self {
             Attr::None => return None,

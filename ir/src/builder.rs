@@ -51,8 +51,8 @@ impl Builder {
         Value(f.values.len() as u32 - 1)
     }
 
-    /// Copies the signature's arguments, guards and constraints of another function, and makes room
-    /// for as many operations.
+    /// Copies the arguments, guards and constraints of another function's signature, and reserves
+    /// space for as many operations.
     pub fn like(name: impl Into<Arc<str>>, other: &Function) -> Builder {
         let builder = Builder::new(name);
         {
@@ -70,7 +70,7 @@ impl Builder {
         builder
     }
 
-    /// The location of the operations that follow.
+    /// Sets the location of the operations added next.
     pub fn set_loc(&self, loc: Loc) {
         *self.loc.borrow_mut() = loc;
     }
@@ -94,30 +94,30 @@ impl Builder {
         }
     }
 
-    /// A symbol that the function does not have yet: `_0`, `_1`, …
+    /// A symbol that the function does not use yet: `_0`, `_1`, …
     pub fn fresh_symbol(&self) -> Symbol {
         let n = self.fresh.get();
         self.fresh.set(n + 1);
         Symbol::from(format!("_{n}").as_str())
     }
 
-    /// Adds an operation by name with named attributes; defaults fill the others.
-    /// Errors: attributes, or types of the operands.
+    /// Adds an operation by name with named attributes; the others get their defaults.
+    /// Errors: wrong attributes, or wrong types of operands.
     pub fn op(&self, name: &str, operands: &[Value], attrs: &[(&str, Attr)]) -> Result<Value> {
         let op = op::get(name);
         self.push(op, operands, complete_attrs(op, attrs)?)
     }
 
     /// Adds an operation with complete attributes in the table's order.
-    /// Errors: types of the operands.
+    /// Errors: wrong types of operands.
     pub fn push(&self, op: Op, operands: &[Value], attrs: SmallVec<[Attr; 2]>) -> Result<Value> {
         let (info, guards) = self.infer(op, operands, &attrs)?;
         self.add_guards(guards);
         Ok(self.append(op, operands, attrs, [info]))
     }
 
-    /// The type an operation would have, without adding it.
-    /// Errors: types of the operands.
+    /// The type that an operation would have, without adding it.
+    /// Errors: wrong types of operands.
     pub fn type_of(&self, op: Op, operands: &[Value], attrs: &[Attr]) -> Result<Type> {
         Ok(self.infer(op, operands, attrs)?.0.ty)
     }
@@ -144,7 +144,7 @@ impl Builder {
 
     /// Adds an operation that names `callee` in its first attribute (`call`, `custom_gradient`),
     /// with further function names where the op has them. Returns one value per result.
-    /// Errors: number or types of the operands.
+    /// Errors: wrong number or types of operands.
     pub fn call(
         &self,
         op: Op,
@@ -189,7 +189,7 @@ impl Builder {
         first
     }
 
-    /// Adds guards, which come from the builder's location.
+    /// Adds guards, and prefixes their locations with the builder's.
     pub fn add_guards(&self, guards: Vec<Guard>) {
         let mut f = self.function.borrow_mut();
         for guard in guards {
@@ -210,12 +210,12 @@ impl Builder {
             .expect("a constant is typed by its tensor")
     }
 
-    /// The value as a term of the algebra.
+    /// The value as an operand of the algebra.
     pub fn var(&self, value: Value) -> Var<'_> {
         Var { builder: self, value }
     }
 
-    /// Keeps the first error of operations built through [`Var`].
+    /// Keeps the error of an operation built through [`Var`], unless there was one before.
     pub(crate) fn fail(&self, error: Box<Diagnostic>) {
         self.error.borrow_mut().get_or_insert(error);
     }
@@ -228,18 +228,19 @@ impl Builder {
         }
     }
 
-    /// Reads the function as it stands.
+    /// Reads the function in its present state.
     pub fn with<R>(&self, read: impl FnOnce(&Function) -> R) -> R {
         read(&self.function.borrow())
     }
 
-    /// Changes the function as it stands: signatures and donation; guards only by removing all.
+    /// Changes the function in its present state. For signatures and donation; guards may only be
+    /// removed all at once.
     pub fn with_mut<R>(&self, change: impl FnOnce(&mut Function) -> R) -> R {
         change(&mut self.function.borrow_mut())
     }
 
     /// The finished function.
-    /// Errors: the first one of operations built through [`Var`].
+    /// Errors: the first error of operations built through [`Var`].
     pub fn finish(self, results: Vec<ResultDef>) -> Result<Function> {
         self.check()?;
         let mut function = self.function.into_inner();
@@ -248,7 +249,8 @@ impl Builder {
     }
 }
 
-/// The highest number of a symbol `_N` in the arguments' types, so that fresh ones do not clash.
+/// The highest number `N` of a symbol `_N` in the arguments' types, so that fresh symbols do not
+/// clash.
 fn highest_fresh(f: &Function) -> u32 {
     let mut highest = 0;
     for info in &f.values {

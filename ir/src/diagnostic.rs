@@ -1,4 +1,4 @@
-//! The one shape of every error a user can cause: what, where, got and expected, a hint.
+//! The one form of every error a user can cause: what, where, got and expected, and a hint.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ mod near;
 
 pub use near::{did_you_mean, near_misses};
 
-/// What went wrong, where, what was got and expected, and what would mend it.
+/// What went wrong, where, what was got and expected, and how to fix it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnostic {
     /// One sentence without a full stop; a documented heading, if any, comes first.
@@ -19,19 +19,19 @@ pub struct Diagnostic {
     /// Labelled facts in the order they are printed, such as `got` and `expected`.
     pub facts: Vec<(String, String)>,
     pub hint: Option<String>,
-    /// The bytes of the source text it points at, where there is a text.
+    /// The range of bytes in the source text that it points at, where there is a text.
     pub span: Option<Range<usize>>,
-    /// The rank variable that is the cause, where more must be known of one.
+    /// Set where the cause is a rank variable of which more must be known.
     pub needs_rank: Option<NeedsRank>,
 }
 
-/// What a rule must know of a rank variable.
+/// What a shape rule needs to know about a rank variable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NeedsRank {
     pub lead: Symbol,
-    /// How many more trailing dims it must show; the whole rank, where there is no number.
+    /// How many more trailing dims must be known; `None`: the whole rank.
     pub trailing: Option<usize>,
-    /// The rank that it must have for the value to fit, where there is but one.
+    /// The only rank with which the value fits, where there is only one.
     pub rank: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ impl Diagnostic {
         self
     }
 
-    /// Whether shapes are what does not fit.
+    /// Whether the error is a mismatch of shapes.
     pub fn is_misfit(&self) -> bool {
         self.what.starts_with("Incompatible shapes")
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The type of one element. `I4` to `F8E5M2` are for storage alone: no operation computes in them.
+/// The type of one element. `I4` to `F8E5M2` are only for storage: no operation computes in them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum DType {
     F64,
@@ -28,7 +28,7 @@ pub enum DType {
 use DType::*;
 
 impl DType {
-    /// Every dtype, computing ones first.
+    /// Every dtype; those that operations compute in come first.
     pub const ALL: [DType; 17] =
         [F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, Bool, I4, U4, F8E4M3, F8E5M2];
 
@@ -55,7 +55,7 @@ impl DType {
         }
     }
 
-    /// The name NumPy, torch and JAX give it: `float32`, `int64`, `bool`.
+    /// The name in NumPy, torch and JAX: `float32`, `int64`, `bool`.
     pub fn array_name(self) -> &'static str {
         match self {
             F64 => "float64",
@@ -89,18 +89,18 @@ impl DType {
         }
     }
 
-    /// Bytes of one element in memory (4-bit elements are kept one to a byte).
+    /// Bytes of one element in memory (4-bit elements take one byte each).
     pub fn bytes(self) -> usize {
         (self.bits() as usize).div_ceil(8)
     }
 
-    /// Whether both are floats, integers or bools.
+    /// Whether both are floats, both integers, or both bools.
     pub fn is_like(self, other: DType) -> bool {
         (self.is_float(), self.is_int()) == (other.is_float(), other.is_int())
     }
 
-    /// A hint for an operand of this dtype where others are accepted. A cast is proposed only where
-    /// numbers keep their meaning.
+    /// A hint for an operand of this dtype where the operation accepts others. A cast is only
+    /// suggested where numbers keep their meaning.
     pub fn conversion(self, accepts: &dyn Fn(DType) -> bool) -> &'static str {
         if self == DType::Bool {
             "a bool chooses between values (`Where`, `select`): a cast makes 0 and 1 of it"
@@ -129,12 +129,13 @@ impl DType {
         self.is_signed_int() || self.is_unsigned_int()
     }
 
-    /// f32 in the place of f16 and bf16, for what would leave them on the way.
+    /// f32 for f16 and bf16, where intermediate results would overflow or be rounded; other dtypes
+    /// stay.
     pub fn widened(self) -> DType {
         if matches!(self, F16 | BF16) { F32 } else { self }
     }
 
-    /// Whether no operation computes in it.
+    /// Whether operations can only move and cast it.
     pub fn is_storage_only(self) -> bool {
         matches!(self, I4 | U4 | F8E4M3 | F8E5M2)
     }

@@ -1,7 +1,7 @@
-//! The reference evaluator's kernels: what each kind of operation means, on arrays.
+//! The kernels of the reference evaluator, which define each kind of operation on arrays.
 //!
-//! Shapes and dtypes come checked by inference; a kernel still answers a mismatch with an error,
-//! and never panics on data. Axes count from 0 and are not negative.
+//! Type inference has checked shapes and dtypes; a kernel still returns an error on a mismatch, and
+//! never panics on data. Axes count from 0 and are not negative.
 
 pub mod array;
 pub mod contract;
@@ -16,7 +16,7 @@ pub mod threefry;
 
 pub use array::{Array, Data};
 
-/// That `axes` lie below `rank` and are all different.
+/// Checks that `axes` are less than `rank` and distinct.
 fn check_axes(axes: &[usize], rank: usize) -> Result<(), String> {
     for (i, axis) in axes.iter().enumerate() {
         if *axis >= rank {
@@ -29,7 +29,7 @@ fn check_axes(axes: &[usize], rank: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The values of `from` at `axes`.
+/// The elements of `from` at the indices `axes`.
 fn at<T: Copy>(from: &[T], axes: &[usize]) -> Vec<T> {
     axes.iter().map(|&a| from[a]).collect()
 }

@@ -1,4 +1,4 @@
-//! The reference evaluator: the one meaning of every operation.
+//! The reference evaluator: defines the meaning of every operation.
 
 mod dims;
 
@@ -18,7 +18,7 @@ use crate::shape::{Shape, Type};
 use crate::tensor::Tensor;
 pub use dims::Dims;
 
-/// What a kernel of the table sees: operands and attributes, with dims as numbers.
+/// The arguments of a kernel of the op table: operands and attributes, with dims as numbers.
 pub struct Inputs<'a> {
     op: Op,
     args: &'a [&'a Array],
@@ -28,7 +28,7 @@ pub struct Inputs<'a> {
     result: DType,
 }
 
-/// What the meaning of an operation that names a function sees.
+/// The arguments of the meaning of an operation that names a function.
 pub struct Calls<'a> {
     module: &'a Module,
     op: &'a Operation,
@@ -51,16 +51,16 @@ impl<'a> Calls<'a> {
         self.results
     }
 
-    /// The shape of a type in numbers, 0 where unknown.
+    /// The shape of a type in numbers, with 0 for unknown dims.
     pub fn shape(&self, ty: &Type) -> Vec<usize> {
         self.dims.shape(&ty.shape).into_iter().map(|d| d.unwrap_or(0)).collect()
     }
 
-    /// The results of the function it names first.
+    /// Runs the first function that the operation names, and returns its results.
     pub fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let name = self.op.functions().next().expect("a call names its callee");
         match self.module.get(name) {
-            // Calls may nest deep.
+            // Calls may nest deeply, so this may need more stack.
             Some(callee) => deeper(|| run(self.module, callee, args)),
             None => Diagnostic::new(format!("the module has no function `{name}`")).err(),
         }
@@ -111,7 +111,7 @@ impl<'a> Inputs<'a> {
         self.result
     }
 
-    /// What sums are accumulated in.
+    /// The dtype in which sums are accumulated.
     pub fn accumulator(&self) -> DType {
         match self.attr("acc") {
             Attr::DType(acc) => *acc,
@@ -119,7 +119,8 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// `axes` of the first operand from the front; all where left out.
+    /// The attribute `axes` of the first operand, counted from the front; all axes where it is not
+    /// given.
     pub fn axes(&self) -> Vec<usize> {
         match self.ints("axes") {
             Some(_) => self.axes_of("axes", 0),
@@ -127,13 +128,13 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The named axes of operand `i` from the front.
+    /// The attribute `name` as axes of operand `i`, counted from the front.
     pub fn axes_of(&self, name: &str, i: usize) -> Vec<usize> {
         let rank = self.arg(i).shape.len() as i64;
         self.ints(name).unwrap_or(&[]).iter().map(|a| a.rem_euclid(rank.max(1)) as usize).collect()
     }
 
-    /// `axis` of the first operand from the front, where it is given.
+    /// The attribute `axis` of the first operand, counted from the front, where it is given.
     pub fn axis(&self) -> Option<usize> {
         let rank = self.arg(0).shape.len() as i64;
         match self.attr("axis") {
@@ -146,12 +147,12 @@ impl<'a> Inputs<'a> {
         self.axis().unwrap_or(0)
     }
 
-    /// `axis` of the result, which has the shape of the attribute `shape`.
+    /// The attribute `axis` of the result, which has the shape of the attribute `shape`.
     pub fn axis_of_result(&self) -> usize {
         self.int("axis").rem_euclid(self.shape("shape").len().max(1) as i64) as usize
     }
 
-    /// A shape attribute in numbers. A dim that stays unknown follows from the count of elements.
+    /// A shape attribute in numbers. An unknown dim follows from the number of elements.
     pub fn shape(&self, name: &str) -> Vec<usize> {
         let Attr::Shape(shape) = self.attr(name) else {
             return Vec::new();
@@ -162,7 +163,7 @@ impl<'a> Inputs<'a> {
         dims.into_iter().map(|d| d.unwrap_or(open)).collect()
     }
 
-    /// A random key: the first operand.
+    /// The random key, which is the first operand.
     pub fn key(&self) -> [u32; 2] {
         let word = |i| match self.arg(0).get(i) {
             Scalar::I(v) => v as u32,
@@ -171,7 +172,7 @@ impl<'a> Inputs<'a> {
         [word(0), word(1)]
     }
 
-    /// Scalar integer operands from number `from` on.
+    /// The scalar integer operands from operand `from` on.
     pub fn integers(&self, from: usize) -> Vec<i64> {
         let value = |x: &&Array| match x.get(0) {
             Scalar::I(v) => v,
@@ -180,7 +181,7 @@ impl<'a> Inputs<'a> {
         self.args[from..].iter().map(value).collect()
     }
 
-    /// Start, limit and step of each axis of the first operand, from the bounds in attributes.
+    /// Start, limit and step for each axis of the first operand, from the attributes.
     pub fn bounds(&self) -> (Vec<i64>, Vec<i64>, Vec<i64>) {
         let x = self.arg(0);
         let limits: Vec<i64> = x.shape.iter().map(|&d| d as i64).collect();
@@ -195,7 +196,7 @@ impl<'a> Inputs<'a> {
             let length = limits[axis];
             let place = |dim: &Dim| {
                 let at = self.dims.get(dim).unwrap_or(length);
-                // Only a literal counts from the end.
+                // Only a literal may count from the end; a symbolic bound counts from the front.
                 let at = match dim.as_const() {
                     Some(_) if at < 0 => at.saturating_add(length),
                     _ => at,
@@ -210,7 +211,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Runs a function of the module on arrays, in the order of its arguments.
+/// Runs a function of the module on arrays, given in the order of its arguments.
 /// Errors: arguments that do not fit the signature, a guard that fails, an external function.
 pub fn evaluate(module: &Module, function: &Function, args: &[Tensor]) -> Result<Vec<Tensor>> {
     let arrays: Vec<Array> = args.iter().map(Array::from).collect();
@@ -248,7 +249,7 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
             }
         }
     }
-    // Some are about symbols that operations have bound.
+    // Checked again, as some guards are about symbols that operations have bound.
     check_guards(function, &dims)?;
     Ok(function
         .results
@@ -264,7 +265,7 @@ fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Resu
             .expected(function.args.len())
             .err();
     }
-    // Twice: an argument's dim may be told by a later argument.
+    // Two passes: a dim of an argument may depend on a symbol that a later argument binds.
     let twice = function.arguments().chain(function.arguments());
     for ((value, arg), array) in twice.zip(args.iter().chain(args)) {
         let ty = function.ty(value);
@@ -324,7 +325,8 @@ fn step(
     }
 }
 
-/// One operation on arrays: its expression, its kernel, or its decomposition on these shapes.
+/// Runs one operation on arrays: by its expression, its kernel, or its decomposition for these
+/// shapes.
 fn apply(op: Op, args: &[&Array], attrs: &[Attr], result: DType, dims: &Dims) -> Result<Array> {
     for (def, attr) in op.attrs.iter().zip(attrs) {
         if let Attr::Shape(shape) = attr {
@@ -360,7 +362,7 @@ fn internal(why: String) -> Box<Diagnostic> {
     Box::new(Diagnostic::new(why))
 }
 
-/// Builds the decomposition for exactly these shapes and runs it.
+/// Builds the decomposition for exactly these shapes, and runs it.
 fn decomposed(op: Op, args: &[&Array], attrs: &[Attr], dims: &Dims) -> Result<Array> {
     let builder = Builder::new(op.0.name);
     let operands: Vec<Value> = args
@@ -386,8 +388,8 @@ fn fixed_attr(attr: &Attr, dims: &Dims) -> Attr {
     Shape::new(dims.shape(shape).into_iter().map(dim)).into()
 }
 
-/// Builds the decomposition of a composite in place of the operation.
-/// Errors: types of the operands, or an operation that has no decomposition.
+/// Builds the decomposition of a composite instead of the operation.
+/// Errors: wrong types of operands, or an operation that has no decomposition.
 pub fn decompose(builder: &Builder, op: Op, operands: &[Value], attrs: &[Attr]) -> Result<Value> {
     let Meaning::Decompose(rule) = op.meaning else {
         return Diagnostic::new(format!("`{}` is not a composite", op.name)).err();

@@ -1,22 +1,22 @@
-//! Bodies of external functions: the text of each in the language of a target.
+//! Bodies of external functions: source text in the language of each target.
 
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::graph::Function;
 
-/// The targets that an external function may have a body for.
+/// The targets for which an external function may have a body.
 pub const TARGETS: [&str; 5] = ["numpy", "torch", "jax", "c", "native"];
 
-/// What an external function is on one target: the lines of a function's body in the target's
-/// language. `{x}` stands for the argument `x`; a brace itself is written twice.
+/// The body of an external function on one target: the lines of a function body in the target's
+/// language. `{x}` stands for the argument `x`; a literal brace is written twice.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TargetBody {
     pub target: Arc<str>,
     pub text: Arc<str>,
 }
 
-/// A part of a body's text.
+/// A piece of a body's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Piece<'t> {
     Text(&'t str),
@@ -25,8 +25,8 @@ pub enum Piece<'t> {
 }
 
 impl TargetBody {
-    /// The text in pieces.
-    /// Errors: a brace without its partner.
+    /// Splits the text into pieces.
+    /// Errors: an unmatched brace.
     pub fn pieces(&self) -> Result<Vec<Piece<'_>>> {
         let mut pieces = Vec::new();
         let mut rest = &*self.text;
@@ -54,7 +54,7 @@ impl TargetBody {
         Ok(pieces)
     }
 
-    /// Errors: a target that there is not, no text, an argument that the function does not have.
+    /// Errors: an unknown target, an empty text, or an argument that the function does not have.
     pub fn check(&self, function: &Function) -> Result<()> {
         if !TARGETS.contains(&&*self.target) {
             let mut error =
@@ -86,7 +86,7 @@ impl TargetBody {
 }
 
 impl Function {
-    /// Its body for the target, where it is external and has one.
+    /// The body for the target, if the function is external and has one.
     pub fn body_for(&self, target: &str) -> Option<&TargetBody> {
         self.bodies.iter().find(|body| *body.target == *target)
     }

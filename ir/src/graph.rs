@@ -1,4 +1,4 @@
-//! Functions and modules: straight lines of operations in order of their data flow.
+//! Functions and modules. A function is a straight-line list of operations, sorted by data flow.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ impl Value {
     }
 }
 
-/// What is known of a value.
+/// The facts known about a value.
 #[derive(Clone, Debug)]
 pub struct ValueInfo {
     pub ty: Type,
     /// A name from the user's terminals, for printing and generated source.
     pub name: Option<Arc<str>>,
-    /// The elements of a small integer tensor, in row-major order, where they are dims.
+    /// The elements of a small integer tensor in row-major order, where they are known as dims.
     pub known: Option<Arc<[Dim]>>,
 }
 
-/// What an argument is for.
+/// The purpose of an argument.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     Data,
@@ -43,7 +43,7 @@ pub enum Role {
     State,
     Key,
     Constant,
-    /// The cotangent of the result of its name.
+    /// The cotangent of the result with the argument's name.
     Cotangent,
 }
 
@@ -68,11 +68,11 @@ impl Role {
 pub struct Argument {
     pub name: Arc<str>,
     pub role: Role,
-    /// Whether the caller gives its memory up.
+    /// Whether the caller donates its memory to the function.
     pub donated: bool,
 }
 
-/// A named result. `state` pairs it with the state argument it is the next value of.
+/// A named result. `state` names the state argument whose next value it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ResultDef {
     pub name: Arc<str>,
@@ -93,7 +93,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// The only result, of any operation but a call.
+    /// The only result, for any operation except a call.
     pub fn result(&self) -> Value {
         self.first
     }
@@ -112,7 +112,7 @@ impl Operation {
         find_attr(self.op, &self.attrs, name)
     }
 
-    /// The functions it names.
+    /// The functions that its attributes name.
     pub fn functions(&self) -> impl Iterator<Item = &Arc<str>> {
         self.attrs.iter().filter_map(|a| match a {
             Attr::Function(name) => Some(name),
@@ -133,9 +133,9 @@ pub struct Function {
     pub guards: Vec<Guard>,
     /// Constraints of the signature: `batch <= 512`.
     pub constraints: Vec<Constraint>,
-    /// A declaration (`extern`) has result types and no operations: its body is the target's.
+    /// A declaration (`extern`) has result types but no operations: the target supplies the body.
     pub external: bool,
-    /// What it is on each target, where it is external.
+    /// The bodies for each target, if the function is external.
     pub bodies: Vec<TargetBody>,
 }
 
@@ -155,7 +155,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Whether two numbers are so related.
+    /// Whether the relation holds between two numbers.
     pub fn holds<T: PartialOrd>(self, left: T, right: T) -> bool {
         match self {
             Bound::Equal => left == right,
@@ -164,7 +164,7 @@ impl Bound {
         }
     }
 
-    /// The operator, in the text form and in every language that is generated.
+    /// The operator, the same in the text form and in every generated language.
     pub fn sign(self) -> &'static str {
         match self {
             Bound::Equal => "==",
@@ -203,7 +203,7 @@ impl Function {
         &self.values[value.index()].ty
     }
 
-    /// The value of argument number `index`.
+    /// The value of argument `index`.
     pub fn arg(&self, index: usize) -> Value {
         debug_assert!(index < self.args.len());
         Value(index as u32)
@@ -214,7 +214,7 @@ impl Function {
         self.args.iter().enumerate().map(|(i, arg)| (Value(i as u32), arg))
     }
 
-    /// The operation that makes each value; `None` for arguments. By value index.
+    /// The index of the operation that defines each value; `None` for arguments. Indexed by value.
     pub fn definitions(&self) -> Vec<Option<u32>> {
         let mut definitions = vec![None; self.values.len()];
         for (i, op) in self.ops.iter().enumerate() {
@@ -225,7 +225,7 @@ impl Function {
         definitions
     }
 
-    /// How often each value is read, results included. By value index.
+    /// The number of uses of each value, including those as results. Indexed by value.
     pub fn uses(&self) -> Vec<u32> {
         let mut uses = vec![0; self.values.len()];
         let operands = self.ops.iter().flat_map(|op| op.operands.iter().copied());
@@ -236,11 +236,11 @@ impl Function {
     }
 }
 
-/// Functions by name, callees in any order. The first is the entry.
+/// Functions by name; callees may come in any order. The first one is the entry.
 #[derive(Clone, Debug, Default)]
 pub struct Module {
     pub functions: IndexMap<Arc<str>, Arc<Function>, FxBuildHasher>,
-    /// Functions beside the first that are called from outside, such as its gradients.
+    /// Further functions that are called from outside, such as gradients of the first.
     pub entries: Vec<Arc<str>>,
 }
 
@@ -260,22 +260,22 @@ impl Module {
         self.functions.get(name)
     }
 
-    /// Adds the function, or replaces the one of its name in place.
+    /// Adds the function, or replaces the function with its name at the same position.
     pub fn insert(&mut self, function: Function) {
         self.functions.insert(function.name.clone(), Arc::new(function));
     }
 
-    /// The function a compile begins with.
+    /// The function that compilation starts from.
     pub fn entry(&self) -> Option<&Arc<Function>> {
         self.functions.first().map(|(_, f)| f)
     }
 
-    /// The functions that are called from outside, the first before all.
+    /// The functions that are called from outside, the entry first.
     pub fn called_from_outside(&self) -> impl Iterator<Item = &Arc<Function>> {
         self.entry().into_iter().chain(self.entries.iter().filter_map(|name| self.get(name)))
     }
 
-    /// A name no function has yet: `base`, `base_1`, …
+    /// A name that no function has yet: `base`, `base_1`, …
     pub fn fresh_name(&self, base: &str) -> Arc<str> {
         if !self.functions.contains_key(base) {
             return base.into();

@@ -1,4 +1,4 @@
-//! Adding guards to a function: what others say or imply is not said again.
+//! Adds guards to a function, except those that existing ones repeat or imply.
 
 use rustc_hash::FxHashMap;
 
@@ -6,18 +6,18 @@ use crate::dim::{Dim, Symbol};
 use crate::graph::Function;
 use crate::shape::Guard;
 
-/// The guards of a function by what they say, so that a new one is compared with few.
+/// An index of a function's guards by their dims, so that a new guard is compared with few others.
 #[derive(Default)]
 pub(crate) struct GuardIndex {
-    /// How many guards the function had when it was last seen.
+    /// How many guards the function had when the index was last updated.
     count: usize,
     places: FxHashMap<(Dim, Dim), usize>,
-    /// The least values that guards such as `n >= 2` give to symbols.
+    /// Lower bounds of symbols, from guards such as `n >= 2`.
     least: FxHashMap<Symbol, i64>,
 }
 
 impl GuardIndex {
-    /// The index of a function's guards as they are.
+    /// Builds the index of a function's present guards.
     fn of(function: &Function) -> GuardIndex {
         let mut index = GuardIndex::default();
         function.guards.iter().for_each(|guard| index.note(guard));
@@ -36,8 +36,8 @@ impl GuardIndex {
         }
     }
 
-    /// Adds a guard to the function, unless others imply it. One that says the same is of both
-    /// blocks.
+    /// Adds a guard to the function, unless others imply it. If the same guard exists, it gets the
+    /// locations of both.
     pub fn require(&mut self, function: &mut Function, guard: Guard) {
         if self.count != function.guards.len() {
             *self = GuardIndex::of(function);
@@ -54,7 +54,7 @@ impl GuardIndex {
         }
     }
 
-    /// Whether a guard holds because symbols have the least values that other guards say.
+    /// Whether a guard holds because of the lower bounds that other guards give to symbols.
     fn implies(&self, guard: &Guard) -> bool {
         let above_least =
             |symbol: &Symbol| self.least.get(symbol).map(|least| Dim::symbol(symbol) + *least);

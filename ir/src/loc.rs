@@ -1,13 +1,13 @@
-//! Where an operation comes from: a set of block paths.
+//! The origin of an operation: a set of block paths.
 
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// How many paths messages name.
+/// How many paths a message names.
 const NAMED: usize = 3;
-/// The longest path that messages name whole.
+/// The longest path that messages show in full, in characters.
 const LONGEST: usize = 80;
 
 /// The set of block paths (`transformer.h.3.attn.c_proj`) an operation comes from, sorted.
@@ -33,7 +33,7 @@ impl Loc {
         self.0.is_empty()
     }
 
-    /// The union of locations, in time that grows with all their paths but for a logarithm.
+    /// The union of locations, in O(n log n) for n paths in all.
     pub fn union<'a>(all: impl Iterator<Item = &'a Loc>) -> Loc {
         let mut paths: SmallVec<[Arc<str>; 1]> =
             all.flat_map(|loc| loc.0.iter().cloned()).collect();
@@ -42,7 +42,7 @@ impl Loc {
         Loc(paths)
     }
 
-    /// The union with another location.
+    /// Adds the paths of another location.
     pub fn merge(&mut self, other: &Loc) {
         for path in &other.0 {
             if let Err(at) = self.0.binary_search(path) {
@@ -51,7 +51,7 @@ impl Loc {
         }
     }
 
-    /// The same paths inside the block `prefix`.
+    /// The same paths, prefixed with the block `prefix`.
     pub fn inside(&self, prefix: &Loc) -> Loc {
         let Some(front) = prefix.shortest() else {
             return self.clone();
@@ -62,7 +62,7 @@ impl Loc {
         Loc(self.0.iter().map(|p| Arc::from(format!("{front}.{p}"))).collect())
     }
 
-    /// The paths as messages name them: "blocks `a`, `b`". Of many the first few.
+    /// The paths as messages name them: "blocks `a`, `b`". Only the first few of many.
     pub fn blocks(&self) -> Option<String> {
         let names: Vec<String> =
             self.0.iter().take(NAMED).map(|path| format!("`{}`", shortened(path))).collect();
@@ -74,7 +74,7 @@ impl Loc {
         }
     }
 
-    /// The shortest path, the first of them where several are as short.
+    /// The shortest path, and the first one among equally short ones.
     pub fn shortest(&self) -> Option<&str> {
         self.0.iter().min_by_key(|p| p.len()).map(|p| &**p)
     }

@@ -1,12 +1,13 @@
-//! Stack for what goes down into nested functions, however deep they are and small the thread's own
-//! is.
+//! Allocates more stack for recursion over nested functions, however deep they nest and however
+//! small the thread's stack is.
 
-/// Less stack than this left, in bytes, is too little for one more level.
+/// The minimum stack that one level of recursion needs, in bytes.
 const LEVEL: usize = 128 << 10;
-/// What is allotted at once, in bytes.
+/// How much stack is allocated at a time, in bytes.
 const SEGMENT: usize = 4 << 20;
 
-/// Runs one level of a recursion over nested models or functions, on more stack where little is left.
+/// Runs one level of a recursion over nested models or functions, on a new stack segment if little
+/// is left.
 pub fn deeper<T>(level: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(LEVEL, SEGMENT, level)
 }

@@ -1,13 +1,14 @@
-//! An order in which everything stands behind what it needs, and the cycle where there is none.
+//! Topological sort: dependencies first. Returns a cycle where there is one.
 
 use petgraph::algo::astar;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::{DfsPostOrder, EdgeRef};
 
-/// Numbers of nodes, each behind those it needs, given the numbers that each needs. Otherwise they
-/// stand as they are numbered, and as they are needed.
+/// The indices of nodes in an order where each node follows the nodes it needs; `needs` gives the
+/// dependencies of each node. Otherwise nodes are in order of their index, and dependencies in the
+/// order listed.
 ///
-/// Errors: the nodes of a cycle: each needs the next one, the last one needs the first.
+/// Errors: the nodes of a cycle. Each one needs the next, and the last one needs the first.
 pub fn needed_first(needs: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     let edges: usize = needs.iter().map(Vec::len).sum();
     let mut graph = DiGraph::<(), (), usize>::with_capacity(needs.len(), edges);

@@ -1,4 +1,4 @@
-//! Diagnostics with the source text underlined.
+//! Renders diagnostics with the source text underlined.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, S
 use crate::diagnostic::Diagnostic;
 
 impl Diagnostic {
-    /// The diagnostic above the lines of `source` it points at, without colours.
+    /// The diagnostic, followed by the lines of `source` that it points at, without colours.
     pub fn render(&self, file_name: &str, source: &str) -> String {
         let shown = self.span.clone().map(|span| {
             let start = floor_boundary(source, span.start);
@@ -33,12 +33,13 @@ impl Diagnostic {
     }
 }
 
-/// The longest line that is shown whole, in bytes: nobody reads more, and terminals cannot count it.
+/// The longest line that is shown in full, in bytes: nobody reads longer ones, and terminals cannot
+/// count their columns.
 const LONGEST_LINE: usize = 1000;
-/// How much of a longer line is shown before the place in question, and behind it.
+/// How many bytes of a longer line are shown before and after the underlined position.
 const AROUND: usize = 100;
 
-/// A text whose long lines are cut, and a place in it.
+/// An excerpt of the source: its text with long lines cut, and the underlined span in it.
 #[derive(Default)]
 struct Excerpt {
     text: String,

@@ -1,4 +1,4 @@
-//! What inference says of an operation's results, against the types they are declared with.
+//! Infers the types of an operation's results, and compares them with the declared ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::shape::{Guard, Shape, Type};
 use crate::signature::{Binding, CallTypes, call_types};
 use crate::symbolic;
 
-/// The types of an operation's results, and what comes with them.
+/// The inferred types of an operation's results, and the facts inferred with them.
 pub struct Inferred {
     pub types: SmallVec<[Type; 1]>,
-    /// The symbolic value of the only result.
+    /// The elements of the only result as dims.
     pub known: Option<Arc<[Dim]>>,
     pub guards: Vec<Guard>,
-    /// Symbols that stand for whatever the result is declared with. No text can name them.
+    /// Symbols that match any symbol in the declared type. Their names cannot occur in text.
     pub fresh: Vec<Symbol>,
 }
 
-/// Types an operation of `f`. A call needs its callee.
-/// Errors: number, dtypes or shapes of operands.
+/// Infers the types of an operation in `f`. A call needs its callee.
+/// Errors: wrong number, dtypes or shapes of operands.
 pub fn infer_results(
     f: &Function,
     op: Op,
@@ -73,9 +73,9 @@ pub fn infer_results(
     Ok(Inferred { types, known, guards, fresh: fresh_symbols })
 }
 
-/// Matches declared types against inferred ones: equal, but for fresh symbols, which stand for any
-/// symbol that is not `taken`, and for dims that `guards` make equal. Gives what the fresh symbols
-/// stand for. Errors: the number of the result that differs.
+/// Matches declared types against inferred ones. They must be equal, except that a fresh symbol
+/// matches any symbol that is not `taken`, and that dims may differ if `guards` make them equal.
+/// Returns the binding of the fresh symbols. Errors: the index of the result that differs.
 pub fn settle(
     inferred: &Inferred,
     declared: &[&Type],
@@ -123,7 +123,8 @@ fn bind_fresh(
             }
         }
     }
-    // Fresh symbols inside expressions alone answer to the new symbols of the declared dim.
+    // Fresh symbols that occur only inside expressions are matched with the new symbols of the
+    // declared dim.
     for (want, got) in inferred.types.iter().zip(declared) {
         for (w, g) in want.shape.dims.iter().zip(&got.shape.dims) {
             let (mut open, mut own) = (Vec::new(), Vec::new());
@@ -137,7 +138,7 @@ fn bind_fresh(
                     own.push(s.clone());
                 }
             });
-            // Names order the symbols of a dim, so that two may stand the other way round.
+            // The normal form sorts symbols by name, so two symbols may be in reverse order.
             for _ in 0..2 {
                 let mut guess = binding.clone();
                 for (symbol, to) in open.iter().zip(&own) {
@@ -170,7 +171,8 @@ fn same_shape(
             .all(|(w, g)| w == g || open(w, g) || equal_by(guards, w, g))
 }
 
-/// Whether the guards make two dims equal. A guard whose one side is a symbol replaces it.
+/// Whether the guards make two dims equal. A guard with a symbol on one side substitutes that
+/// symbol.
 fn equal_by(guards: &Equalities, a: &Dim, b: &Dim) -> bool {
     let mut rest: Vec<Guard> = guards.about(a, b);
     let (mut a, mut b) = (a.clone(), b.clone());
@@ -201,7 +203,7 @@ fn mentions(dim: &Dim, symbol: &Symbol) -> bool {
     found
 }
 
-/// Dims that are equal: the guards of a function, and what its signature states.
+/// Equalities between dims: the guards of a function, and those its signature states.
 pub struct Equalities {
     guards: Vec<Guard>,
     by_symbol: FxHashMap<Symbol, Vec<u32>>,
@@ -233,7 +235,7 @@ impl Equalities {
         self.guards.iter()
     }
 
-    /// The guards that have to do with two dims, directly or through others, in order.
+    /// The guards that share symbols with two dims, directly or through other guards, in order.
     fn about(&self, a: &Dim, b: &Dim) -> Vec<Guard> {
         let mut seen: FxHashSet<&Symbol> = FxHashSet::default();
         let mut found: BTreeSet<u32> = BTreeSet::new();

@@ -1,11 +1,11 @@
-//! The scalar primitives: one table of what an element can be put through. Evaluator, C, LLVM and
-//! PTX derive elementwise code from it, so every corner has one defined result, stated in its
+//! The scalar primitives: one table of the operations on an element. The evaluator, C, LLVM and PTX
+//! derive elementwise code from it, so every corner case has one defined result, stated in its
 //! entry.
 //!
-//! For all of them: a result is rounded once to the dtype (to nearest, ties to even; subnormals are
-//! kept), integer results wrap, and every NaN is the canonical one. A primitive meant for floats
-//! gives, on integers, what it gives in f64, cast back; one meant for integers gives NaN on floats.
-//! Arithmetic on bool is done on 0 and 1, and the result is whether that is not 0.
+//! Rules for all primitives: a result is rounded once to the dtype (to nearest, ties to even;
+//! subnormals are kept), integer results wrap, and every NaN is the canonical one. On integers, a
+//! float primitive is computed in f64 and cast back; on floats, an integer primitive gives NaN.
+//! Arithmetic on bool uses 0 and 1, and the result is whether it is not 0.
 
 use crate::dtype::DType;
 
@@ -16,7 +16,7 @@ mod node;
 mod parse;
 pub mod round;
 
-/// What dtype a primitive's result has.
+/// How the dtype of a primitive's result follows from its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signature {
     /// Operands and result have one dtype.
@@ -25,7 +25,7 @@ pub enum Signature {
     Test,
     /// A bool, then two operands of the result's dtype.
     Select,
-    /// The result's dtype is named apart.
+    /// The result's dtype is given separately.
     Cast,
 }
 
@@ -36,7 +36,7 @@ struct Entry {
     derivatives: &'static [&'static str],
 }
 
-/// Names in [`Prim::derivatives`]: the operands in order, then the result.
+/// The variable names in [`Prim::derivatives`]: the operands in order, then the result.
 pub const DERIVATIVE_NAMES: [&str; 4] = ["x", "y", "z", "r"];
 
 macro_rules! prims {
@@ -60,7 +60,7 @@ macro_rules! prims {
     };
 }
 
-// One derivative per operand, so their number is the arity.
+// There is one derivative per operand, so their number is the arity.
 prims! {
     Neg "neg" Same ["-1"] "-x. Integers wrap: -MIN is MIN."
     Abs "abs" Same ["sign(x)"] "|x|. |MIN| is MIN; unsigned: x."
@@ -167,7 +167,7 @@ impl Prim {
         self.entry().signature
     }
 
-    /// Whether it takes a machine an instruction or a few, rather than a series.
+    /// Whether a machine needs only a few instructions for it, rather than a series expansion.
     pub fn is_cheap(self) -> bool {
         use Prim::*;
         !matches!(
@@ -197,7 +197,8 @@ impl Prim {
     }
 }
 
-/// The value of one element. Integers are held as in [`crate::eval::array::Data`], bool as 0 or 1.
+/// The value of one element. Integers are stored as in [`crate::eval::array::Data`], bools as 0 or
+/// 1.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Scalar {
     F(f64),
@@ -205,17 +206,17 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// 0 or 1.
+    /// A bool, as 0 or 1.
     pub fn bool(b: bool) -> Scalar {
         Scalar::I(b.into())
     }
 
-    /// A number as an element of `dtype`: rounded, for integers cast.
+    /// A number as an element of `dtype`: rounded, or cast for integers.
     pub fn number(dtype: DType, x: f64) -> Scalar {
         Scalar::F(x).cast(DType::F64, dtype)
     }
 
-    /// The float, or an integer's held form rounded to f64.
+    /// The float, or the stored integer rounded to f64.
     pub fn float(self) -> f64 {
         match self {
             Scalar::F(x) => x,
@@ -223,7 +224,7 @@ impl Scalar {
         }
     }
 
-    /// The integer's held form, or a float cast to i64.
+    /// The stored integer, or the float cast to i64.
     pub fn int(self) -> i64 {
         match self {
             Scalar::F(x) => x as i64,
@@ -239,7 +240,7 @@ impl Scalar {
         }
     }
 
-    /// [`Prim::Cast`].
+    /// Casts as [`Prim::Cast`] does.
     pub fn cast(self, from: DType, to: DType) -> Scalar {
         match self {
             Scalar::F(x) if to.is_float() => Scalar::F(round::round(to, x)),
@@ -250,12 +251,12 @@ impl Scalar {
     }
 }
 
-/// The result of `prim` on operands of `dtype` (for select: that of its last two), in the dtype
-/// that the signature says; `cast_to` is the result's dtype for a cast, and `dtype` itself when
+/// Applies `prim` to operands of `dtype` (for select, the dtype of its last two operands). The
+/// signature gives the result's dtype. For a cast that is `cast_to`, or `dtype` if `cast_to` is
 /// absent.
 ///
 /// # Panics
-/// When there are fewer operands than the arity.
+/// If there are fewer operands than the arity.
 pub fn apply(prim: Prim, dtype: DType, args: &[Scalar], cast_to: Option<DType>) -> Scalar {
     let [x, y] = [args[0], if prim.arity() > 1 { args[1] } else { args[0] }];
     match prim.signature() {

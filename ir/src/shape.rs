@@ -9,10 +9,10 @@ use crate::dim::{Atom, Dim, Relation, Symbol};
 use crate::dtype::DType;
 use crate::loc::Loc;
 
-/// The dims of a tensor, behind at most one leading rank variable: `*b x 784`.
+/// The dims of a tensor, after at most one leading rank variable: `*b x 784`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Shape {
-    /// Stands for any number of leading dims.
+    /// The rank variable, which stands for any number of leading dims.
     pub lead: Option<Symbol>,
     pub dims: SmallVec<[Dim; 4]>,
 }
@@ -29,23 +29,23 @@ pub struct Type {
 pub struct Guard {
     pub left: Dim,
     pub right: Dim,
-    /// Whose dims they are.
+    /// The blocks whose dims are compared.
     pub loc: Loc,
 }
 
 impl Guard {
-    /// One that comes from no block yet.
+    /// A guard without a location yet.
     pub fn new(left: Dim, right: Dim) -> Guard {
         Guard { left, right, loc: Loc::unknown() }
     }
 
-    /// Whether the other says the same of dims, either way round.
+    /// Whether both compare the same dims, in either order.
     pub fn agrees(&self, other: &Guard) -> bool {
         (&self.left, &self.right) == (&other.left, &other.right)
             || (&self.left, &self.right) == (&other.right, &other.left)
     }
 
-    /// What it says in the plainest form: `n >= 2` for `n == max(n, 2)`.
+    /// The guard in its simplest form: `n >= 2` for `n == max(n, 2)`.
     pub fn relation(&self) -> (&Dim, &'static str, &Dim) {
         for (one, other) in [(&self.left, &self.right), (&self.right, &self.left)] {
             let (relation, operands) = match other.as_atom() {
@@ -93,7 +93,7 @@ impl Shape {
         self.dims.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect()
     }
 
-    /// The rank, or an error that names what would have to be known.
+    /// The rank, or an error that names the rank variable that must be known.
     pub fn need_rank(&self) -> Result<usize> {
         match &self.lead {
             None => Ok(self.dims.len()),
@@ -101,7 +101,7 @@ impl Shape {
         }
     }
 
-    /// At least `count` trailing dims, or an error that names the rank variable to split.
+    /// The last `count` dims, or an error that names the rank variable to split.
     pub fn need_trailing(&self, count: usize) -> Result<&[Dim]> {
         match &self.lead {
             _ if self.dims.len() >= count => Ok(&self.dims[self.dims.len() - count..]),
@@ -121,14 +121,15 @@ impl Shape {
         }
     }
 
-    /// The axis counted from the front, of a shape whose rank is known.
+    /// The axis, counted from the front, for a shape whose rank is known.
     /// Errors: unknown rank, or an axis outside `-rank..rank`.
     pub fn axis(&self, axis: i64) -> Result<usize> {
         let rank = self.need_rank()?;
         axis_of(axis, rank).ok_or_else(|| Box::new(axis_range(axis, self, rank as i64)))
     }
 
-    /// The axis counted from the back (1 is the last). A rank variable allows negative axes alone.
+    /// The axis, counted from the back (1 is the last). With a rank variable only negative axes are
+    /// allowed.
     pub fn axis_from_back(&self, axis: i64) -> Result<usize> {
         if self.lead.is_none() {
             return Ok(self.dims.len() - self.axis(axis)?);
@@ -140,19 +141,19 @@ impl Shape {
         self.need_rank()
     }
 
-    /// Number of elements, as a polynomial; `None` behind a rank variable.
+    /// Number of elements, as a polynomial; `None` if there is a rank variable.
     pub fn elements(&self) -> Option<Dim> {
         self.lead.is_none().then(|| self.dims.iter().cloned().product())
     }
 
-    /// Errors: more elements than any memory holds, of a shape that is known.
+    /// Checks a known shape. Errors: more elements than any memory holds.
     pub fn check_count(&self) -> Result<()> {
         let sizes = || self.dims.iter().map(Dim::as_const);
         let count = sizes().try_fold(1i64, |count, size| match size {
             Some(size) => count.checked_mul(size),
             None => Some(count),
         });
-        // Of symbols and sizes of 0 there may be few.
+        // With symbols or a size of 0 the number of elements may still be small.
         if count.is_some() || sizes().any(|size| matches!(size, None | Some(0))) {
             return Ok(());
         }
@@ -207,7 +208,7 @@ fn axis_range(axis: i64, shape: &Shape, rank: i64) -> Diagnostic {
         .expected(allowed)
 }
 
-/// Equality of two dims: the one kept, with a guard where it could not be decided.
+/// Unifies two dims: returns the one to use, and adds a guard if their equality is undecided.
 /// `None`: they differ.
 pub fn unify(a: &Dim, b: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
     match a.compare(b) {
@@ -222,8 +223,8 @@ pub fn unify(a: &Dim, b: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
     }
 }
 
-/// NumPy's broadcasting of two shapes. A rank variable against another one gives a fresh one.
-/// Errors: the two dims that differ, by axis from the back.
+/// NumPy's broadcasting of two shapes. Two different rank variables give a fresh one.
+/// Errors: the two dims that differ, with their axis from the back.
 pub fn broadcast(
     a: &Shape,
     b: &Shape,
@@ -232,7 +233,7 @@ pub fn broadcast(
 ) -> Result<Shape> {
     let count = a.dims.len().max(b.dims.len());
     let mut dims: SmallVec<[Dim; 4]> = SmallVec::with_capacity(count);
-    // Dims of one side that meet the other side's rank variable are not known.
+    // Dims of one shape that align with the other's rank variable have an unknown result.
     let hidden =
         |own: &Shape, other: &Shape| other.lead.is_some() && own.dims.len() > other.dims.len();
     let obscured = hidden(a, b) || hidden(b, a);
@@ -275,7 +276,7 @@ fn incompatible(a: &Shape, b: &Shape, i: usize) -> Diagnostic {
         .expected("dims that are equal, or 1, from the back")
 }
 
-/// The axis counted from the front, of so many; `None` where it is out of range.
+/// The axis, counted from the front, for this rank; `None` if it is out of range.
 pub fn axis_of(axis: i64, rank: usize) -> Option<usize> {
     let index = if axis < 0 { axis + rank as i64 } else { axis };
     (0..rank as i64).contains(&index).then_some(index as usize)
@@ -291,7 +292,7 @@ impl Type {
     }
 }
 
-/// A dim as it stands between the `x`s of a type: sums in parentheses.
+/// A dim as written between the `x`s of a type: sums are in parentheses.
 fn fmt_dim(dim: &Dim, f: &mut fmt::Formatter) -> fmt::Result {
     match dim {
         Dim::Const(c) => write!(f, "{c}"),

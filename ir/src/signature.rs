@@ -1,4 +1,4 @@
-//! Calls: a callee's signature against the types of the operands.
+//! Calls: matches a callee's signature with the types of the operands.
 
 use rustc_hash::FxHashMap;
 
@@ -9,7 +9,7 @@ use crate::graph::{Constraint, Function};
 use crate::op::{Op, ShapeRule};
 use crate::shape::{Guard, Shape, Type, unify};
 
-/// What the symbols of a signature stand for at a call.
+/// The binding of a signature's symbols at a call.
 #[derive(Clone, Default)]
 pub struct Binding {
     dims: FxHashMap<Symbol, Dim>,
@@ -44,7 +44,7 @@ impl Binding {
         Type { shape: self.shape(&ty.shape), dtype: ty.dtype }
     }
 
-    /// Binds the symbols of `pattern` so that it becomes `actual`. Dims that are expressions are
+    /// Binds the symbols of `pattern` so that it equals `actual`. Dims that are expressions are
     /// compared once their symbols are bound. Errors: a dim or the number of dims differs.
     fn shape_against(
         &mut self,
@@ -75,7 +75,7 @@ impl Binding {
                     self.bind_dim(symbol.clone(), got.clone());
                 }
                 Some(_) => self.equal(want, got, guards)?,
-                // Later operands may say what its symbols are.
+                // Later operands may bind its symbols.
                 None => {}
             }
         }
@@ -90,9 +90,9 @@ impl Binding {
         }
     }
 
-    /// Compares the dims that are expressions, once bare symbols are bound. Symbols that stand in
-    /// expressions alone are solved for; what cannot be is bound to what `open` gives, and left to
-    /// the callee to check.
+    /// Compares the dims that are expressions, once bare symbols are bound. Solves for symbols that
+    /// occur only in expressions; those without a solution are bound to a dim from `open`, and the
+    /// callee checks them.
     fn expressions_against(
         &mut self,
         pattern: &Shape,
@@ -126,8 +126,8 @@ impl Binding {
     }
 }
 
-/// What the unbound symbols of `pattern` stand for where it is `actual`: the one it is linear in, or
-/// symbol for symbol where the two are the same but for names.
+/// Solves `pattern == actual` for the unbound symbols of `pattern`: if there is one and `pattern`
+/// is linear in it, or by matching symbol with symbol if the two differ only in names.
 pub(crate) fn solve(
     pattern: &Dim,
     actual: &Dim,
@@ -141,7 +141,7 @@ pub(crate) fn solve(
         })
     };
     if unbound.len() == 1 {
-        // No text has a name such as this one.
+        // A name that cannot occur in text.
         let unknown = Dim::symbol("'unknown");
         let constant = with(&[Dim::Const(0)]);
         let slope = with(&[Dim::Const(1)]) - &constant;
@@ -168,7 +168,7 @@ fn same_shape(a: &Shape, b: &Shape, guards: &mut Vec<Guard>) -> bool {
         && a.dims.iter().zip(&b.dims).all(|(x, y)| unify(x, y, guards).is_some())
 }
 
-/// What a rule knows of an operation that names a function, to type its results.
+/// The context of a rule that types the results of an operation that names a function.
 pub struct CallTypes<'a> {
     pub callee: &'a Function,
     pub operands: &'a [&'a Type],
@@ -178,14 +178,14 @@ pub struct CallTypes<'a> {
 }
 
 impl CallTypes<'_> {
-    /// The types of one call's results on operands of these types.
+    /// The result types of one call on operands of these types.
     pub fn instantiate(&mut self, operands: &[&Type]) -> Result<Vec<Type>> {
         instantiate(self.callee, operands, self.guards, self.fresh)
     }
 }
 
-/// The types of the results of an operation that names a function.
-/// Errors: number or types of the operands.
+/// The result types of an operation that names a function.
+/// Errors: wrong number or types of operands.
 pub fn call_types(op: Op, mut cx: CallTypes) -> Result<Vec<Type>> {
     match op.shape {
         ShapeRule::Call(rule) => rule(&mut cx),
@@ -195,8 +195,8 @@ pub fn call_types(op: Op, mut cx: CallTypes) -> Result<Vec<Type>> {
     }
 }
 
-/// The types of a call's results: the signature with its symbols bound by the operands. Symbols
-/// that results alone have become fresh ones. Errors: number or types of the operands.
+/// The result types of a call: those of the signature, with symbols bound by the operands. Symbols
+/// that occur only in results become fresh ones. Errors: wrong number or types of operands.
 pub fn instantiate(
     callee: &Function,
     operands: &[&Type],
@@ -219,7 +219,7 @@ pub fn instantiate(
     }
     for guard in &callee.guards {
         if !binding.knows(&guard.left) || !binding.knows(&guard.right) {
-            // It is about a symbol that a result binds inside: the callee checks it.
+            // The guard is about a symbol that is bound inside the callee, which checks it.
             continue;
         }
         let (left, right) = (binding.dim(&guard.left), binding.dim(&guard.right));
@@ -237,8 +237,8 @@ pub fn instantiate(
     Ok(callee.results.iter().map(|r| binding.ty(callee.ty(r.value))).collect())
 }
 
-/// What a signature's symbols stand for where it is called on `operands`; unknown, if they cannot
-/// be told. Errors: number or types of the operands.
+/// Binds a signature's symbols for a call on `operands`; symbols that cannot be determined are
+/// unknown. Errors: wrong number or types of operands.
 pub fn bind(callee: &Function, operands: &[&Type], guards: &mut Vec<Guard>) -> Result<Binding> {
     bind_opening(callee, operands, guards, &mut || Dim::Unknown)
 }
@@ -282,7 +282,7 @@ fn bind_opening(
     Ok(binding)
 }
 
-/// Errors: a constraint of the signature that these dims break.
+/// Errors: a constraint of the signature that these dims violate.
 fn constraints_hold(callee: &Function, binding: &Binding) -> Result<()> {
     for Constraint { left, relation, right } in &callee.constraints {
         let sizes = (binding.dim(left).as_const(), binding.dim(right).as_const());

@@ -1,4 +1,4 @@
-//! Symbolic values of small integer tensors, so that arithmetic on dims folds to dims.
+//! Tracks the elements of small integer tensors as dims, so that arithmetic on shapes gives dims.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::scalar::Prim;
 use crate::scalar::expr::{Expr, Node};
 use crate::shape::Type;
 
-/// The most elements that are tracked: more than any rank.
+/// The maximum number of elements that are tracked: more than any rank.
 const LIMIT: usize = 32;
 
 /// The elements of a result as dims, in row-major order; `None` where they are not known.
@@ -66,7 +66,7 @@ fn element(expr: &Expr, operands: &[&[Dim]], attrs: &[Attr], i: usize) -> Option
                     Prim::Min => arg(0).min(arg(1)),
                     Prim::Max => arg(0).max(arg(1)),
                     Prim::Cast => arg(0).clone(),
-                    // Dims have no bits, fractions or truth values.
+                    // Bit operations, fractions and truth values do not exist for dims.
                     _ => return None,
                 }
             }

@@ -1,4 +1,4 @@
-//! Immutable dense arrays: constants, weights, and what goes in and out of the evaluator.
+//! Immutable dense arrays: constants, weights, and the evaluator's inputs and outputs.
 
 use crate::dtype::DType;
 use crate::scalar::round;
@@ -12,8 +12,8 @@ mod storage;
 
 pub use storage::Layout;
 
-/// A dense row-major array, little endian, 4-bit elements one to a byte. Equality and hash are of
-/// the bits: -0 differs from 0, and a NaN equals one of the same bits.
+/// A dense row-major array, little endian, with 4-bit elements in one byte each. Equality and hash
+/// compare bits: -0 differs from 0, and NaNs with the same bits are equal.
 #[derive(Clone)]
 pub struct Tensor {
     dtype: DType,
@@ -22,10 +22,10 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// From memory. Bool and 4-bit elements are brought to their one form (0 or 1, sign-extended).
+    /// Creates a tensor from bytes. Normalizes bools (0 or 1) and 4-bit elements (sign-extended).
     ///
     /// # Errors
-    /// When `bytes` is not as long as dtype and shape say.
+    /// If the length of `bytes` does not match dtype and shape.
     pub fn from_bytes(
         dtype: DType,
         shape: Vec<usize>,
@@ -39,16 +39,16 @@ impl Tensor {
         Ok(Tensor { dtype, shape, storage: Storage::Fixed(bytes) })
     }
 
-    /// The same tensor, whose elements may later lie in another layout alone: see
+    /// The same tensor, but with memory that another layout may replace later: see
     /// [`Tensor::replace`].
     pub fn replaceable(self) -> Tensor {
         Tensor { storage: Storage::replaceable(self.storage.bytes()), ..self }
     }
 
-    /// From values, cast to `dtype` as [`crate::scalar::Prim::Cast`] does.
+    /// Casts values to `dtype` as [`crate::scalar::Prim::Cast`] does.
     ///
     /// # Panics
-    /// When the number of values is not that of the shape.
+    /// If the number of values does not match the shape.
     pub fn from_f64s(dtype: DType, shape: Vec<usize>, values: &[f64]) -> Tensor {
         Tensor::encode(dtype, shape, values, |v| match dtype.is_float() {
             true => round::encode(dtype, v),
@@ -56,11 +56,11 @@ impl Tensor {
         })
     }
 
-    /// From integers in their held form (u64 as the i64 of the same bits); other integers wrap, and
-    /// floats round once.
+    /// From integers in stored form (u64 as the i64 with the same bits). Wraps to narrower
+    /// integers, and rounds once to floats.
     ///
     /// # Panics
-    /// When the number of values is not that of the shape.
+    /// If the number of values does not match the shape.
     pub fn from_i64s(dtype: DType, shape: Vec<usize>, values: &[i64]) -> Tensor {
         Tensor::encode(dtype, shape, values, |v| match dtype.is_float() {
             true => round::encode(dtype, round::from_int(dtype, v.into())),
@@ -68,7 +68,7 @@ impl Tensor {
         })
     }
 
-    /// One value of rank 0.
+    /// A tensor of rank 0.
     pub fn scalar(dtype: DType, value: f64) -> Tensor {
         Tensor::from_f64s(dtype, vec![], &[value])
     }
@@ -96,30 +96,31 @@ impl Tensor {
         &self.shape
     }
 
-    /// The elements in memory order: in the memory that clones share, or, where a layout took its
-    /// place, restored in memory of their own.
+    /// The elements in row-major order. Clones share that memory; if a layout replaced it, the
+    /// elements are restored to new memory.
     pub fn bytes(&self) -> Bytes {
         self.storage.bytes()
     }
 
-    /// The elements in memory order, which clones share and no layout replaces from now on.
+    /// The elements in row-major order, in memory that clones share and that no layout may replace
+    /// any more.
     pub fn keep(&self) -> Bytes {
         self.storage.keep()
     }
 
-    /// Lets the memory of the elements go, for all clones: the layout has them, and restores them
-    /// for those who read them later. It does nothing for a tensor that is not replaceable, is kept,
-    /// or was replaced before.
+    /// Frees the memory of the elements for all clones: the layout holds them now, and restores
+    /// them for later readers. Does nothing if the tensor is not replaceable, was kept with
+    /// [`Tensor::keep`], or was replaced before.
     pub fn replace(&self, layout: Arc<dyn Layout>) {
         self.storage.replace(layout, self.dtype.bytes());
     }
 
-    /// The layout that has the elements, if it is of this kind.
+    /// The layout that holds the elements, if it is of type `L`.
     pub fn layout<L: Layout>(&self) -> Option<Arc<L>> {
         self.storage.layout()
     }
 
-    /// The same elements, in memory order for as long as this lives.
+    /// The same tensor, with its elements in row-major order for as long as the result lives.
     fn plain(&self) -> Tensor {
         let (shape, storage) = (self.shape.clone(), Storage::Fixed(self.bytes()));
         Tensor { dtype: self.dtype, shape, storage }
@@ -134,12 +135,12 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// Whether all elements have the same bits, if there are any.
+    /// Whether all elements have the same bits; true if there are none.
     pub fn is_uniform(&self) -> bool {
         self.storage.is_uniform(self.dtype.bytes())
     }
 
-    /// The element that all of them are, of rank 0; none where they differ, or there are none.
+    /// The common value of all elements, of rank 0; `None` if they differ or there are none.
     pub fn repeated(&self) -> Option<Tensor> {
         if self.is_empty() || !self.is_uniform() {
             return None;
@@ -148,10 +149,10 @@ impl Tensor {
         Some(Tensor { dtype: self.dtype, shape: vec![], storage: Storage::Fixed(one) })
     }
 
-    /// The same elements under another shape.
+    /// The same elements with another shape.
     ///
     /// # Errors
-    /// When the number of elements differs.
+    /// If the number of elements differs.
     pub fn reshape(&self, shape: Vec<usize>) -> Result<Tensor, String> {
         fits(self.dtype, &shape, self.storage.len())?;
         Ok(Tensor { dtype: self.dtype, shape, storage: self.storage.clone() })
@@ -165,7 +166,7 @@ impl Tensor {
         u64::from_le_bytes(word)
     }
 
-    /// Element `i` of a float tensor exactly, of an integer one rounded to f64.
+    /// Element `i`: exact for a float tensor, rounded to f64 for an integer one.
     pub fn element_f64(&self, i: usize) -> f64 {
         match self.dtype.is_float() {
             true => round::decode(self.dtype, self.element_bits(i)),
@@ -173,7 +174,8 @@ impl Tensor {
         }
     }
 
-    /// Element `i` of an integer tensor (u64 as the i64 of the same bits); a float is cast to i64.
+    /// Element `i` of an integer tensor (u64 as the i64 with the same bits); floats are cast to
+    /// i64.
     pub fn element_i64(&self, i: usize) -> i64 {
         match self.dtype.is_float() {
             true => round::saturate(DType::I64, self.element_f64(i)),
@@ -200,10 +202,10 @@ impl Tensor {
         }
     }
 
-    /// One element of rank 0 from its text.
+    /// Parses a tensor of rank 0 from the text of its element.
     ///
     /// # Errors
-    /// When `text` is not a value of `dtype`, see [`parse_element`].
+    /// If `text` is not a value of `dtype`; see [`parse_element`].
     pub fn parse_scalar(dtype: DType, text: &str) -> Result<Tensor, String> {
         let bits = parse_element(dtype, text)?;
         Tensor::from_bytes(dtype, vec![], bits.to_le_bytes()[..dtype.bytes()].to_vec())
@@ -219,14 +221,14 @@ impl PartialEq for Tensor {
 impl Eq for Tensor {}
 
 impl Hash for Tensor {
-    /// Of some of the elements: weights would take long.
+    /// Hashes only a sample of the elements, as hashing all weights would take long.
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.dtype, &self.shape, &self.storage).hash(state);
     }
 }
 
 impl fmt::Debug for Tensor {
-    /// Dtype, shape and the first elements: weights would fill the screen.
+    /// Shows dtype, shape and the first elements, as all weights would fill the screen.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let plain = self.plain();
         let shown: Vec<String> = (0..self.len().min(16)).map(|i| plain.element_text(i)).collect();
@@ -235,7 +237,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// Errors: another number of bytes than a tensor of this shape has.
+/// Errors: the number of bytes does not match the shape.
 fn fits(dtype: DType, shape: &[usize], got: usize) -> Result<(), String> {
     let want = shape
         .iter()
@@ -247,7 +249,7 @@ fn fits(dtype: DType, shape: &[usize], got: usize) -> Result<(), String> {
     }
 }
 
-/// The shortest text of a value of a float dtype; always with one of `.`, `e`, `nan`, `inf`.
+/// The shortest text that represents a float of this dtype; contains one of `.`, `e`, `nan`, `inf`.
 pub fn float_text(dtype: DType, x: f64) -> String {
     if x.is_nan() {
         return "nan".into();
@@ -263,11 +265,11 @@ pub fn float_text(dtype: DType, x: f64) -> String {
     format!("{:?}", short.unwrap_or(x))
 }
 
-/// The bits (low ones) of one element from text: decimal numbers, `nan`, `inf`, `-inf`, `true`,
+/// Parses one element into its bits (the low ones): decimal numbers, `nan`, `inf`, `-inf`, `true`,
 /// `false`. A float of 16 bits or fewer is read as f64 first.
 ///
 /// # Errors
-/// When `text` is not a number of that kind, or a finite one out of range.
+/// If `text` is not a number of that kind, or is finite but out of range.
 pub fn parse_element(dtype: DType, text: &str) -> Result<u64, String> {
     let bad = || format!("`{text}` is not a value of {dtype}");
     let far = || format!("{text} is out of range for {dtype}");
@@ -284,7 +286,7 @@ pub fn parse_element(dtype: DType, text: &str) -> Result<u64, String> {
         "nan" => f64::NAN,
         "inf" => f64::INFINITY,
         "-inf" => f64::NEG_INFINITY,
-        // Rust's own parser takes other spellings of infinity and NaN too.
+        // Rust's parser also accepts other spellings of infinity and NaN.
         _ if text.contains(['n', 'N', 'i', 'I']) => return Err(bad()),
         _ if dtype == DType::F32 => text.parse::<f32>().map_err(|_| bad())?.into(),
         _ => text.parse().map_err(|_| bad())?,

@@ -1,20 +1,20 @@
-//! The verifier. What holds of a valid module:
+//! The verifier. The invariants of a valid module:
 //!
-//! 1. A function is filed under its name.
+//! 1. A function is stored under its own name.
 //! 2. Arguments are the first values, in order; their names are unique, and so are the results'.
-//! 3. Each operation's results are the next values, so operations stand in order of data flow.
-//! 4. Operands are values made before the operation; results of the function are values it has.
+//! 3. Each operation's results are the next values, so operations are sorted by data flow.
+//! 4. Operands are defined before the operation; results of the function are values it has.
 //! 5. Attributes are complete, in the order of the table, and of the kinds it gives.
-//! 6. Types of results are those inference gives, but that they may name symbols it leaves open
-//!    and dims that guards make equal.
+//! 6. Result types equal the inferred ones, except that they may name symbols that inference
+//!    leaves open, and dims that guards make equal.
 //! 7. Callees exist, and calls match their signatures; the `vjp` of a `custom_gradient` takes
-//!    operands, results and cotangents, and gives the operands' cotangents.
+//!    operands, results and cotangents, and returns the operands' cotangents.
 //! 8. No function calls itself, directly or through others.
-//! 9. A state result pairs with a state argument of its type, each with one.
-//! 10. External functions have no operations: their values are arguments and results. They alone
-//!     have bodies, one for a target, which name arguments.
-//! 11. Storage-only dtypes are moved and cast, never computed on.
-//! 12. Symbols are identifiers, so that text reads back; no dim of an argument is below 0.
+//! 9. A state result pairs with a state argument of its type, and no other result does.
+//! 10. External functions have no operations: their values are arguments and results. Only they
+//!     have bodies, at most one per target, which name arguments.
+//! 11. Storage-only dtypes are only moved and cast, never computed in.
+//! 12. Symbols are identifiers, so that text can be read back; no dim of an argument is negative.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -28,8 +28,8 @@ use crate::retype::{Equalities, Inferred, infer_results, settle};
 use crate::shape::Type;
 use crate::text::is_identifier;
 
-/// Checks every function of the module, and their calls.
-/// Errors: the first invariant that does not hold, and where.
+/// Checks every function of the module, and the calls between them.
+/// Errors: the first violated invariant, and where.
 pub fn verify(module: &Module) -> Result<()> {
     for (name, function) in &module.functions {
         if *name != function.name {
@@ -55,15 +55,16 @@ pub fn verify(module: &Module) -> Result<()> {
     module.functions.values().try_for_each(|f| verify_function(module, f))
 }
 
-/// The error of functions that call each other in a circle.
+/// The error for recursion: functions that call each other in a cycle.
 pub(crate) fn recursion(names: &[&str]) -> Diagnostic {
     let circle: Vec<String> =
         names.iter().chain(names.first()).map(|name| format!("`{name}`")).collect();
     Diagnostic::new("functions do not call themselves").got(circle.join(" → "))
 }
 
-/// Checks one function against the signatures of the module. Recursion is the module's to check.
-/// Errors: the first invariant that does not hold, and where.
+/// Checks one function against the signatures of the module. Does not check for recursion, which
+/// [`verify`] does.
+/// Errors: the first violated invariant, and where.
 pub fn verify_function(module: &Module, f: &Function) -> Result<()> {
     signature(f)?;
     if f.external {
@@ -138,8 +139,8 @@ fn operation(
     })
 }
 
-/// Checks operands, attributes and callees of an operation, and types it.
-/// Errors: the invariant that does not hold.
+/// Checks an operation's operands, attributes and callees, and infers its types.
+/// Errors: the violated invariant.
 pub(crate) fn infer_operation(module: &Module, f: &Function, op: &Operation) -> Result<Inferred> {
     for operand in &op.operands {
         if *operand >= op.first {
@@ -191,7 +192,7 @@ fn attributes(op: &Operation) -> Result<()> {
     Ok(())
 }
 
-/// Calls the rule for gradients on what autodiff will call it on.
+/// Types a call of the gradient function `vjp` on the values that autodiff will pass to it.
 fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function) -> Result<()> {
     let operands: Vec<&Type> = op.operands.iter().map(|v| f.ty(*v)).collect();
     let mut given = operands.clone();
@@ -225,7 +226,7 @@ fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function
     wrong(Diagnostic::new(what)).got(list(types.iter())).expected(list(floats.into_iter())).err()
 }
 
-/// Whether no dim of the two shapes differs for certain.
+/// Whether no dims of the two shapes are certain to differ.
 fn fits(a: &Type, b: &Type) -> bool {
     use crate::dim::Relation::Different;
     let (a, b) = (&a.shape, &b.shape);
@@ -241,8 +242,8 @@ fn list<'a>(types: impl Iterator<Item = &'a Type>) -> String {
     format!("({})", each.join(", "))
 }
 
-/// What holds of a function without looking at its operations.
-/// Errors: the invariant that does not hold.
+/// Checks the invariants of a function that do not involve its operations.
+/// Errors: the violated invariant.
 pub(crate) fn signature(f: &Function) -> Result<()> {
     let at = |error: Diagnostic| error.at(format!("function `{}`", f.name)).err();
     if f.args.len() > f.values.len() {
@@ -297,7 +298,7 @@ fn bodies(f: &Function) -> Result<()> {
     f.bodies.iter().try_for_each(|body| body.check(f))
 }
 
-/// The first name that an earlier one repeats.
+/// The first name that repeats an earlier one.
 fn repeated<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mut seen = FxHashSet::default();
     names.into_iter().find(|name| !seen.insert(*name))

@@ -1,12 +1,12 @@
-//! Names that are near a name, for hints.
+//! Finds names that are similar to a given one, for hints.
 
-/// The candidates nearest to `name`, best first, at most three. Near is what differs by few letters
-/// for its length, where two that are swapped are one, and case is none; and what is a beginning of
-/// the other: `dim` of `dimension`, `bias` of `use_bias`.
+/// At most three candidates similar to `name`, best first. A candidate is similar if its edit
+/// distance is small for its length (swapping two letters counts as one edit; case is ignored), or
+/// if one name abbreviates the other: `dim` of `dimension`, `bias` of `use_bias`.
 pub fn near_misses<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let near = |candidate: &'a str| {
         let longer = name.chars().count().max(candidate.chars().count());
-        // One letter in four, or one.
+        // One letter in four may differ, and at least one.
         let limit = (longer / 4).max(1);
         let distance = match shortened(candidate, name) || shortened(name, candidate) {
             true => 0,
@@ -20,15 +20,15 @@ pub fn near_misses<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) ->
     scored.into_iter().take(3).map(|(_, candidate)| candidate).collect()
 }
 
-/// ``did you mean `a` or `b`?`` for the nearest candidates; `None` where none is near.
+/// ``did you mean `a` or `b`?`` for the nearest candidates; `None` where none is similar.
 pub fn did_you_mean<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
     let near = near_misses(name, candidates);
     let quoted: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
     (!quoted.is_empty()).then(|| format!("did you mean {}?", quoted.join(" or ")))
 }
 
-/// Whether `short` is how a word of `long` begins: `eps` of `epsilon`, not `Max` of `MaxPool`, where
-/// another word follows.
+/// Whether `short` is a prefix of a word of `long`, as `eps` of `epsilon`. `Max` is not one of
+/// `MaxPool`, since another word follows it.
 fn shortened(long: &str, short: &str) -> bool {
     let begins = |word: &str| {
         let rest = word.strip_prefix(short);
@@ -37,7 +37,7 @@ fn shortened(long: &str, short: &str) -> bool {
     short.chars().count() >= 3 && long.split('_').any(begins)
 }
 
-/// How many letters are left out, put in, replaced, or swapped with the next (optimal string
+/// The number of letters deleted, inserted, replaced, or swapped with the next one (optimal string
 /// alignment: Boytsov, Indexing methods for approximate dictionary searching, 2011).
 fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

@@ -1,21 +1,22 @@
-//! Intervals that hold the value of a dim for all values ≥ 0 of its symbols.
+//! Intervals that contain the value of a dim for all values ≥ 0 of its symbols.
 
 use super::Dim;
 use super::poly::{Atom, Poly};
 
-/// Both ends belong to it; an end that is `None` is not known. What overflows is not known either.
+/// A closed interval. An end is `None` where it is not known, or where computing it overflows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bounds {
     pub lo: Option<i64>,
     pub hi: Option<i64>,
 }
 
-/// How many atoms of a sum are looked into, one after the other: each doubles the work.
+/// How many atoms of a sum are examined, one after the other; each doubles the work.
 const ATOMS: u8 = 4;
 
-/// What a sum is never below by one of its atoms: `p - c*(r//b)` not below `(b*p - c*r)/b`, so that
-/// `n - n//2` is never below 0; `p + c*(r//b)` not below `(b*p + c*(r - b + 1))/b`; a maximum not below
-/// one of its operands, a minimum not above. `left` is how many atoms more may be looked into.
+/// A lower bound of a sum, found by replacing one of its atoms by a simpler bound: `p - c*(r//b)`
+/// is at least `(b*p - c*r)/b`, so `n - n//2` is at least 0; `p + c*(r//b)` is at least `(b*p +
+/// c*(r - b + 1))/b`; a maximum is at least its first operand, and a minimum at most. `left` is the
+/// number of further atoms that may be examined.
 fn above_atom(poly: &Poly, left: u8) -> Option<i64> {
     let left = left.checked_sub(1)?;
     let (atom, by, least, divisor) = poly.terms().iter().find_map(|(monomial, by)| {
@@ -23,7 +24,8 @@ fn above_atom(poly: &Poly, left: u8) -> Option<i64> {
         let (least, divisor) = match (atom, *by < 0) {
             (Atom::FloorDiv(pair), below) => {
                 let divisor = pair[1].as_const().filter(|divisor| *divisor > 0)?;
-                // The least that the quotient may be of a whole number times it.
+                // `divisor` times a bound of the quotient: an upper bound if it is subtracted, else
+                // a lower one.
                 let least = if below { pair[0].clone() } else { &pair[0] + (1 - divisor) };
                 (least, divisor)
             }
@@ -34,7 +36,7 @@ fn above_atom(poly: &Poly, left: u8) -> Option<i64> {
     })?;
     let rest = Dim::from(poly.clone()) - atom * by;
     let least = Bounds::within(&(rest * divisor + least * by), left).lo?;
-    // Rounded upwards: the dim is whole.
+    // Rounds up, as the dim is an integer.
     Some(-least.checked_neg()?.div_euclid(divisor))
 }
 
@@ -86,7 +88,8 @@ impl Bounds {
         }
     }
 
-    // One end of a minimum or maximum is known if any operand's is: it cannot move out further.
+    // One end of a minimum or maximum is known as soon as any operand's is: other operands can only
+    // tighten it.
     fn of_min(operands: &[Dim], left: u8) -> Bounds {
         let bounds = operands.iter().map(|dim| Bounds::within(dim, left));
         Bounds {
@@ -156,7 +159,7 @@ impl Bounds {
         // A divisor is never zero.
         let least = divisor.lo.map_or(1, |lo| lo.max(1));
         let most = divisor.hi.map(|hi| hi.max(1));
-        // The quotient is furthest from zero by the least divisor, and nearest by the largest.
+        // The smallest divisor gives the quotient furthest from zero, the largest one the nearest.
         let far = |end: i64| end.div_euclid(least);
         let near = |end: i64| match most {
             Some(most) => end.div_euclid(most),

@@ -1,9 +1,9 @@
 //! The normal form of floor division and modulo.
 //!
-//! `(b*q + r)//b` is `q + r//b` and `(b*q + r)%b` is `r%b` for every polynomial `q`, so both keep
-//! only the one rest that polynomial division leaves. Factors that rest and divisor share cancel.
-//! Cancelling a symbol, as in `(x*y)//y` to `x`, is wrong where `y` is 0, but there the division
-//! means nothing and a shape that holds it does not exist.
+//! `(b*q + r)//b` is `q + r//b` and `(b*q + r)%b` is `r%b` for every polynomial `q`, so both are
+//! reduced to the unique remainder of polynomial division. Common factors of remainder and divisor
+//! cancel. Cancelling a symbol, as in `(x*y)//y` to `x`, is wrong where `y` is 0, but such a
+//! division is undefined, and no shape with it exists.
 
 use super::bounds::Bounds;
 use super::poly::{Monomial, Poly, gcd};
@@ -75,8 +75,8 @@ pub(super) fn modulo(a: &Poly, b: &Poly) -> Option<Dim> {
     Some((modulo * gcd + offset) * Dim::from(Poly::term(monomial, 1)?))
 }
 
-/// A rest and its divisor without what they share:
-/// `monomial * (gcd * rest + offset)` and `monomial * gcd * divisor`, where `0 <= offset < gcd`.
+/// A remainder and its divisor after cancelling common factors. The originals are `monomial * (gcd
+/// * rest + offset)` and `monomial * gcd * divisor`, where `0 <= offset < gcd`.
 struct Cancelled {
     rest: Poly,
     divisor: Poly,
@@ -94,8 +94,8 @@ fn cancel(rest: Poly, divisor: &Poly) -> Option<Cancelled> {
     let divisor = divisor.div_monomial(&monomial)?;
     let constant = divisor.constant_term().unsigned_abs();
     let mut shared = gcd(gcd(divisor.coefficients_gcd(), constant), rest.coefficients_gcd());
-    // `(6*x + 5)//8` is `(3*x + 2)//4`: the constant need not be a multiple if the divisor is
-    // positive.
+    // `(6*x + 5)//8` is `(3*x + 2)//4`: if the divisor is positive, the constant term need not be a
+    // multiple of the common factor.
     if !is_positive(&divisor) {
         shared = gcd(shared, rest.constant_term().unsigned_abs());
     }
@@ -149,8 +149,8 @@ fn merge_nested(rest: &Poly, divisor: &Poly) -> Option<(Poly, Poly)> {
     None
 }
 
-/// A polynomial that differs by a multiple of `divisor`: `x%m` is `x` where `divisor` divides `m`.
-/// `None` if there is no such modulo, and on overflow.
+/// Replaces `x%m` by `x` where `divisor` divides `m`. The result differs from `poly` by a multiple
+/// of `divisor`. `None` if there is no such modulo, and on overflow.
 fn unwrap_modulos(poly: &Poly, divisor: &Poly) -> Option<Poly> {
     let unwrapped = |atom: &Atom| match atom {
         Atom::Mod(pair) => exact(pair[1].poly()?.as_ref(), divisor).map(|_| pair[0].clone()),

@@ -1,10 +1,10 @@
-//! The normal form of min and max: operands are not themselves of the same kind, are sorted with a
-//! constant last, and none is known to be superfluous.
+//! The normal form of min and max: no operand of a min is itself a min (or of a max, a max),
+//! operands are sorted with a constant last, and none is known to be redundant.
 
 use super::bounds::Bounds;
 use super::{Atom, Dim};
 
-/// The most operands of one minimum or maximum: each is compared with each.
+/// The maximum number of operands of one min or max, since each is compared with each.
 const MOST_OPERANDS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,8 @@ impl Extremum {
             _ if a == b => return a.clone(),
             _ => {}
         }
-        // First as they are: taking nested operands apart hides that all of them decide together.
+        // Compares the operands whole first: once a nested min or max is split, it is harder to see
+        // that it decides as a whole.
         if let [only] = self.keep_decisive(vec![a.clone(), b.clone()]).as_slice() {
             return only.clone();
         }
@@ -38,7 +39,7 @@ impl Extremum {
         }
     }
 
-    /// Sorts the operands and drops the superfluous.
+    /// Sorts the operands and drops redundant ones.
     fn keep_decisive(self, mut operands: Vec<Dim>) -> Vec<Dim> {
         operands.sort_by(|a, b| {
             let is_const = |dim: &Dim| dim.as_const().is_some();
@@ -68,7 +69,7 @@ impl Extremum {
             Extremum::Min => (other, dim),
             Extremum::Max => (dim, other),
         };
-        // The difference may overflow where the ends do not.
+        // Compares the bounds first: the difference may overflow where they do not.
         let ends = (Bounds::of(small).hi, Bounds::of(large).lo);
         let is_apart = matches!(ends, (Some(hi), Some(lo)) if hi <= lo);
         is_apart || (large - small).lower_bound().is_some_and(|least| least >= 0)

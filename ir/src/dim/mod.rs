@@ -1,6 +1,6 @@
 //! Symbolic dims: integer polynomials over named symbols with floor division, modulo, min and max,
 //! kept in a normal form. Dims with equal normal forms are equal for all values of their symbols;
-//! of others that may be undecided.
+//! if the normal forms differ, equality may be undecided.
 
 mod bounds;
 mod divide;
@@ -20,10 +20,10 @@ use extremum::Extremum;
 pub use parse::{ParseDimError, parse_dim};
 pub use poly::{Atom, MOST_NESTED, MOST_TERMS, Monomial, Poly};
 
-/// The name of a dim that is not known before run time. Its value is an integer ≥ 0.
+/// The name of a dim that is only known at run time. Its value is an integer ≥ 0.
 ///
-/// Text reads back only if it is an identifier (`[A-Za-z_][A-Za-z0-9_.]*`), so whoever takes names
-/// from outside renames those that are not.
+/// The text form can only be read back if the name is an identifier (`[A-Za-z_][A-Za-z0-9_.]*`), so
+/// code that takes names from outside must rename others.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Symbol(Arc<str>);
 
@@ -72,31 +72,31 @@ impl fmt::Debug for Symbol {
 
 /// One dim of a shape, in normal form.
 ///
-/// Arithmetic never panics and never wraps: what overflows, has more than [`MOST_TERMS`] terms, nests
-/// deeper than [`MOST_NESTED`], divides by a literal zero or has an unknown operand is `Unknown`. A dim is only evaluated where no divisor in it is zero, since a
-/// shape that divides by zero means nothing; simplification relies on that, and on symbols being
-/// ≥ 0.
+/// Arithmetic never panics and never wraps. A result is `Unknown` if it overflows, has more than
+/// [`MOST_TERMS`] terms, nests deeper than [`MOST_NESTED`], divides by a literal zero or has an
+/// unknown operand. A dim is only evaluated where no divisor in it is zero, since a shape that
+/// divides by zero is undefined; simplification relies on that, and on symbols being ≥ 0.
 ///
-/// There is no `Ord`: with it, `a.min(b)` on two owned dims would be the smaller by that order and
-/// not [`Dim::min`]. To sort, there is [`Dim::order`].
+/// `Ord` is not implemented: with it, `a.min(b)` on two owned dims would call `Ord::min` and not
+/// [`Dim::min`]. Sort with [`Dim::order`].
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Dim {
     Const(i64),
-    /// Nothing is known. As values, two unknown dims are equal; [`Dim::compare`] says whether the
-    /// dims they stand for are.
+    /// Nothing is known. `==` holds between two unknown dims; use [`Dim::compare`] to ask whether
+    /// the sizes they stand for are equal.
     Unknown,
-    /// Never a constant: those are `Const`.
+    /// Never a constant: constants are `Const`.
     Expr(Arc<Poly>),
 }
 
-/// What is known about two dims whatever the values of their symbols.
+/// The relation of two dims for all values of their symbols.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relation {
     /// Their normal forms are equal and known.
     Equal,
     /// They differ for every value of the symbols.
     Different,
-    /// Left to a guard at run time.
+    /// Not known at compile time; a guard checks it at run time.
     Undecided,
 }
 
@@ -111,7 +111,7 @@ impl Dim {
         Poly::atom(atom).map_or(Dim::Unknown, |poly| Dim::Expr(Arc::new(poly)))
     }
 
-    /// How many terms, factors and operands it has, and how deep they nest.
+    /// The number of terms, factors and operands, and the nesting depth.
     fn poly_size(&self) -> (usize, u16) {
         match self {
             Dim::Const(_) | Dim::Unknown => (1, 0),
@@ -148,7 +148,7 @@ impl Dim {
         matches!(self, Dim::Unknown)
     }
 
-    /// An order by structure and text, the same in every process. It says nothing about values.
+    /// An order by structure and text, the same in every process. It does not compare values.
     pub fn order(&self, other: &Dim) -> Ordering {
         match (self, other) {
             (Dim::Const(a), Dim::Const(b)) => a.cmp(b),
@@ -177,7 +177,8 @@ impl Dim {
         }
     }
 
-    /// What [`Dim::floor_div`] leaves, with the sign of `rhs`; unknown if `rhs` is a literal zero.
+    /// The remainder of [`Dim::floor_div`], with the sign of `rhs`; unknown if `rhs` is a literal
+    /// zero.
     pub fn modulo(&self, rhs: &Dim) -> Dim {
         match (self, rhs) {
             (Dim::Const(a), Dim::Const(b)) => divide::modulo_const(*a, *b).into(),
@@ -189,7 +190,7 @@ impl Dim {
     /// The quotient rounded towards plus infinity; unknown if `rhs` is a literal zero.
     pub fn ceil_div(&self, rhs: &Dim) -> Dim {
         if rhs.lower_bound().is_some_and(|least| least >= 0) {
-            // The form people write by hand, so that it compares equal to theirs.
+            // The form in which people write it, so that it compares equal to theirs.
             (self + rhs - 1).floor_div(rhs)
         } else {
             -(-self).floor_div(rhs)
@@ -223,7 +224,7 @@ impl Dim {
         }
     }
 
-    /// The symbols in some order, once per occurrence.
+    /// The symbols in unspecified order, once per occurrence.
     pub fn symbols(&self) -> Vec<&Symbol> {
         let mut found = Vec::new();
         let mut open: Vec<&Dim> = vec![self];
@@ -239,8 +240,8 @@ impl Dim {
         found
     }
 
-    /// The dim with each symbol for which `f` gives a dim replaced by it, in normal form again.
-    /// What replaces a symbol must be ≥ 0, as the symbol was.
+    /// Replaces each symbol for which `f` returns a dim, and normalizes again. The replacement must
+    /// be ≥ 0, as symbols are.
     pub fn substitute(&self, f: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
         let Dim::Expr(poly) = self else {
             return self.clone();
@@ -255,7 +256,7 @@ impl Dim {
     }
 
     fn power(&self, power: u32) -> Dim {
-        // By squaring: a power read from text may be large.
+        // Squares repeatedly, since a power read from text may be large.
         match power {
             0 => Dim::Const(1),
             1 => self.clone(),
@@ -267,7 +268,7 @@ impl Dim {
         }
     }
 
-    /// The value where the symbols have the values `f` gives. `None` if the dim is unknown, a
+    /// Evaluates the dim with the values that `f` gives to symbols. `None` if the dim is unknown, a
     /// symbol has no value, a divisor is zero, or the result does not fit.
     pub fn evaluate(&self, f: &dyn Fn(&Symbol) -> Option<i64>) -> Option<i64> {
         match self {
@@ -276,8 +277,8 @@ impl Dim {
         }
     }
 
-    /// Intermediate values are wider than the result, so that one overflows only where the result
-    /// nearly does, however the normal form has regrouped the expression.
+    /// Evaluates in 128 bits, so that intermediate values overflow only if the result nearly does,
+    /// however the normal form has regrouped the expression.
     fn wide_value(&self, f: &dyn Fn(&Symbol) -> Option<i64>) -> Option<i128> {
         let poly = match self {
             Dim::Const(value) => return Some((*value).into()),
@@ -295,17 +296,17 @@ impl Dim {
         Some(total)
     }
 
-    /// The number that is added to all terms with symbols.
+    /// The constant term of the polynomial.
     pub fn constant_term(&self) -> i64 {
         self.poly().map_or(0, |poly| poly.constant_term())
     }
 
-    /// A value that the dim is never below, if one can be shown.
+    /// A lower bound of the dim's value, if one can be proved.
     pub fn lower_bound(&self) -> Option<i64> {
         Bounds::of(self).lo
     }
 
-    /// What holds between the two dims whatever the values of the symbols.
+    /// Compares two dims for all values of their symbols.
     pub fn compare(&self, other: &Dim) -> Relation {
         match (self, other) {
             (Dim::Unknown, _) | (_, Dim::Unknown) => Relation::Undecided,
@@ -316,7 +317,7 @@ impl Dim {
         }
     }
 
-    /// Applies `f` to two polynomials; unknown if an operand is, or if `f` overflows.
+    /// Applies `f` to two polynomials; unknown if an operand is unknown, or if `f` overflows.
     fn combine(&self, rhs: &Dim, f: impl Fn(&Poly, &Poly) -> Option<Dim>) -> Dim {
         match (self.poly(), rhs.poly()) {
             (Some(a), Some(b)) => f(&a, &b).unwrap_or(Dim::Unknown),
@@ -333,7 +334,8 @@ fn is_never_zero(dim: &Dim) -> bool {
     if lo.is_some_and(|lo| lo > 0) || hi.is_some_and(|hi| hi < 0) {
         return true;
     }
-    // `2*a - 4*b + 1`: all terms but the constant are multiples of a number which it is not.
+    // `2*a - 4*b + 1`: all coefficients are multiples of a number that does not divide the
+    // constant.
     match poly.coefficients_gcd() {
         0 => poly.constant_term() != 0,
         gcd => i128::from(poly.constant_term()) % i128::from(gcd) != 0,

@@ -18,14 +18,14 @@ impl From<i32> for Dim {
     }
 }
 
-/// Unknown if it does not fit.
+/// Unknown if the value does not fit in 64 bits.
 impl From<usize> for Dim {
     fn from(value: usize) -> Dim {
         i64::try_from(value).ok().into()
     }
 }
 
-/// Unknown if there is none.
+/// `None` is an unknown dim.
 impl From<Option<i64>> for Dim {
     fn from(value: Option<i64>) -> Dim {
         value.map_or(Dim::Unknown, Dim::Const)

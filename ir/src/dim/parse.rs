@@ -1,4 +1,4 @@
-//! Reads the text of a dim, with Python's operators and precedence.
+//! Parses the text of a dim, with Python's operators and precedence.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,16 +13,16 @@ use winnow::token::{one_of, take_while};
 
 use super::{Dim, MOST_NESTED, MOST_TERMS, Symbol};
 
-/// How deep parentheses, calls and signs may nest: what recursion can afford on a small stack.
+/// The maximum nesting of parentheses, calls and signs, so that recursion fits on a small stack.
 const MAX_DEPTH: usize = 64;
 
 /// The text is not a dim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseDimError {
     text: String,
-    /// Where in the text, in bytes.
+    /// The byte offset of the error in the text.
     pub offset: usize,
-    /// What could have stood there.
+    /// What is allowed at that offset.
     pub expected: String,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for ParseDimError {
 
 impl std::error::Error for ParseDimError {}
 
-/// Fails if the text is not one dim, with or without spaces around it.
+/// Fails if the text is not exactly one dim; surrounding spaces are allowed.
 impl FromStr for Dim {
     type Err = ParseDimError;
 
@@ -67,17 +67,17 @@ fn expected_text(context: &StrContext) -> Option<String> {
     }
 }
 
-/// Reads the longest prefix that is a dim, and leaves the space behind it.
+/// Parses the longest prefix that is a dim, and leaves the space after it.
 ///
-/// Fails, to be tried again as something else, if no dim starts here; fails for good if one starts
-/// and is not completed.
+/// Fails with a recoverable error if no dim starts here, and with a fatal one (a cut) if a dim
+/// starts but is incomplete.
 pub fn parse_dim(input: &mut &str) -> ModalResult<Dim> {
     sum(input, MAX_DEPTH)
 }
 
 fn sum(input: &mut &str, depth: usize) -> ModalResult<Dim> {
     let mut total = product(input, depth)?;
-    // `a -> b` is an arrow behind a dim.
+    // Not `->`: in `a -> b` an arrow follows the dim.
     let sign = || alt(('+', terminated('-', not('>'))));
     while let Some(sign) = opt(delimited(multispace0, sign(), multispace0)).parse_next(input)? {
         let term = cut_err(|input: &mut &str| product(input, depth)).parse_next(input)?;
@@ -99,7 +99,7 @@ fn product(input: &mut &str, depth: usize) -> ModalResult<Dim> {
             "//" => total.floor_div(&factor),
             _ => total.modulo(&factor),
         };
-        // What a division by zero gives is unknown, too.
+        // Division by zero is a valid dim, which is unknown.
         let is_undefined = operator != "*" && factor.as_const() == Some(0);
         total = if is_undefined { product } else { known(product, &[&total, &factor])? };
     }
@@ -110,7 +110,7 @@ fn signed(input: &mut &str, depth: usize) -> ModalResult<Dim> {
     if depth == 0 {
         return Err(ErrMode::Cut(expected("less nesting")));
     }
-    // The sign belongs to the digits: the opposite of the most negative constant does not exist.
+    // The sign is parsed with the digits, since negating the most negative constant would overflow.
     if peek(opt(preceded('-', digit1))).parse_next(input)?.is_some() {
         return constant(input);
     }
@@ -160,8 +160,8 @@ fn symbol_or_call(input: &mut &str, depth: usize) -> ModalResult<Dim> {
     operands.try_fold(first, |a, b| known(fold(&a, &b), &[&a, &b]))
 }
 
-/// The result of an operation on these operands; an error where it alone is unknown, because it is
-/// out of the bounds of dims.
+/// Returns the result of an operation on these operands. Fails if the result is unknown though no
+/// operand is, since it then exceeds the limits of dims.
 fn known(result: Dim, operands: &[&Dim]) -> ModalResult<Dim> {
     if !result.is_unknown() || operands.iter().any(|dim| dim.is_unknown()) {
         return Ok(result);
@@ -171,10 +171,10 @@ fn known(result: Dim, operands: &[&Dim]) -> ModalResult<Dim> {
     Err(ErrMode::Cut(error))
 }
 
-/// What every dim is.
+/// The limits of dims, for error messages.
 const BOUNDS: &str = "a dim of at most 1024 terms in 24 levels and of 64 bits";
 const _: () = assert!(MOST_TERMS == 1024 && MOST_NESTED == 24);
-// The parentheses of a dim's own text, and those of the type it stands in.
+// The parentheses in a dim's own text, and two for the type that contains it.
 const _: () = assert!(2 * (MOST_NESTED as usize) + 2 < MAX_DEPTH);
 
 fn closing(input: &mut &str) -> ModalResult<char> {

@@ -1,5 +1,5 @@
 //! Polynomials with `i64` coefficients over atoms. Every operation that can overflow returns `None`
-//! when it does.
+//! if it does.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Dim, Symbol};
 
-/// The greatest [`Poly::size`] of a dim. Arithmetic whose result would be larger gives an unknown
-/// dim, so that no expression takes time or memory out of proportion to its text.
+/// The maximum [`Poly::size`] of a dim. Arithmetic with a larger result gives an unknown dim, so
+/// that no expression takes time or memory out of proportion to its text.
 pub const MOST_TERMS: usize = 1024;
-/// How deep floor divisions, modulos, minima and maxima may nest: what recursion over a dim can
-/// afford on a small stack. Text has two parentheses for each, and has to be read back.
+/// The maximum nesting of floor divisions, modulos, minima and maxima, so that recursion over a dim
+/// fits on a small stack. Each level takes two parentheses in text, which must be read back.
 pub const MOST_NESTED: u16 = 24;
-/// The most products of two terms that one multiplication forms before it collects them.
+/// The maximum number of products of two terms in one multiplication, before equal ones are merged.
 const MOST_PRODUCTS: usize = 1 << 15;
 
 /// A sum of monomials with coefficients, the largest monomial first. No coefficient is zero and no
@@ -22,25 +22,25 @@ const MOST_PRODUCTS: usize = 1 << 15;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Poly {
     terms: Vec<(Monomial, i64)>,
-    /// How many terms, factors and operands its text has, those of nested dims included.
+    /// The number of terms, factors and operands in its text, including those of nested dims.
     size: u32,
-    /// How deep its atoms nest.
+    /// The nesting depth of its atoms.
     depth: u16,
 }
 
-/// A product of powers of atoms, by increasing atom; powers are at least 1.
+/// A product of powers of atoms, sorted by atom; powers are at least 1.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Monomial {
     factors: SmallVec<[(Atom, u32); 1]>,
 }
 
-/// What polynomial arithmetic does not see through. The operands are in normal form.
+/// A factor that polynomial arithmetic treats as opaque. The operands are in normal form.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Atom {
     Symbol(Symbol),
     /// The quotient of the two, rounded towards minus infinity.
     FloorDiv(Arc<[Dim; 2]>),
-    /// What the floor division of the two leaves.
+    /// The remainder of the floor division of the two.
     Mod(Arc<[Dim; 2]>),
     /// The smallest of two or more.
     Min(Arc<[Dim]>),
@@ -49,7 +49,7 @@ pub enum Atom {
 }
 
 impl Atom {
-    /// The operands, of which a symbol has none.
+    /// The operands; a symbol has none.
     pub fn operands(&self) -> &[Dim] {
         match self {
             Atom::Symbol(_) => &[],
@@ -79,7 +79,7 @@ impl Atom {
     }
 }
 
-/// Symbols first, by their text; then the rest by their operands.
+/// Orders symbols first, by their text; then other atoms by their operands.
 impl Ord for Atom {
     fn cmp(&self, other: &Atom) -> Ordering {
         if let (Atom::Symbol(a), Atom::Symbol(b)) = (self, other) {
@@ -99,8 +99,8 @@ impl PartialOrd for Atom {
     }
 }
 
-/// The larger monomial, in graded lexicographic order, is `Less`: the order of text. Division
-/// needs such an order, in which multiplying both sides by a monomial changes nothing.
+/// A graded lexicographic order in which the larger monomial is `Less`, as text is written.
+/// Polynomial division needs an order that multiplying both sides by a monomial does not change.
 impl Ord for Monomial {
     fn cmp(&self, other: &Monomial) -> Ordering {
         other.degree().cmp(&self.degree()).then_with(|| {
@@ -164,7 +164,7 @@ impl Monomial {
         Some(Monomial { factors })
     }
 
-    /// Its factors as text writes them: a power is written as a product.
+    /// The number of factors in text, where a power is written as a product.
     fn size(&self) -> usize {
         let sizes =
             self.factors.iter().map(|(atom, power)| atom.size().saturating_mul(*power as usize));
@@ -181,7 +181,7 @@ impl Monomial {
 }
 
 impl Poly {
-    /// `None` if the terms are too many, or nest too deep.
+    /// `None` if there are too many terms, or if they nest too deep.
     fn new(terms: Vec<(Monomial, i64)>) -> Option<Poly> {
         let sizes = terms.iter().map(|(monomial, _)| monomial.size());
         let size = sizes.fold(0, usize::saturating_add);
@@ -196,7 +196,7 @@ impl Poly {
         Poly { size: terms.len() as u32, depth: 0, terms }
     }
 
-    /// `None` if its operands are too large, or nest too deep.
+    /// `None` if the operands are too large, or nest too deep.
     pub(super) fn atom(atom: Atom) -> Option<Poly> {
         Poly::term(Monomial { factors: smallvec![(atom, 1)] }, 1)
     }
@@ -211,7 +211,7 @@ impl Poly {
         Poly::new(if coefficient == 0 { Vec::new() } else { vec![(monomial, coefficient)] })
     }
 
-    /// How many terms, factors and operands it has, and how deep they nest.
+    /// The number of terms, factors and operands, and the nesting depth.
     pub(super) fn size(&self) -> (usize, u16) {
         (self.size as usize, self.depth)
     }
@@ -254,13 +254,14 @@ impl Poly {
         self.terms.last().filter(|(monomial, _)| monomial.is_one()).map_or(0, |term| term.1)
     }
 
-    /// The greatest common divisor of all coefficients but that of the constant; 0 if there are none.
+    /// The greatest common divisor of all coefficients except the constant term; 0 if there are
+    /// none.
     pub(super) fn coefficients_gcd(&self) -> u64 {
         let terms = &self.terms[..self.terms.len() - self.constant_terms()];
         terms.iter().fold(0, |divisor, (_, coefficient)| gcd(divisor, coefficient.unsigned_abs()))
     }
 
-    /// The largest monomial that divides every term; `None` for zero, which all do.
+    /// The largest monomial that divides every term; `None` for zero, which every monomial divides.
     pub(super) fn common_monomial(&self) -> Option<Monomial> {
         let (first, others) = self.terms.split_first()?;
         Some(others.iter().fold(first.0.clone(), |common, (monomial, _)| common.gcd(monomial)))
@@ -309,7 +310,7 @@ impl Poly {
         Poly::collect(terms)
     }
 
-    /// Sorts and merges. Only a coefficient of the result has to fit, not those of the summands.
+    /// Sorts terms and merges equal monomials. Only the merged coefficients must fit in 64 bits.
     fn collect(mut terms: Vec<(Monomial, i128)>) -> Option<Poly> {
         terms.sort_by(|a, b| a.0.cmp(&b.0));
         let mut merged: Vec<(Monomial, i128)> = Vec::with_capacity(terms.len());
@@ -339,7 +340,7 @@ impl Poly {
         Poly::new(terms)
     }
 
-    /// Every term divided by a monomial; `None` if it does not divide one.
+    /// Divides every term by a monomial; `None` if a term is not divisible.
     pub(super) fn div_monomial(&self, divisor: &Monomial) -> Option<Poly> {
         let term = |(monomial, coefficient): &(Monomial, i64)| {
             Some((monomial.div(divisor)?, *coefficient))
@@ -347,17 +348,17 @@ impl Poly {
         Poly::new(self.terms.iter().map(term).collect::<Option<_>>()?)
     }
 
-    /// The quotient and the rest, for a divisor whose first coefficient is positive.
+    /// The quotient and the remainder, for a divisor whose first coefficient is positive.
     ///
-    /// Where the divisor's first monomial divides a monomial of the rest, the coefficient there is
-    /// at least 0 and less than the divisor's first. There is only one such rest, so polynomials
-    /// that differ by a multiple of the divisor have the same.
+    /// Wherever the divisor's first monomial divides a monomial of the remainder, the coefficient
+    /// there is at least 0 and less than the divisor's first. There is only one such remainder, so
+    /// polynomials that differ by a multiple of the divisor have the same one.
     pub(super) fn div_rem(&self, divisor: &Poly) -> Option<(Poly, Poly)> {
         let (leading, step) = divisor.terms.first()?;
         let mut rest = self.clone();
         let mut quotient = Vec::new();
         let mut at = 0;
-        // Subtracting changes no term before `at`, as those are larger.
+        // Subtracting changes no term before `at`, as those have larger monomials.
         while let Some((monomial, coefficient)) = rest.terms.get(at) {
             let times = coefficient.div_euclid(*step);
             match monomial.div(leading) {

@@ -1,13 +1,13 @@
-//! The text of a dim, which `parse` reads back.
+//! Prints a dim as text that `parse` reads back.
 
 use std::fmt::{self, Display, Formatter};
 
 use super::Dim;
 use super::poly::{Atom, Monomial, Poly};
 
-/// Python's operators and precedence: `4*batch + 1`, `(h + 1)//2`, `min(a, 3)`, and `?` for unknown.
-/// The text is one token or one call where [`Dim::prints_as_atom`]; else a context in which
-/// operators mean something else puts it in parentheses.
+/// Uses Python's operators and precedence: `4*batch + 1`, `(h + 1)//2`, `min(a, 3)`, and `?` for
+/// unknown. The text is one token or one call if [`Dim::prints_as_atom`]; otherwise a context with
+/// other operators must put it in parentheses.
 impl Display for Dim {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -25,8 +25,8 @@ impl fmt::Debug for Dim {
 }
 
 impl Dim {
-    /// Whether the text needs no parentheses anywhere: a constant that is not negative, `?`, a
-    /// symbol, or a call of `min` or `max`.
+    /// Whether the text never needs parentheses: a constant that is not negative, `?`, a symbol, or
+    /// a call of `min` or `max`.
     pub fn prints_as_atom(&self) -> bool {
         match self {
             Dim::Const(value) => *value >= 0,
@@ -47,7 +47,7 @@ impl Display for Poly {
         for (at, (monomial, coefficient)) in self.terms().iter().enumerate() {
             let mut coefficient = *coefficient;
             if at > 0 {
-                // The most negative coefficient has no opposite: ` + -9223372036854775808*a`.
+                // The most negative coefficient cannot be negated: ` + -9223372036854775808*a`.
                 match coefficient.checked_neg() {
                     Some(opposite) if opposite > 0 => {
                         coefficient = opposite;

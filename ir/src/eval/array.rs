@@ -1,10 +1,10 @@
-//! The working form of arrays: all elements widened to f64 or i64.
+//! Arrays as the evaluator computes on them: all elements widened to f64 or i64.
 
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 
-/// An array under evaluation, dense and row-major; `data` has as many elements as `shape` says.
+/// A dense, row-major array; `data` has as many elements as `shape` says.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Array {
     pub dtype: DType,
@@ -12,8 +12,8 @@ pub struct Array {
     pub data: Data,
 }
 
-/// Floats hold values already rounded to the dtype. Integers hold their value (u64: the i64 of the
-/// same bits), bools 0 or 1.
+/// The elements. Floats are already rounded to the dtype. Integers are stored as their value (u64
+/// as the i64 with the same bits), bools as 0 or 1.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Data {
     Float(Vec<f64>),
@@ -32,7 +32,7 @@ impl Data {
         self.len() == 0
     }
 
-    /// The elements at `places`, in that order.
+    /// The elements at the indices `places`, in that order.
     pub fn pick(&self, places: impl Iterator<Item = usize>) -> Data {
         match self {
             Data::Float(v) => Data::Float(places.map(|i| v[i]).collect()),
@@ -49,13 +49,13 @@ impl Data {
 }
 
 impl Array {
-    /// All elements equal to `value`, which is of `dtype`.
+    /// An array with all elements equal to `value`, which is of `dtype`.
     pub fn full(dtype: DType, shape: Vec<usize>, value: Scalar) -> Array {
         let n = shape.iter().product();
         Array::collect(dtype, shape, std::iter::repeat_n(value, n))
     }
 
-    /// From elements in row-major order, each already a value of `dtype`.
+    /// Collects elements in row-major order, each already a value of `dtype`.
     pub fn collect(
         dtype: DType,
         shape: Vec<usize>,
@@ -68,10 +68,10 @@ impl Array {
         Array { dtype, shape, data }
     }
 
-    /// From numbers, cast to `dtype`.
+    /// Casts numbers to `dtype`.
     ///
     /// # Panics
-    /// When the number of values is not that of the shape.
+    /// If the number of values does not match the shape.
     pub fn from_f64s(dtype: DType, shape: Vec<usize>, values: &[f64]) -> Array {
         Array::from(&Tensor::from_f64s(dtype, shape, values))
     }
@@ -89,7 +89,8 @@ impl Array {
         self.data.get(i)
     }
 
-    /// The view of `shape` with these strides, starting at `start`, as an array of its own.
+    /// Copies the strided view with this shape, these strides and the offset `start` to a new
+    /// array.
     pub fn view(&self, shape: Vec<usize>, strides: &[isize], start: isize) -> Array {
         let data = self.data.pick(Walk::new(&shape, strides, start));
         Array { dtype: self.dtype, shape, data }
@@ -129,8 +130,8 @@ pub fn strides(shape: &[usize]) -> Vec<isize> {
     out
 }
 
-/// The places of a strided view in row-major order: transposes, broadcasts (stride 0), slices and
-/// the elements that a reduction folds are all such views.
+/// Iterates over the element offsets of a strided view in row-major order. Transposes, broadcasts
+/// (stride 0), slices and the elements of a reduction are all such views.
 pub struct Walk {
     shape: Vec<usize>,
     strides: Vec<isize>,
@@ -140,7 +141,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// A view whose first element is at `start` and whose dims have these sizes and strides.
+    /// A view with its first element at offset `start` and with these sizes and strides.
     pub fn new(shape: &[usize], strides: &[isize], start: isize) -> Walk {
         let (shape, strides) = (shape.to_vec(), strides.to_vec());
         let left = shape.iter().product();

@@ -6,24 +6,24 @@ use crate::dtype::DType;
 use crate::scalar::Scalar;
 use crate::scalar::round::round;
 
-/// Which axes of the two operands go together.
+/// Which axes of the two operands are paired.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct DotDims {
-    /// Axes that both have and that stay, pairwise.
+    /// Batch axes: both operands and the result have them; paired by index in the lists.
     pub lhs_batch: Vec<usize>,
     pub rhs_batch: Vec<usize>,
-    /// Axes that are summed over, pairwise.
+    /// Contracted axes: summed over; paired by index in the lists.
     pub lhs_contract: Vec<usize>,
     pub rhs_contract: Vec<usize>,
 }
 
 /// The sum of products over the contracted axes. The result has the batch dims, then the free dims
 /// of `lhs`, then those of `rhs`. Products and sums round to `acc` at each step (integers: modulo
-/// 2⁶⁴), and at last to `out`; over nothing it is 0. On bool it is whether any pair is true.
+/// 2⁶⁴), and the result to `out`; an empty sum is 0. On bool the result is whether any pair is
+/// true.
 ///
 /// # Errors
-/// For axes that are not valid or sizes that differ, or where some of the dtypes are floats
-/// and some are not.
+/// For invalid axes or sizes that differ, or where some of the dtypes are floats and some are not.
 pub fn dot_general(
     lhs: &Array,
     rhs: &Array,
@@ -58,7 +58,7 @@ pub fn dot_general(
     Ok(Array::collect(out, shape, elements.into_iter().map(|v| v.cast(wide, out))))
 }
 
-/// Sizes and strides of some dims.
+/// The sizes and strides of some dims.
 type Dims = (Vec<usize>, Vec<isize>);
 
 struct Side {
@@ -82,7 +82,7 @@ fn walk(dims: &Dims) -> Walk {
     Walk::new(&dims.0, &dims.1, 0)
 }
 
-/// One element, from where it begins on both sides.
+/// Computes one element of the result, from the offsets of its row in both operands.
 fn dot(
     (lhs, l): (&Array, usize),
     (rhs, r): (&Array, usize),

@@ -1,23 +1,24 @@
-//! Running sums and products.
+//! Cumulative sums and products.
 
 use super::array::{Array, Walk, strides};
 use super::{at, check_axes, others};
 use crate::dtype::DType;
 use crate::scalar::{Prim, Scalar, apply};
 
-/// Each element and all before it along `axis` (with `reverse`: after it) added. Accumulated in f64
-/// (integers: modulo 2⁶⁴), each result rounded from there, starting at +0. Shape and dtype stay.
+/// Cumulative sums along `axis`: each element plus all before it (with `reverse`, all after it).
+/// Accumulates in f64 (integers: modulo 2⁶⁴) starting at +0, and rounds each result once. Shape and
+/// dtype stay.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range.
 pub fn cumsum(x: &Array, axis: usize, reverse: bool) -> Result<Array, String> {
     cumulate(x, axis, reverse, Prim::Add)
 }
 
-/// Likewise multiplied.
+/// Cumulative products, as [`cumsum`] in all else.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range.
 pub fn cumprod(x: &Array, axis: usize, reverse: bool) -> Result<Array, String> {
     cumulate(x, axis, reverse, Prim::Mul)
 }
@@ -38,7 +39,7 @@ fn cumulate(x: &Array, axis: usize, reverse: bool, prim: Prim) -> Result<Array, 
     Ok(Array::collect(x.dtype, x.shape.clone(), out.into_iter()))
 }
 
-/// The elements along one axis, all other indices being fixed.
+/// The elements along one axis, for fixed indices along the others.
 pub(super) struct Line {
     start: usize,
     step: usize,
@@ -46,13 +47,13 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The place of its `k`th element.
+    /// The offset of element `k`.
     pub fn place(&self, k: usize) -> usize {
         self.start + k * self.step
     }
 }
 
-/// The lines of `x` along `axis`, which is a valid one.
+/// All lines of `x` along `axis`, which must be valid.
 pub(super) fn lines(x: &Array, axis: usize) -> impl Iterator<Item = Line> + use<> {
     let steps = strides(&x.shape);
     let rest = others(&[axis], x.shape.len());

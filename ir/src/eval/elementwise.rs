@@ -1,11 +1,11 @@
-//! Elementwise operations, by their scalar expressions, with NumPy's broadcasting.
+//! Evaluates elementwise operations by their scalar expressions, with NumPy's broadcasting.
 
 use super::array::{Array, Walk, strides};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 use crate::scalar::expr::{Expr, Kind};
 
-/// The shape to which all of `shapes` broadcast: aligned at the end, equal or 1 in every dim.
+/// The common broadcast shape of `shapes`: aligned at the last dim, sizes are equal or 1.
 ///
 /// # Errors
 /// When two dims differ and neither is 1.
@@ -25,7 +25,7 @@ pub fn broadcast_shapes(shapes: &[&[usize]]) -> Result<Vec<usize>, String> {
     Ok(out)
 }
 
-/// The places in an array of shape `from` for each element of the broadcast shape `to`.
+/// The offset in an array of shape `from` for each element of the broadcast shape `to`.
 pub(super) fn broadcast_walk(from: &[usize], to: &[usize]) -> Walk {
     let mut steps = vec![0; to.len()];
     let own = strides(from);
@@ -36,13 +36,13 @@ pub(super) fn broadcast_walk(from: &[usize], to: &[usize]) -> Walk {
     Walk::new(to, &steps, 0)
 }
 
-/// `expr` over the broadcast of `inputs`: operand `i` of the expression is `inputs[i]`. It is
-/// worked in the dtype of the inputs that it reads as values, or in `dtype_out` where there are
-/// none (a cast). The result is of `dtype_out`, bool for a test.
+/// Evaluates `expr` over the broadcast of `inputs`: operand `i` of the expression is `inputs[i]`.
+/// Computes in the dtype of the inputs that it reads as values, or in `dtype_out` where there are
+/// none (a cast). The result is of `dtype_out`, or bool for a test.
 ///
 /// # Errors
-/// When shapes do not broadcast, dtypes are not what the expression reads or gives, or inputs or
-/// attributes are missing.
+/// When shapes do not broadcast, dtypes do not match the expression's, or inputs or attributes are
+/// missing.
 pub fn elementwise(
     expr: &Expr,
     dtype_out: DType,

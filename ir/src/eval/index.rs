@@ -1,16 +1,16 @@
-//! Reading and adding at computed places.
+//! Reads and scatters at computed indices.
 //!
-//! Every index counts: a negative one is from the end, once, and what is then out of range is
-//! clamped to the nearest element. Reading and scattering share that rule, so that each scatter is
-//! the transpose of its read. Slices alone do not count from the end: their start is clamped so
-//! that the slice fits.
+//! Every index is valid: a negative one counts from the end (once), and one still out of range is
+//! clamped to the nearest element. Reads and scatters share that rule, so that each scatter is the
+//! transpose of its read. Only slices do not count from the end: their start is clamped so that the
+//! slice fits.
 
 use super::array::{Array, Walk, strides};
 use super::check_axes;
 use crate::dtype::DType;
 use crate::scalar::{Prim, Scalar, apply, round};
 
-/// The element that index `i` of an axis of size `n` means; none where the axis is empty.
+/// The element that index `i` refers to on an axis of size `n`; `None` where the axis is empty.
 fn resolve(indices: &Array, i: usize, n: usize) -> Option<usize> {
     let index = round::wide(indices.dtype, indices.get(i).int());
     let n = n as i128;
@@ -18,18 +18,18 @@ fn resolve(indices: &Array, i: usize, n: usize) -> Option<usize> {
     (n > 0).then(|| index.clamp(0, n - 1) as usize)
 }
 
-/// The block of `sizes` at `starts`, each moved so that the block lies within `x`.
+/// The block of `sizes` at `starts`, which are clamped so that the block lies within `x`.
 ///
 /// # Errors
-/// For lists of another length than the rank, and sizes greater than those of `x`.
+/// If the lists are not as long as the rank, or sizes exceed those of `x`.
 pub fn dynamic_slice(x: &Array, starts: &[i64], sizes: &[usize]) -> Result<Array, String> {
     Ok(x.view(sizes.to_vec(), &strides(&x.shape), block(x, starts, sizes)?))
 }
 
-/// `x` with the block at `starts`, moved likewise, replaced by `update`.
+/// `x` with the block at `starts`, clamped in the same way, replaced by `update`.
 ///
 /// # Errors
-/// As [`dynamic_slice`], and for another dtype.
+/// As [`dynamic_slice`], and if the dtypes differ.
 pub fn dynamic_update_slice(x: &Array, update: &Array, starts: &[i64]) -> Result<Array, String> {
     let first = block(x, starts, &update.shape)?;
     same_dtype(x, update)?;
@@ -40,7 +40,7 @@ pub fn dynamic_update_slice(x: &Array, update: &Array, starts: &[i64]) -> Result
     Ok(Array::collect(x.dtype, x.shape.clone(), out.into_iter()))
 }
 
-/// The place of the first element of a block.
+/// The offset of the first element of a block.
 fn block(x: &Array, starts: &[i64], sizes: &[usize]) -> Result<isize, String> {
     let rank = x.shape.len();
     if starts.len() != rank || sizes.len() != rank {
@@ -56,22 +56,22 @@ fn block(x: &Array, starts: &[i64], sizes: &[usize]) -> Result<isize, String> {
     Ok(first)
 }
 
-/// The elements of `x` at `indices` along `axis`; that dim is replaced by the shape of `indices`.
-/// Where `x` is empty along the axis the elements are 0.
+/// The elements of `x` at `indices` along `axis`; the shape of `indices` replaces that dim. Where
+/// `x` is empty along the axis the elements are 0.
 ///
 /// # Errors
-/// For a bad axis, or indices that are not integers.
+/// For an axis out of range, or indices that are not integers.
 pub fn take(x: &Array, indices: &Array, axis: usize) -> Result<Array, String> {
     let places = take_places(x, indices, axis)?;
     let shape = [&x.shape[..axis], &indices.shape, &x.shape[axis + 1..]].concat();
     Ok(gather(x, shape, &places))
 }
 
-/// `x` with each element of `updates`, which has the shape that [`take`] would give, added where
-/// take would read it. Sums are accumulated in f64 and rounded once.
+/// Adds each element of `updates` to the element of `x` that [`take`] would read for it. `updates`
+/// has the shape of take's result. Accumulates in f64 and rounds once.
 ///
 /// # Errors
-/// As [`take`], and for another shape or dtype of `updates`.
+/// As [`take`], and if `updates` has another shape or dtype.
 pub fn scatter_add(
     x: &Array,
     indices: &Array,
@@ -82,21 +82,21 @@ pub fn scatter_add(
     add_at(x, updates, &places)
 }
 
-/// For each index the element of `x` there along `axis`, the other indices being the same;
-/// `indices` has the shape of `x` but for that axis, and gives the result's shape.
+/// For each index, the element of `x` at that index along `axis` and at the same indices along the
+/// other axes. `indices` has the shape of `x` except along `axis`, and gives the result's shape.
 ///
 /// # Errors
-/// For a bad axis, other shapes, or indices that are not integers.
+/// For an axis out of range, shapes that differ, or indices that are not integers.
 pub fn take_along_axis(x: &Array, indices: &Array, axis: usize) -> Result<Array, String> {
     let places = along_places(x, indices, axis)?;
     Ok(gather(x, indices.shape.clone(), &places))
 }
 
-/// `x` with each element of `updates`, which has the shape of `indices`, added where
-/// [`take_along_axis`] would read it. Sums are accumulated in f64 and rounded once.
+/// Adds each element of `updates` to the element of `x` that [`take_along_axis`] would read for it.
+/// `updates` has the shape of `indices`. Accumulates in f64 and rounds once.
 ///
 /// # Errors
-/// As [`take_along_axis`], and for another shape or dtype of `updates`.
+/// As [`take_along_axis`], and if `updates` has another shape or dtype.
 pub fn scatter_add_along(
     x: &Array,
     indices: &Array,
@@ -107,7 +107,7 @@ pub fn scatter_add_along(
     add_at(x, updates, &places)
 }
 
-/// The place in `x` of every element of a take's result.
+/// The offset in `x` of every element of the result of [`take`].
 fn take_places(x: &Array, indices: &Array, axis: usize) -> Result<Vec<Option<usize>>, String> {
     check_indices(x, indices, axis)?;
     let n = x.shape[axis];
@@ -123,7 +123,7 @@ fn take_places(x: &Array, indices: &Array, axis: usize) -> Result<Vec<Option<usi
     Ok(places)
 }
 
-/// The place in `x` of every element of a take-along-axis' result.
+/// The offset in `x` of every element of the result of [`take_along_axis`].
 fn along_places(x: &Array, indices: &Array, axis: usize) -> Result<Vec<Option<usize>>, String> {
     check_indices(x, indices, axis)?;
     let (rank, n) = (x.shape.len(), x.shape[axis]);

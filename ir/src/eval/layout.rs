@@ -1,4 +1,4 @@
-//! Moving elements about without looking at them.
+//! Moves elements without reading their values.
 
 use super::array::{Array, Walk, strides};
 use super::{at, check_axes};
@@ -8,7 +8,7 @@ use crate::scalar::Scalar;
 /// 0, 1, 2, … along `axis`, cast to `dtype` (integers wrap).
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range.
 pub fn iota(shape: &[usize], axis: usize, dtype: DType) -> Result<Array, String> {
     check_axes(&[axis], shape.len())?;
     let mut steps = vec![0; shape.len()];
@@ -33,7 +33,7 @@ pub fn reshape(x: &Array, shape: &[usize]) -> Result<Array, String> {
 /// Dim `i` of the result is dim `order[i]` of `x`.
 ///
 /// # Errors
-/// When `order` is not a permutation of the axes.
+/// If `order` is not a permutation of the axes.
 pub fn transpose(x: &Array, order: &[usize]) -> Result<Array, String> {
     check_axes(order, x.shape.len())?;
     if order.len() != x.shape.len() {
@@ -42,11 +42,11 @@ pub fn transpose(x: &Array, order: &[usize]) -> Result<Array, String> {
     Ok(x.view(at(&x.shape, order), &at(&strides(&x.shape), order), 0))
 }
 
-/// Dim `i` of `x` becomes dim `dims[i]` of the result, repeated where it is 1; `x` is repeated
-/// along all other dims.
+/// Dim `i` of `x` becomes dim `dims[i]` of the result, and is repeated where it is 1; `x` is
+/// repeated along all other dims.
 ///
 /// # Errors
-/// For bad axes, and for sizes that are neither equal nor 1.
+/// For invalid axes, and for sizes that are neither equal nor 1.
 pub fn broadcast_in_dim(x: &Array, shape: &[usize], dims: &[usize]) -> Result<Array, String> {
     check_axes(dims, shape.len())?;
     let fits = |(&from, &d): (&usize, &usize)| from == 1 || from == shape[d];
@@ -60,20 +60,20 @@ pub fn broadcast_in_dim(x: &Array, shape: &[usize], dims: &[usize]) -> Result<Ar
     Ok(x.view(shape.to_vec(), &steps, 0))
 }
 
-/// In each dim, the elements at `start`, `start + stride`, … before `limit`; with a negative stride
-/// downwards, after `limit`, which is then -1 to go down to the first.
+/// In each dim, the elements at `start`, `start + stride`, … before `limit`. A negative stride goes
+/// down and stops before reaching `limit`, so a `limit` of -1 includes the first element.
 ///
 /// # Errors
-/// For lists of another length than the rank, a stride of 0, and bounds outside of `x`.
+/// If the lists are not as long as the rank, a stride is 0, or bounds are outside of `x`.
 pub fn slice(x: &Array, start: &[i64], limit: &[i64], stride: &[i64]) -> Result<Array, String> {
     let (shape, steps, first) = strided(x, start, limit, stride)?;
     Ok(x.view(shape, &steps, first))
 }
 
-/// `x` with `update` written where [`slice`] would read.
+/// `x` with `update` written to the elements that [`slice`] would read.
 ///
 /// # Errors
-/// As [`slice`], and for an update of another dtype or shape than that slice.
+/// As [`slice`], and if `update` differs from that slice in dtype or shape.
 pub fn slice_update(
     x: &Array,
     update: &Array,
@@ -95,7 +95,7 @@ pub fn slice_update(
 /// `x` with the elements of each of `axes` in reverse order.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range or repeated.
 pub fn reverse(x: &Array, axes: &[usize]) -> Result<Array, String> {
     super::check_axes(axes, x.shape.len())?;
     let (mut steps, mut first) = (strides(&x.shape), 0);
@@ -106,7 +106,7 @@ pub fn reverse(x: &Array, axes: &[usize]) -> Result<Array, String> {
     Ok(x.view(x.shape.clone(), &steps, first))
 }
 
-/// Shape, strides and first place of a slice.
+/// Shape, strides and offset of a slice.
 type Strided = (Vec<usize>, Vec<isize>, isize);
 
 fn strided(x: &Array, start: &[i64], limit: &[i64], stride: &[i64]) -> Result<Strided, String> {
@@ -121,7 +121,7 @@ fn strided(x: &Array, start: &[i64], limit: &[i64], stride: &[i64]) -> Result<St
         if by == 0 {
             return Err(format!("the stride of dim {d} is 0"));
         }
-        // Rounded away from zero: a last, partial stride still takes an element.
+        // Rounds up: a last, partial stride still takes an element.
         let span = if by > 0 { to.saturating_sub(from) } else { from.saturating_sub(to) };
         let count = if span <= 0 { 0 } else { (span - 1) / by.saturating_abs() + 1 };
         let inside = |i: i64| (0..size).contains(&i);
@@ -129,17 +129,18 @@ fn strided(x: &Array, start: &[i64], limit: &[i64], stride: &[i64]) -> Result<St
             return Err(format!("{from}:{to}:{by} is outside of dim {d} of size {size}"));
         }
         shape.push(count as usize);
-        // With no second element the stride means nothing, and could be huge.
+        // Without a second element the stride has no effect, and could be huge.
         steps.push(if count > 1 { own[d] * by as isize } else { 0 });
         first += if count > 0 { own[d] * from as isize } else { 0 };
     }
     Ok((shape, steps, first))
 }
 
-/// The arrays one after the other along `axis`.
+/// Concatenates the arrays along `axis`.
 ///
 /// # Errors
-/// For no arrays, a bad axis, other dtypes, or shapes that differ in another dim.
+/// If there are no arrays, the axis is out of range, dtypes differ, or shapes differ in another
+/// dim.
 pub fn concat(arrays: &[&Array], axis: usize) -> Result<Array, String> {
     let Some(first) = arrays.first() else {
         return Err("nothing to concatenate".into());
@@ -168,12 +169,12 @@ pub fn concat(arrays: &[&Array], axis: usize) -> Result<Array, String> {
     Ok(Array::collect(first.dtype, shape, elements))
 }
 
-/// Fewer or more elements at either end of each dim (negative: cut off), and `interior` of them
-/// between any two; the new ones are `value`, of rank 0.
+/// Adds elements at either end of each dim (a negative number removes some), and `interior` of them
+/// between any two. The new ones are `value`, of rank 0.
 ///
 /// # Errors
-/// For lists of another length than the rank, negative `interior`, another dtype of `value`, and
-/// where more is cropped than there is.
+/// If the lists are not as long as the rank, `interior` is negative, `value` has another dtype, or
+/// more elements are cropped than there are.
 pub fn pad(
     x: &Array,
     value: &Array,

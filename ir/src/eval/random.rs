@@ -1,4 +1,4 @@
-//! Random distributions, each element by the formula that `jax.random` uses.
+//! Random distributions; each element is computed by the formula that `jax.random` uses.
 
 use super::array::Array;
 use super::threefry::{Key, random_words, split};
@@ -7,8 +7,8 @@ use crate::scalar::expr::Expr;
 use crate::scalar::{Scalar, round};
 use std::sync::LazyLock;
 
-/// The inverse error function in f32, a scalar expression in `x`: Giles' approximation, with its
-/// published coefficients, as XLA has it.
+/// The inverse error function in f32, a scalar expression in `x`: Giles' approximation with its
+/// published coefficients, as XLA computes it.
 pub const ERF_INV_F32: &str = "\
     select(abs(x) == 1, x * inf, x * select(w < 5, near, far)) where \
     w = -log1p(-x * x); \
@@ -21,8 +21,8 @@ pub const ERF_INV_F32: &str = "\
     (0.00573950773 + v * (-0.00367342844 + v * (0.00134934322 + v * (0.000100950558 + v * \
     -0.000200214257)))))))";
 
-/// The inverse error function in f64, a scalar expression in `x`: Giles' approximation, with its
-/// published coefficients, as XLA has it.
+/// The inverse error function in f64, a scalar expression in `x`: Giles' approximation with its
+/// published coefficients, as XLA computes it.
 pub const ERF_INV_F64: &str = "\
     select(abs(x) == 1, x * inf, x * select(w < 6.25, near, select(w < 16, mid, far))) where \
     w = -log1p(-x * x); \
@@ -55,12 +55,12 @@ pub const ERF_INV_F64: &str = "\
 static ERF_INV: LazyLock<[Result<Expr, String>; 2]> =
     LazyLock::new(|| [ERF_INV_F32, ERF_INV_F64].map(|text| Expr::parse(text, &["x"], &[])));
 
-/// Uniform in `lo..hi`: `jax.random.uniform`, bit for bit. The mantissa's bits are random, the rest
-/// scales: in f32 and f64 by one fused multiply-add, as XLA compiles it, in f16 and bf16 by two
-/// rounded steps.
+/// Uniform in `lo..hi`: `jax.random.uniform`, bit for bit. A number in 0..1 gets as many random
+/// bits as the mantissa has, and is then scaled: in f32 and f64 by one fused multiply-add, as XLA
+/// compiles it, in f16 and bf16 by two rounded steps.
 ///
 /// # Errors
-/// When `dtype` is not a float to compute in.
+/// If `dtype` is not a float to compute in.
 pub fn uniform(key: Key, shape: &[usize], dtype: DType, lo: f64, hi: f64) -> Result<Array, String> {
     check_float(dtype)?;
     let mantissa = round::mantissa_bits(dtype);
@@ -82,11 +82,11 @@ pub fn uniform(key: Key, shape: &[usize], dtype: DType, lo: f64, hi: f64) -> Res
 }
 
 /// Normal with mean 0 and variance 1: `jax.random.normal`, √2 erf⁻¹(u) with u uniform in the open
-/// interval from -1 to 1; f16 and bf16 take the inverse in f32. It agrees with JAX to a few ulp, as
-/// far as JAX itself does between devices.
+/// interval from -1 to 1. For f16 and bf16 the inverse is computed in f32. It agrees with JAX to a
+/// few ulp, as much as JAX itself does between devices.
 ///
 /// # Errors
-/// When `dtype` is not a float to compute in.
+/// If `dtype` is not a float to compute in.
 pub fn normal(key: Key, shape: &[usize], dtype: DType) -> Result<Array, String> {
     check_float(dtype)?;
     let above_minus_one = 2f64.powi(-(round::mantissa_bits(dtype) as i32) - 1) - 1.0;
@@ -102,10 +102,11 @@ pub fn normal(key: Key, shape: &[usize], dtype: DType) -> Result<Array, String> 
     Ok(Array::collect(dtype, shape.to_vec(), elements))
 }
 
-/// True with probability `p`: `jax.random.bernoulli`, a uniform number of `dtype` below `p`.
+/// True with probability `p`: `jax.random.bernoulli`, which tests whether a uniform number of
+/// `dtype` is below `p`.
 ///
 /// # Errors
-/// When `dtype` is not a float to compute in.
+/// If `dtype` is not a float to compute in.
 pub fn bernoulli(key: Key, shape: &[usize], dtype: DType, p: f64) -> Result<Array, String> {
     let p = round::round(dtype, p);
     let u = uniform(key, shape, dtype, 0.0, 1.0)?;
@@ -113,11 +114,12 @@ pub fn bernoulli(key: Key, shape: &[usize], dtype: DType, p: f64) -> Result<Arra
     Ok(Array::collect(DType::Bool, shape.to_vec(), elements))
 }
 
-/// Integers in `lo..hi` (`lo` where that is empty): `jax.random.randint`, bit for bit. It is the
-/// remainder by the range of twice the width in random bits, so large ranges are slightly uneven.
+/// Integers in `lo..hi` (`lo` where that range is empty): `jax.random.randint`, bit for bit. Takes
+/// random bits of twice the dtype's width modulo the size of the range, so large ranges are
+/// slightly uneven.
 ///
 /// # Errors
-/// When `dtype` is not an integer to compute in.
+/// If `dtype` is not an integer to compute in.
 pub fn randint(
     key: Key,
     shape: &[usize],
@@ -128,12 +130,12 @@ pub fn randint(
     if !dtype.is_int() || dtype.is_storage_only() {
         return Err(format!("{dtype} is not an integer type to compute in"));
     }
-    // Narrow integers are drawn as 32-bit ones, which spreads them more evenly.
+    // Integers narrower than 32 bits are drawn from 32-bit words, which makes them more even.
     let width = dtype.bits().max(32);
     let mask = (1u128 << width) - 1;
     let (least, most) = round::int_range(dtype);
     let lo = lo.clamp(least, most);
-    // Over the whole range this wraps to 0, and then nothing is taken off.
+    // The size of the whole range wraps to 0, and then no remainder is taken.
     let range = hi.min(most + 1).saturating_sub(lo).max(1) as u128 & mask;
     let rem = |v: u128| if range == 0 { v } else { v % range };
     let half = rem(1 << (width / 2));

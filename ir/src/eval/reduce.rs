@@ -1,13 +1,13 @@
-//! Reductions over axes. With `keepdim` a reduced dim stays with size 1; no axes leave everything
-//! as it is, so a reduction to a scalar names them all.
+//! Reductions over axes. With `keepdim` a reduced dim stays with size 1. An empty list of axes
+//! reduces nothing, so a reduction to a scalar lists all axes.
 
 use super::array::{Array, Walk, strides};
 use super::{at, check_axes, others};
 use crate::dtype::DType;
 use crate::scalar::{Prim, Scalar, apply};
 
-/// What sums of a dtype are accumulated in unless told otherwise: f32 for f16 and bf16, else the
-/// widest of its kind.
+/// The default dtype in which sums are accumulated: f32 for f16 and bf16, otherwise the widest of
+/// the same kind.
 pub fn accumulator(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
@@ -19,11 +19,11 @@ fn widest(dtype: DType) -> DType {
     if dtype.is_float() { DType::F64 } else { DType::I64 }
 }
 
-/// The sum in row-major order. Each step rounds to `acc` (integers: is taken modulo 2ⁿ), the last to
-/// `out`; of nothing, and of -0 alone, +0.
+/// The sum in row-major order. Each step rounds to `acc` (integers: modulo 2ⁿ), the result to
+/// `out`. The sum of no elements, or of only -0, is +0.
 ///
 /// # Errors
-/// For a bad axis, or where some of the dtypes are floats and some are not.
+/// For an axis out of range or repeated, or where some of the dtypes are floats and some are not.
 pub fn sum(
     x: &Array,
     axes: &[usize],
@@ -34,7 +34,7 @@ pub fn sum(
     accumulate(x, axes, keepdim, (acc, out), Prim::Add)
 }
 
-/// The product, likewise, in f64 (integers: modulo 2⁶⁴); of nothing 1.
+/// The product in the same order, accumulated in f64 (integers: modulo 2⁶⁴); of no elements 1.
 ///
 /// # Errors
 /// As [`sum`].
@@ -53,11 +53,11 @@ fn accumulate(
         return Err(format!("{} does not accumulate in {acc} into {out}", x.dtype));
     }
     if axes.is_empty() && x.dtype == out {
-        // Not even the sign of a zero, which 0 + -0 would lose.
+        // Returns `x` unchanged: 0 + -0 would lose the sign of a zero.
         return Ok(x.clone());
     }
     let first = match prim {
-        // Over no axes nothing may change, and 0 would turn -0 into +0.
+        // Over no axes nothing may change, and starting at 0 would turn -0 into +0.
         Prim::Add if axes.is_empty() => -0.0,
         Prim::Add => 0.0,
         _ => 1.0,
@@ -70,10 +70,11 @@ fn accumulate(
     })
 }
 
-/// The greatest element; NaN where there is one; of nothing -inf, or the dtype's least integer.
+/// The largest element; NaN if there is a NaN; of no elements -inf, or the dtype's smallest
+/// integer.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range or repeated.
 pub fn max(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
     let least = match x.dtype {
         DType::Bool => Scalar::bool(false),
@@ -82,10 +83,10 @@ pub fn max(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
     fold(x, axes, keepdim, Prim::Max, least)
 }
 
-/// The least element; NaN where there is one; of nothing inf, or the dtype's greatest integer.
+/// The smallest element; NaN if there is a NaN; of no elements inf, or the dtype's largest integer.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range or repeated.
 pub fn min(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
     let greatest = match x.dtype {
         DType::Bool => Scalar::bool(true),
@@ -94,19 +95,19 @@ pub fn min(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
     fold(x, axes, keepdim, Prim::Min, greatest)
 }
 
-/// Whether an element is not 0 (NaN is not); of nothing false.
+/// Whether any element is not 0 (NaN counts as not 0); of no elements false.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range or repeated.
 pub fn any(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
     let truth = |mut places: Walk| Scalar::bool(places.any(|i| x.get(i).truth()));
     reduce(x, axes, keepdim, DType::Bool, truth)
 }
 
-/// Whether all elements are not 0; of nothing true.
+/// Whether all elements are not 0; of no elements true.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range or repeated.
 pub fn all(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
     let truth = |mut places: Walk| Scalar::bool(places.all(|i| x.get(i).truth()));
     reduce(x, axes, keepdim, DType::Bool, truth)
@@ -124,19 +125,20 @@ fn fold(
     })
 }
 
-/// Where along `axis` the greatest element is, as i64; without an axis, where in row-major order
-/// (`keepdim` then keeps every dim). The first of equals; the first NaN, if any; of nothing 0.
+/// The index along `axis` of the largest element, as i64; without an axis, its row-major index
+/// (`keepdim` then keeps every dim). Of equal elements the first one, of NaNs the first NaN; of no
+/// elements 0.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range.
 pub fn argmax(x: &Array, axis: Option<usize>, keepdim: bool) -> Result<Array, String> {
     arg(x, axis, keepdim, Prim::Gt)
 }
 
-/// Where the least element is, likewise.
+/// The index of the smallest element, as [`argmax`] in all else.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range.
 pub fn argmin(x: &Array, axis: Option<usize>, keepdim: bool) -> Result<Array, String> {
     arg(x, axis, keepdim, Prim::Lt)
 }
@@ -159,8 +161,8 @@ fn arg(x: &Array, axis: Option<usize>, keepdim: bool, better: Prim) -> Result<Ar
     })
 }
 
-/// The inverse of broadcasting: `x` summed to `shape`, over the leading dims that it lacks and
-/// those where it has 1; the gradient of a broadcast operand.
+/// The transpose of broadcasting, and so the gradient of a broadcast operand: sums `x` to `shape`,
+/// over the leading dims that `shape` lacks and those where it has 1.
 ///
 /// # Errors
 /// When `shape` does not broadcast to that of `x`.
@@ -178,7 +180,7 @@ pub fn sum_to(x: &Array, shape: &[usize]) -> Result<Array, String> {
     Ok(out)
 }
 
-/// One `result` per element of the kept dims, from the places of the elements to fold.
+/// Computes one `result` per element of the kept dims, from the offsets of the elements to reduce.
 fn reduce(
     x: &Array,
     axes: &[usize],
@@ -188,7 +190,7 @@ fn reduce(
 ) -> Result<Array, String> {
     let rank = x.shape.len();
     check_axes(axes, rank)?;
-    // In the order of the dims, whatever that of the axes: it decides ties and rounding.
+    // In the order of the dims, not that of `axes`: the order decides ties and rounding.
     let kept = others(axes, rank);
     let folded = others(&kept, rank);
     let steps = strides(&x.shape);

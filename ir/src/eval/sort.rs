@@ -7,28 +7,29 @@ use crate::dtype::DType;
 use crate::scalar::{Scalar, round};
 use std::cmp::Ordering;
 
-/// `x` sorted along `axis`. Equals (and so -0 and +0) keep their order, descending too. NaN counts
-/// as the greatest: last when ascending, first when descending.
+/// Sorts `x` along `axis`. The sort is stable (-0 and +0 are equal), also when descending. NaN
+/// counts as the largest: last when ascending, first when descending.
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range.
 pub fn sort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
     let mut from: Vec<usize> = (0..x.len()).collect();
     for_each_sorted(x, axis, descending, |place, source, _| from[place] = source)?;
     Ok(Array { dtype: x.dtype, shape: x.shape.clone(), data: x.data.pick(from.into_iter()) })
 }
 
-/// The indices along `axis`, as i64, that put `x` in that order.
+/// The indices along `axis`, as i64, that sort `x` in the order of [`sort`].
 ///
 /// # Errors
-/// For a bad axis.
+/// For an axis out of range.
 pub fn argsort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
     let mut out = vec![Scalar::I(0); x.len()];
     for_each_sorted(x, axis, descending, |place, _, k| out[place] = Scalar::I(k as i64))?;
     Ok(Array::collect(DType::I64, x.shape.clone(), out.into_iter()))
 }
 
-/// Calls `put` with each place, the place of the element that belongs there, and its index.
+/// Calls `put` with each offset, the offset of the element that belongs there, and its index along
+/// the axis.
 fn for_each_sorted(
     x: &Array,
     axis: usize,

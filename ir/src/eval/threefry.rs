@@ -1,23 +1,23 @@
 //! Random bits: Threefry-2x32 with 20 rounds (Salmon et al., SC 2011), laid out as JAX does with
-//! `jax_threefry_partitionable`: element `i` depends on the key and `i` alone.
+//! `jax_threefry_partitionable`: element `i` depends only on the key and `i`.
 
 use super::array::{Array, Data};
 use crate::dtype::DType;
 
-/// What all randomness comes from; explicit, and used once.
+/// The source of all randomness: passed explicitly, and used once.
 pub type Key = [u32; 2];
 
-/// How far the second word is turned in each round; eight of them, then again from the first.
+/// By how many bits the second word is rotated in each round; the list repeats after eight rounds.
 const TURNS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 
-/// The block cipher: a counter encrypted under a key.
+/// The block cipher: encrypts a counter with a key.
 pub fn block(key: Key, counter: [u32; 2]) -> [u32; 2] {
     let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1bd1_1bda];
     let mut x = [counter[0].wrapping_add(keys[0]), counter[1].wrapping_add(keys[1])];
     for round in 0..20 {
         x[0] = x[0].wrapping_add(x[1]);
         x[1] = x[1].rotate_left(TURNS[round % 8]) ^ x[0];
-        // Every four rounds the key comes in once more, turned by one word.
+        // Every four rounds the key is added again, rotated by one word.
         if round % 4 == 3 {
             let nth = round / 4 + 1;
             x[0] = x[0].wrapping_add(keys[nth % 3]);
@@ -46,10 +46,10 @@ pub fn split(key: Key, n: usize) -> Vec<Key> {
     (0..n as u64).map(|i| block(key, words(i))).collect()
 }
 
-/// A key from its array of shape `[2]`.
+/// Reads a key from an array of shape `[2]`.
 ///
 /// # Errors
-/// For another shape or dtype.
+/// If the shape or dtype is another.
 pub fn key_of(array: &Array) -> Result<Key, String> {
     match (&array.data, array.dtype, &array.shape[..]) {
         (Data::Int(v), DType::U32, [2]) => Ok([v[0] as u32, v[1] as u32]),
@@ -57,7 +57,7 @@ pub fn key_of(array: &Array) -> Result<Key, String> {
     }
 }
 
-/// Keys as an array of u32: one of shape `[2]` for each.
+/// Keys as an array of u32 of shape `[n, 2]`.
 pub fn key_array(keys: &[Key]) -> Array {
     let data = Data::Int(keys.iter().flatten().map(|&w| w.into()).collect());
     Array { dtype: DType::U32, shape: vec![keys.len(), 2], data }
@@ -74,10 +74,10 @@ pub(super) fn random_words(key: Key, n: usize, width: u32) -> impl Iterator<Item
     })
 }
 
-/// Random bits in the unsigned integers of `width` bits: `jax.random.bits`.
+/// Random bits as unsigned integers of `width` bits: `jax.random.bits`.
 ///
 /// # Errors
-/// When `width` is not 8, 16, 32 or 64.
+/// If `width` is not 8, 16, 32 or 64.
 pub fn random_bits(key: Key, shape: &[usize], width: u32) -> Result<Array, String> {
     let dtype = match width {
         8 => DType::U8,

@@ -1,4 +1,4 @@
-//! Symbols as numbers.
+//! The values of symbols during evaluation.
 
 use rustc_hash::FxHashMap;
 
@@ -6,7 +6,7 @@ use crate::dim::{Dim, Symbol};
 use crate::shape::{Shape, Type};
 use crate::signature::solve;
 
-/// What the symbols of a function stand for in one evaluation.
+/// The values of a function's symbols in one evaluation.
 #[derive(Default)]
 pub struct Dims {
     dims: FxHashMap<Symbol, i64>,
@@ -18,20 +18,20 @@ impl Dims {
         dim.evaluate(&|s| self.dims.get(s).copied())
     }
 
-    /// The shape in numbers; at most one dim may stay unknown, as `None`.
+    /// The shape in numbers; at most one dim may be unknown, as `None`.
     pub(super) fn shape(&self, shape: &Shape) -> Vec<Option<usize>> {
         let lead = shape.lead.as_ref().and_then(|l| self.leads.get(l)).cloned().unwrap_or_default();
         let dims = shape.dims.iter().map(|d| self.get(d).and_then(|v| usize::try_from(v).ok()));
         lead.into_iter().map(Some).chain(dims).collect()
     }
 
-    /// A dim of the shape that has no value yet, and is not merely left open by `?`.
+    /// A dim of the shape that has no value yet, although it is not `?`.
     pub(super) fn open<'s>(&self, shape: &'s Shape) -> Option<&'s Dim> {
         let open = |dim: &&Dim| !dim.is_unknown() && self.get(dim).is_none();
         shape.dims.iter().find(open)
     }
 
-    /// Learns the symbols of a type from an array of that type.
+    /// Binds the symbols of a type from the shape of an array of that type.
     /// Errors: the array has another rank or another dim.
     pub(super) fn learn(&mut self, ty: &Type, actual: &[usize]) -> Result<(), String> {
         let count = ty.shape.dims.len();
@@ -57,7 +57,7 @@ impl Dims {
         Ok(())
     }
 
-    /// Learns what a dim tells of its only unknown symbol.
+    /// Binds the only unbound symbol of a dim, if it has just one, from the dim's size.
     fn learn_dim(&mut self, dim: &Dim, size: usize) {
         let mut unbound = Vec::new();
         dim.for_each_symbol(&mut |s| {

@@ -1,4 +1,5 @@
-//! Where the elements of a result come from: what generated loops need to know of an operation.
+//! How the elements of a result are computed: the facts about an operation that loop generation
+//! needs.
 
 use super::Op;
 use super::infer::{as_int, find_attr};
@@ -14,23 +15,23 @@ use crate::shape::{Shape, Type};
 pub enum Access {
     /// By the operation's meaning: a scalar expression, a decomposition, or a callee.
     Meaning,
-    /// By a formula of the position alone.
+    /// By a formula of the index, without operands.
     Constant(Constant),
-    /// An element of the operand, at the position that the view's map gives.
+    /// An element of the operand, at the index given by the view's map.
     View(View),
-    /// An element of one of several operands, which depends on the position.
+    /// An element of one of several operands; the index decides which one.
     Pieces(Pieces),
-    /// An element at a position that is data.
+    /// An element at an index that is data.
     Gather(Gather),
-    /// The reduction of all elements over axes.
+    /// A reduction over axes.
     Fold(Fold),
     /// A sum of products.
     Contract,
-    /// The sum of all updates whose position, which is data, is this one.
+    /// The sum of all updates whose index, which is data, is this one.
     Scatter(Scatter),
-    /// A random number, from a key and the position.
+    /// A random number, computed from a key and the index.
     Random(Random),
-    /// Not by itself: a library kernel computes the whole result.
+    /// Not computed element by element: a library kernel computes the whole result.
     Library(Library),
 }
 
@@ -38,7 +39,7 @@ pub enum Access {
 pub enum Constant {
     Literal,
     Iota,
-    /// The result's known elements, which are dims.
+    /// The result's elements are dims, which are known.
     Known,
 }
 
@@ -59,9 +60,9 @@ pub enum Gather {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scatter {
-    /// Whole slices, at indices along one axis.
+    /// Adds whole slices, at indices along one axis.
     Rows,
-    /// Single elements, each with an index of its own along one axis.
+    /// Adds single elements, each with its own index along one axis.
     Along,
 }
 
@@ -77,54 +78,54 @@ pub enum Random {
 /// A library kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Library {
-    /// The index of the largest or of the smallest element along an axis.
+    /// The index of the largest or smallest element along an axis.
     ArgExtremum {
         max: bool,
     },
-    /// The sum or the product of each element and all elements before it along an axis.
+    /// The cumulative sum or product along an axis.
     Cumulative(Fold),
-    /// The elements along an axis in order, or their indices.
+    /// The elements along an axis in sorted order, or their indices.
     Sort {
         indices: bool,
     },
     Attention(Attention),
 }
 
-/// What a kernel of attention computes. One kernel computes the first three, another the gradients.
+/// The outputs of attention kernels. One kernel computes the first three, another the gradients.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Attention {
     Output,
-    /// The logarithm of the sum of the exponentials of each query's scores.
+    /// The log-sum-exp of each query's scores.
     LogSumExp,
-    /// The largest score of each query.
+    /// The row maximum: the largest score of each query.
     RowMax,
     Gradient,
 }
 
-/// What the indices of an operation are places in.
+/// Describes the axis into which an operation's indices point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Indexes {
-    /// The number of the operand that holds them.
+    /// The position of the operand that holds the indices.
     pub operand: usize,
     pub extent: Extent,
-    /// Whether a negative one counts from the end.
+    /// Whether a negative index counts from the end.
     pub from_end: bool,
 }
 
-/// How many places there are.
+/// The size of the indexed axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// The dim of the first operand along the axis that this attribute names.
+    /// The dim of the first operand along the axis that the named attribute gives.
     Along(&'static str),
     /// The last dim of the first operand.
     Last,
-    /// The attribute itself.
+    /// The value of the named attribute.
     Count(&'static str),
 }
 
 impl Extent {
-    /// The dim, by the attributes and the first operand of an operation; none where its rank must be
-    /// known first.
+    /// The dim, computed from an operation's attributes and its first operand; `None` where the
+    /// operand's rank must be known first.
     pub fn dim(self, op: Op, attrs: &[Attr], first: &Type) -> Option<Dim> {
         let number = |name: &str| as_int(find_attr(op, attrs, name));
         let dims = &first.shape.dims;
@@ -137,19 +138,19 @@ impl Extent {
     }
 }
 
-/// Which elements of its operands an elementwise operation passes on as they are.
+/// Which elements of its operands an elementwise operation copies unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passes {
-    /// Those of its only operand, perhaps in another dtype.
+    /// The elements of its only operand, perhaps cast to another dtype.
     All,
-    /// Those of the second operand where the first holds, and of the third elsewhere.
+    /// Those of the second operand where the first is true, of the third elsewhere.
     Chosen,
-    /// None; the result says where its two operands are equal, or where they are not.
+    /// None; the result is whether its two operands are equal, or whether they differ.
     Equal(bool),
     None,
 }
 
-/// What an elementwise operation passes on: that follows from its scalar expression.
+/// Which elements an elementwise operation copies, derived from its scalar expression.
 pub fn passes(op: Op) -> Passes {
     let nodes = super::expr(op).map_or(&[][..], |expr| expr.nodes());
     match nodes.last() {
@@ -163,7 +164,7 @@ pub fn passes(op: Op) -> Passes {
     }
 }
 
-/// What folding makes of elements.
+/// The operator of a reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fold {
     Sum,
@@ -174,17 +175,17 @@ pub enum Fold {
     All,
 }
 
-/// Which axes of its operand a fold takes away, and where the others are in the result.
+/// The axes of the operand that a reduction removes, and the positions of the others in the result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoldAxes {
-    /// By axis of the operand.
+    /// Whether each axis of the operand is reduced.
     pub folded: Vec<bool>,
-    /// The axis of the result for each axis of the operand that stays.
+    /// For each axis of the operand, its axis in the result; `None` if it is reduced.
     pub places: Vec<Option<usize>>,
 }
 
-/// The axes of a fold or a find, by its attributes and the types of its operand and result; ranks
-/// are known.
+/// The axes of a reduction, an arg-extremum included, computed from its attributes and the types of
+/// its operand and result. The ranks must be known.
 pub fn fold_axes(op: Op, attrs: &[Attr], operand: &Type, result: &Type) -> FoldAxes {
     let rank = operand.shape.dims.len();
     let attr = |name: &str| op.attr_index(name).map(|i| &attrs[i]);
@@ -220,7 +221,7 @@ pub fn fold_axes(op: Op, attrs: &[Attr], operand: &Type, result: &Type) -> FoldA
     FoldAxes { folded, places }
 }
 
-/// Which axes of `wide` broadcasting `narrow` to it repeats.
+/// Which axes of `wide` are repeated when `narrow` is broadcast to it.
 fn repeated(wide: &Shape, narrow: &Shape) -> Vec<bool> {
     let lead = wide.dims.len() - narrow.dims.len();
     let stays = |axis: usize| axis >= lead && narrow.dims[axis - lead] == wide.dims[axis];

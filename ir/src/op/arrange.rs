@@ -1,4 +1,4 @@
-//! Composites that arrange elements, or put 0 in the place of some.
+//! Composites that rearrange elements, or replace some by 0.
 
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
@@ -166,7 +166,7 @@ fn stack_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(shape)
 }
 
-/// Errors: a dtype that has no 0 to compute with; less than two axes.
+/// Errors: a storage-only dtype, or fewer than two axes.
 fn triangle_shape(cx: &mut Infer) -> Result<Shape> {
     let dtype = cx.operands[0].dtype;
     if dtype.is_storage_only() {
@@ -180,7 +180,7 @@ fn triangle_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(cx.shape(0).clone())
 }
 
-/// `x` where row + diagonal is at least (at most) the column, 0 elsewhere.
+/// Keeps `x` where row + diagonal is at least (or at most) the column, and is 0 elsewhere.
 fn triangle<'a>(r: &Rule<'a>, holds: &str) -> Var<'a> {
     let x = r.arg(0);
     let shape = x.shape();
@@ -201,7 +201,7 @@ fn triangle_gradient<'a>(r: &Rule<'a>, name: &str) -> Vec<Option<Var<'a>>> {
     vec![Some(r.g().unary(name, &[("diagonal", r.attr("diagonal").clone())]))]
 }
 
-/// How many elements the diagonal of an operand has. Errors: it begins outside.
+/// The number of elements on the operand's diagonal. Errors: it begins outside of the operand.
 fn diagonal_length(cx: &Infer) -> Result<Dim> {
     let (shape, offset) = (cx.shape(0), cx.int("offset"));
     let (_, length) = diagonal_of(shape.need_trailing(2)?, offset);
@@ -215,7 +215,7 @@ fn diagonal_length(cx: &Infer) -> Result<Dim> {
     }
 }
 
-/// The first row of the diagonal of these rows and columns, and its length.
+/// The first row of a diagonal and its length, for a matrix with these rows and columns.
 fn diagonal_of(last: &[Dim], offset: i64) -> (i64, Dim) {
     let (first, moved) = (offset.saturating_neg().max(0), offset.max(0));
     (first, (&last[0] - &Dim::Const(first)).min(&(&last[1] - &Dim::Const(moved))))
@@ -256,7 +256,7 @@ fn roll<'a>(r: &Rule<'a>) -> Var<'a> {
     if length.as_const() == Some(0) {
         return x;
     }
-    // Of nothing below 0 is a remainder taken, and none by the 0 that a named length may be.
+    // Avoids remainders of negative numbers, and division by 0, which a symbolic length may be.
     let turn = |by: i64| Dim::Const(by).modulo(&length.max(&Dim::Const(1)));
     let at = match r.int("shift") {
         shift if shift < 0 => turn(shift.saturating_neg()),
@@ -274,7 +274,8 @@ fn roll<'a>(r: &Rule<'a>) -> Var<'a> {
     r.build("concat", &[rest, front], &[("axis", axis.into())])
 }
 
-/// How often a shape is repeated along each axis, and its dims: both of the result's rank.
+/// The number of repetitions along each axis, and the dims of a shape, both padded with ones to the
+/// result's rank.
 fn tiles(shape: &Shape, reps: &[i64]) -> (Vec<Dim>, Vec<Dim>) {
     let rank = shape.dims.len().max(reps.len());
     let ones = |have: usize| std::iter::repeat_n(Dim::Const(1), rank - have);
@@ -283,7 +284,7 @@ fn tiles(shape: &Shape, reps: &[i64]) -> (Vec<Dim>, Vec<Dim>) {
     (times, own)
 }
 
-/// Errors: a number of times below 0.
+/// Errors: a negative number of repetitions.
 fn not_negative(times: &[i64]) -> Result<()> {
     match times.iter().find(|t| **t < 0) {
         Some(least) => Diagnostic::new("nothing is repeated less than 0 times").got(least).err(),

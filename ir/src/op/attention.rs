@@ -1,4 +1,4 @@
-//! Attention, and the operations that its gradient consists of where it is not taken apart.
+//! Attention, and the operations that compute its gradient where it is not decomposed.
 
 use super::access::{Access, Attention, Library};
 use super::{
@@ -119,7 +119,7 @@ fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(cx.shape(of).clone())
 }
 
-/// The shapes of the result and of the sums over the keys.
+/// The shapes of the result and of the sums over keys.
 fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
     let mask = cx.op.operands.iter().position(|o| o.name == "mask");
     let mask = mask.and_then(|at| cx.operands.get(at)).copied();
@@ -151,7 +151,7 @@ fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
     Ok((result, with_last(&with_heads(joined), &[&qt[0]])))
 }
 
-/// The heads of the query, which the heads of key and value divide.
+/// The number of query heads, which must be a multiple of the number of key and value heads.
 fn check_groups(cx: &mut Infer, q: &Shape, k: &Shape, v: &Shape) -> Result<Dim> {
     let heads = q.need_trailing(3)?[0].clone();
     let groups = k.need_trailing(3)?[0].clone();
@@ -175,7 +175,7 @@ fn with_last(front: &Shape, last: &[&Dim]) -> Shape {
     shape
 }
 
-/// A mask broadcasts to the scores; one that is added has their dtype.
+/// Checks that a mask broadcasts to the scores; an additive mask must have their dtype.
 fn check_mask(cx: &mut Infer, mask: &Type, scores: &Shape) -> Result<()> {
     let query = cx.operands[0].dtype;
     if mask.dtype != DType::Bool && mask.dtype != query {
@@ -187,14 +187,14 @@ fn check_mask(cx: &mut Infer, mask: &Type, scores: &Shape) -> Result<()> {
     cx.broadcasts_to(&mask.shape, scores)
 }
 
-/// The operands of attention as its parts read them.
+/// The operands of attention, prepared for its decomposition and its gradient.
 struct Parts<'a> {
     /// `query keyᵀ scale`
     products: Var<'a>,
-    /// Keys and values, so that each head of the query has its own.
+    /// Keys and values, repeated so that each query head has its own.
     heads: [Var<'a>; 2],
     scale: Var<'a>,
-    /// None: each query sees every key.
+    /// `None`: each query attends to every key.
     mask: Option<Var<'a>>,
 }
 
@@ -219,7 +219,7 @@ impl<'a> Parts<'a> {
         Parts { products, heads, scale, mask: mask.or_else(causal) }
     }
 
-    /// The scores, with -inf for hidden keys.
+    /// The scores, with -inf for masked keys.
     fn scores(&self) -> Var<'a> {
         match self.mask {
             Some(mask) if mask.dtype() == DType::Bool => hide(self.products, mask, self.hidden()),
@@ -228,12 +228,12 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The softmax of the scores, and which queries see a key, where a mask may hide all of a
-    /// query. The weights of other queries are finite but mean nothing: softmax of -inf alone is
-    /// NaN, and its gradient is NaN whatever it is multiplied by.
+    /// The softmax of the scores, and, where a mask may hide all keys of a query, which queries see
+    /// any key. The weights of the other queries are finite but meaningless: softmax over -inf
+    /// alone is NaN, and so is its gradient, whatever it is multiplied by.
     fn weights(&self, r: &Rule<'a>) -> (Var<'a>, Option<Var<'a>>) {
         let softmax = |scores: Var<'a>| scores.unary("softmax", &[]).named("weights");
-        // A causal mask shows the first key to every query.
+        // A causal mask lets every query see the first key.
         let Some(mask) = self.mask.filter(|_| !r.bool("causal")) else {
             return (softmax(self.scores()), None);
         };
@@ -256,7 +256,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Rows of the queries that see a key, and 0 for others.
+/// Keeps the rows of queries that see a key, and sets the others to 0.
 fn of_seeing<'a>(rows: Var<'a>, sees: Option<Var<'a>>) -> Var<'a> {
     sees.map_or(rows, |sees| sees.select(rows, rows.scalar(0.0)))
 }
@@ -281,7 +281,8 @@ fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     (0..3).map(gradient).collect()
 }
 
-/// The greatest score of each query that can be subtracted from all: no less than finite.
+/// The row maximum of the scores, at least the lowest finite value, so that it can be subtracted
+/// from all scores.
 fn greatest<'a>(scores: Var<'a>, keepdim: bool) -> Var<'a> {
     let least = scores.scalar(-round::max_finite(scores.dtype()));
     scores.reduce("max", Some(&[-1]), keepdim).binary("maximum", least)
@@ -304,7 +305,7 @@ fn attention_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     }
 }
 
-/// The gradient of keys or values from that of what each head of the query has of them.
+/// Reduces a gradient with one head per query head to the heads that keys or values have.
 fn home<'a>(r: &Rule<'a>, gradient: Var<'a>, of: Var<'a>) -> Var<'a> {
     let (own, all) = (of.shape(), gradient.shape());
     let (Ok(last), true) = (own.need_trailing(3), r.bool("grouped")) else {
@@ -323,7 +324,7 @@ fn hide<'a>(scores: Var<'a>, seen: Var<'a>, nothing: Var<'a>) -> Var<'a> {
     seen.select(scores, nothing).named("masked")
 }
 
-/// Which keys come no later than each query.
+/// A causal mask: true for the keys that come no later than each query.
 fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
     let shape = scores.shape();
     let Ok(last) = shape.need_trailing(2) else {
@@ -334,7 +335,7 @@ fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
     seen.unary("tril", &[]).named("causal")
 }
 
-/// Keys or values repeated so that each head of `query` has its own.
+/// Repeats keys or values so that each head of `query` has its own.
 fn each_head<'a>(v: Var<'a>, query: Var<'a>) -> Var<'a> {
     let (shape, heads) = (v.shape(), query.shape());
     let (Ok(own), Ok(all)) = (shape.need_trailing(3), heads.need_trailing(3)) else {

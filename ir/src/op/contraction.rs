@@ -60,7 +60,8 @@ pub(super) const OPS: &[OpDef] = &[
     },
 ];
 
-/// Axes from the front where the rank is known, else from the back as negative numbers.
+/// Splits a shape into the dims of its batch axes, those of its contracted axes, and the remaining
+/// shape. Axes may count from the front only where the rank is known.
 fn split(shape: &Shape, batch: &[i64], contract: &[i64]) -> Result<(Vec<Dim>, Vec<Dim>, Shape)> {
     let count = shape.dims.len();
     let mut taken = vec![false; count];
@@ -111,8 +112,9 @@ fn dot_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(Shape { lead: x_rest.lead, dims })
 }
 
-/// With the result's axes (batch, rest of x, rest of y), each cotangent contracts the other
-/// operand's rest and is transposed back into place.
+/// The result's axes are batch, free axes of x, free axes of y. Each gradient contracts the
+/// cotangent with the other operand over that operand's free axes, and is transposed to its own
+/// operand's axes.
 fn dot_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let (x, y, g) = (r.arg(0), r.arg(1), r.g());
     let axes = |name: &str, v: Var<'a>| -> Vec<usize> {
@@ -148,9 +150,9 @@ fn dot_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     vec![Some(back(dx, &xb, &xr, &xc, &yc)), Some(back(dy, &yb, &yr, &yc, &xc))]
 }
 
-/// Transposes a product in a gradient back into the operand's axes. The product has the batch, the
-/// operand's own rest, then the other's contracted axes, which answer to the operand's in the order
-/// of the other's.
+/// Transposes a product in a gradient to the operand's order of axes. The product has the batch
+/// axes, the operand's free axes, then the contracted axes, sorted as they are in the other
+/// operand.
 fn back<'a>(
     product: Var<'a>,
     batch: &[usize],
@@ -249,7 +251,8 @@ fn matmul_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let dx = g.matmul(matrix_y.swap_last());
     let dy = match matrix_y.shape().rank() {
         Some(2) => rows(matrix_x).swap_last().matmul(rows(g)),
-        // What comes of a transposed operand is to be transposed back.
+        // `y` is a transposed value, so its gradient will be transposed back: computing it
+        // transposed lets the two cancel.
         _ if y.is_swapped() => g.swap_last().matmul(matrix_x).swap_last(),
         _ => matrix_x.swap_last().matmul(g),
     };
@@ -261,7 +264,7 @@ fn matmul_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     vec![Some(home(dx, x_shape, x_flat)), Some(home(dy, y_shape, y_flat))]
 }
 
-/// The value as a matrix: all axes but the last as one.
+/// Reshapes to a matrix: all axes but the last are merged into one.
 fn rows(v: Var<'_>) -> Var<'_> {
     let shape = v.shape();
     if shape.rank() == Some(2) {

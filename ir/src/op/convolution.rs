@@ -1,4 +1,4 @@
-//! Convolutions: contractions of weights with what windows see.
+//! Convolutions: contractions of weights with a view of the windows.
 
 use super::view::{Window, windows};
 use super::window::{DILATIONS, Padding, STRIDES, around, cropped};
@@ -34,7 +34,7 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
         let (x, weights) = (r.arg(0), r.arg(1));
         let own = Spatial::of(r);
         let taps = 2..x.rank() as i64;
-        // The weights are the same for all of the batch.
+        // The weights are the same for the whole batch.
         let shape = [x.shape().dims[0].clone()].into_iter().chain(weights.shape().dims);
         let shape = Shape::new(shape.collect::<Vec<_>>());
         let attrs = [
@@ -92,7 +92,7 @@ fn conv_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(Shape::new(dims))
 }
 
-/// What a convolution does along its spatial axes.
+/// The spatial parameters of a convolution.
 struct Spatial {
     windows: Vec<Window>,
     padding: Padding,
@@ -101,7 +101,7 @@ struct Spatial {
 impl Spatial {
     fn of(r: &Rule) -> Spatial {
         let (rank, shape) = (r.arg(1).rank(), r.arg(1).shape());
-        // The rule for the shape has checked that they are numbers.
+        // The shape rule has checked that they are numbers.
         let sizes = shape.dims.get(2..).unwrap_or(&[]).iter().map(|d| d.as_const().unwrap_or(1));
         let sizes: Vec<i64> = sizes.collect();
         Spatial {
@@ -118,7 +118,7 @@ impl Spatial {
         Attr::ints(self.windows.iter().map(|window| number(*window)))
     }
 
-    /// What the windows see of an operand.
+    /// The view of the windows over an operand.
     fn seen<'a>(&self, r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
         let attrs = [
             ("axes", self.list(|w| w.axis as i64)),
@@ -130,8 +130,8 @@ impl Spatial {
     }
 }
 
-/// The convolution of the cotangents, with zeros between those of strided positions, and of the
-/// weights turned about: their taps reversed, filters and channels exchanged.
+/// The gradient of the operand: a convolution of the cotangents, dilated by the stride, with the
+/// weights flipped: taps reversed, filters and channels swapped.
 fn operand_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let (x, own) = (r.arg(0), Spatial::of(r));
     let shape = x.shape();
@@ -143,8 +143,8 @@ fn operand_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
         let dim = shape.dims[w.axis].as_const()?;
         Some(dim + (dim - 1).max(0) * between[w.axis] + low[w.axis] + high[w.axis])
     };
-    // What is left of an axis behind the last window is known of numbers alone: of symbols, and of
-    // axes without elements, the gradient has too many positions, and is cropped.
+    // The rest of an axis after the last window is only known if its size is a number. For symbolic
+    // sizes, and for axes without elements, the gradient gets too many positions and is cropped.
     let rest = |w: Window| match (padded(w), shape.dims[w.axis].as_const()) {
         (Some(_), Some(0)) => w.stride + between[w.axis],
         (Some(dim), _) => (dim - w.span()).rem_euclid(w.stride),
@@ -162,7 +162,8 @@ fn operand_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     cropped(dx, &shape, 2..x.rank())
 }
 
-/// The contraction of the cotangents with what the windows see, over batch and positions.
+/// The gradient of the weights: contracts the cotangents with the windows, over batch and
+/// positions.
 fn weights_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let own = Spatial::of(r);
     let positions = || Attr::ints([0].into_iter().chain(2..2 + own.count()));

@@ -7,7 +7,7 @@ use super::{
 use crate::attr::AttrKind;
 use crate::dtype::DType;
 
-/// What the families below have in common.
+/// The common fields of the families below.
 pub(super) const ELEMENTWISE: OpDef =
     OpDef { kind: Kind::Elementwise, shape: ShapeRule::Broadcast, ..BASE };
 

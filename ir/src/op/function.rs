@@ -1,4 +1,4 @@
-//! Operations that name functions of the module, and the barrier to differentiation.
+//! Operations that name functions of the module, and barriers to optimization and differentiation.
 
 use super::access::Access;
 use super::infer::as_int;
@@ -95,7 +95,7 @@ pub(super) fn once(calls: &Calls) -> Result<Vec<Array>> {
     calls.run(calls.args().iter().map(|&a| a.clone()).collect())
 }
 
-/// The numbers of carries and sequences, where the operands are as many.
+/// The numbers of carries and sequences. Errors: no sequence, or fewer operands than both.
 fn scan_counts(attrs: &[Attr], operands: usize) -> Result<(usize, usize)> {
     let count = |attr: &Attr| usize::try_from(as_int(attr)).ok();
     match (count(&attrs[1]), count(&attrs[2])) {
@@ -181,7 +181,7 @@ fn row(x: &Array, at: usize) -> Array {
     Array { dtype: x.dtype, shape, data: x.data.pick(at * size..(at + 1) * size) }
 }
 
-/// Rows one after another; `shape` is that of the whole where there are none.
+/// Stacks rows along a new first axis; without rows, the result has shape `shape`.
 fn stack<'a>(dtype: DType, shape: &[usize], rows: impl Iterator<Item = &'a Array>) -> Array {
     let rows: Vec<&Array> = rows.collect();
     let mut shape = shape.to_vec();

@@ -1,4 +1,4 @@
-//! Reads and writes at positions that are data.
+//! Reads and writes at indices that are data.
 
 use smallvec::SmallVec;
 
@@ -149,7 +149,7 @@ pub(super) const OPS: &[OpDef] = &[
                 .to_vec();
             let zeros = r.arg(1).full_like(0.0);
             let rest = r.build("slice_update", &[r.g(), zeros], &attrs);
-            // The dims are those of the update, but that is not always shown of symbolic ones.
+            // The slice has the update's shape, but for symbolic dims that cannot always be proved.
             let part = r.g().unary("slice", &attrs);
             vec![Some(rest), Some(part.reshape(r.arg(1).shape()))]
         }),
@@ -243,7 +243,7 @@ fn take_shape(cx: &mut Infer) -> Result<Shape> {
     let back = x.axis_from_back(cx.int("axis"))?;
     let at = x.dims.len() - back;
     match (&x.lead, &indices.lead) {
-        // Rank variables of the indices come first only where no axis stands before them.
+        // A rank variable of the indices must come first, so no axis of `x` may precede it.
         (None, Some(_)) if at > 0 => return Err(indices.need_rank().unwrap_err()),
         (Some(_), Some(_)) => return Err(indices.need_rank().unwrap_err()),
         _ => {}
@@ -307,7 +307,7 @@ fn one_hot<'a>(r: &Rule<'a>) -> Var<'a> {
     indices.binary("eq", ramp).cast(dtype)
 }
 
-/// Behind all others, so that tests go on drawing the same uses of those.
+/// Last in the op table, so that tests keep drawing the same uses of the other operations.
 pub const PICK: &[OpDef] = &[OpDef {
     name: "pick",
     noun: "picked",
@@ -325,7 +325,7 @@ pub const PICK: &[OpDef] = &[OpDef {
         Ok(shape)
     }),
     meaning: Meaning::Decompose(|r| {
-        // Counted from the back, as a shape of any rank allows.
+        // Counts from the back, which works for a shape of any rank.
         let axis = r.arg(0).shape().axis_from_back(r.int("axis")).map_or(-1, |a| -(a as i64));
         let places = r.arg(1).expand_dims(&[axis]);
         r.build("take_along", &[r.arg(0), places], &[("axis", axis.into())]).squeeze(&[axis])

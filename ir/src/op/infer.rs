@@ -1,4 +1,5 @@
-//! Types of results: what the rules of the table see, and the checks all operations share.
+//! Type inference of results: the interface of the table's rules, and the checks that all
+//! operations share.
 
 use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
@@ -7,15 +8,15 @@ use crate::dtype::DType;
 use crate::op::{Arity, Class, DTypeRule, Kind, Op, ShapeRule};
 use crate::shape::{self, Guard, Shape, Type};
 
-/// What a rule knows of the operation whose result it types.
+/// The context of a rule: the operation whose result it types.
 pub struct Infer<'a> {
     pub op: Op,
     pub operands: &'a [&'a Type],
     pub attrs: &'a [Attr],
-    /// Symbolic values of small integer operands.
+    /// The operands' elements as dims, for small integer operands.
     pub known: &'a [Option<&'a [Dim]>],
     pub guards: &'a mut Vec<Guard>,
-    /// Makes a rank variable or dim that is used nowhere else.
+    /// Makes a new symbol, for a rank variable or a dim.
     pub fresh: &'a mut dyn FnMut() -> Symbol,
 }
 
@@ -47,7 +48,7 @@ impl Infer<'_> {
         }
     }
 
-    /// A shape attribute that leaves no dim open.
+    /// A shape attribute in which no dim is `?`.
     /// Errors: it has a `?`.
     pub fn whole_shape(&self, name: &str) -> Result<Shape> {
         let shape = self.shape_attr(name).clone();
@@ -63,7 +64,7 @@ impl Infer<'_> {
         Ok(shape)
     }
 
-    /// Checks a dtype attribute that is given. Errors: another class of dtype.
+    /// Checks a dtype attribute, where it is given. Errors: a dtype of another class.
     pub fn dtype_attr(
         &self,
         name: &str,
@@ -81,7 +82,8 @@ impl Infer<'_> {
         }
     }
 
-    /// Checks the dtype to accumulate in. Errors: one that is narrower, or of another kind.
+    /// Checks the dtype to accumulate in. Errors: it is narrower than the operand's, or of another
+    /// kind.
     pub fn accumulates(&self) -> Result<()> {
         let own = self.operands[0].dtype;
         let wider = |acc: DType| {
@@ -91,8 +93,8 @@ impl Infer<'_> {
         self.dtype_attr("acc", wider, &format!("{own}, or a wider dtype of its kind"))
     }
 
-    /// Checks that `x` broadcasts to `target` and stretches none of its dims. What stands against
-    /// a rank variable is left to run time.
+    /// Checks that `x` broadcasts to `target` without stretching any of `target`'s dims. Dims that
+    /// are aligned with a rank variable are checked at run time.
     /// Errors: a dim that differs.
     pub fn broadcasts_to(&mut self, x: &Shape, target: &Shape) -> Result<()> {
         let longer = x.dims.len() > target.dims.len() || x.lead.is_some();
@@ -111,7 +113,7 @@ impl Infer<'_> {
         }
     }
 
-    /// Equality of two dims, or an error that shows both.
+    /// Unifies two dims, or returns an error that shows both.
     pub fn unify(&mut self, a: &Dim, b: &Dim, what: &str) -> Result<Dim> {
         match shape::unify(a, b, self.guards) {
             Some(dim) => Ok(dim),
@@ -123,8 +125,9 @@ impl Infer<'_> {
         }
     }
 
-    /// Checks that a dim is no less than a number: at run time, where that is not known before.
-    /// Errors: it is less.
+    /// Checks that a dim is at least a number. If that is not known now, adds a guard that checks
+    /// it at run time.
+    /// Errors: the dim is less.
     pub fn at_least(&mut self, dim: &Dim, least: i64, what: impl Fn() -> String) -> Result<()> {
         if dim.is_unknown() || dim.lower_bound().is_some_and(|bound| bound >= least) {
             return Ok(());
@@ -132,7 +135,7 @@ impl Infer<'_> {
         if dim.as_const().is_some() {
             return self.misfit(what()).got(dim).expected(format!("at least {least}")).err();
         }
-        // As a guard says it of a symbol: `h >= 3`, not `h + 2 >= 5`.
+        // A guard reads best with a lone symbol: `h >= 3`, not `h + 2 >= 5`.
         let constant = dim.constant_term();
         let least = Dim::Const(least.saturating_sub(constant));
         let dim = dim - &Dim::Const(constant);
@@ -144,7 +147,7 @@ impl Infer<'_> {
         shape::broadcast(a, b, self.guards, self.fresh)
     }
 
-    /// Equality of two shapes. Errors: the ranks or a dim differ.
+    /// Checks that two shapes are equal. Errors: the ranks or a dim differ.
     pub fn same(&mut self, a: &Shape, b: &Shape, what: &str) -> Result<()> {
         if a.lead != b.lead || a.dims.len() != b.dims.len() {
             return self
@@ -159,14 +162,14 @@ impl Infer<'_> {
         Ok(())
     }
 
-    /// An error of shapes, showing every operand's type.
+    /// A shape error that shows the types of all operands.
     pub fn mismatch<T>(&self, what: String) -> Result<T> {
         Diagnostic::new(format!("Incompatible shapes during compilation: {what}"))
             .got(self.describe())
             .err()
     }
 
-    /// The beginning of an error of shapes that says more than the types of the operands.
+    /// Starts a shape error to which the caller adds more facts than the operands' types.
     pub fn misfit(&self, what: String) -> Diagnostic {
         let error = Diagnostic::new(format!("Incompatible shapes during compilation: {what}"));
         match self.operands.is_empty() {
@@ -175,7 +178,7 @@ impl Infer<'_> {
         }
     }
 
-    /// The operands with their types: `x: [3 x 4], y: [5]`.
+    /// The operands with their shapes: `x: [3 x 4], y: [5]`.
     pub fn describe(&self) -> String {
         let each = self.operands.iter().enumerate().map(|(i, ty)| {
             let operand = self.op.operand(i);
@@ -190,7 +193,7 @@ impl Infer<'_> {
     }
 }
 
-/// The attribute of this name, which the op has.
+/// The attribute with this name, which the op must have.
 pub fn find_attr<'a>(op: Op, attrs: &'a [Attr], name: &str) -> &'a Attr {
     let at =
         op.attr_index(name).unwrap_or_else(|| panic!("`{}` has no attribute `{name}`", op.name));
@@ -200,7 +203,7 @@ pub fn find_attr<'a>(op: Op, attrs: &'a [Attr], name: &str) -> &'a Attr {
 pub fn as_int(attr: &Attr) -> i64 {
     match attr {
         Attr::Int(v) => *v,
-        // A kernel may have a dim here, which is known when it runs.
+        // In a kernel this may be a dim, which is known when the kernel runs.
         Attr::Shape(shape) if shape.dims.len() == 1 => {
             shape.dims[0].as_const().expect("dims of kernels are known when they run")
         }
@@ -228,7 +231,7 @@ impl Class {
         }
     }
 
-    /// What it takes, in words.
+    /// The accepted dtypes, in words.
     pub fn name(self) -> &'static str {
         match self {
             Class::Any => "any dtype",
@@ -242,8 +245,8 @@ impl Class {
     }
 }
 
-/// The type of the result of any operation but a call. Attributes are complete and checked.
-/// Errors: number, dtypes or shapes of operands.
+/// The type of the result of any operation except a call. Attributes are complete and checked.
+/// Errors: wrong number, dtypes or shapes of operands.
 pub fn infer(cx: &mut Infer) -> Result<Type> {
     check_operands(cx)?;
     let shape = match cx.op.shape {
@@ -283,7 +286,8 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
     Ok(Type { shape, dtype })
 }
 
-/// Whether all dims that a result's may follow from are numbers: none is unknown but by overflow.
+/// Whether all dims that can determine a dim of the result are numbers, so that an unknown one can
+/// only come from overflow.
 fn is_told(cx: &Infer) -> bool {
     let is_open = |shape: &Shape| {
         shape.lead.is_some() || shape.dims.iter().any(|dim| dim.as_const().is_none())
@@ -344,7 +348,7 @@ fn check_operands(cx: &Infer) -> Result<()> {
     Ok(())
 }
 
-/// Whether an operand is only moved or cast, so that its dtype may be one for storage.
+/// Whether the operation only moves or casts this operand, so that its dtype may be storage-only.
 fn moves(op: Op, i: usize) -> bool {
     match op.kind {
         Kind::Layout | Kind::Index | Kind::Constant | Kind::Dim | Kind::Barrier | Kind::Call => {
@@ -373,8 +377,8 @@ fn dtypes_differ(cx: &Infer) -> Result<()> {
         .err()
 }
 
-/// Attributes in the table's order with defaults filled in, from names and values.
-/// Errors: an unknown name, a wrong kind, a required one left out.
+/// The attributes in the table's order, from names and values; the others get their defaults.
+/// Errors: an unknown name, a value of the wrong kind, or a missing required attribute.
 pub fn complete_attrs(op: Op, given: &[(&str, Attr)]) -> Result<smallvec::SmallVec<[Attr; 2]>> {
     for (name, _) in given {
         if op.attr_index(name).is_none() {

@@ -1,4 +1,4 @@
-//! Operands, attributes and rules that operations of layers share: norms, softmax, activations.
+//! Operands, attributes and rules shared by the operations of layers: norms, softmax, activations.
 
 use super::{AttrDef, Class, Default, Infer, Operand, attr, operand};
 use crate::algebra::Var;
@@ -15,14 +15,14 @@ pub(super) const BETA: AttrDef = attr("beta", AttrKind::Float, Default::Float(1.
 pub(super) const SLOPE: AttrDef = attr("slope", AttrKind::Float, Default::Float(0.01));
 pub(super) const ALPHA: AttrDef = attr("alpha", AttrKind::Float, Default::Float(1.0));
 
-/// That of the first operand, whose last axis the others scale.
+/// The shape of the first operand. Checks the other operands, which scale its last axis.
 pub(super) fn normalised(cx: &mut Infer) -> Result<Shape> {
     let shape = cx.shape(0).clone();
     check_scales(cx, &shape, 1)?;
     Ok(shape)
 }
 
-/// Checks that the operands from number `from` on have one dim, the last one of `shape`.
+/// Checks that the operands from `from` on have one dim, equal to the last dim of `shape`.
 pub(super) fn check_scales(cx: &mut Infer, shape: &Shape, from: usize) -> Result<()> {
     let last = shape.need_trailing(1)?[0].clone();
     for i in from..cx.operands.len() {
@@ -35,13 +35,13 @@ pub(super) fn check_scales(cx: &mut Infer, shape: &Shape, from: usize) -> Result
     Ok(())
 }
 
-/// By the gradient `g` of the softmax `y`.
+/// The gradient of softmax, given its result `y` and the cotangent `g`.
 pub(super) fn softmax_gradient<'a>(g: Var<'a>, y: Var<'a>, axis: i64) -> Var<'a> {
     let weighted = g * y;
     weighted - y * weighted.sum(Some(&[axis]), true)
 }
 
-/// By the gradient `g` of the logarithms `y`.
+/// The gradient of log-softmax, given its result `y` and the cotangent `g`.
 pub(super) fn log_softmax_gradient<'a>(g: Var<'a>, y: Var<'a>, axis: i64) -> Var<'a> {
     g - y.exp() * g.sum(Some(&[axis]), true)
 }

@@ -1,4 +1,5 @@
-//! Operations that move or repeat elements by shape alone, and those that make shapes and ramps.
+//! Operations that only move or repeat elements according to shapes, and those that make shapes and
+//! ramps.
 
 pub(super) mod rules;
 

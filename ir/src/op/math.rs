@@ -1,4 +1,4 @@
-//! Elementwise operations of one float: elementary functions, and activations over them.
+//! Elementwise operations of one float: elementary functions, and activations built from them.
 
 use super::elementwise::{ELEMENTWISE, FLOAT};
 use super::layers::{ALPHA, BETA, SLOPE};
@@ -129,7 +129,7 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Partials(&[
             "select(x * beta >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(beta * x))",
         ]),
-        // The maximum alone has a corner at 0, which frameworks would differentiate.
+        // Its expression contains a maximum, whose kink at 0 frameworks would differentiate.
         pullback: pullback::of_operand("softplus_gradient"),
         ..UNARY
     },

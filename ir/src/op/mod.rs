@@ -1,7 +1,7 @@
-//! The op table: one declaration per operation, every fact of it a field.
+//! The op table: one declaration per operation, with a field for every fact.
 //!
-//! Outside the table code matches on an op's [`Kind`], never on single ops. What follows from
-//! another field (broadcast gradients, costs, stubs, reference pages) is derived, not declared.
+//! Outside the table, code matches on an op's [`Kind`], never on single ops. Facts that follow from
+//! other fields (broadcast gradients, costs, stubs, reference pages) are derived, not declared.
 
 use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
@@ -47,18 +47,18 @@ mod window;
 pub use infer::Infer;
 pub use partials::partials;
 
-/// What sort of operation it is: the one thing code outside the table may match on.
+/// The kind of an operation, which is all that code outside the table may match on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// One scalar expression, broadcast over its operands.
     Elementwise,
-    /// Folds axes away, or scans along one.
+    /// Reduces axes, or scans along one.
     Reduce,
     /// Sums of products over contracted axes.
     Contraction,
-    /// Moves or repeats elements, by shape alone.
+    /// Moves or repeats elements; only shapes decide how.
     Layout,
-    /// Reads or writes at positions that are data.
+    /// Reads or writes at indices that are data.
     Index,
     /// Orders elements along an axis.
     Order,
@@ -68,15 +68,15 @@ pub enum Kind {
     Constant,
     /// Reads a dim as a number.
     Dim,
-    /// The identity, opaque to differentiation.
+    /// The identity, as a barrier to optimization or to differentiation.
     Barrier,
-    /// A function of other operations, which targets may take whole.
+    /// A function of other operations, which a target may implement as a whole.
     Composite,
     /// Names functions of the module.
     Call,
 }
 
-/// Which dtypes an operand takes.
+/// The dtypes that an operand may have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
     Any,
@@ -91,13 +91,13 @@ pub enum Class {
     Key,
 }
 
-/// How many values an operand stands for.
+/// The number of values that an operand stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arity {
     One,
-    /// May be left out, from the back.
+    /// May be left out, together with all operands after it.
     Optional,
-    /// Any number; the last operand only.
+    /// Any number; only for the last operand.
     Many,
 }
 
@@ -107,17 +107,17 @@ pub struct Operand {
     pub name: &'static str,
     pub class: Class,
     pub arity: Arity,
-    /// Whether it must share its dtype with the others so marked.
+    /// Whether its dtype must equal that of all other shared operands.
     pub shared: bool,
 }
 
-/// An operand of the shared dtype.
+/// An operand with the shared dtype.
 pub const fn operand(name: &'static str, class: Class) -> Operand {
     Operand { name, class, arity: Arity::One, shared: true }
 }
 
 impl Operand {
-    /// Its dtype is its own.
+    /// The operand with a dtype of its own, not the shared one.
     pub const fn apart(self) -> Operand {
         Operand { shared: false, ..self }
     }
@@ -139,7 +139,7 @@ pub struct AttrDef {
     pub default: Default,
 }
 
-/// What an attribute is where it is not given.
+/// The value of an attribute that is not given.
 #[derive(Clone, Copy, Debug)]
 pub enum Default {
     Required,
@@ -154,7 +154,7 @@ pub const fn attr(name: &'static str, kind: AttrKind, default: Default) -> AttrD
 }
 
 impl Default {
-    /// The default as an attribute; `None`: it must be given.
+    /// The default as an attribute; `None` if the attribute is required.
     pub fn value(self) -> Option<Attr> {
         Some(match self {
             Default::Required => return None,
@@ -166,27 +166,27 @@ impl Default {
     }
 }
 
-/// The shape of the result.
+/// How the shape of the result is computed.
 #[derive(Clone, Copy)]
 pub enum ShapeRule {
     /// All operands broadcast together.
     Broadcast,
-    /// That of the first operand.
+    /// The shape of the first operand.
     First,
     Rule(fn(&mut Infer) -> Result<Shape>),
     /// The types of the results, from the signature of the named function.
     Call(fn(&mut CallTypes) -> Result<Vec<Type>>),
 }
 
-/// The dtype of the result.
+/// How the dtype of the result is computed.
 #[derive(Clone, Copy)]
 pub enum DTypeRule {
-    /// The dtype the operands share.
+    /// The dtype that the shared operands have.
     Shared,
     Fixed(DType),
-    /// The attribute of this name.
+    /// The value of the attribute of this name.
     Attr(&'static str),
-    /// That of the types that [`ShapeRule::Call`] gives.
+    /// The dtype in the types that [`ShapeRule::Call`] gives.
     Call,
 }
 
@@ -198,41 +198,44 @@ pub enum Meaning {
     Kernel(fn(&Inputs) -> Result<Array, String>),
     /// A function of other operations.
     Decompose(for<'a> fn(&Rule<'a>) -> Var<'a>),
-    /// What it makes of the function it names.
+    /// Runs the function that it names, in its own way.
     Call(fn(&Calls) -> Result<Vec<Array>>),
 }
 
-/// How it is differentiated in reverse.
+/// How an operation is differentiated in reverse mode.
 #[derive(Clone, Copy)]
 pub enum Gradient {
-    /// From its scalar expression or its decomposition.
+    /// Derived from its scalar expression or its decomposition.
     Derived,
-    /// Partial derivatives by operand, over operand and attribute names, and `r` for the result.
+    /// Partial derivatives by operand: scalar expressions over the names of operands and
+    /// attributes, and `r` for the result.
     Partials(&'static [&'static str]),
-    /// Cotangents by operand; `None` where there is none.
+    /// Computes cotangents by operand; `None` where there is none.
     Rule(GradientRule),
-    /// The result does not vary with its operands, or not smoothly anywhere.
+    /// The result does not depend on its operands, or is piecewise constant.
     Zero,
-    /// That of the function it calls once.
+    /// The gradient of the function that it calls once.
     Callee,
-    /// That, of what is computed again.
+    /// The gradient of the callee, which is computed again in the backward pass.
     Again,
-    /// Its second function takes operands, results and cotangents, and gives the operands' cotangents.
+    /// The second function that it names takes operands, results and cotangents, and returns the
+    /// operands' cotangents.
     Vjp,
-    /// That of the body it repeats, in the other direction.
+    /// The gradient of the body that it repeats, iterated in reverse order.
     Scan,
 }
 
-/// Cotangents by operand; `None` where there is none.
+/// Computes cotangents by operand; `None` where there is none.
 pub type GradientRule = for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>;
 
-/// A gradient by operations of its own, which is better than that of [`OpDef::gradient`] for targets
-/// that take them.
+/// A gradient that uses a dedicated operation, and is better than [`OpDef::gradient`] for targets
+/// that support it.
 #[derive(Clone, Copy)]
 pub struct Pullback {
-    /// The operation of the table that a target must have.
+    /// The name of that operation, which the target must support.
     pub by: &'static str,
-    /// By how many operands, the first ones; where another varies, that gradient is taken instead.
+    /// The rule covers the first `wrt` operands only. If another one needs a gradient,
+    /// [`OpDef::gradient`] is used.
     pub wrt: usize,
     pub rule: GradientRule,
 }
@@ -240,10 +243,10 @@ pub struct Pullback {
 /// The symbolic elements of a result, where they are known.
 pub type Known = fn(&Infer) -> Option<Vec<Dim>>;
 
-/// One operation. See the fields' types for what each says.
+/// One operation. The types of the fields say what each one means.
 pub struct OpDef {
     pub name: &'static str,
-    /// What generated code calls a result that nobody named; where empty, the operation's name.
+    /// The name that generated code gives to an unnamed result; if empty, the operation's name.
     pub noun: &'static str,
     pub doc: &'static str,
     pub kind: Kind,
@@ -252,19 +255,19 @@ pub struct OpDef {
     pub shape: ShapeRule,
     pub dtype: DTypeRule,
     pub meaning: Meaning,
-    /// How generated loops get an element of the result.
+    /// How generated loops compute an element of the result.
     pub access: access::Access,
-    /// The operand whose elements are places along an axis.
+    /// The operand whose elements are indices along an axis.
     pub indexes: Option<access::Indexes>,
     pub gradient: Gradient,
     pub pullback: Option<Pullback>,
-    /// The symbolic value of a small integer result from those of its operands.
+    /// Computes the result's elements as dims from those of its operands, for small integers.
     pub known: Option<Known>,
     /// Float-safety notes and where results differ between targets, for the reference page.
     pub note: &'static str,
 }
 
-/// What families of operations update.
+/// The default fields, which families of operations override.
 pub const BASE: OpDef = OpDef {
     name: "",
     noun: "",
@@ -283,7 +286,7 @@ pub const BASE: OpDef = OpDef {
     note: "",
 };
 
-/// A reference to an entry of the table; equal by identity.
+/// A reference to an entry of the op table; compared by identity.
 #[derive(Clone, Copy)]
 pub struct Op(pub &'static OpDef);
 
@@ -316,22 +319,23 @@ impl std::fmt::Debug for Op {
 }
 
 impl OpDef {
-    /// What generated code calls a result that nobody named.
+    /// The name that generated code gives to an unnamed result.
     pub fn result_name(&self) -> &'static str {
         if self.noun.is_empty() { self.name } else { self.noun }
     }
 
-    /// Where the attribute stands; `None` where the op has none of that name.
+    /// The index of the attribute; `None` if the op has none of that name.
     pub fn attr_index(&self, name: &str) -> Option<usize> {
         self.attrs.iter().position(|a| a.name == name)
     }
 
-    /// The operand that value number `index` belongs to.
+    /// The operand that value `index` belongs to.
     pub fn operand(&self, index: usize) -> &'static Operand {
         &self.operands[index.min(self.operands.len() - 1)]
     }
 
-    /// The fewest and the most values it takes. A list that decides the dtype has an element.
+    /// The minimum and maximum number of values it takes. A list that decides the dtype must not be
+    /// empty.
     pub fn arity(&self) -> (usize, Option<usize>) {
         let needed = |o: &&Operand| match o.arity {
             Arity::One => true,
@@ -364,7 +368,7 @@ const TABLES: &[&[OpDef]] = &[
     index::PICK,
 ];
 
-/// Every operation, in the order of the tables.
+/// Every operation, in the order of [`TABLES`].
 pub fn table() -> impl Iterator<Item = Op> {
     TABLES.iter().flat_map(|ops| ops.iter()).map(Op)
 }
@@ -372,12 +376,12 @@ pub fn table() -> impl Iterator<Item = Op> {
 static BY_NAME: LazyLock<FxHashMap<&'static str, Op>> =
     LazyLock::new(|| table().map(|op| (op.0.name, op)).collect());
 
-/// The operation of this name.
+/// The operation with this name.
 pub fn find(name: &str) -> Option<Op> {
     BY_NAME.get(name).copied()
 }
 
-/// The operation of this name, which the table has (a test walks all uses).
+/// The operation with this name, which must be in the table (a test checks all uses).
 pub fn get(name: &str) -> Op {
     find(name).unwrap_or_else(|| panic!("the op table has no `{name}`"))
 }
@@ -396,7 +400,7 @@ pub fn expr(op: Op) -> Option<&'static Expr> {
     EXPRS.get(op.name)
 }
 
-/// Parses an expression over an op's operands, its attributes and further value names.
+/// Parses an expression over an op's operands and attributes, and further value names.
 pub fn parse(op: Op, text: &str, more: &[&str]) -> Expr {
     let values: Vec<&str> =
         op.operands.iter().map(|o| o.name).chain(more.iter().copied()).collect();
@@ -419,7 +423,7 @@ static BY_PRIM: LazyLock<FxHashMap<Prim, Op>> = LazyLock::new(|| {
     table().filter_map(direct).collect()
 });
 
-/// The operation that is this scalar primitive alone.
+/// The operation that consists of only this scalar primitive.
 pub fn of_prim(prim: Prim) -> Op {
     *BY_PRIM.get(&prim).unwrap_or_else(|| panic!("no operation is the primitive {prim:?} alone"))
 }
@@ -429,7 +433,7 @@ static COMMUTING: LazyLock<Vec<Op>> = LazyLock::new(|| {
     [Add, Mul, Min, Max, Eq, Ne, And, Or, Xor].map(of_prim).to_vec()
 });
 
-/// Whether its two operands may change places without changing a bit.
+/// Whether swapping its two operands gives a bit-identical result.
 pub fn commutes(op: Op) -> bool {
     COMMUTING.contains(&op)
 }

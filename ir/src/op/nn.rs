@@ -1,4 +1,4 @@
-//! Composites of neural networks: each carries its decomposition, and works everywhere by it.
+//! Composites for neural networks. Each has a decomposition, so it works on every target.
 
 use super::access::{Extent, Indexes};
 use super::layers::{

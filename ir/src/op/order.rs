@@ -1,4 +1,4 @@
-//! What takes the first few of an order.
+//! Operations that take the first few elements in sorted order.
 
 use super::access::{Access, Library};
 use super::reduce::SCAN;

@@ -17,7 +17,7 @@ static PARTIALS: LazyLock<FxHashMap<&'static str, Vec<Expr>>> = LazyLock::new(||
     table().filter_map(|op| Some((op.0.name, own(op).or_else(|| prim_partials(op))?))).collect()
 });
 
-/// The derivatives of the primitive that the op is alone, if it is.
+/// The derivatives of the primitive, if the op consists of only one.
 fn prim_partials(op: Op) -> Option<Vec<Expr>> {
     let prim = BY_PRIM.iter().find(|(_, direct)| **direct == op)?.0;
     let mut names = crate::scalar::DERIVATIVE_NAMES[..prim.arity()].to_vec();
@@ -27,7 +27,7 @@ fn prim_partials(op: Op) -> Option<Vec<Expr>> {
 }
 
 /// The partial derivatives of an elementwise op by operand, over its operands and then its result;
-/// `None` where they follow from its expression alone.
+/// `None` if they can be derived from its expression.
 pub fn partials(op: Op) -> Option<&'static [Expr]> {
     PARTIALS.get(op.name).map(Vec::as_slice)
 }

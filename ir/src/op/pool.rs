@@ -1,4 +1,4 @@
-//! Pooling: reductions of what windows see.
+//! Pooling: reductions over windows.
 
 use super::view::windows;
 use super::window::{DILATIONS, STRIDES, around, summed};
@@ -45,12 +45,12 @@ fn pool_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(shape)
 }
 
-/// The axes of the taps, from the back.
+/// The axes of the taps, counted from the back.
 fn taps(r: &Rule) -> Vec<i64> {
     (-(r.ints("sizes").unwrap_or(&[]).len() as i64)..0).collect()
 }
 
-/// What the windows see of the operand, -inf around it.
+/// The view of the windows over the operand, padded with -inf.
 fn seen<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
     let attrs = [
@@ -62,7 +62,7 @@ fn seen<'a>(r: &Rule<'a>) -> Var<'a> {
     around(r, x.rank(), None).with(r, x, f64::NEG_INFINITY).unary("windows", &attrs)
 }
 
-/// The cotangent of each position, shared by the taps that see its greatest element.
+/// Divides the cotangent of each position equally among the taps that see its maximum.
 fn pool_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let (x, seen, taps) = (r.arg(0), seen(r), taps(r));
     let spread = |v: Var<'a>| v.expand_dims(&taps).broadcast_to(seen.shape());

@@ -1,5 +1,5 @@
-//! Gradients that frameworks compute by operations of their own: what they take, and how they are
-//! asked for.
+//! Gradients for which frameworks have dedicated operations: the definitions of these operations,
+//! and the rules that use them.
 
 use super::layers::{
     ALPHA, AXIS, BETA, BIAS, EPSILON, SLOPE, WEIGHT, X, check_scales, log_softmax_gradient,
@@ -21,7 +21,7 @@ const NORM_NOTE: &str = "Where the last axis has no elements, frameworks may rai
                          of f32 as it adds them, and takes them for constants where it \
                          differentiates this itself.";
 
-/// The gradient of an operation with one operand, `gradient` being that of its result.
+/// The gradient of an operation with one operand; `gradient` is the cotangent of its result.
 const PULLBACK: OpDef = OpDef {
     noun: "gradient",
     kind: Kind::Composite,
@@ -30,7 +30,7 @@ const PULLBACK: OpDef = OpDef {
     ..BASE
 };
 
-/// That of an operation along `axis`, whose result is `y`.
+/// The gradient of an operation along `axis`; `y` is the operation's result.
 const PULLBACK_ALONG: OpDef = OpDef {
     operands: &[GRADIENT, Y],
     attrs: &[AXIS],
@@ -41,12 +41,12 @@ const PULLBACK_ALONG: OpDef = OpDef {
     ..PULLBACK
 };
 
-/// By an operation on the gradient and the result.
+/// A pullback by the operation `by`, which takes the cotangent and the result.
 pub(super) const fn of_result(by: &'static str) -> Option<Pullback> {
     Some(Pullback { by, wrt: 1, rule: |r| vec![Some(ask(r, r.y()))] })
 }
 
-/// By an operation on the gradient and the operand.
+/// A pullback by the operation `by`, which takes the cotangent and the operand.
 pub(super) const fn of_operand(by: &'static str) -> Option<Pullback> {
     Some(Pullback { by, wrt: 1, rule: |r| vec![Some(ask(r, r.arg(0)))] })
 }
@@ -58,7 +58,7 @@ fn ask<'a>(r: &Rule<'a>, of: Var<'a>) -> Var<'a> {
     r.build(by, &[r.g(), of], &attrs)
 }
 
-/// The gradient by the partial derivative of the operation `of`.
+/// Multiplies the cotangent by the partial derivative of the operation `of`.
 fn partial<'a>(r: &Rule<'a>, of: &str) -> Var<'a> {
     let partials = super::partials(super::get(of)).expect("it has a scalar expression");
     let gradient = scale(r.arg(0), &partials[0], &[r.arg(1), r.arg(1)], &r.attrs);
@@ -224,14 +224,14 @@ pub(super) const OPS: &[OpDef] = &[
     },
 ];
 
-/// A gradient, and what it is of.
+/// The shape of a gradient, which must equal that of the value it belongs to.
 fn pulled(cx: &mut Infer) -> Result<Shape> {
     let (gradient, shape) = (cx.shape(0).clone(), cx.shape(1).clone());
     cx.same(&gradient, &shape, "a gradient and what it is of")?;
     Ok(shape)
 }
 
-/// One for each row of the first operand.
+/// The shape with one element for each row of the first operand.
 fn row(cx: &mut Infer) -> Result<Shape> {
     normalised(cx).map(one_each)
 }
@@ -258,7 +258,7 @@ fn norm_gradient(cx: &mut Infer) -> Result<Shape> {
     }
 }
 
-/// Halves are widened, as their means are.
+/// Computes f16 and bf16 in f32, as their means are.
 fn layer_norm_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let operands: Vec<Var<'a>> = r.operands.iter().map(|v| v.widened()).collect();
     let epsilon = [("epsilon", r.attr("epsilon").clone())];

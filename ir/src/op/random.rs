@@ -1,4 +1,4 @@
-//! Draws from explicit keys: Threefry-2x32-20 in JAX's partitionable layout.
+//! Random draws from explicit keys: Threefry-2x32-20 in JAX's partitionable layout.
 
 use super::access::{Access, Random};
 use super::{

@@ -209,7 +209,7 @@ pub(super) const OPS: &[OpDef] = &[
             let count = count_dims(&x.shape(), axes);
             let mean = match (r.float("correction"), count) {
                 (None | Some(0.0), _) => squares / x.count(axes),
-                // Fewer elements than the correction have no variance, rather than a negative one.
+                // With fewer elements than the correction, the divisor is 0 rather than negative.
                 (Some(c), Some(Dim::Const(n))) => squares / x.scalar((n as f64 - c).max(0.0)),
                 (Some(c), _) => squares / (x.count(axes) - c).binary("maximum", x.scalar(0.0)),
             };
@@ -241,9 +241,9 @@ pub(super) const OPS: &[OpDef] = &[
     },
 ];
 
-/// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite. No elements
-/// need none, and have no greatest one on frameworks; NumPy's `max` begins with -inf where there may
-/// be none and `is_inf` reads it.
+/// The maximum, or 0 where it is infinite: subtracting it keeps `exp` finite. Without elements it
+/// is 0, as frameworks have no maximum of nothing; NumPy's `max` starts from -inf where there may
+/// be no elements and `is_inf` reads it.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
     if is_empty(x) {
         return x.scalar(0.0);
@@ -252,13 +252,13 @@ pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
     top.unary("is_inf", &[]).select(top.scalar(0.0), top).stop_gradient()
 }
 
-/// Whether it has no elements, as far as is known.
+/// Whether it is known to have no elements.
 pub(super) fn is_empty(x: Var) -> bool {
     x.shape().dims.iter().any(|dim| dim.as_const() == Some(0))
 }
 
-/// The shape without `axes`, or with 1 in their place.
-/// Errors: an axis that is out of range or named twice; an unknown rank that matters.
+/// The shape without `axes`, or with 1 for each of them.
+/// Errors: an axis that is out of range or repeated, or an unknown rank that matters.
 pub fn without_axes(shape: &Shape, axes: Option<&[i64]>, keepdim: bool) -> Result<Shape> {
     let Some(axes) = axes else {
         return Ok(match keepdim {
@@ -305,7 +305,7 @@ fn along_axis(cx: &mut Infer) -> Result<Shape> {
     Ok(cx.shape(0).clone())
 }
 
-/// A reduced value repeated to the operand's shape again.
+/// Broadcasts a reduced value to the operand's shape.
 fn spread<'a>(r: &Rule<'a>, reduced: Var<'a>) -> Var<'a> {
     let shape = r.arg(0).shape();
     match r.ints("axes") {
@@ -320,7 +320,7 @@ fn extreme_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     ties * spread(r, r.g() / ties.sum(r.ints("axes"), r.bool("keepdim")))
 }
 
-/// Each element and all behind it along the axis added.
+/// Reverse cumulative sums: each element plus all elements after it along the axis.
 fn sums_behind<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
     let axis = r.int("axis");
     let flipped = x.unary("reverse", &[("axes", [axis][..].into())]);
@@ -328,8 +328,9 @@ fn sums_behind<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
     sums.unary("reverse", &[("axes", [axis][..].into())])
 }
 
-/// What each element is a factor of, divided by it. Behind the first 0 every product is 0; the first
-/// 0 itself is a factor of the products without it.
+/// Sums, for each element, the cotangents times the products it is a factor of, and divides by the
+/// element. From the first 0 on every product is 0, so the gradient of that 0 uses products
+/// computed without it.
 fn cumprod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
     let (zero, one) = (x.scalar(0.0), x.scalar(1.0));
@@ -342,8 +343,8 @@ fn cumprod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     first.select(sums_behind(r, r.g() * without), others)
 }
 
-/// The product of the others: the whole divided by each element, but where an element is 0 the
-/// product of the rest, which is not 0 only if that is the one zero.
+/// The product of the other elements: the whole product divided by each element. Where an element
+/// is 0, the product of the rest instead, which is not 0 only if there is no other zero.
 fn prod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
     let axes = r.ints("axes");

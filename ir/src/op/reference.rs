@@ -1,11 +1,11 @@
-//! The op reference page, derived from the table.
+//! Generates the op reference page from the table.
 
 use std::fmt::Write;
 
 use super::{Arity, AttrDef, Default, Gradient, Meaning, Op, Operand, table};
 
-/// The reference of every operation, as Markdown. `whole` gives the backends that have a spelling
-/// of their own for an operation.
+/// The reference of every operation, as Markdown. `whole` returns the backends that have their own
+/// spelling of an operation.
 pub fn reference(whole: &dyn Fn(Op) -> Vec<&'static str>) -> String {
     let mut page = String::from(
         "# Operations\n\nEvery operation of the intermediate representation, generated from the op \

@@ -1,4 +1,4 @@
-//! Views: operations whose result has elements of their operand, at other positions.
+//! Views: operations whose result consists of elements of their operand at other indices.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::shape::Shape;
 
-/// A view. [`View::map`] says where it reads.
+/// A view. [`View::map`] gives the index that it reads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum View {
     Identity,
@@ -19,24 +19,24 @@ pub enum View {
     Transpose,
     Slice,
     Reverse,
-    /// Positions of windows, and behind them their taps.
+    /// The positions of windows, followed by axes for their taps.
     Windows,
-    /// Axes whose places move with the index along others.
+    /// Axes whose index shifts with the index along other axes.
     Skew,
 }
 
-/// The position in the operand from which a view reads an element of its result.
+/// Maps an index of a view's result to the index in the operand that it reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum IndexMap {
     /// One map for each axis of the operand.
     Affine(Vec<AxisMap>),
-    /// Pairs of runs of axes, of the result and of the operand. Both runs of a pair have as many
-    /// elements, which are in the same row-major order.
+    /// Pairs of ranges of axes, of the result and of the operand. Both ranges of a pair have the
+    /// same number of elements, in the same row-major order.
     Reshape(Vec<(Range<usize>, Range<usize>)>),
 }
 
-/// The position along one axis of the operand: `offset + Σ coefficient · index[axis]`, where `index`
-/// is the position in the result.
+/// The index along one axis of the operand: `offset + Σ coefficient · index[axis]`, where `index`
+/// is the index in the result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AxisMap {
     pub offset: Dim,
@@ -45,20 +45,20 @@ pub struct AxisMap {
 }
 
 impl AxisMap {
-    /// The first position, whatever the index is.
+    /// Always index 0.
     fn first() -> AxisMap {
         AxisMap { offset: Dim::Const(0), terms: SmallVec::new() }
     }
 
-    /// The index along an axis of the result.
+    /// The index along one axis of the result.
     fn axis(axis: usize) -> AxisMap {
         AxisMap { offset: Dim::Const(0), terms: [(axis, 1)].into_iter().collect() }
     }
 }
 
 impl View {
-    /// The index map of a view with these attributes. `from` is the shape of its operand, `to` that
-    /// of its result. Both ranks are known.
+    /// The index map of a view with these attributes. `from` is the shape of its operand, `to` the
+    /// shape of its result. Both ranks must be known.
     pub fn map(self, op: Op, attrs: &[Attr], from: &Shape, to: &Shape) -> IndexMap {
         let (from, to) = (&from.dims[..], &to.dims[..]);
         let ints = |name: &str| as_ints(find_attr(op, attrs, name));
@@ -106,7 +106,7 @@ impl View {
     }
 }
 
-/// The maps of windows: places that positions and taps add up to.
+/// Sets the maps of windowed axes: position · stride + tap · dilation.
 fn see<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>) {
     let rank = axes.len();
     let named = ints("axes").unwrap_or(&[]).iter().map(|a| front(*a, rank));
@@ -117,7 +117,7 @@ fn see<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>) {
     }
 }
 
-/// The maps of skewed axes. The first place is inside for every tap.
+/// Sets the maps of skewed axes. The offset keeps index 0 inside the operand for every tap.
 fn shift<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>, from: &[Dim]) {
     let list = |name| ints(name).unwrap_or(&[]);
     for one in skewed(list("axes"), list("taps"), list("shifts"), from.len()) {
@@ -131,7 +131,7 @@ fn shift<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>, fro
 /// A window along one axis of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Window {
-    /// Counted from the front.
+    /// The axis, counted from the front.
     pub axis: usize,
     pub size: i64,
     pub stride: i64,
@@ -139,18 +139,18 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// From the first element that it sees to the last, both included.
+    /// The distance from the first to the last element that it sees, both included.
     pub fn span(self) -> i64 {
         self.dilation.saturating_mul(self.size - 1).saturating_add(1)
     }
 
-    /// The number of its positions along an axis.
+    /// The number of positions of the window along an axis.
     pub fn positions(self, dim: &Dim) -> Dim {
         (dim + -self.span()).floor_div(&Dim::Const(self.stride)) + 1
     }
 }
 
-/// The windows that attributes name. They are as many of each, and were checked.
+/// The windows that the attributes describe. The lists have equal lengths, as was checked.
 pub(super) fn windows(
     axes: impl IntoIterator<Item = usize>,
     sizes: &[i64],
@@ -175,7 +175,7 @@ pub(super) struct Skewed {
     pub shift: i64,
 }
 
-/// The skewed axes that attributes name, of an operand of this rank.
+/// The skewed axes that the attributes describe, for an operand of this rank.
 pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) -> Vec<Skewed> {
     let front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
     let one = |((&axis, &tap), &shift): ((&i64, &i64), &i64)| Skewed {
@@ -186,8 +186,8 @@ pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) ->
     axes.iter().zip(taps).zip(shifts).map(one).collect()
 }
 
-/// Start and limit of a slice within `0..=dim`: negative numbers count from the end, `?` is the
-/// end; symbolic ones count from the front.
+/// Start and limit of a slice, clamped to `0..=dim`. Negative numbers count from the end, and a `?`
+/// as limit is the end; symbolic bounds count from the front.
 pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
     let place = |bound: &Dim| match bound.as_const() {
         Some(b) if b < 0 => dim - &(-bound).min(dim),
@@ -196,7 +196,7 @@ pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
     (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
 }
 
-/// The sliced axes of an operand with these dims: each with its first position and its step.
+/// The sliced axes of an operand with these dims, each with its first index and its step.
 pub fn slice_starts(op: Op, attrs: &[Attr], dims: &[Dim]) -> Vec<(usize, Dim, i64)> {
     let attr = |name: &str| find_attr(op, attrs, name);
     let (Attr::Shape(starts), steps) = (attr("starts"), as_ints(attr("steps"))) else {
@@ -216,12 +216,12 @@ pub fn slice_starts(op: Op, attrs: &[Attr], dims: &[Dim]) -> Vec<(usize, Dim, i6
     axes.into_iter().enumerate().map(start).collect()
 }
 
-/// An axis counted from the front.
+/// The axis, counted from the front.
 fn front(axis: i64, rank: usize) -> usize {
     axis.rem_euclid(rank.max(1) as i64) as usize
 }
 
-/// The shortest runs of dims of both shapes that have equal products, in order.
+/// Pairs of the shortest ranges of dims in both shapes that have equal products, in order.
 fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Range<usize>, Range<usize>)> {
     let mut out = Vec::new();
     let (mut i, mut j) = (0, 0);
@@ -229,7 +229,8 @@ fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Range<usize>, Range<usize>)> {
         let (start_a, start_b) = (i, j);
         let (mut x, mut y) = (Dim::Const(1), Dim::Const(1));
         loop {
-            // The side that lags takes a dim; where it cannot be told, the rest is one run.
+            // The side with the smaller product takes a dim; if that is undecided, the rest is one
+            // range.
             match (x == y && (i > start_a || j > start_b), i < a.len(), j < b.len()) {
                 (true, ..) => break,
                 (_, false, false) => break,
@@ -256,7 +257,7 @@ fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Range<usize>, Range<usize>)> {
     out
 }
 
-/// Whether `x` is to grow before `y`: it divides it, or they are equal.
+/// Whether `x` must take the next dim: it divides `y`, or equals it.
 fn lags(x: &Dim, y: &Dim) -> bool {
     match (x.as_const(), y.as_const()) {
         (Some(x), Some(y)) => x <= y,

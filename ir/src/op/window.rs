@@ -1,5 +1,5 @@
-//! Windows over axes: a view of the elements that each position of a window sees, and the view that
-//! its gradient is a sum over.
+//! Windows over axes: a view of the elements that each position of a window sees, and the skewed
+//! view over which its gradient sums.
 
 use super::access::Access;
 use super::view::{Skewed, View, Window, skewed, windows};
@@ -49,8 +49,8 @@ pub(super) const OPS: &[OpDef] = &[
     },
 ];
 
-/// The padding that a composite's `low`, `high` and perhaps a list of what is between say, of the last
-/// axes of so many.
+/// The padding given by a composite's attributes `low` and `high` and by the list `between` of
+/// interior padding. The lists are for the last axes of an operand of this rank.
 pub(super) fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding {
     let mut padding = Padding::none(rank);
     let mut put = |list: Option<&[i64]>, pick: fn(&mut Padding) -> &mut Vec<i64>| {
@@ -65,8 +65,8 @@ pub(super) fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding 
 }
 
 impl Infer<'_> {
-    /// Checks that lists name so many windows, with numbers of at least 1.
-    /// Errors: another number of elements; a number that is less.
+    /// Checks that each list has `count` numbers of at least 1.
+    /// Errors: a list of another length; a smaller number.
     pub(super) fn count_windows(&self, count: usize, lists: &[&'static str]) -> Result<()> {
         for name in lists {
             let Some(list) = self.ints(name) else { continue };
@@ -90,9 +90,9 @@ impl Infer<'_> {
         Ok(())
     }
 
-    /// The last dims of a shape, so many, with the padding that `low` and `high` say, and what is
-    /// between the elements.
-    /// Errors: another number of elements; a dim that is not known; more is cropped than there is.
+    /// The last `count` dims of a shape, padded by the attributes `low` and `high`, and by
+    /// `between` between any two elements.
+    /// Errors: a list of another length; a dim that is not known; more is cropped than there is.
     pub(super) fn padded(
         &self,
         shape: &Shape,
@@ -119,7 +119,7 @@ impl Infer<'_> {
         Ok(dims.map(padded).collect())
     }
 
-    /// The positions of a window along an axis of this length.
+    /// The number of positions of a window along an axis of this length.
     /// Errors: the window is longer.
     pub(super) fn positions(&mut self, window: Window, dim: &Dim) -> Result<Dim> {
         self.at_least(dim, window.span(), || {
@@ -149,7 +149,7 @@ fn windows_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(shape)
 }
 
-/// The windows of a rule's operation.
+/// The windows that the operation's attributes describe.
 fn own_windows(r: &Rule) -> Vec<Window> {
     let rank = r.arg(0).rank();
     let axes = r.ints("axes").unwrap_or(&[]).iter().map(|a| a.rem_euclid(rank.max(1) as i64));
@@ -157,7 +157,7 @@ fn own_windows(r: &Rule) -> Vec<Window> {
     windows(axes.map(|a| a as usize), sizes, r.ints("strides"), r.ints("dilations"))
 }
 
-/// 0, 1, 2, … along an axis of a shape, times a number.
+/// A ramp 0, 1, 2, … along an axis of a shape, multiplied by `times`.
 fn ramp<'a>(r: &Rule<'a>, shape: &Shape, axis: usize, times: i64) -> Var<'a> {
     let attrs = [
         ("shape", shape.clone().into()),
@@ -168,7 +168,7 @@ fn ramp<'a>(r: &Rule<'a>, shape: &Shape, axis: usize, times: i64) -> Var<'a> {
     if times == 1 { ramp } else { ramp * times as f64 }
 }
 
-/// Windows by the indices of what they see, axis by axis.
+/// Decomposes windows into one `take` per axis, at the indices of the elements they see.
 fn taken_windows<'a>(r: &Rule<'a>) -> Var<'a> {
     let mut x = r.arg(0);
     for window in own_windows(r) {
@@ -176,7 +176,7 @@ fn taken_windows<'a>(r: &Rule<'a>) -> Var<'a> {
         let shape = Shape::new([positions, Dim::Const(window.size)]);
         let places = ramp(r, &shape, 0, window.stride) + ramp(r, &shape, 1, window.dilation);
         x = r.build("take", &[x, places], &[("axis", (window.axis as i64).into())]);
-        // The taps are behind their positions.
+        // Moves the axis of the taps to the end.
         let last = x.rank() as i64 - 1;
         let taps = window.axis as i64 + 1;
         let order: Vec<i64> = (0..taps).chain(taps + 1..=last).chain([taps]).collect();
@@ -192,9 +192,10 @@ fn overlapping_sum<'a>(r: &Rule<'a>) -> Var<'a> {
     summed(r, r.g(), &own_windows(r), &x.shape(), &Padding::none(x.rank()))
 }
 
-/// The sum of the taps that see each element of an operand of this shape, which had a padding before
-/// it was seen: of their cotangents, with zeros between those of strided positions and around all,
-/// each tap moved to where it sees.
+/// The gradient of windows over an operand of this shape, which was padded by `around`: for each
+/// element, the sum of the cotangents of the taps that see it. Dilates the cotangents by the
+/// strides, pads them with zeros, skews each tap to the elements that it sees, and sums over the
+/// taps.
 pub(super) fn summed<'a>(
     r: &Rule<'a>,
     g: Var<'a>,
@@ -207,7 +208,7 @@ pub(super) fn summed<'a>(
     for window in windows {
         let (axis, reach) = (window.axis, window.span() - 1);
         let (low, high) = (around.low[axis], around.high[axis]);
-        // What is left of the axis behind the last window is known of numbers alone.
+        // The rest of the axis after the last window is only known if its size is a number.
         let rest = match shape.dims[axis].as_const() {
             Some(dim) => (dim + low + high - window.span()).rem_euclid(window.stride),
             None => window.stride - 1,
@@ -228,7 +229,7 @@ pub(super) fn summed<'a>(
     cropped(skewed, shape, windows.iter().map(|w| w.axis)).sum(Some(&taps), false)
 }
 
-/// The first elements along these axes, as many as a shape has.
+/// Crops these axes to the sizes that they have in `shape`.
 pub(super) fn cropped<'a>(
     x: Var<'a>,
     shape: &Shape,
@@ -245,17 +246,17 @@ pub(super) fn cropped<'a>(
         ("starts", Shape::fixed(&vec![0; axes.len()]).into()),
         ("limits", Shape::new(limits).into()),
     ];
-    // That there are as many is not always shown of symbols.
+    // The sizes are equal, but for symbols that cannot always be proved.
     x.unary("slice", &attrs).reshape(resized(own, shape, &axes))
 }
 
-/// A shape with the dims of another along these axes.
+/// The shape `own` with the dims of `shape` along these axes.
 fn resized(mut own: Shape, shape: &Shape, axes: &[usize]) -> Shape {
     axes.iter().for_each(|&axis| own.dims[axis] = shape.dims[axis].clone());
     own
 }
 
-/// The zeros around the elements of each axis, and between them.
+/// The numbers of zeros before, after and between the elements of each axis.
 pub(super) struct Padding {
     pub low: Vec<i64>,
     pub high: Vec<i64>,
@@ -267,7 +268,7 @@ impl Padding {
         Padding { low: vec![0; rank], high: vec![0; rank], interior: vec![0; rank] }
     }
 
-    /// The value with the padding, of zeros.
+    /// Pads the value with zeros.
     pub fn of<'a>(&self, r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
         self.with(r, x, 0.0)
     }
@@ -317,12 +318,12 @@ fn own_skewed(r: &Rule) -> Vec<Skewed> {
     skewed(list("axes"), list("taps"), list("shifts"), r.arg(0).rank())
 }
 
-/// How far the taps of a skewed axis move.
+/// The largest distance that a tap shifts a skewed axis.
 fn reach(one: Skewed, shape: &Shape) -> i64 {
     one.shift.abs() * (shape.dims[one.tap].as_const().unwrap_or(1) - 1).max(0)
 }
 
-/// Skewed axes by the indices of what is read, one by one.
+/// Decomposes a skew into one `take_along` per axis, at the indices of the elements read.
 fn taken_skew<'a>(r: &Rule<'a>) -> Var<'a> {
     own_skewed(r).into_iter().fold(r.arg(0), |x, one| {
         let mut shape = x.shape();
@@ -336,7 +337,7 @@ fn taken_skew<'a>(r: &Rule<'a>) -> Var<'a> {
     })
 }
 
-/// The cotangents with zeros around, skewed the other way.
+/// The gradient of a skew: the cotangents padded with zeros and skewed the other way.
 fn skewed_back<'a>(r: &Rule<'a>) -> Var<'a> {
     let shape = r.arg(0).shape();
     let mut padding = Padding::none(shape.dims.len());

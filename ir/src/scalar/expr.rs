@@ -1,20 +1,20 @@
-//! Scalar expressions: the meaning of an elementwise op, and of a derivative.
+//! Scalar expressions: the meaning of an elementwise op or of a derivative.
 
 pub use super::node::Node;
 use super::{Prim, Scalar, Signature, apply, parse};
 use crate::dtype::DType;
 
-/// What dtype a node has.
+/// How the dtype of a node is determined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// The dtype that the expression is evaluated in.
     Value,
     Bool,
-    /// An operand of a dtype of its own; it is only ever cast.
+    /// An operand with its own dtype; it is only ever cast.
     Foreign,
 }
 
-/// A scalar expression in SSA form: nodes in an order in which operands come first, no two alike.
+/// A scalar expression in SSA form: operands precede their users, and no two nodes are equal.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Expr {
     nodes: Vec<Node>,
@@ -23,21 +23,21 @@ pub struct Expr {
 }
 
 impl Expr {
-    /// Reads an expression. Operators, precedence and literals are Python's; calls are by the
-    /// primitives' names; `inf`, `nan`, `pi` and `e` are numbers; names may be bound behind
-    /// `where`: `x * t where t = 1 / (1 + u); u = exp(-x)` (a binding sees those after it too, in
-    /// any order without a cycle). `cast(x)` brings a bool, or an operand of another dtype, to the
-    /// one that the expression is evaluated in.
+    /// Parses an expression. Operators, precedence and literals are Python's; calls are by the
+    /// primitives' names; `inf`, `nan`, `pi` and `e` are numbers; names may be bound after `where`:
+    /// `x * t where t = 1 / (1 + u); u = exp(-x)` (a binding may use later ones too; cycles are
+    /// errors). `cast(x)` casts a bool, or an operand of another dtype, to the dtype that the
+    /// expression is evaluated in.
     ///
     /// # Errors
-    /// What is wrong, and at which column; also when bools and numbers are mixed.
+    /// The problem and its column; also if bools and numbers are mixed.
     pub fn parse(text: &str, operands: &[&str], attrs: &[&str]) -> Result<Expr, String> {
         let nodes = parse::parse(text, operands, attrs)
             .map_err(|(column, what)| format!("column {}: {what}, in `{text}`", column + 1))?;
         Expr::new(nodes).map_err(|what| format!("{what}, in `{text}`"))
     }
 
-    /// From nodes, the last one being the root.
+    /// From nodes, of which the last is the root.
     fn new(nodes: Vec<Node>) -> Result<Expr, String> {
         let kinds = infer_kinds(&nodes)?;
         Ok(Expr { root: (nodes.len() - 1) as u16, nodes, kinds })
@@ -63,13 +63,13 @@ impl Expr {
         self.kind(self.root) == Kind::Bool
     }
 
-    /// The kind in which operand `var` is read, if it is.
+    /// The kind in which operand `var` is read; `None` if it is not read.
     pub fn var_kind(&self, var: u8) -> Option<Kind> {
         let i = self.nodes.iter().position(|n| *n == Node::Var(var))?;
         Some(self.kinds[i])
     }
 
-    /// How many operands and attributes have to be given: one more than the last that is read.
+    /// How many operands and attributes must be given: one more than the last index that is read.
     pub fn reads(&self) -> (usize, usize) {
         self.nodes.iter().fold((0, 0), |(vars, attrs), node| match *node {
             Node::Var(v) => (vars.max(v as usize + 1), attrs),
@@ -78,11 +78,11 @@ impl Expr {
         })
     }
 
-    /// The result on operands of `dtype` (bools where they are read as such; a foreign one is taken
-    /// as f64 or i64). Every primitive is rounded to `dtype`.
+    /// Evaluates the expression on operands of `dtype` (bools where they are read as such; a
+    /// foreign operand counts as f64 or i64). Every primitive rounds to `dtype`.
     ///
     /// # Panics
-    /// When an operand or attribute that is read is not given, see [`Expr::reads`].
+    /// If an operand or attribute that is read is not given; see [`Expr::reads`].
     pub fn eval(&self, dtype: DType, vars: &[Scalar], attrs: &[Scalar]) -> Scalar {
         let own = vars.iter().map(|v| match v {
             Scalar::F(_) => DType::F64,
@@ -92,8 +92,8 @@ impl Expr {
         self.eval_into(&mut Vec::new(), dtype, &own, vars, attrs)
     }
 
-    /// As [`Expr::eval`], the foreign operands having the dtypes in `own`; `values` is scratch
-    /// space that saves an allocation per element.
+    /// As [`Expr::eval`], where `own` gives the dtypes of foreign operands. `values` is scratch
+    /// space, which saves an allocation per element.
     pub fn eval_into(
         &self,
         values: &mut Vec<Scalar>,
@@ -114,7 +114,8 @@ impl Expr {
                 Node::Var(v) => vars[v as usize],
                 Node::Attr(a) => number(attrs[a as usize], dtype_of(i)),
                 Node::Prim(prim, args) => {
-                    // Only a select's operands differ, and its last has the dtype that counts.
+                    // Only the operands of select have different dtypes, and its last one has the
+                    // dtype of the result.
                     let operand = dtype_of(args[prim.arity() - 1] as usize);
                     let args = args.map(|a| values[a as usize]);
                     apply(prim, operand, &args[..prim.arity()], Some(dtype))
@@ -133,7 +134,7 @@ fn number(attr: Scalar, dtype: DType) -> Scalar {
     }
 }
 
-/// What the nodes' kinds have to obey: some are fixed, and those of a group are one.
+/// The constraints on the nodes' kinds: some are fixed, and the nodes of a group have one kind.
 struct Rules {
     fixed: Vec<(usize, Kind)>,
     groups: Vec<Vec<usize>>,
@@ -201,7 +202,7 @@ fn infer_kinds(nodes: &[Node]) -> Result<Vec<Kind>, String> {
     }
     let root = nodes.len() - 1;
     let grouped = |i: usize| i == root || rules.groups.iter().any(|g| g.contains(&i));
-    // An attribute is a number without a dtype of its own.
+    // An attribute is a number without its own dtype.
     let free = |i: usize| match nodes[i] {
         Node::Var(_) if !grouped(i) => Kind::Foreign,
         _ => Kind::Value,

@@ -1,6 +1,6 @@
-//! The primitives on floats. All is worked in f64 and rounded by the caller: for the five basic
-//! operations f64 is wide enough for the second rounding to be harmless in f32 and below, and the
-//! functions are within one ulp of f64 (sinh and tanh: two). They come from libm, not the system's
+//! The primitives on floats. All are computed in f64, and the caller rounds. For the five basic
+//! operations f64 is wide enough that the second rounding is harmless in f32 and below; the
+//! functions are within one ulp of f64 (sinh and tanh: two). They are from libm, not the system's
 //! library, so that results do not depend on the machine.
 
 use super::Prim;
@@ -57,7 +57,7 @@ pub fn apply(prim: Prim, dtype: DType, x: f64, y: f64) -> f64 {
         Prim::Atan2 => libm::atan2(x, y),
         Prim::Min => min(x, y),
         Prim::Max => -min(-x, -y),
-        // For integers alone, or with a signature that does not come here.
+        // Only defined on integers, or handled by `test`, select and cast before this.
         Prim::Not | Prim::And | Prim::Or | Prim::Xor | Prim::ShiftLeft | Prim::ShiftRight => {
             f64::NAN
         }
@@ -74,8 +74,9 @@ fn min(x: f64, y: f64) -> f64 {
     if x_first { x } else { y }
 }
 
-/// Quotient rounded down and remainder, with each step rounded in the dtype (f32 for narrower
-/// ones), as frameworks do: computed from the exact remainder, `x // y` is never off by one.
+/// The floored quotient and the remainder. Each step rounds to the dtype (to f32 for narrower
+/// ones), as frameworks do. The quotient is computed from the exact remainder, so `x // y` is never
+/// off by one.
 fn floor_div_mod(dtype: DType, x: f64, y: f64) -> (f64, f64) {
     if y == 0.0 {
         return (x / y, f64::NAN);
@@ -94,7 +95,7 @@ fn floor_div_mod(dtype: DType, x: f64, y: f64) -> (f64, f64) {
     if quotient == 0.0 {
         return (0f64.copysign(x / y), rest);
     }
-    // The division may have landed just beside the whole number it stands for.
+    // The division may have rounded to just below or above the integer that it should be.
     let down = quotient.floor();
     let up = quotient - down > 0.5;
     (if up { down + 1.0 } else { down }, rest)

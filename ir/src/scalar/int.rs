@@ -1,11 +1,11 @@
-//! The primitives on integers and bool, in held form; the caller wraps results to the dtype.
+//! The primitives on integers and bool in stored form; the caller wraps results to the dtype.
 
 use super::Prim;
 use super::float;
 use super::round::{saturate, wide};
 use crate::dtype::DType;
 
-/// A comparison of values; nothing is NaN or infinite.
+/// Compares two values; integers are never NaN or infinite.
 pub fn test(prim: Prim, x: i128, y: i128) -> bool {
     match prim {
         Prim::Eq => x == y,
@@ -46,7 +46,7 @@ pub fn apply(prim: Prim, dtype: DType, x: i64, y: i64) -> i64 {
         Prim::Xor => x ^ y,
         Prim::ShiftLeft => shift(dtype, y).map_or(0, |n| x << n),
         Prim::ShiftRight if unsigned => shift(dtype, y).map_or(0, |n| ((x as u64) >> n) as i64),
-        // Narrower values are held sign- or zero-extended, so that bit 63 is what comes in.
+        // Narrower values are stored sign- or zero-extended, so shifting in bit 63 is right.
         Prim::ShiftRight => x >> shift(dtype, y).unwrap_or(63),
         Prim::Exp | Prim::Expm1 | Prim::Log | Prim::Log1p | Prim::Sqrt => {
             by_float(prim, dtype, x, y)
@@ -54,7 +54,7 @@ pub fn apply(prim: Prim, dtype: DType, x: i64, y: i64) -> i64 {
         Prim::Sin | Prim::Cos | Prim::Tan | Prim::Asin | Prim::Acos => by_float(prim, dtype, x, y),
         Prim::Atan | Prim::Sinh | Prim::Cosh | Prim::Tanh => by_float(prim, dtype, x, y),
         Prim::Erf | Prim::Atan2 => by_float(prim, dtype, x, y),
-        // These have a signature that does not come here.
+        // Primitives with these signatures are handled before this.
         Prim::IsNan | Prim::IsInf | Prim::Select | Prim::Cast => 0,
         Prim::Eq | Prim::Ne | Prim::Lt | Prim::Le | Prim::Gt | Prim::Ge => 0,
     }
@@ -65,7 +65,8 @@ fn by_float(prim: Prim, dtype: DType, x: i64, y: i64) -> i64 {
     saturate(dtype, float::apply(prim, DType::F64, x, y))
 }
 
-/// Quotient toward zero, and remainder; by zero -1 and `x`, as XLA and RISC-V have it.
+/// The quotient toward zero and the remainder; division by zero gives -1 and `x`, as in XLA and
+/// RISC-V.
 fn divide(unsigned: bool, x: i64, y: i64) -> (i64, i64) {
     if y == 0 {
         (-1, x)

@@ -9,8 +9,8 @@ pub enum Node {
     Const(f64),
     /// An operand, by its index.
     Var(u8),
-    /// An attribute, by its index; a number, cast likewise.
+    /// An attribute, by its index; a number, cast to the same dtype.
     Attr(u8),
-    /// A primitive on earlier nodes; slots from the arity on are 0.
+    /// A primitive on earlier nodes; slots beyond the arity are 0.
     Prim(Prim, [u16; 3]),
 }

@@ -1,17 +1,18 @@
-//! The text of scalar expressions, with Python's operators and precedence.
+//! Parses the text of scalar expressions, with Python's operators and precedence.
 
 use super::Prim;
 use super::node::Node;
 use std::collections::HashMap;
 
-/// A column (from 0) and what is wrong there.
+/// The column (from 0) and the problem there.
 type Error = (usize, String);
 
-/// Deeper nesting is refused, before it could exhaust the stack.
+/// The maximum nesting depth, so that recursion cannot exhaust the stack.
 const MAX_DEPTH: usize = 100;
 
-/// Binary operators, loosest level first. Those of a level associate to the left, but comparisons
-/// do not chain; `**`, tightest and to the right, and unary operators are dealt with apart.
+/// Binary operators, from the loosest level. Those of a level are left-associative, but comparisons
+/// do not chain. `**`, which binds tightest and is right-associative, and unary operators are
+/// parsed separately.
 const LEVELS: &[&[(&str, Prim)]] = &[
     &[
         ("<", Prim::Lt),
@@ -36,7 +37,7 @@ const CONSTANTS: &[(&str, f64)] = &[
     ("e", std::f64::consts::E),
 ];
 
-/// Longer ones first.
+/// Longer symbols come first.
 const SYMBOLS: &[&str] = &[
     "**", "//", "<<", ">>", "<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "%", "&",
     "|", "^", "~", "(", ")", ",", ";",
@@ -50,7 +51,7 @@ enum Token<'a> {
     End,
 }
 
-/// The nodes of `text`, operands first, without duplicates, the root last.
+/// The nodes of `text` in SSA order without duplicates; the root is last.
 pub fn parse(text: &str, operands: &[&str], attrs: &[&str]) -> Result<Vec<Node>, Error> {
     let tokens = tokenize(text)?;
     let mut parser = Parser {
@@ -117,11 +118,11 @@ fn tokenize(text: &str) -> Result<Vec<(usize, Token<'_>)>, Error> {
     Ok(tokens)
 }
 
-/// A name bound behind `where`.
+/// A name bound after `where`.
 struct Binding {
-    /// The token at which its expression starts.
+    /// The index of the first token of its expression.
     start: usize,
-    /// Set while it is being read, so that a cycle is seen.
+    /// Set while the binding is being parsed, to detect cycles.
     open: bool,
     value: Option<u16>,
 }
@@ -134,12 +135,13 @@ struct Parser<'a> {
     attrs: &'a [&'a str],
     bindings: HashMap<&'a str, Binding>,
     nodes: Vec<Node>,
-    /// Nodes by a key in which a constant is its bits.
+    /// Finds existing nodes. The key of a constant is its bits.
     known: HashMap<(Option<Prim>, u64, [u16; 3]), u16>,
 }
 
 impl<'a> Parser<'a> {
-    /// Finds `where` and notes where each binding starts; returns the token at which the body ends.
+    /// Finds `where` and records where each binding starts. Returns the index of the token at which
+    /// the body ends.
     fn read_bindings(&mut self) -> Result<usize, Error> {
         let is_where = |t: &(usize, Token)| t.1 == Token::Name("where");
         let Some(body_end) = self.tokens.iter().position(is_where) else {
@@ -170,7 +172,7 @@ impl<'a> Parser<'a> {
 
     fn next(&mut self) -> Token<'a> {
         let token = self.peek();
-        // The last token, `End`, is never passed.
+        // Never moves past the last token, `End`.
         self.at = (self.at + 1).min(self.tokens.len() - 1);
         token
     }
@@ -299,7 +301,7 @@ impl<'a> Parser<'a> {
         let mut args = vec![];
         let mut more = true;
         while more {
-            // Past the parenthesis or comma.
+            // Skips the parenthesis or comma.
             self.next();
             args.push(self.expression(0)?);
             more = self.peek() == Token::Symbol(",");
@@ -330,7 +332,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A binding is read at its first use, so that they may stand in any order.
+    /// Parses a binding at its first use, so that bindings may be in any order.
     fn bound(&mut self, name: &str, column: usize) -> Result<u16, Error> {
         let Some(binding) = self.bindings.get_mut(name) else {
             return Ok(0);
@@ -355,7 +357,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The nodes that `root` needs, in the same order; `root` comes last.
+/// The nodes that `root` uses, in the same order; `root` is last.
 fn reachable(nodes: &[Node], root: u16) -> Vec<Node> {
     let mut used = vec![false; nodes.len()];
     used[root as usize] = true;

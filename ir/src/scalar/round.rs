@@ -1,7 +1,7 @@
-//! Rounding into element types: every value is rounded once, to nearest, ties to even.
+//! Rounding to element types: every value is rounded once, to nearest, ties to even.
 //!
-//! `half` is not used for this: its f64 conversion drops the low 32 bits in software and goes by
-//! way of f32 in hardware, and both get values near a tie wrong.
+//! The crate `half` is not used for this: its f64 conversion drops the low 32 bits in software and
+//! goes through f32 in hardware, and both round values near a tie wrongly.
 
 use crate::dtype::DType;
 
@@ -9,7 +9,7 @@ use crate::dtype::DType;
 struct Format {
     exp_bits: u32,
     man_bits: u32,
-    /// Without infinities the top exponent holds numbers too, and only its last code is NaN.
+    /// Without infinities, the top exponent holds numbers too, and only its last code is NaN.
     has_inf: bool,
 }
 
@@ -47,7 +47,7 @@ impl Format {
         }
     }
 
-    /// The exponent of the last place of values near `x`.
+    /// The exponent of the last mantissa bit of values near `x`.
     fn quantum(&self, x: f64) -> i32 {
         exponent(x).max(1 - self.bias()) - self.man_bits as i32
     }
@@ -57,7 +57,7 @@ impl Format {
             return if x.is_nan() || self.has_inf { x } else { f64::NAN };
         }
         let q = self.quantum(x);
-        // Scaling by a power of two is exact here, so the only rounding is the one to an integer.
+        // Scaling by a power of two is exact here, so only the rounding to an integer rounds.
         let r = (x * 2f64.powi(-q)).round_ties_even() * 2f64.powi(q);
         match r.abs() <= self.max() {
             true => r.copysign(x),
@@ -106,9 +106,9 @@ fn exponent(x: f64) -> i32 {
     (x.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
-/// `x` rounded to a float dtype, still as f64. A NaN becomes the one canonical NaN, so that results
-/// do not depend on the machine. Beyond the largest value comes infinity (f8e4m3, which has none:
-/// NaN).
+/// Rounds `x` to a float dtype, and returns it as f64. A NaN becomes the canonical NaN, so that
+/// results do not depend on the machine. Values beyond the largest finite one become infinity (NaN
+/// in f8e4m3, which has no infinity).
 pub fn round(dtype: DType, x: f64) -> f64 {
     let r = match Format::of(dtype) {
         Some(f) => f.round(x),
@@ -118,7 +118,7 @@ pub fn round(dtype: DType, x: f64) -> f64 {
     if r.is_nan() { f64::NAN } else { r }
 }
 
-/// The bits of `x` in a float dtype, rounded.
+/// Rounds `x` to a float dtype, and returns its bits.
 pub fn encode(dtype: DType, x: f64) -> u64 {
     let x = round(dtype, x);
     match Format::of(dtype) {
@@ -128,7 +128,7 @@ pub fn encode(dtype: DType, x: f64) -> u64 {
     }
 }
 
-/// The value of `bits` in a float dtype; exact, every NaN being the canonical one.
+/// The value of `bits` in a float dtype: exact, and every NaN becomes the canonical one.
 pub fn decode(dtype: DType, bits: u64) -> f64 {
     let x = match Format::of(dtype) {
         Some(f) => f.decode(bits as u32),
@@ -138,7 +138,7 @@ pub fn decode(dtype: DType, bits: u64) -> f64 {
     if x.is_nan() { f64::NAN } else { x }
 }
 
-/// The number of bits that a float dtype keeps of a mantissa, without the leading one.
+/// The number of explicit mantissa bits of a float dtype, without the leading one.
 pub fn mantissa_bits(dtype: DType) -> u32 {
     match Format::of(dtype) {
         Some(f) => f.man_bits,
@@ -156,7 +156,7 @@ pub fn max_finite(dtype: DType) -> f64 {
     }
 }
 
-/// The least and greatest value of an integer dtype (bool: 0 and 1).
+/// The smallest and largest value of an integer dtype (bool: 0 and 1).
 pub fn int_range(dtype: DType) -> (i128, i128) {
     match dtype {
         DType::Bool => (0, 1),
@@ -165,8 +165,8 @@ pub fn int_range(dtype: DType) -> (i128, i128) {
     }
 }
 
-/// `v` with its low bits kept, in the form in which integers are held: the value, for u64 the i64
-/// of the same bits. For bool: whether it is not 0.
+/// Wraps `v` to the dtype, and returns it in stored form: the value, for u64 as the i64 with the
+/// same bits. For bool: whether it is not 0.
 pub fn wrap(dtype: DType, v: i64) -> i64 {
     match dtype {
         DType::Bool => (v != 0) as i64,
@@ -176,12 +176,12 @@ pub fn wrap(dtype: DType, v: i64) -> i64 {
     }
 }
 
-/// The mathematical value of a held integer.
+/// The mathematical value of a stored integer.
 pub fn wide(dtype: DType, v: i64) -> i128 {
     if dtype == DType::U64 { (v as u64).into() } else { v.into() }
 }
 
-/// A float as an integer: toward zero, saturating, NaN as 0; bool is whether it is not 0.
+/// Casts a float to an integer: toward zero, saturating, NaN to 0; bool is whether it is not 0.
 pub fn saturate(dtype: DType, x: f64) -> i64 {
     match dtype {
         DType::Bool => (x != 0.0) as i64,
@@ -193,7 +193,7 @@ pub fn saturate(dtype: DType, x: f64) -> i64 {
     }
 }
 
-/// An integer as a float of `dtype`, rounded once.
+/// Casts an integer to a float of `dtype`, rounding once.
 pub fn from_int(dtype: DType, v: i128) -> f64 {
     let x = v as f64;
     if dtype == DType::F64 {
@@ -203,8 +203,8 @@ pub fn from_int(dtype: DType, v: i128) -> f64 {
     if back == v {
         return round(dtype, x);
     }
-    // Two roundings would go wrong at ties, so the first one is to odd: toward zero, and the last
-    // bit set to say that something was cut off.
+    // Two roundings would be wrong at ties, so the first one rounds to odd: toward zero, and the
+    // last bit is set to record that bits were cut off.
     let toward_zero = if back.abs() > v.abs() { x.to_bits() - 1 } else { x.to_bits() };
     round(dtype, f64::from_bits(toward_zero | 1))
 }

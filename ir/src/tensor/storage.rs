@@ -1,4 +1,4 @@
-//! The memory that elements lie in, which the clones of a tensor share.
+//! The memory of a tensor's elements, which clones share.
 
 use std::any::Any;
 use std::fmt;
@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// Elements in another order, such as that in which a kernel reads them.
+/// Elements in another order, such as the order in which a kernel reads them.
 pub trait Layout: Any + Send + Sync {
-    /// The elements in the order of the tensor, in new memory.
+    /// The elements in row-major order, in new memory.
     fn restore(&self) -> Bytes;
 }
 
@@ -17,8 +17,8 @@ pub trait Layout: Any + Send + Sync {
 #[derive(Clone)]
 pub enum Storage {
     Fixed(Bytes),
-    /// Bytes that another layout may replace, for all clones at once: weights exist once, in the
-    /// order in which they are read most.
+    /// Bytes that another layout may replace, for all clones at once. So weights are in memory
+    /// once, in the order in which they are read most.
     Replaceable(Arc<Replaceable>),
 }
 
@@ -31,7 +31,7 @@ pub struct Replaceable {
 enum Held {
     Plain {
         bytes: Bytes,
-        /// Whether somebody reads them for good.
+        /// Whether a reader keeps them, so that they must not be replaced.
         kept: bool,
     },
     Replaced {
@@ -41,7 +41,7 @@ enum Held {
     },
 }
 
-/// How many pieces of how many bytes are hashed.
+/// The number of pieces that are hashed, and their length in bytes.
 const PIECES: usize = 16;
 const PIECE: usize = 16;
 
@@ -59,7 +59,7 @@ impl Storage {
         }
     }
 
-    /// The bytes: those that all clones share, or, where a layout replaced them, restored ones.
+    /// The bytes, shared with all clones; if a layout replaced them, a restored copy.
     pub fn bytes(&self) -> Bytes {
         match self {
             Storage::Fixed(bytes) => bytes.clone(),
@@ -73,7 +73,7 @@ impl Storage {
         }
     }
 
-    /// Reads the bytes; a copy of those of a layout.
+    /// Passes the bytes to `read`; if a layout replaced them, a restored copy.
     pub fn read<T>(&self, read: impl FnOnce(&[u8]) -> T) -> T {
         match self {
             Storage::Fixed(bytes) => read(bytes),
@@ -81,7 +81,7 @@ impl Storage {
         }
     }
 
-    /// The bytes, which no layout replaces from now on.
+    /// The bytes, which no layout may replace any more.
     pub fn keep(&self) -> Bytes {
         let Storage::Replaceable(own) = self else { return self.bytes() };
         let mut held = own.held();
@@ -93,8 +93,8 @@ impl Storage {
         bytes
     }
 
-    /// Lets the bytes go: from now on a layout has them. Nothing, where they do not change or are
-    /// kept, or where another layout has them.
+    /// Frees the bytes: from now on the layout holds them. Does nothing if the bytes are fixed or
+    /// kept, or if another layout holds them.
     pub fn replace(&self, layout: Arc<dyn Layout>, width: usize) {
         let Storage::Replaceable(own) = self else { return };
         let mut held = own.held();
@@ -104,7 +104,7 @@ impl Storage {
         }
     }
 
-    /// The layout that replaced the bytes, if it is of this kind.
+    /// The layout that replaced the bytes, if it is of type `L`.
     pub fn layout<L: Layout>(&self) -> Option<Arc<L>> {
         let Storage::Replaceable(own) = self else { return None };
         match &*own.held() {
@@ -116,7 +116,7 @@ impl Storage {
         }
     }
 
-    /// Whether all elements, of `width` bytes, have the same bits, if there are any.
+    /// Whether all elements, of `width` bytes, have the same bits; true if there are none.
     pub fn is_uniform(&self, width: usize) -> bool {
         if let Storage::Replaceable(own) = self
             && let Held::Replaced { uniform, .. } = &*own.held()
@@ -126,7 +126,7 @@ impl Storage {
         self.read(|bytes| is_uniform(bytes, width))
     }
 
-    /// Some of the bytes, equal where all are.
+    /// A sample of the bytes; equal bytes have equal samples.
     fn sample(&self) -> Vec<u8> {
         if let Storage::Replaceable(own) = self
             && let Held::Replaced { sample, .. } = &*own.held()
@@ -139,7 +139,7 @@ impl Storage {
 
 impl Replaceable {
     fn held(&self) -> MutexGuard<'_, Held> {
-        // What a panic leaves is whole: it is replaced in one step.
+        // After a panic the data is still consistent, as it is replaced in one step.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -172,7 +172,7 @@ impl PartialEq for Storage {
         let shared = |own: &[u8], other: &[u8]| own.as_ptr() == other.as_ptr() || own == other;
         match (self, other) {
             (Storage::Fixed(own), Storage::Fixed(other)) => shared(own, other),
-            // A sample is there where the bytes would have to be restored.
+            // Compares the samples first, as they need no restoring.
             _ => self.sample() == other.sample() && shared(&self.bytes(), &other.bytes()),
         }
     }
@@ -181,7 +181,7 @@ impl PartialEq for Storage {
 impl Eq for Storage {}
 
 impl Hash for Storage {
-    /// Of some of the bytes: weights would take long.
+    /// Hashes only a sample of the bytes, as hashing all weights would take long.
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Storage::Fixed(bytes) if bytes.len() <= PIECES * PIECE => bytes[..].hash(state),

@@ -1,4 +1,4 @@
-//! Reads types and the values of attributes.
+//! Parses types and the values of attributes.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::op::{AttrDef, Default};
 use crate::shape::{Shape, Type};
 use crate::tensor::{Tensor, parse_element};
 
-/// The text with what has been read of it: the same type or shape is read once.
+/// A cursor with caches by text, so that equal types and shapes are parsed once.
 pub(super) struct Reader<'s> {
     pub cursor: Cursor<'s>,
     types: FxHashMap<&'s str, Type>,
@@ -61,7 +61,7 @@ impl<'s> Reader<'s> {
         Ok((ty, self.cursor.since(start)))
     }
 
-    /// A shape that has its rank variable, if it begins with one, and no dims yet.
+    /// Starts a shape: parses its rank variable, if there is one; the shape has no dims yet.
     fn lead(&mut self, where_: &str) -> Result<Shape> {
         let mut shape = Shape::scalar();
         if self.cursor.eat("*") {
@@ -75,7 +75,7 @@ impl<'s> Reader<'s> {
         Ok(shape)
     }
 
-    /// The word before `>`, which is the dtype.
+    /// The dtype before `>`.
     fn dtype_at_end(&mut self) -> Result<Option<DType>> {
         let start = self.cursor.start();
         let word = match self.cursor.peek() {
@@ -219,7 +219,7 @@ impl<'s> Reader<'s> {
         Ok(bytes)
     }
 
-    /// One element that stands for all.
+    /// One element that is repeated for all.
     fn equal_elements(&mut self, dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
         let (bits, span) = self.element(dtype)?;
         let product = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));

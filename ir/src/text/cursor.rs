@@ -1,4 +1,4 @@
-//! A place in the text, and the tokens that begin there.
+//! A position in the text, and the tokens that start there.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::dim::{Dim, parse_dim};
 
 pub(super) type Span = Range<usize>;
 
-/// Walks the text. Every token may have space and comments before it.
+/// Reads tokens from the text. Space and comments may precede every token.
 pub(super) struct Cursor<'s> {
     source: &'s str,
     rest: &'s str,
@@ -29,13 +29,13 @@ impl<'s> Cursor<'s> {
         self.source.len() - self.rest.len()
     }
 
-    /// Moves behind a token.
+    /// Moves past a token.
     fn take_to(&mut self, rest: &'s str) {
         self.rest = rest;
         self.ended = self.at();
     }
 
-    /// Leaves space and comments behind.
+    /// Skips space and comments.
     pub fn skip(&mut self) {
         loop {
             let space = self.rest.bytes().take_while(u8::is_ascii_whitespace);
@@ -59,12 +59,12 @@ impl<'s> Cursor<'s> {
         self.at()
     }
 
-    /// From `start` to where the last token ended.
+    /// The span from `start` to the end of the last token.
     pub fn since(&self, start: usize) -> Span {
         start..self.ended
     }
 
-    /// The next character, as a span: for errors.
+    /// The span of the next character, for errors.
     pub fn here(&mut self) -> Span {
         let start = self.start();
         start..start + self.rest.chars().next().map_or(0, char::len_utf8)
@@ -80,7 +80,7 @@ impl<'s> Cursor<'s> {
         self.rest.chars().next()
     }
 
-    /// Takes this punctuation if it is next.
+    /// Consumes this punctuation if it is next.
     pub fn eat(&mut self, token: &str) -> bool {
         self.skip();
         match self.rest.strip_prefix(token) {
@@ -92,7 +92,7 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Takes this word if it is next.
+    /// Consumes this word if it is next.
     pub fn eat_word(&mut self, word: &str) -> bool {
         self.skip();
         match self.rest.strip_prefix(word) {
@@ -111,7 +111,7 @@ impl<'s> Cursor<'s> {
         self.expected(&format!("`{token}`"))
     }
 
-    /// An error that says what should stand here.
+    /// An error that says what is expected here.
     pub fn expected<T>(&mut self, what: &str) -> Result<T> {
         let span = self.here();
         let got = match self.rest.chars().next() {
@@ -121,14 +121,14 @@ impl<'s> Cursor<'s> {
         Diagnostic::new(format!("{what} is expected here")).got(got).span(span).err()
     }
 
-    /// The word at `span`, or the one character.
+    /// The span of the word at `span`, or of its one character.
     fn next_token(&self, span: Span) -> Span {
         let word = self.rest.find(|c| !is_identifier_char(c));
         let length = word.unwrap_or(self.rest.len()).min(32);
         span.start..span.end.max(span.start + length)
     }
 
-    /// A word that may stand without quotes.
+    /// Parses a word that needs no quotes.
     pub fn identifier(&mut self, what: &str) -> Result<(&'s str, Span)> {
         let start = self.start();
         let first = one_of(('a'..='z', 'A'..='Z', '_'));
@@ -139,7 +139,7 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// A value's name or number behind its `%`.
+    /// Parses `%` and the name or number of a value.
     pub fn label(&mut self) -> Result<(&'s str, Span)> {
         let start = self.start();
         if !self.eat("%") {
@@ -151,13 +151,13 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// The characters of a number or a word; nothing where there are none.
+    /// Parses the characters of a number or a word; returns an empty text where there are none.
     pub fn scalar(&mut self) -> (&'s str, Span) {
         let start = self.start();
         let word = take_while(0.., |c| is_identifier_char(c) || c == '+' || c == '-');
         let word = self.token(word).unwrap_or("");
         let end = self.since(start).end;
-        // An error underlines at least the character that is not one.
+        // An error underlines at least the first character that does not belong to it.
         let span = if word.is_empty() { self.here() } else { start..end };
         (word, span)
     }
@@ -169,14 +169,14 @@ impl<'s> Cursor<'s> {
         Some(parsed)
     }
 
-    /// A dim, up to what cannot belong to it.
+    /// Parses a dim, up to the first character that cannot belong to it.
     pub fn dim(&mut self) -> Result<Dim> {
         self.skip();
         let length = self.rest.len();
         self.dim_within(length)
     }
 
-    /// A dim that ends with its line or before a comment: `//` divides inside brackets alone.
+    /// Parses a dim that ends with its line or before a comment: `//` divides only inside brackets.
     pub fn dim_of_line(&mut self) -> Result<Dim> {
         self.skip();
         let mut depth = 0usize;
@@ -211,7 +211,7 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// The text up to and including `end`, if it comes before the line ends.
+    /// The text up to `end`, which is consumed as well; `None` if the line ends first.
     pub fn through(&mut self, end: char) -> Option<&'s str> {
         let stop = self.rest.find([end, '\n'])?;
         let text = &self.rest[..stop];
@@ -220,12 +220,12 @@ impl<'s> Cursor<'s> {
         Some(text)
     }
 
-    /// Goes back to a place it has been at.
+    /// Moves back to an earlier position.
     pub fn back_to(&mut self, start: usize) {
         self.rest = &self.source[start..];
     }
 
-    /// A quoted string, without its escapes.
+    /// Parses a quoted string and its escapes.
     pub fn string(&mut self, what: &str) -> Result<(String, Span)> {
         let start = self.start();
         if !self.eat("\"") {
@@ -250,7 +250,7 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// What follows a backslash.
+    /// Parses the character after a backslash.
     fn escape(&mut self) -> Result<char> {
         let start = self.at() - 1;
         let Some(c) = self.rest.chars().next() else {

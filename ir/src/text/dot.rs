@@ -1,4 +1,4 @@
-//! Modules as pictures, in the language of Graphviz.
+//! Draws modules in the language of Graphviz.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -10,8 +10,8 @@ use super::print::Attributes;
 use crate::graph::{Argument, Function, Module, Operation, ResultDef};
 use crate::shape::Type;
 
-/// The operations of all functions as boxes, with arrows for values, and dotted ones for calls: the
-/// text that `dot` of Graphviz draws.
+/// The text for Graphviz's `dot`: the operations of all functions as boxes, with arrows for values
+/// and dotted arrows for calls.
 pub fn dot(module: &Module) -> String {
     let mut graph = DiGraph::new();
     let mut functions = FxHashMap::default();
@@ -31,7 +31,7 @@ pub fn dot(module: &Module) -> String {
     Dot::with_attr_getters(&graph, &[Config::EdgeNoLabel], &edge, &node).to_string()
 }
 
-/// Adds what a function has; the nodes of its operations.
+/// Adds the contents of a function to the graph; returns the nodes of its operations.
 fn add<'m>(
     graph: &mut DiGraph<Node<'m>, Edge>,
     function: &'m Function,
@@ -99,7 +99,7 @@ impl Display for Node<'_> {
 
 enum Edge {
     Value,
-    /// From a function to what it takes, and from a call to what it calls.
+    /// From a function to its arguments, and from a call to its callee.
     Name,
 }
 

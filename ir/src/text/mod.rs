@@ -22,12 +22,12 @@
 //! }
 //! ```
 //!
-//! The first function is called from outside, and so are those marked `entry`.
-//! An argument is named after its value unless a string follows its type. Attributes that have
-//! their default are left out; types of results may be. A tensor is `dense<tensor<2 x f32>, [1.0,
-//! 2.0]>`, one element for all of them, or its bytes as `hex"…"`. `//` begins a comment, but inside
-//! brackets it divides. What inference knows beside types is not written: it is found again, and
-//! the guards it asks for are added where they are missing. The strings of a body are its lines; see
+//! The entry is the first function; those marked `entry` are also called from outside. An argument
+//! has the name of its value unless a string follows its type. Attributes with their default are
+//! left out; types of results may be left out. A tensor is `dense<tensor<2 x f32>, [1.0, 2.0]>`,
+//! with a single element if all are equal, or with its bytes as `hex"…"`. `//` begins a comment,
+//! but inside brackets it divides. Inferred facts other than types are not written: they are
+//! inferred again, and missing guards are added. The strings of a body are its lines; see
 //! [`TargetBody`](crate::external::TargetBody).
 
 mod attrs;
@@ -49,21 +49,21 @@ pub fn print(module: &Module) -> String {
     module.to_string()
 }
 
-/// The module that the text describes; it is verified.
-/// Errors: the first thing that is wrong, with its place in the text.
+/// Parses and verifies a module.
+/// Errors: the first problem, with its position in the text.
 pub fn parse(source: &str) -> Result<Module> {
     let (text, migrated) = version::current(source)?;
     let parsed = syntax::parse(&text).and_then(|tree| resolve::module(&tree));
     parsed.map_err(|mut error| {
         if migrated {
-            // The place is one in the migrated text, which the user does not have.
+            // The span is in the migrated text, which the user does not have.
             error.span = None;
         }
         error
     })
 }
 
-/// Whether the name stands in text as it is, without quotes.
+/// Whether the name can be written without quotes.
 pub fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.bytes().all(|b| is_identifier_char(b.into()))

@@ -1,4 +1,4 @@
-//! Writes modules as text. Invalid ones are written too: they are what one wants to look at.
+//! Prints modules as text. Invalid modules are printed too, for debugging.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -13,9 +13,9 @@ use crate::loc::Loc;
 use crate::shape::Type;
 use crate::tensor::{Tensor, float_text, parse_element};
 
-/// The most elements that are written one by one.
+/// The maximum number of elements that are written as a list.
 const MOST_ELEMENTS: usize = 64;
-/// The most equal elements that one stands for.
+/// The maximum number of equal elements that are written as one.
 pub(super) const MOST_EQUAL: usize = 1 << 24;
 
 impl Display for Module {
@@ -76,7 +76,7 @@ impl Display for Function {
     }
 }
 
-/// The name of each value, where it can stand in text and no earlier value has it.
+/// The name of each value, if it is an identifier and no earlier value has it.
 fn labels(function: &Function) -> Vec<Option<&str>> {
     let mut seen = FxHashSet::default();
     function
@@ -169,7 +169,7 @@ fn write_operation(
     write_loc(&op.loc, f)
 }
 
-/// The attributes of an operation that have other values than by default, in braces.
+/// The attributes of an operation that differ from their defaults, in braces.
 pub(super) struct Attributes<'a>(pub &'a Operation);
 
 impl Display for Attributes<'_> {
@@ -216,7 +216,7 @@ fn write_attr(attr: &Attr, f: &mut Formatter) -> fmt::Result {
     }
 }
 
-/// One element where all are equal, a list of few, the bytes of many.
+/// Writes one element if all are equal, a list if there are few, otherwise the bytes.
 fn write_tensor(tensor: &Tensor, f: &mut Formatter) -> fmt::Result {
     let shape = crate::shape::Shape::fixed(tensor.shape());
     write!(f, "dense<{}, ", Type::new(tensor.dtype(), shape))?;
@@ -243,13 +243,13 @@ fn write_tensor(tensor: &Tensor, f: &mut Formatter) -> fmt::Result {
     f.write_str("]>")
 }
 
-/// Whether the element's text gives its bits again: not that of every NaN does.
+/// Whether the element's text is parsed back to the same bits: not every NaN's is.
 fn has_text(tensor: &Tensor, i: usize) -> bool {
     parse_element(tensor.dtype(), &tensor.element_text(i)) == Ok(tensor.element_bits(i))
         || !tensor.dtype().is_float()
 }
 
-/// A side of a guard or a constraint, where a comment may follow.
+/// A side of a guard or a constraint. A comment may follow, so `//` must be in parentheses.
 struct Side<'a>(&'a Dim);
 
 impl Display for Side<'_> {

@@ -1,4 +1,4 @@
-//! From the tree to functions: names become values, types are checked against inference.
+//! Turns the syntax tree into functions: resolves names, and checks types against inference.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::shape::{Guard, Type};
 use crate::verify;
 
 /// Resolves and checks all functions.
-/// Errors: names that are not defined or defined twice, types that differ from what inference
-/// gives, and whatever the verifier finds.
+/// Errors: names that are undefined or defined twice, types that differ from inferred ones, and
+/// everything that the verifier reports.
 pub(super) fn module(trees: &[FunctionTree]) -> Result<Module> {
     let mut numbers: FxHashMap<&str, usize> = FxHashMap::default();
     for (i, tree) in trees.iter().enumerate() {
@@ -37,7 +37,7 @@ pub(super) fn module(trees: &[FunctionTree]) -> Result<Module> {
     }
     let entries = trees.iter().skip(1).filter(|tree| tree.entry);
     module.entries = entries.map(|tree| tree.name.clone()).collect();
-    // In the order of the text: the first is the entry.
+    // Restores the order of the text, where the first function is the entry.
     module.functions.sort_by_cached_key(|name, _| numbers[&**name]);
     Ok(module)
 }
@@ -84,7 +84,7 @@ struct Resolver<'t, 's> {
     tree: &'t FunctionTree<'s>,
     function: Function,
     values: FxHashMap<&'s str, Value>,
-    /// The symbols of the arguments, which no result may bind.
+    /// The symbols of the arguments, which results must not bind again.
     symbols: FxHashSet<Symbol>,
     /// The guards, and the equalities of the signature.
     equalities: Equalities,
@@ -246,14 +246,15 @@ impl<'t, 's> Resolver<'t, 's> {
         Ok(())
     }
 
-    /// Calls, which may have no results, know nothing of them.
+    /// Records the elements of the last value, if they are known. They never are for calls, which
+    /// may have no results.
     fn know(&mut self, known: Option<Arc<[crate::dim::Dim]>>) {
         if let (Some(info), Some(_)) = (self.function.values.last_mut(), &known) {
             info.known = known;
         }
     }
 
-    /// Adds what inference asks for and the text leaves out.
+    /// Adds the guards that inference requires and the text does not have.
     fn add_guards(&mut self, guards: Vec<Guard>, loc: &Loc) {
         for guard in guards {
             let turned = (guard.right.clone(), guard.left.clone());
@@ -270,7 +271,7 @@ impl<'t, 's> Resolver<'t, 's> {
         }
     }
 
-    /// The results of a declaration are values that no operation makes.
+    /// Adds the results of a declaration, which are values that no operation defines.
     fn declared_results(&mut self) {
         for result in &self.tree.results {
             let value = Value(self.function.values.len() as u32);
@@ -319,7 +320,7 @@ impl<'t, 's> Resolver<'t, 's> {
     }
 }
 
-/// Whether a guard is about a fresh symbol that no result shows, so that it cannot be written.
+/// Whether a guard contains a fresh symbol that no result shows, so that it cannot be written.
 fn names_nothing(guard: &Guard) -> bool {
     let mut found = false;
     let mut look = |symbol: &Symbol| found |= !super::is_identifier(symbol.as_str());

@@ -1,4 +1,4 @@
-//! From text to a tree: names are not resolved and types not checked yet.
+//! Parses text into a tree; names are not resolved and types not checked yet.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::op::infer::complete_attrs;
 use crate::op::{self, Op};
 use crate::shape::{Guard, Type};
 
-/// A name in the text and its place.
+/// A name in the text and its span.
 #[derive(Clone)]
 pub(super) struct Label<'s> {
     pub name: &'s str,
@@ -26,7 +26,7 @@ pub(super) struct Label<'s> {
 pub(super) struct FunctionTree<'s> {
     pub name: Arc<str>,
     pub span: Span,
-    /// Whether it is called from outside, as the first is.
+    /// Whether it is marked `entry`, that is, called from outside.
     pub entry: bool,
     pub external: bool,
     pub args: Vec<(Label<'s>, Argument, Type)>,
@@ -35,7 +35,7 @@ pub(super) struct FunctionTree<'s> {
     pub guards: Vec<Guard>,
     pub bodies: Vec<(TargetBody, Span)>,
     pub ops: Vec<OpTree<'s>>,
-    /// What it returns, and where it says so.
+    /// The returned values, and the span of `return`.
     pub returned: Option<(Vec<Label<'s>>, Span)>,
 }
 
@@ -50,20 +50,20 @@ pub(super) struct OpTree<'s> {
     pub results: SmallVec<[Label<'s>; 1]>,
     pub op: Op,
     pub operands: SmallVec<[Label<'s>; 3]>,
-    /// Complete, in the order of the table.
+    /// All attributes, in the order of the table.
     pub attrs: SmallVec<[Attr; 2]>,
-    /// The places of those that were given.
+    /// The spans of the attributes that were given.
     pub attr_spans: Named<Span>,
     pub types: Option<SmallVec<[(Type, Span); 1]>>,
     pub loc: Loc,
     pub span: Span,
 }
 
-/// What is told apart by the names of attributes.
+/// A map by attribute name.
 type Named<T> = SmallVec<[(&'static str, T); 2]>;
 
-/// Reads the functions of a text of the present version.
-/// Errors: the first place that the grammar does not allow, unknown operations and attributes.
+/// Parses the functions of a text in the current version.
+/// Errors: the first syntax error, or an unknown operation or attribute.
 pub(super) fn parse(source: &str) -> Result<Vec<FunctionTree<'_>>> {
     let mut reader = Reader::new(source);
     version::read(&mut reader.cursor)?;
@@ -108,7 +108,7 @@ impl<'s> Reader<'s> {
         Ok(function)
     }
 
-    /// Items in parentheses with commas between them.
+    /// A list in parentheses, separated by commas.
     fn list<T>(&mut self, item: fn(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         self.cursor.expect("(")?;
         let mut items = Vec::new();
@@ -220,7 +220,7 @@ impl<'s> Reader<'s> {
         Ok(Guard { left, right, loc: self.loc()? })
     }
 
-    /// A target and the lines of its body.
+    /// A target's name and the lines of its body.
     fn body(&mut self) -> Result<TargetBody> {
         let (target, _) = self.cursor.identifier("the name of a target")?;
         let (mut text, _) = self.cursor.string("the lines of the body in quotes")?;
@@ -254,7 +254,7 @@ impl<'s> Reader<'s> {
             true => Some(self.types()?),
             false => None,
         };
-        // Locations are no part of what an error underlines.
+        // The underlined span of an error leaves out the location.
         let span = self.cursor.since(start);
         let loc = self.loc()?;
         Ok(OpTree { results, op, operands, attrs, attr_spans, types, loc, span })

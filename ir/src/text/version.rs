@@ -1,4 +1,4 @@
-//! The version line, and the way from older versions to the present one.
+//! The version line, and migrations from older versions to the current one.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostic, Result};
 /// The version of the format that is written.
 pub const VERSION: u32 = 1;
 
-/// Brings a text of version `from` to the next one, its version line included.
+/// Rewrites a text of version `from`, including its version line, to the next version.
 struct Migration {
     from: u32,
     rewrite: fn(&str) -> Result<String>,
@@ -16,8 +16,8 @@ struct Migration {
 
 const MIGRATIONS: &[Migration] = &[];
 
-/// The text in the present version, and whether it had to be migrated.
-/// Errors: no version, or one that is newer or that there is no way from.
+/// The text in the current version, and whether it was migrated.
+/// Errors: no version, a newer version, or one without a migration.
 pub(super) fn current(source: &str) -> Result<(Cow<'_, str>, bool)> {
     migrate(source, VERSION, MIGRATIONS)
 }
@@ -56,8 +56,8 @@ fn unsupported<T>(found: u32, present: u32) -> Result<(Cow<'static, str>, T)> {
     error.err()
 }
 
-/// Reads `mithril 1`.
-/// Errors: the line is missing or broken.
+/// Parses `mithril 1`.
+/// Errors: the line is missing or malformed.
 pub(super) fn read(cursor: &mut Cursor) -> Result<u32> {
     let start = cursor.here();
     if !cursor.eat_word("mithril") {

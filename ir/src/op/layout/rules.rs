@@ -12,7 +12,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::shape::Shape;
 
-/// The dim of an axis counted either way.
+/// The dim of an axis, which may be negative.
 pub(in crate::op) fn axis_dim(shape: &Shape, axis: i64) -> Result<&Dim> {
     Ok(&shape.dims[shape.dims.len() - shape.axis_from_back(axis)?])
 }
@@ -74,7 +74,7 @@ pub(super) fn broadcast_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     vec![Some(placed.sum_to(x.shape()))]
 }
 
-/// `?` in the target follows from the count of elements, where that divides.
+/// Infers a `?` in the target from the number of elements, if that is divisible.
 pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
     let (x, target) = (cx.shape(0).clone(), cx.shape_attr("shape").clone());
     let unknown = target.dims.iter().filter(|d| d.is_unknown()).count();
@@ -213,7 +213,7 @@ pub(super) fn squeeze_shape(cx: &mut Infer) -> Result<Shape> {
     without_axes(cx.shape(0), Some(&axes), false)
 }
 
-/// How many elements lie between them: what the bounds differ by, in a form that reads well.
+/// The number of elements between two bounds: their difference, in a form that is easy to read.
 fn slice_length(start: &Dim, limit: &Dim, dim: &Dim) -> Dim {
     let nothing = Dim::Const(0);
     let difference = match (start.as_const(), limit.as_const()) {
@@ -260,7 +260,7 @@ pub(super) fn known_slice(cx: &Infer) -> Option<Vec<Dim>> {
     Some(values.get(range)?.iter().step_by(step).cloned().collect())
 }
 
-/// The cotangent padded with zeros back to the operand's shape.
+/// The gradient of a slice: pads the cotangent with zeros to the operand's shape.
 pub(super) fn slice_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let x = r.arg(0);
     let zeros = x.full_like(0.0);
@@ -367,7 +367,7 @@ pub(super) fn pad_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
             ],
         );
     }
-    // The dims are those of `x`, but that is not always shown of symbolic ones.
+    // The shape is that of `x`, but for symbolic dims that cannot always be proved.
     let dx = dx.reshape(r.arg(0).shape());
     vec![Some(dx), Some(g.sum(None, false) - dx.sum(None, false))]
 }
