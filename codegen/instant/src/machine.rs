@@ -34,8 +34,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The host's processor, whose features alone are used by the code. `None` if Cranelift
-    /// generates no code for it.
+    /// The host's processor; code uses no features that it lacks. `None` if Cranelift generates no
+    /// code for it.
     pub fn of(host: &Host) -> Option<Machine> {
         let mut flags = settings::builder();
         let settings = [

@@ -1,4 +1,5 @@
-//! Loads and stores. Masked accesses, gathers and scatters go lane by lane through a stack slot.
+//! Loads and stores. Gathers, scatters, and accesses whose mask is not full go lane by lane through
+//! a stack slot.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
