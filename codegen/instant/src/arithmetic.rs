@@ -1,4 +1,5 @@
-//! Arithmetic, comparisons and choices, piece by piece; lane by lane what vectors do not have.
+//! Arithmetic, comparisons and selects: piece by piece where vectors have the instruction, else
+//! lane by lane.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::types::{I8, I64};
@@ -10,12 +11,12 @@ use crate::held::{Held, PIECE, Pieces, lane, piece};
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
-/// Whether numbers have a sign.
+/// Whether numbers of this dtype have a sign.
 pub fn is_signed(dtype: DType) -> bool {
     dtype.is_float() || dtype.is_signed_int()
 }
 
-/// Whether registers hold what can be calculated with.
+/// Whether registers hold values of this dtype in a form that can be calculated with.
 fn is_number(dtype: DType) -> bool {
     !matches!(dtype, DType::F16 | DType::BF16)
 }
@@ -50,7 +51,7 @@ impl Translator<'_> {
         Ok(Held::Mask(of, pieces.into_iter().map(|x| self.b.ins().bnot(x)).collect()))
     }
 
-    /// What a function makes of a scalar, or of each piece of vectors.
+    /// Applies a function to scalars, or to each piece of vectors.
     fn each<const N: usize>(
         &mut self,
         operands: [V; N],
@@ -107,7 +108,7 @@ impl Translator<'_> {
         self.each([x, y], |t, [x, y]| t.two(op, ty.dtype, x, y))
     }
 
-    /// Whether it is a vector of less than a piece.
+    /// Whether values of this type are vectors shorter than a piece.
     fn is_short(&self, ty: Ty) -> bool {
         ty.lanes > 1 && ty.lanes * (ty.dtype.bytes() as u32) < PIECE
     }
@@ -135,7 +136,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A scalar, or a piece.
+    /// A binary operation on scalars, or on pieces.
     pub fn two(&mut self, op: Binary, dtype: DType, x: Value, y: Value) -> Result<Value> {
         match dtype.is_float() {
             true => self.two_floats(op, x, y),
@@ -161,8 +162,8 @@ impl Translator<'_> {
         if !ty.is_vector() || self.machine.avx {
             return self.b.ins().fcmp(condition, x, y);
         }
-        // Without AVX, `cmpps` reads memory at multiples of 16 bytes alone, and Cranelift 0.124
-        // gives it loads from anywhere. The result of a cast is in a register.
+        // Without AVX, a memory operand of `cmpps` must be aligned to 16 bytes, but Cranelift 0.124
+        // gives it unaligned loads too. The result of a cast is in a register.
         let [x, y] = [x, y].map(|value| {
             let bits = self.recast(piece(I8), value);
             self.recast(ty, bits)
@@ -170,13 +171,13 @@ impl Translator<'_> {
         self.b.ins().fcmp(condition, x, y)
     }
 
-    /// Of two floats the first where `x < y`: one instruction.
+    /// Selects `yes` where `x < y`, else `no`: one instruction.
     fn lesser(&mut self, x: Value, y: Value, [yes, no]: [Value; 2]) -> Value {
         let less = self.floats(FloatCC::LessThan, x, y);
         self.pick(less, yes, no)
     }
 
-    /// By a scalar bool, or by the mask of a piece.
+    /// Selects by a scalar bool, or lane by lane by the mask of a piece.
     pub fn pick(&mut self, condition: Value, yes: Value, no: Value) -> Value {
         let ty = self.type_of(yes);
         if !self.type_of(condition).is_vector() {
@@ -229,13 +230,14 @@ impl Translator<'_> {
         Ok(result)
     }
 
-    /// Vectors are shifted by as many bits in all lanes; by other numbers lane by lane.
+    /// Shifts all lanes of a vector by the same count at once, and by different counts lane by
+    /// lane.
     fn shift(&mut self, op: Binary, x: V, y: V) -> Result<Held> {
         let dtype = self.ty(x).dtype;
         let by = match *self.held(y) {
             Held::Constant(bits) => self.b.ins().iconst(I64, bits as i64),
             Held::Splat(scalar, _) => self.widened(scalar),
-            // Lanes behind the last may hold anything, which would be no harm.
+            // The unused lanes of a short vector may hold any count, which does no harm.
             _ => return self.each([x, y], |t, [x, y]| t.two(op, dtype, x, y)),
         };
         self.each([x], |t, [x]| {
@@ -248,7 +250,7 @@ impl Translator<'_> {
         })
     }
 
-    /// A scalar integer as an index.
+    /// Sign-extends a scalar integer to an index.
     pub fn widened(&mut self, scalar: Value) -> Value {
         match self.type_of(scalar) {
             I64 => scalar,
@@ -263,8 +265,8 @@ impl Translator<'_> {
         self.each([x, y, z], |t, [x, y, z]| Ok(t.b.ins().fma(x, y, z)))
     }
 
-    /// By two powers of two. Of what is near 1, the first product is exact, so that the second
-    /// alone rounds: see [`mithril_kernels::code::Inst::Scale`].
+    /// Multiplies by `2ⁿ` as two powers of two. For an `x` near 1 the first product is exact, so
+    /// only the second rounds: see [`mithril_kernels::code::Inst::Scale`].
     pub fn scale(&mut self, x: V, n: V) -> Result<Held> {
         let dtype = self.ty(x).dtype;
         let (bits, bias): (_, i64) = if dtype == DType::F32 { (23, 127) } else { (52, 1023) };
@@ -272,7 +274,7 @@ impl Translator<'_> {
             DType::F32 => (x as f32).to_bits() as u64,
             _ => x.to_bits(),
         };
-        // The bits of the sum with it end in those of a biased exponent.
+        // Adding this to a whole number puts its biased exponent into the lowest bits of the sum.
         let rounder = 1.5 * 2f64.powi(bits) + bias as f64;
         let end = (2 * bias - 2) as f64;
         self.each([x, n], |t, [x, n]| {
@@ -293,7 +295,7 @@ impl Translator<'_> {
                 let power = t.recast(ty, power);
                 t.b.ins().fmul(x, power)
             });
-            // Also not where it is NaN.
+            // False for a NaN too, so that `n` is the result there.
             let finite = t.floats(FloatCC::LessThan, n, infinite);
             Ok(t.pick(finite, scaled, n))
         })
@@ -317,7 +319,8 @@ impl Translator<'_> {
         })
     }
 
-    /// Of a scalar, or of a piece. The machine compares vectors of 64 bits with a sign alone.
+    /// Compares integers: scalars, or pieces. The processor compares vectors of 64-bit integers as
+    /// signed ones only, so unsigned ones get their sign bits flipped first.
     fn integers(&mut self, op: Cmp, dtype: DType, x: Value, y: Value) -> Value {
         let ty = self.type_of(x);
         if ty == piece(I64) && !is_signed(dtype) && !matches!(op, Cmp::Eq | Cmp::Ne) {
@@ -336,7 +339,7 @@ impl Translator<'_> {
         }
         let of = self.mask_lane(x);
         let (x, y) = (self.mask(x, of)?, self.mask(y, of)?);
-        // What is true is -1: the lesser as a signed number.
+        // True is -1 here, which is less than 0 as a signed integer, so the operands are swapped.
         let compare = |(x, y)| self.b.ins().icmp(condition(op, true), y, x);
         Ok(Held::Mask(of, x.into_iter().zip(y).map(compare).collect()))
     }

@@ -1,6 +1,7 @@
-//! A kernel's own functions, and calls of them: arguments and results lie in memory of the caller.
+//! The private functions of a kernel, and calls of them. Arguments and results are passed in memory
+//! of the caller.
 //!
-//! Calls are rare, and Cranelift returns few vectors in registers.
+//! This suffices, since calls are rare, and Cranelift returns few vectors in registers.
 
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::types::I64;
@@ -16,20 +17,22 @@ use crate::held::PIECE;
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
-/// What a function is given: where its arguments lie, and its results are to lie.
+/// The signature of a private function. Its parameter is the address of a frame that holds the
+/// arguments and receives the results.
 pub fn signature() -> Signature {
     let mut signature = Signature::new(CallConv::SystemV);
     signature.params = vec![AbiParam::new(I64)];
     signature
 }
 
-/// Where value number `index` lies: each has the room of a piece.
+/// The offset in bytes of value number `index` in a frame. Each value has room for a piece.
 fn place(index: usize) -> i32 {
     index as i32 * PIECE as i32
 }
 
 impl Translator<'_> {
-    /// The body of a function whose arguments lie at `frame`.
+    /// Emits the body of a function whose arguments are at `frame`. Its results are stored there
+    /// too.
     pub fn function(&mut self, function: &Region, frame: Value) -> Result<()> {
         self.take(&function.params, frame)?;
         self.block(&function.body)?;
@@ -38,7 +41,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// The values that lie at `frame`.
+    /// Loads these values from `frame`.
     fn take(&mut self, values: &[V], frame: Value) -> Result<()> {
         let types = self.flat_all_types(values)?.into_iter().enumerate();
         let load =
@@ -70,7 +73,8 @@ impl Translator<'_> {
     }
 }
 
-/// Where a call in finished code names the function that it goes to.
+/// A call in finished code: the offset of the operand that names its target, and the function that
+/// it calls.
 pub struct Call {
     pub at: usize,
     pub function: usize,
@@ -78,11 +82,10 @@ pub struct Call {
 }
 
 impl Call {
-    /// What the code of a function, which begins at `start`, refers to outside of itself, if that
-    /// is a call.
+    /// Reads a relocation in the code of a function, which begins at `start`, as a call.
     ///
     /// # Errors
-    /// [`crate::Unsupported`] where it is anything else.
+    /// [`crate::Unsupported`] if the relocation is not a call.
     pub fn of(reloc: &FinalizedMachReloc, function: &Function, start: usize) -> Result<Call> {
         match (reloc.kind, &reloc.target) {
             (
@@ -100,7 +103,7 @@ impl Call {
         }
     }
 
-    /// Writes the distance to the function, which begins at `to`, into `code`.
+    /// Writes the distance to the called function, which begins at `to`, into `code`.
     pub fn resolve(&self, code: &mut [u8], to: usize) {
         let distance = to as i64 - self.at as i64 + self.addend;
         code[self.at..self.at + 4].copy_from_slice(&(distance as i32).to_le_bytes());

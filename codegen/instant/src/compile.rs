@@ -1,4 +1,4 @@
-//! From loop code to machine code, by way of Cranelift's functions.
+//! Compiles loop code to machine code, by way of Cranelift functions.
 
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
@@ -10,15 +10,15 @@ use crate::machine::Machine;
 use crate::translate::translate;
 use crate::{Result, Unsupported};
 
-/// Where functions begin: at multiples of so many bytes.
+/// Alignment of functions in bytes.
 const ALIGNMENT: usize = 64;
 
 impl Machine {
-    /// The code of a kernel: bytes that may lie anywhere and begin with the function that the
-    /// runtime calls.
+    /// The code of a kernel. Its bytes may be placed at any address and begin with the function
+    /// that the runtime calls.
     ///
     /// # Errors
-    /// [`Unsupported`] where Cranelift has not what the kernel needs.
+    /// [`Unsupported`] if Cranelift lacks something that the kernel needs.
     pub fn compile(&self, code: &Code) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let (mut starts, mut calls) = (Vec::new(), Vec::new());
@@ -26,7 +26,8 @@ impl Machine {
             let mut context = Context::for_function(function);
             let made = context.compile(&*self.isa, &mut ControlPlane::default());
             let made = made.map_err(|error| Unsupported(format!("{:?}", error.inner)))?;
-            // So that its constants lie as they do in code that is alone.
+            // Gives the function's constants the alignment that they have in a function compiled
+            // separately.
             bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
             let start = bytes.len();
             bytes.extend_from_slice(made.code_buffer());
@@ -36,15 +37,15 @@ impl Machine {
             }
             starts.push(start);
         }
-        // The kernel itself is the first.
+        // The first function is the kernel itself, so private function `n` is at `n + 1`.
         calls.iter().for_each(|call| call.resolve(&mut bytes, starts[call.function + 1]));
         Ok(bytes)
     }
 
-    /// The text of a kernel as Cranelift is given it.
+    /// The Cranelift IR of a kernel, as text.
     ///
     /// # Errors
-    /// As [`Machine::compile`]; what Cranelift's verifier finds.
+    /// As [`Machine::compile`], and what Cranelift's verifier finds.
     pub fn text(&self, code: &Code) -> Result<String> {
         let functions = translate(code, self)?;
         for function in &functions {

@@ -11,9 +11,9 @@ use crate::held::{Held, Pieces, count, lane, piece};
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
-/// The first byte of the upper half of a piece.
+/// Byte indices of a shuffle that moves the upper half of a piece to the front.
 const UPPER: [u8; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15];
-/// The lower halves of two pieces.
+/// Byte indices of a shuffle that concatenates the lower halves of two pieces.
 const LOWER: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23];
 
 impl Translator<'_> {
@@ -55,13 +55,13 @@ impl Translator<'_> {
         Ok(Held::Vector(self.pieces_to(&pieces, lanes, dtype, to.dtype)?))
     }
 
-    /// A mask as the integers 0 and 1.
+    /// Converts a mask to the integers 0 and 1.
     pub fn zeros_and_ones(&mut self, x: V, of: Type) -> Result<Pieces> {
         let one = self.bits(piece(of), 1);
         Ok(self.mask(x, of)?.into_iter().map(|x| self.b.ins().band(x, one)).collect())
     }
 
-    /// Where integers are not zero.
+    /// A mask of the lanes where integers are not zero.
     fn truths(&mut self, x: V) -> Result<Held> {
         let own = lane(self.ty(x).dtype)?;
         if !own.is_int() || self.ty(x).dtype.is_float() {
@@ -149,7 +149,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Integers of another width.
+    /// Converts integers to another width.
     fn integers_of(&mut self, x: Pieces, lanes: u32, from: Type, to: Type, signed: bool) -> Pieces {
         let (mut x, mut own) = (x, from);
         while own.bits() < to.bits() {
@@ -191,7 +191,7 @@ impl Translator<'_> {
         Ok((0..count(F64, lanes)).map(|at| half(self, at)).collect())
     }
 
-    /// The lanes that half a piece has, as the first ones of a piece.
+    /// The lanes of half `at`, of two per piece, moved to the front of a piece.
     fn half(&mut self, x: &Pieces, at: usize, own: Type) -> Value {
         match at % 2 {
             0 => x[at / 2],
@@ -199,7 +199,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Integers toward zero. Those that do not fit are undefined.
+    /// Converts floats to integers, rounding toward zero. The result for a value that does not fit
+    /// is undefined.
     fn whole_of(&mut self, x: &Pieces, lanes: u32, from: DType, to: DType) -> Result<Pieces> {
         let target = lane(to)?;
         if target == I64 {
@@ -236,7 +237,8 @@ impl Translator<'_> {
         self.joined(x, lanes, I32, two)
     }
 
-    /// Pieces of what `half` gives the lower halves of.
+    /// Applies `half`, whose results fill the lower half of a piece, and concatenates pairs of
+    /// results.
     fn joined(
         &mut self,
         x: &Pieces,
@@ -292,7 +294,7 @@ impl Translator<'_> {
         Ok(pieces)
     }
 
-    // Floats of 16 bits, in the low halves of integers: a scalar or a piece of them.
+    // 16-bit floats, in the low halves of 32-bit integers: a scalar or a piece of them.
 
     fn half_to_f32(&mut self, bits: Value, from: DType) -> Value {
         let ty = self.b.func.dfg.value_type(bits);
@@ -303,7 +305,8 @@ impl Translator<'_> {
         }
         let [low, sign_bit, endless, top] =
             [0x7fff, 0x8000, 0x7c00 << 13, 0x7f80_0000].map(|bits| self.bits(ty, bits));
-        // The same bits at another bias: subnormals come right by themselves.
+        // Reads the bits as f32 and multiplies by the difference of the exponent biases, which also
+        // gives subnormals their values.
         let magnitude = self.b.ins().band(bits, low);
         let magnitude = self.b.ins().ishl_imm(magnitude, 13);
         let is_endless = self.b.ins().icmp(IntCC::SignedGreaterThanOrEqual, magnitude, endless);
@@ -319,8 +322,9 @@ impl Translator<'_> {
         self.recast(float, value)
     }
 
-    /// Bits of which so many are to be cut off: with half a place, or a bit less where the last
-    /// bit that is kept is even, which may carry.
+    /// Prepares `bits` for dropping the lowest `cut` bits, rounding to nearest, ties to even: adds
+    /// `rest`, which is 1 less than half of the last kept bit, and 1 more if that bit is odd. The
+    /// sum may carry.
     fn rounded(&mut self, bits: Value, cut: i64, one: Value, rest: Value) -> Value {
         let odd = self.b.ins().ushr_imm(bits, cut);
         let odd = self.b.ins().band(odd, one);
@@ -328,7 +332,7 @@ impl Translator<'_> {
         self.b.ins().iadd(sum, odd)
     }
 
-    /// To nearest, ties to even.
+    /// Converts f32 to the bits of a 16-bit float, rounding to nearest, ties to even.
     fn f32_to_half(&mut self, x: Value, to: DType) -> Value {
         let (float, ty) = match self.b.func.dfg.value_type(x).is_vector() {
             true => (F32X4, I32X4),
@@ -349,7 +353,8 @@ impl Translator<'_> {
         let sum = self.rounded(magnitude, 13, one, rest);
         let sum = self.b.ins().isub(sum, bias);
         let normal = self.b.ins().ushr_imm(sum, 13);
-        // Subnormal: the sum with a half has the place of the last bit where it should be.
+        // Subnormal: the last bit of the sum with 0.5 has the weight of the last bit of the result,
+        // so the addition rounds.
         let half = self.bits(float, u64::from(0.5f32.to_bits()));
         let shifted = self.b.ins().fadd(absolute, half);
         let [shifted, half] = [shifted, half].map(|x| self.recast(ty, x));

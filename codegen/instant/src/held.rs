@@ -1,4 +1,4 @@
-//! How values lie in registers.
+//! How values are held in registers.
 
 use cranelift_codegen::ir::types::{F32, F64, I8, I16, I32, I64};
 use cranelift_codegen::ir::{Type, Value};
@@ -7,32 +7,32 @@ use smallvec::SmallVec;
 
 use crate::{Result, unsupported};
 
-/// The bytes of a piece.
+/// Bytes of a piece.
 pub const PIECE: u32 = 16;
 
-/// A vector: pieces of 16 bytes, the last lanes of the one piece of a shorter vector being of no
-/// meaning.
+/// A vector as pieces of 16 bytes. A shorter vector is one piece, whose last lanes are unused.
 pub type Pieces = SmallVec<[Value; 4]>;
 
-/// What a value is in registers.
+/// How a value is held in registers.
 #[derive(Clone, Debug)]
 pub enum Held {
-    /// It is not made yet.
+    /// Not computed yet.
     Nothing,
-    /// These bits in every lane; made where they are used, which is nearer than a register for long.
+    /// These bits in every lane. A constant is made at each use, instead of occupying a register
+    /// for long.
     Constant(u64),
     Scalar(Value),
     Vector(Pieces),
-    /// A scalar in every lane, and the piece of it.
+    /// A scalar in every lane, and the piece with that scalar in its lanes.
     Splat(Value, Value),
     /// A scalar bool in every lane.
     Every(Value),
-    /// A vector of bools: integers of this type, of which all bits are set or none.
+    /// A vector of bools, as integers of this type whose bits are all set or all clear.
     Mask(Type, Pieces),
 }
 
-/// The type of an element in a register; bools as scalars are bytes. The floats of 16 bits, with
-/// which nothing is calculated, are their bits.
+/// The type of an element in a register. Scalar bools are bytes. 16-bit floats are held as their
+/// bits, since nothing is calculated with them.
 pub fn lane(dtype: DType) -> Result<Type> {
     Ok(match dtype {
         DType::F64 => F64,
@@ -45,12 +45,12 @@ pub fn lane(dtype: DType) -> Result<Type> {
     })
 }
 
-/// The piece whose elements are of this type.
+/// The type of a piece whose elements are of this type.
 pub fn piece(lane: Type) -> Type {
     lane.by(PIECE / lane.bytes()).expect("scalars have at most eight bytes")
 }
 
-/// How many pieces so many lanes of a type are.
+/// The number of pieces that hold this many lanes of a type.
 pub fn count(lane: Type, lanes: u32) -> usize {
     (lanes * lane.bytes()).div_ceil(PIECE) as usize
 }

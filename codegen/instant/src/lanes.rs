@@ -1,4 +1,4 @@
-//! What moves lanes: splats, shuffles, folds, wider and narrower integers.
+//! Moves lanes: splats, shuffles, reductions of a vector to a scalar, wider and narrower integers.
 
 use cranelift_codegen::ir::types::{F32, F64, I8, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Type, Value};
@@ -39,7 +39,8 @@ impl Translator<'_> {
         Ok(Held::Splat(scalar, all))
     }
 
-    /// The lanes that can be moved: of a mask as bytes of integers.
+    /// The pieces of a vector and their lane type, for moving lanes. A mask gives the integers it
+    /// is held as.
     fn movable(&mut self, x: V) -> Result<(Type, Pieces)> {
         let dtype = self.ty(x).dtype;
         match dtype {
@@ -61,7 +62,7 @@ impl Translator<'_> {
         }))
     }
 
-    /// A lane of a mask as a scalar bool.
+    /// Converts a lane of a mask to a scalar bool.
     fn truth(&mut self, lane: Value) -> Value {
         let ty = self.b.func.dfg.value_type(lane);
         let byte = if ty == I8 { lane } else { self.b.ins().ireduce(I8, lane) };
@@ -77,7 +78,8 @@ impl Translator<'_> {
         let (per, width) = (PIECE / own.bytes(), self.ty(x).lanes);
         let behind = pieces.len() as u32 * per;
         pieces.extend(others);
-        // Where a lane is, among those of all pieces: a short one has some that mean nothing.
+        // The index of a lane among those of all pieces, counting the unused lanes of a short
+        // vector.
         let place = |at: u32| if at < width { at } else { at - width + behind };
         let made = lanes.chunks(per as usize).map(|own_lanes| {
             let places: Vec<u32> = own_lanes.iter().map(|&at| place(at)).collect();
@@ -87,7 +89,8 @@ impl Translator<'_> {
         Ok(if bools { Held::Mask(own, made) } else { Held::Vector(made) })
     }
 
-    /// The piece of these lanes, by their places among those of `pieces`.
+    /// Builds a piece from lanes of `pieces`. `places` are their indices among the lanes of all
+    /// pieces.
     fn assemble(&mut self, own: Type, pieces: &[Value], places: &[u32]) -> Value {
         let (per, width) = (PIECE / own.bytes(), own.bytes());
         let mut sources: Vec<u32> = places.iter().map(|at| at / per).collect();
@@ -99,7 +102,7 @@ impl Translator<'_> {
         if straight {
             return made;
         }
-        // One piece more at a time; what it does not have stays where it is.
+        // Each shuffle adds the lanes of one more piece; the other lanes stay where they are.
         let others = if sources.len() == 1 { &sources[..] } else { &sources[1..] };
         for (turn, &source) in others.iter().enumerate() {
             let bytes = std::array::from_fn(|byte| {
@@ -116,7 +119,7 @@ impl Translator<'_> {
         made
     }
 
-    /// Bytes of two pieces, one behind the other, by their places.
+    /// Selects bytes by index from the concatenation of two pieces.
     pub fn shuffle_bytes(&mut self, own: Type, x: Value, y: Value, bytes: [u8; 16]) -> Value {
         let ty = piece(own);
         let (x, y) = (self.recast(piece(I8), x), self.recast(piece(I8), y));
@@ -125,8 +128,8 @@ impl Translator<'_> {
         self.recast(ty, made)
     }
 
-    /// All lanes of a vector as one scalar: the upper half with the lower, until one is left. So
-    /// does LLVM.
+    /// Reduces all lanes of a vector to one scalar: combines the upper half with the lower until
+    /// one lane is left, in the same order as LLVM.
     pub fn fold(&mut self, fold: Fold, x: V) -> Result<Held> {
         let Ty { dtype, lanes } = self.ty(x);
         let op = match fold {
@@ -165,13 +168,13 @@ impl Translator<'_> {
         }
     }
 
-    /// The lanes from `from` on as the first ones.
+    /// Moves the lanes from `from` on to the front.
     fn upper(&mut self, own: Type, value: Value, from: u32) -> Value {
         let by = (from * own.bytes()) as u8;
         self.shuffle_bytes(own, value, value, std::array::from_fn(|i| (i as u8 + by) % 16))
     }
 
-    /// Integers of twice the width.
+    /// Extends integers to twice the width.
     pub fn widen(&mut self, pieces: &Pieces, lanes: u32, from: Type, signed: bool) -> Pieces {
         let to = from.double_width().expect("a wider integer");
         let half = |t: &mut Self, at: usize| {
@@ -186,8 +189,8 @@ impl Translator<'_> {
         (0..count(to, lanes)).map(|at| half(self, at)).collect()
     }
 
-    /// The same mask of integers of half the width: what is all or nothing stays it when numbers
-    /// that do not fit are cut to the least and the greatest.
+    /// Narrows a mask to integers of half the width. Saturation keeps lanes whose bits are all set
+    /// or all clear as they are.
     pub fn narrow_mask(&mut self, pieces: &Pieces, lanes: u32, from: Type) -> Pieces {
         if from == I64 {
             return self.narrow(pieces, lanes, from);
@@ -201,7 +204,7 @@ impl Translator<'_> {
         (0..count(to, lanes)).map(pair).collect()
     }
 
-    /// The low halves of integers.
+    /// Truncates integers to half the width.
     pub fn narrow(&mut self, pieces: &Pieces, lanes: u32, from: Type) -> Pieces {
         let to = from.half_width().expect("a narrower integer");
         let width = to.bytes() as u8;

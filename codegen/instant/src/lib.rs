@@ -1,9 +1,9 @@
-//! Machine code from loop code, small kernels' in less than a millisecond, by Cranelift: for the calls of a model until
-//! LLVM's code of it is there.
+//! Compiles loop code to machine code with Cranelift, which takes less than a millisecond for small
+//! kernels. The code serves the calls of a model until LLVM's code is available.
 //!
-//! It is the same loop code that LLVM compiles, made for this machine's registers, so the numbers
-//! are the same, bit by bit: each lane does what it would do in the wide register, and lanes are
-//! folded in the same order. Cranelift knows vectors of 16 bytes; a wider one is as many of them.
+//! LLVM compiles the same loop code, which is made for this machine's registers, so the results are
+//! equal bit by bit: each lane computes what it would in the wide register, and lanes are reduced
+//! in the same order. Cranelift has vectors of 16 bytes; a wider vector is several of them.
 
 mod arithmetic;
 mod calls;
@@ -19,7 +19,7 @@ mod values;
 
 pub use machine::Machine;
 
-/// Why there is no instant code of a kernel: what of it Cranelift does not have.
+/// Why a kernel has no instant code: what it needs that Cranelift does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no instant code: {0}")]
 pub struct Unsupported(pub String);

@@ -1,10 +1,10 @@
-//! The processor that code is made for.
+//! The processor that code is generated for.
 
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use mithril_kernels::host::Host;
 
-/// Cranelift's names of the features that it makes use of, by LLVM's.
+/// The processor features that Cranelift makes use of: LLVM's names and Cranelift's.
 const FEATURES: [(&str, &str); 16] = [
     ("sse3", "has_sse3"),
     ("ssse3", "has_ssse3"),
@@ -27,14 +27,15 @@ const FEATURES: [(&str, &str); 16] = [
 /// A processor, as Cranelift knows it.
 pub struct Machine {
     pub(crate) isa: OwnedTargetIsa,
-    /// Whether it multiplies and adds in one step.
+    /// Whether it has fused multiply-add.
     pub(crate) fma: bool,
-    /// Whether its instructions read vectors from any address.
+    /// Whether it has AVX, whose instructions read vectors from unaligned addresses.
     pub(crate) avx: bool,
 }
 
 impl Machine {
-    /// A processor, of which code uses no more than it has. None: Cranelift makes no code for it.
+    /// The host's processor; code uses no features that it lacks. `None` if Cranelift generates no
+    /// code for it.
     pub fn of(host: &Host) -> Option<Machine> {
         let mut flags = settings::builder();
         let settings = [
@@ -52,7 +53,7 @@ impl Machine {
             builder.enable(flag).ok()?;
         }
         let isa = builder.finish(settings::Flags::new(flags)).ok()?;
-        // Without these Cranelift calls functions for what they do.
+        // Without SSE 4.1, Cranelift replaces some instructions by calls of library functions.
         host.has("sse4.1").then(|| Machine { isa, fma: host.has("fma"), avx: host.has("avx") })
     }
 }

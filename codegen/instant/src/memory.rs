@@ -1,5 +1,5 @@
-//! Loads and stores. What is masked, and what lies anywhere, goes through a slot of the stack, lane
-//! by lane.
+//! Loads and stores. Gathers, scatters, and accesses whose mask is not full go lane by lane through
+//! a stack slot.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
@@ -13,14 +13,13 @@ use crate::held::{Held, PIECE, Pieces, lane, piece};
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
-/// The bytes of a slot: the widest vectors that there are have 64 lanes, of which each may have an
-/// index of eight.
+/// Bytes of a stack slot: the widest vectors have 64 lanes, and each may have an 8-byte index.
 const SLOT: u32 = 512;
-/// The slot of elements, and that of where they are.
+/// The slot that holds elements, and the one that holds their indices.
 const ELEMENTS: usize = 0;
 const PLACES: usize = 1;
 
-/// An address and a number of bytes behind it.
+/// A base address and an offset in bytes.
 type Address = (Value, i32);
 
 fn flags() -> MemFlags {
@@ -44,7 +43,7 @@ impl Translator<'_> {
         lane(self.code.memories[mem.0 as usize].dtype)
     }
 
-    /// Where an element is.
+    /// The address of an element, given its index.
     fn address(&mut self, mem: Mem, at: V) -> Result<Address> {
         let size = i64::from(self.element(mem)?.bytes());
         if let Some(bits) = self.constant(at) {
@@ -71,7 +70,7 @@ impl Translator<'_> {
         Ok(pointer)
     }
 
-    /// So many elements behind an address.
+    /// The address `index` elements after `base`; an element has `size` bytes.
     fn behind(&mut self, base: Value, index: Value, size: u32) -> Value {
         let index = self.widened(index);
         let bytes = match size {
@@ -98,7 +97,7 @@ impl Translator<'_> {
         Ok(self.loaded(ty, pieces))
     }
 
-    /// What was loaded, as what it stands for: of a byte that is a bool the lowest bit counts.
+    /// Converts loaded pieces to a value. In a byte that holds a bool, only the lowest bit counts.
     fn loaded(&mut self, ty: Ty, pieces: Pieces) -> Held {
         if ty.dtype != DType::Bool {
             return Held::Vector(pieces);
@@ -183,7 +182,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// What is stored of a vector: bytes of a mask.
+    /// The pieces that are stored for a vector. A mask is stored as bytes.
     fn stored(&mut self, value: V) -> Result<Pieces> {
         match self.ty(value).dtype {
             DType::Bool => self.zeros_and_ones(value, I8),
@@ -252,7 +251,7 @@ impl Translator<'_> {
         })
     }
 
-    /// The indices of a gather, in memory.
+    /// Stores the indices of a gather or scatter to a slot, and returns its address.
     fn places(&mut self, at: V) -> Result<Value> {
         let slot = self.slot(PLACES);
         let pieces = self.pieces(at)?;
@@ -260,7 +259,7 @@ impl Translator<'_> {
         Ok(slot)
     }
 
-    /// Where the element of a lane is.
+    /// The address of the element of a lane.
     fn place(&mut self, base: Value, places: Value, index: Type, lane: Value, own: Type) -> Value {
         let place = self.behind(places, lane, index.bytes());
         let at = self.b.ins().load(index, flags(), place, 0);
@@ -280,7 +279,7 @@ impl Translator<'_> {
         self.b.ins().stack_addr(I64, slot, 0)
     }
 
-    /// The slot of elements, with zeros for so many lanes.
+    /// The slot of elements, filled with zeros for this many lanes.
     fn cleared_slot(&mut self, own: Type, lanes: u32) -> Value {
         let slot = self.slot(ELEMENTS);
         let zero = self.bits(piece(own), 0);
@@ -298,7 +297,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A bit for each lane, the first the lowest.
+    /// Packs a mask into one bit per lane; the first lane is the lowest bit.
     fn mask_bits(&mut self, mask: V) -> Result<Value> {
         let lanes = self.ty(mask).lanes;
         let pieces = self.mask(mask, I8)?;
@@ -325,7 +324,8 @@ impl Translator<'_> {
         self.b.ins().brif(full, all_set, &[], some, &[]);
     }
 
-    /// Statements for each bit that is set, from the lowest on.
+    /// Emits a loop over the set bits, from the lowest on. `body` emits its statements, given the
+    /// lane.
     fn each_bit(
         &mut self,
         bits: Value,
@@ -346,7 +346,7 @@ impl Translator<'_> {
     }
 }
 
-/// The bits of so many lanes.
+/// The bit mask with this many lanes set.
 fn all(lanes: u32) -> i64 {
     (u64::MAX >> (64 - lanes)) as i64
 }

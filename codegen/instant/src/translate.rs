@@ -1,4 +1,4 @@
-//! From loop code to a function of Cranelift's: statements, loops and branches.
+//! Translates loop code to Cranelift functions: statements, loops and branches.
 
 use std::collections::HashMap;
 
@@ -17,8 +17,8 @@ use crate::machine::Machine;
 use crate::translator::{Given, Translator};
 use crate::{Result, calls, unsupported};
 
-/// The function of a kernel, with the runtime's signature, and behind it those that it calls, in
-/// order.
+/// The function of a kernel, which has the runtime's signature, followed by its private functions
+/// in order.
 pub fn translate(code: &Code, machine: &Machine) -> Result<Vec<Function>> {
     let mut signature = Signature::new(CallConv::SystemV);
     signature.params = vec![AbiParam::new(I64); 5];
@@ -43,7 +43,7 @@ pub fn translate(code: &Code, machine: &Machine) -> Result<Vec<Function>> {
     Ok(functions)
 }
 
-/// A function of this signature, whose statements `body` makes from its parameters.
+/// Builds a function of this signature. `body` emits its statements, given its parameters.
 fn function(
     code: &Code,
     machine: &Machine,
@@ -86,7 +86,7 @@ impl Translator<'_> {
                 self.repeat(&stmt.results, [*from, *to, *step], carried, region)
             }
             Inst::If { condition, yes, no } => self.choose(&stmt.results, *condition, yes, no),
-            // That it goes past the caches is for speed alone.
+            // A streaming store only affects speed, so it becomes a plain one.
             Inst::Store { mem, at, value, mask, streaming: _ } => {
                 self.store(*mem, *at, *value, *mask)
             }
@@ -141,7 +141,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Remembers what is an index plus a constant: addresses have room for one.
+    /// Records a result that is an index plus a constant, since an address can include one
+    /// constant.
     fn note_sum(&mut self, result: V, inst: &Inst) {
         let Inst::Binary(op @ (Binary::Add | Binary::Sub), x, y) = *inst else { return };
         if self.ty(result) != Ty::INDEX {
@@ -157,14 +158,14 @@ impl Translator<'_> {
         self.sums[result.0 as usize] = Some((root, before.wrapping_add(constant)));
     }
 
-    /// An index as another and a constant.
+    /// Splits an index into another index and a constant.
     pub fn sum(&self, v: V) -> (V, i64) {
         self.sums[v.0 as usize].unwrap_or((v, 0))
     }
 
-    // Control.
+    // Control flow.
 
-    /// A block that is given values of these types.
+    /// Creates a block whose parameters are of these types.
     pub fn new_block(&mut self, types: impl IntoIterator<Item = Type>) -> Block {
         let block = self.b.create_block();
         for ty in types {
@@ -173,7 +174,7 @@ impl Translator<'_> {
         block
     }
 
-    /// Goes on in this block, which has no constants yet.
+    /// Continues in this block, which has no constants yet. Returns its parameters.
     pub fn enter(&mut self, block: Block) -> Vec<Value> {
         self.b.switch_to_block(block);
         self.constants.clear();
@@ -205,7 +206,8 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// What stands in a region; addresses that it makes are forgotten.
+    /// Emits the statements of a region and returns what it yields. Forgets the addresses computed
+    /// there.
     fn inside(&mut self, region: &Region) -> Result<Vec<Value>> {
         let addresses = self.addresses.clone();
         self.block(&region.body)?;
@@ -240,7 +242,8 @@ impl Translator<'_> {
         self.set_all(results, &left)
     }
 
-    /// One more turn of a loop, with this counter and these values, or out of it with the values.
+    /// Branches to the next iteration of a loop with this counter and these values, or to its exit
+    /// with the values.
     fn branch(
         &mut self,
         again: Value,

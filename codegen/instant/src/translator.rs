@@ -1,4 +1,4 @@
-//! The state of a translation from loop code to a function of Cranelift's.
+//! The state of the translation from loop code to a Cranelift function.
 
 use std::collections::HashMap;
 
@@ -10,25 +10,25 @@ use crate::held::Held;
 use crate::machine::Machine;
 use crate::{Result, unsupported};
 
-/// A kernel on its way.
+/// A function under translation.
 pub struct Translator<'a> {
     pub code: &'a Code,
     pub machine: &'a Machine,
     pub b: FunctionBuilder<'a>,
     pub values: Vec<Held>,
-    /// The index that another is, plus a constant.
+    /// For each index that is another index plus a constant: that index and the constant.
     pub sums: Vec<Option<(V, i64)>>,
-    /// What the runtime gives; the kernel's own functions have none of it.
+    /// The arguments from the runtime; private functions have none.
     pub given: Option<Given>,
-    /// Constants that this block has.
+    /// Constants already made in this block.
     pub constants: HashMap<(Type, u64), Value>,
-    /// Addresses of elements that this block or one around it has.
+    /// Addresses of elements already computed in this block or an enclosing one.
     pub addresses: HashMap<(Mem, V), Value>,
-    /// Memory to take vectors apart in: for elements, and for where they are.
+    /// Stack slots for accessing vectors lane by lane: one for elements, one for their indices.
     pub slots: [Option<StackSlot>; 2],
 }
 
-/// What the runtime gives a kernel.
+/// The arguments that the runtime passes to a kernel.
 pub struct Given {
     pub buffers: Vec<Value>,
     pub dims: Vec<Value>,
@@ -38,7 +38,7 @@ pub struct Given {
 }
 
 impl Translator<'_> {
-    /// What the runtime gives.
+    /// The arguments from the runtime.
     pub fn given(&self) -> Result<&Given> {
         match &self.given {
             Some(given) => Ok(given),

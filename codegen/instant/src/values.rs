@@ -1,4 +1,4 @@
-//! Values of loop code as values of Cranelift: scalars as they are, vectors as pieces.
+//! Maps values of loop code to Cranelift values: a scalar to one value, a vector to pieces.
 
 use cranelift_codegen::ir::immediates::{Ieee32, Ieee64};
 use cranelift_codegen::ir::types::{F32, F64, I8, I32};
@@ -23,7 +23,7 @@ impl Translator<'_> {
         self.values[v.0 as usize] = held;
     }
 
-    /// The bits of a constant.
+    /// The bits of a value, if it is a constant.
     pub fn constant(&self, v: V) -> Option<u64> {
         match self.held(v) {
             Held::Constant(bits) => Some(*bits),
@@ -31,7 +31,7 @@ impl Translator<'_> {
         }
     }
 
-    /// These bits as a scalar, or in each lane of a piece.
+    /// Makes a constant of these bits: a scalar, or a piece with them in each lane.
     pub fn bits(&mut self, ty: Type, bits: u64) -> Value {
         let key = (ty, bits);
         if let Some(&known) = self.constants.get(&key) {
@@ -54,13 +54,13 @@ impl Translator<'_> {
         value
     }
 
-    /// A piece of these bytes.
+    /// Makes a constant piece of these bytes.
     pub fn pattern(&mut self, ty: Type, bytes: Vec<u8>) -> Value {
         let bytes = self.b.func.dfg.constants.insert(ConstantData::from(bytes));
         self.b.ins().vconst(ty, bytes)
     }
 
-    /// The scalar.
+    /// The Cranelift value of a scalar.
     pub fn scalar(&mut self, v: V) -> Result<Value> {
         match *self.held(v) {
             Held::Scalar(value) => Ok(value),
@@ -72,7 +72,7 @@ impl Translator<'_> {
         }
     }
 
-    /// The pieces of a vector that is no mask.
+    /// The pieces of a vector that is not a mask.
     pub fn pieces(&mut self, v: V) -> Result<Pieces> {
         let Ty { dtype, lanes } = self.ty(v);
         let lane = lane(dtype)?;
@@ -85,7 +85,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A mask as integers of this type.
+    /// The pieces of a mask, converted to integers of this type.
     pub fn mask(&mut self, v: V, of: Type) -> Result<Pieces> {
         let lanes = self.ty(v).lanes;
         let same = |value: Value| Ok(std::iter::repeat_n(value, count(of, lanes)).collect());
@@ -115,7 +115,7 @@ impl Translator<'_> {
         }
     }
 
-    /// The integers that a mask consists of; those of a constant may be of any width.
+    /// The integer type that a mask is held in. Constants and repeated scalars can take any width.
     pub fn mask_lane(&self, v: V) -> Type {
         match self.held(v) {
             Held::Mask(own, _) => *own,
@@ -123,7 +123,7 @@ impl Translator<'_> {
         }
     }
 
-    /// The same bits as a piece of another type.
+    /// Reinterprets the bits as another type of the same size.
     pub fn recast(&mut self, ty: Type, value: Value) -> Value {
         if self.b.func.dfg.value_type(value) == ty {
             return value;
@@ -132,7 +132,7 @@ impl Translator<'_> {
         self.b.ins().bitcast(ty, little, value)
     }
 
-    /// A value as those of Cranelift that blocks are given.
+    /// Appends the Cranelift values that represent a value as block arguments.
     pub fn flat(&mut self, v: V, into: &mut Vec<Value>) -> Result<()> {
         let Ty { dtype, lanes } = self.ty(v);
         match (lanes, dtype) {
@@ -143,7 +143,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// The types of what [`Translator::flat`] gives for a value of this type.
+    /// The type and the number of values that [`Translator::flat`] gives for a value of this type.
     pub fn flat_types(&self, ty: Ty) -> Result<(Type, usize)> {
         match (ty.lanes, ty.dtype) {
             (1, dtype) => Ok((lane(dtype)?, 1)),
@@ -152,7 +152,7 @@ impl Translator<'_> {
         }
     }
 
-    /// The value of what [`Translator::flat`] gave for one of its type.
+    /// Sets a value from the Cranelift values that [`Translator::flat`] gives for its type.
     pub fn set_flat(&mut self, v: V, values: &[Value]) {
         let Ty { dtype, lanes } = self.ty(v);
         let held = match (lanes, dtype) {

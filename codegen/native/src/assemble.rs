@@ -1,4 +1,4 @@
-//! LLVM: from MLIR's llvm dialect to machine code.
+//! LLVM: compiles MLIR's llvm dialect to machine code.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
@@ -31,9 +31,9 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 static TARGETS: Once = Once::new();
 
-/// What `stage` gives for a module of the dialect llvm.
+/// Compiles a module of the llvm dialect to the output of `stage`.
 ///
-/// Errors: what LLVM says, also where it would end the process.
+/// Errors: LLVM's messages, also where it would end the process.
 pub fn assemble(
     module: &melior::ir::Module,
     options: &Options,
@@ -45,7 +45,7 @@ pub fn assemble(
     let module = translate(module, &context)?;
     let machine = Held::new(machine(options)?);
     module.set_triple(&machine.get_triple());
-    // Without a layout, loops that clear memory become stores of single bytes.
+    // Without a data layout, loops that clear memory become stores of single bytes.
     module.set_data_layout(&machine.get_target_data().get_data_layout());
     if stage == Stage::Llvm {
         return Ok(module.print_to_string().to_bytes().to_vec());
@@ -63,16 +63,17 @@ pub fn assemble(
         return Err(errors.join("\n  "));
     }
     let bytes = buffer.as_slice();
-    // Assembly ends with a zero that is not text.
+    // Assembly ends with a zero byte that is not text.
     let text = stage == Stage::Assembly && bytes.last() == Some(&0);
     Ok(bytes[..bytes.len() - usize::from(text)].to_vec())
 }
 
-/// Collects the errors that LLVM finds in code of this context. Without a handler, LLVM ends the
-/// process at the first one.
+/// Collects the errors that LLVM reports for code of this context. Without a handler, LLVM ends the
+/// process at the first error.
 fn listen(context: &Context, errors: &RefCell<Vec<String>>) {
     extern "C" fn hear(diagnostic: LLVMDiagnosticInfoRef, errors: *mut c_void) {
-        // SAFETY: LLVM gives the diagnostic, and the errors live as long as their context is used.
+        // SAFETY: LLVM passes a valid diagnostic, and `errors` lives as long as its context is
+        // used.
         unsafe {
             if LLVMGetDiagInfoSeverity(diagnostic) != LLVMDiagnosticSeverity::LLVMDSError {
                 return;
@@ -93,7 +94,7 @@ fn translate<'c>(
     context: &'c Context,
 ) -> Result<Held<Module<'c>>, String> {
     let (whole, context) = (module.as_operation().to_raw(), context.raw().cast());
-    // SAFETY: both arguments live, and the module that comes back belongs to `context` and to us.
+    // SAFETY: both arguments are live. We own the returned module, which belongs to `context`.
     unsafe {
         let raw = catch(|| mlir_sys::mlirTranslateModuleToLLVMIR(whole, context))?;
         match raw.is_null() {
@@ -103,16 +104,17 @@ fn translate<'c>(
     }
 }
 
-/// Runs LLVM's own passes.
+/// Runs LLVM's optimization passes.
 fn optimize(module: &Module, machine: &TargetMachine) -> Result<(), String> {
     let passes = Held::new(PassBuilderOptions::create());
-    // Kernels are vectors and loops as they should be: LLVM need not look for more.
+    // The vectors and loops of kernels are already as they should be, so LLVM's vectorizers and
+    // loop unroller are off.
     passes.set_loop_vectorization(false);
     passes.set_loop_slp_vectorization(false);
     passes.set_loop_unrolling(false);
     let (module, machine) = (module.as_mut_ptr(), machine.as_mut_ptr());
     let options = passes.as_mut_ptr();
-    // SAFETY: all of them live, and the error that comes back is ours.
+    // SAFETY: all arguments are live, and we own the returned error.
     unsafe {
         let error = catch(|| LLVMRunPasses(module, c"default<O2>".as_ptr(), machine, options))?;
         if error.is_null() {
@@ -125,7 +127,7 @@ fn optimize(module: &Module, machine: &TargetMachine) -> Result<(), String> {
     }
 }
 
-/// The module as a file.
+/// Emits the module as a file in memory.
 fn emit(
     module: &Module,
     machine: &TargetMachine,
@@ -134,7 +136,7 @@ fn emit(
     let (module, machine) = (module.as_mut_ptr(), machine.as_mut_ptr());
     let (mut buffer, mut error) = (ptr::null_mut(), ptr::null_mut());
     let to = (&raw mut buffer, &raw mut error);
-    // SAFETY: both live; what is written to `to` is ours.
+    // SAFETY: both arguments are live, and we own what is written to `to`.
     unsafe {
         let failed =
             catch(|| LLVMTargetMachineEmitToMemoryBuffer(machine, module, file, to.1, to.0))?;

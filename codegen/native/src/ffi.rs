@@ -1,11 +1,11 @@
-//! The C function that the library is opened for.
+//! The C function that the library exports.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 
 use crate::{Options, Stage, compile};
 
-/// Bytes that a caller gives, or is given.
+/// Bytes that are passed from or to a caller.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Bytes {
@@ -30,7 +30,7 @@ impl Bytes {
     }
 }
 
-/// Takes what was compiled: the caller's `sink`, the bytes.
+/// A callback that takes the output. Its arguments are the caller's `sink` and the bytes.
 pub type Take = unsafe extern "C" fn(sink: *mut u8, bytes: Bytes);
 
 /// The type of [`mithril_native_compile`].
@@ -43,8 +43,9 @@ pub type Compile = unsafe extern "C" fn(
     sink: *mut u8,
 ) -> i32;
 
-/// Compiles the MLIR text of a kernel and hands `take` what `stage` (its number in [`Stage::ALL`])
-/// gives, or a message where the result is not 0. `sink` is handed on as it is.
+/// Compiles the MLIR text of a kernel and passes the output of `stage`, an index in [`Stage::ALL`],
+/// to `take`. Returns 0, or another number if it passed an error message instead. `sink` is passed
+/// on to `take` unchanged.
 ///
 /// # Safety
 /// The texts must be readable for their lengths, and `take` must be callable with `sink`.

@@ -1,7 +1,7 @@
-//! Machine code from the MLIR text of kernels.
+//! Compiles the MLIR text of kernels to machine code.
 //!
-//! The one part of Mithril that sees MLIR and LLVM. It is a library of its own, which whoever needs
-//! machine code opens on first use; [`ffi`] is its one C function.
+//! This is the only part of Mithril that uses MLIR and LLVM. It is a separate library that is
+//! opened when machine code is first needed; [`ffi`] has its only C function.
 
 mod assemble;
 pub mod ffi;

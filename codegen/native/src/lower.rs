@@ -1,4 +1,4 @@
-//! MLIR: from text to the dialect llvm.
+//! MLIR: lowers text to the llvm dialect.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -16,8 +16,8 @@ use mlir_sys::{MlirStringRef, mlirModuleCreateParse, mlirOperationVerify, mlirPa
 
 use crate::recover::{Held, catch, gave_up};
 
-/// What takes the dialects of the text to llvm. Rounding to bf16 is spelled out, as LLVM calls a
-/// function for it.
+/// The passes that lower the dialects of the text to llvm. Rounding to bf16 is expanded to other
+/// operations, because LLVM would call a function for it.
 const PIPELINE: &str = "builtin.module(\
     arith-expand{include-bf16=true},\
     convert-scf-to-cf,\
@@ -27,14 +27,14 @@ const PIPELINE: &str = "builtin.module(\
     convert-cf-to-llvm,\
     reconcile-unrealized-casts)";
 
-/// A context and what it had to complain about since it was asked.
+/// A context, and the diagnostics that it reported during the current compilation.
 struct Session {
     context: Context,
     complaints: Rc<RefCell<Vec<String>>>,
 }
 
 thread_local! {
-    // A context takes milliseconds to make; the threads that compile keep theirs.
+    // Creating a context takes milliseconds, so each thread that compiles keeps its own.
     static SESSION: RefCell<Option<Session>> = const { RefCell::new(None) };
 }
 
@@ -50,7 +50,7 @@ impl Session {
         for dialect in ["arith", "cf", "func", "llvm", "scf", "vector"] {
             context.get_or_load_dialect(dialect);
         }
-        // The text comes from threads of our own: MLIR's would only be in the way.
+        // We compile on threads of our own; those of MLIR would only get in the way.
         context.enable_multi_threading(false);
         register_all_llvm_translations(&context);
         let complaints = Rc::new(RefCell::new(Vec::new()));
@@ -63,8 +63,8 @@ impl Session {
     }
 }
 
-/// Runs `body` with this thread's context. Where it fails, what MLIR said is added; where MLIR or
-/// LLVM gave up, the next compilation has a new context.
+/// Runs `body` with this thread's context. If `body` fails, MLIR's diagnostics are added to its
+/// error. If MLIR or LLVM gave up, the next compilation gets a new context.
 pub fn with_context<T>(body: impl FnOnce(&Context) -> Result<T, String>) -> Result<T, String> {
     let session = SESSION.take().unwrap_or_else(Session::new);
     session.complaints.borrow_mut().clear();
@@ -79,10 +79,10 @@ pub fn with_context<T>(body: impl FnOnce(&Context) -> Result<T, String>) -> Resu
     made
 }
 
-/// The module of `text`, in the dialect llvm.
+/// Parses `text` and lowers it to the llvm dialect.
 pub fn lower<'c>(context: &'c Context, text: &str) -> Result<Held<Module<'c>>, String> {
     let text = CString::new(text).map_err(|error| error.to_string())?;
-    // SAFETY: the text and the context live; a module that comes back is ours, and may be null.
+    // SAFETY: the text and the context are live. We own the returned module, which may be null.
     let module = unsafe {
         let raw = context.to_raw();
         let text = MlirStringRef { data: text.as_ptr(), length: text.as_bytes().len() };
@@ -90,7 +90,7 @@ pub fn lower<'c>(context: &'c Context, text: &str) -> Result<Held<Module<'c>>, S
     };
     let module = Held::new(module.ok_or("MLIR cannot read a kernel")?);
     let whole = module.as_operation().to_raw();
-    // SAFETY: the module lives.
+    // SAFETY: the module is live.
     if !catch(|| unsafe { mlirOperationVerify(whole) })? {
         return Err("MLIR finds a kernel invalid".into());
     }
@@ -98,7 +98,7 @@ pub fn lower<'c>(context: &'c Context, text: &str) -> Result<Held<Module<'c>>, S
     parse_pass_pipeline(passes.as_operation_pass_manager(), PIPELINE)
         .map_err(|error| format!("the pipeline of MLIR: {error}"))?;
     let manager = passes.to_raw();
-    // SAFETY: the manager and the module live.
+    // SAFETY: the manager and the module are live.
     let done = catch(|| unsafe { mlirPassManagerRunOnOp(manager, whole) })?;
     match done.value {
         0 => Err("MLIR cannot lower a kernel".into()),

@@ -1,14 +1,14 @@
-//! Catches what would end the process: fatal errors and crashes of LLVM and MLIR.
+//! Catches errors that would end the process: fatal errors and crashes of LLVM and MLIR.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of what LLVM says that are kept.
+/// Maximum length in bytes of an error message from LLVM; the rest is dropped.
 const MESSAGE: usize = 1 << 10;
-/// Bytes of stack for a compilation. Passes of LLVM recurse over code, and a thread may have little:
-/// clang's own threads have 8 MB. Pages that are not touched cost nothing.
+/// Bytes of stack for a compilation. LLVM's passes recurse over the code, and a thread may have a
+/// small stack; for comparison, clang's own threads have 8 MB. Untouched pages cost nothing.
 const STACK: usize = 64 << 20;
 
 unsafe extern "C" {
@@ -25,7 +25,7 @@ thread_local! {
     static GAVE_UP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a compilation on a stack that is large enough.
+/// Runs a compilation on a sufficiently large stack.
 pub fn compilation<T>(work: impl FnOnce() -> T) -> T {
     stacker::grow(STACK, || {
         GAVE_UP.set(false);
@@ -33,20 +33,20 @@ pub fn compilation<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// What `call` returns.
+/// Runs `call` and returns its result.
 ///
-/// `call` is one call of LLVM or MLIR. Where that gives up, its frames are left by a jump, so that
-/// nothing in them is dropped: a closure that can be copied owns nothing that would have to be.
-/// Values of LLVM's that live meanwhile are [`Held`].
+/// `call` must be one call of LLVM or MLIR. If that gives up, a jump leaves its frames without
+/// dropping anything in them. The closure is `Copy`, so it owns nothing that would have to be
+/// dropped. LLVM's values that are live across the call are [`Held`].
 ///
-/// Errors: what LLVM says where it gives up.
+/// Errors: LLVM's message, if it gives up.
 pub fn catch<T>(call: impl FnOnce() -> T + Copy) -> Result<T, String> {
     struct Task<F, T> {
         call: F,
         result: Option<T>,
     }
     unsafe extern "C" fn run<T, F: FnOnce() -> T + Copy>(task: *mut c_void) {
-        // SAFETY: `task` is the task of `catch`, which waits.
+        // SAFETY: `task` is the task of `catch`, which waits for this function.
         let task = unsafe { &mut *task.cast::<Task<F, T>>() };
         task.result = Some((task.call)());
     }
@@ -55,7 +55,7 @@ pub fn catch<T>(call: impl FnOnce() -> T + Copy) -> Result<T, String> {
     }
     let (mut task, mut message) = (Task { call, result: None }, [0u8; MESSAGE]);
     let run = entry::<T, _>(&task.call);
-    // SAFETY: `run` takes the task; the message has the size that is said, and ends with a zero.
+    // SAFETY: `run` takes the task. The message has the size that is passed, and ends with a zero.
     let returned = unsafe {
         mithril_recover(run, (&raw mut task).cast(), message.as_mut_ptr().cast(), message.len())
     };
@@ -74,7 +74,7 @@ pub fn gave_up() -> bool {
     GAVE_UP.get()
 }
 
-/// A value of LLVM's or MLIR's. It is leaked where LLVM gave up while it lived, as it may be half
+/// A value of LLVM or MLIR. It is leaked if LLVM gave up during its lifetime, as it may be half
 /// changed.
 pub struct Held<T>(ManuallyDrop<T>);
 
@@ -83,9 +83,9 @@ impl<T> Held<T> {
         Held(ManuallyDrop::new(value))
     }
 
-    /// The value itself; for compilations where LLVM did not give up.
+    /// Takes the value out, for compilations in which LLVM did not give up.
     pub fn take(mut self) -> T {
-        // SAFETY: it is not dropped again.
+        // SAFETY: the value is not dropped again, since `self` is forgotten.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
         value
@@ -109,7 +109,7 @@ impl<T> DerefMut for Held<T> {
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
         if !gave_up() {
-            // SAFETY: nobody sees the value afterwards.
+            // SAFETY: the value is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }

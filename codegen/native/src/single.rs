@@ -1,12 +1,13 @@
-//! Masked stores that write one lane.
+//! Replaces masked stores of a single lane by scalar stores.
 
 use inkwell::builder::{Builder, BuilderError};
 use inkwell::context::Context;
 use inkwell::module::Module;
 use inkwell::values::{BasicValueEnum, CallSiteValue, InstructionValue, IntValue, VectorValue};
 
-/// Stores the lane by itself where a mask is known to have one: of a vector that was truncated, LLVM
-/// 22 stores it as wide as it was before for AVX-512, over what lies behind it.
+/// Replaces each masked store whose constant mask has exactly one lane by a store of that lane. For
+/// AVX-512, LLVM 22 stores the lane of a truncated vector as wide as it was before the truncation,
+/// which overwrites the memory after it.
 pub fn store_lanes(module: &Module, context: &Context) -> Result<(), BuilderError> {
     let builder = context.create_builder();
     for block in module.get_functions().flat_map(|function| function.get_basic_blocks()) {
@@ -33,7 +34,7 @@ fn vector(call: InstructionValue<'_>, operand: u32) -> Option<VectorValue<'_>> {
     }
 }
 
-/// The lane that a masked store writes, if that is known and the only one.
+/// The lane that a masked store writes, if its mask is constant and has exactly one.
 fn only_lane(store: InstructionValue<'_>) -> Option<IntValue<'_>> {
     let mask = vector(store, 2).filter(|mask| mask.is_const())?;
     let ty = mask.get_type();
@@ -58,7 +59,7 @@ fn store_lane<'c>(
     };
     builder.position_before(&store);
     let element = builder.build_extract_element(value, lane, "")?;
-    // SAFETY: the store writes there.
+    // SAFETY: the masked store writes to the same address.
     let to = unsafe { builder.build_gep(element.get_type(), to, &[lane], "")? };
     builder.build_store(to, element)?;
     Ok(())

@@ -1,15 +1,15 @@
-//! From MLIR text to an object, stopping wherever one wants to look.
+//! Compiles MLIR text to an object file, or to an intermediate form for inspection.
 
 use crate::{assemble, lower, recover};
 
-/// What is asked for.
+/// The form of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// MLIR in the dialect llvm.
+    /// MLIR in the llvm dialect.
     Mlir,
-    /// LLVM IR before its own passes.
+    /// LLVM IR before LLVM's optimization passes.
     Llvm,
-    /// LLVM IR behind them.
+    /// LLVM IR after LLVM's optimization passes.
     Optimized,
     Assembly,
     Object,
@@ -19,25 +19,26 @@ impl Stage {
     pub const ALL: [Stage; 5] =
         [Stage::Mlir, Stage::Llvm, Stage::Optimized, Stage::Assembly, Stage::Object];
 
-    /// The stage of this number in [`Stage::ALL`].
+    /// The stage at this index in [`Stage::ALL`].
     pub fn from_index(index: u32) -> Option<Stage> {
         Stage::ALL.get(index as usize).copied()
     }
 }
 
-/// How machine code is made.
+/// The processor that machine code is generated for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What LLVM calls the processor; empty for the plainest.
+    /// LLVM's name of the processor; empty for baseline x86-64.
     pub cpu: String,
-    /// Its features as LLVM spells them: `+avx2,+fma`.
+    /// The processor's features as LLVM spells them: `+avx2,+fma`.
     pub features: String,
 }
 
-/// What `stage` gives for the text of a module: text, or the bytes of a relocatable object.
+/// Compiles the text of a module to the output of `stage`: text, or the bytes of a relocatable
+/// object.
 ///
-/// Errors: what MLIR or LLVM says of the text, or of a processor that it does not know; also where
-/// it would end the process.
+/// Errors: messages of MLIR or LLVM about the text or about an unknown processor, also where they
+/// would end the process.
 pub fn compile(text: &str, options: &Options, stage: Stage) -> Result<Vec<u8>, String> {
     let work = |context: &melior::Context| {
         let module = lower::lower(context, text)?;

@@ -17,7 +17,7 @@ pub static BACKEND: Backend = Backend {
     target: Target {
         name: "torch",
         takes: |_, op| {
-            // PyTorch's gradient of attention reads other sums of a masked one than ours.
+            // With a mask, PyTorch's gradient of attention reads different sums from ours.
             let masked = op.op.pullback.is_none() && op.operand_index("mask").is_some();
             BACKEND.spells(op.op) && !masked
         },
@@ -322,8 +322,8 @@ const SPELLINGS: Spellings = &[
     ),
 ];
 
-/// Whether PyTorch's kernels take this attention: query, key and value of rank 4 with equal batches,
-/// heads and widths, perhaps fewer heads of keys and values, and no mask.
+/// Whether PyTorch's kernels support this attention: no mask, and query, key and value of rank 4
+/// with equal batches, heads and widths. If grouped, keys and values may have fewer heads.
 fn is_plain(function: &Function, op: &Operation) -> bool {
     let grouped = matches!(op.attr("grouped"), Attr::Bool(true));
     let alike = |other: &[Dim], own: &[Dim]| {

@@ -1,4 +1,5 @@
-//! The body of one function: its operations as statements, short expressions folded into others.
+//! The body of one function: its operations as statements. Short expressions are inlined into
+//! others.
 
 use std::sync::Arc;
 
@@ -16,15 +17,15 @@ use super::neighbours::Neighbours;
 use super::shown::Shown;
 use super::unit::File;
 
-/// The longest expression that is folded into another.
+/// Maximum length in characters of an expression that is inlined into another.
 const FOLDED: usize = 52;
 
-/// What stands for a value.
+/// How a value is represented in the body.
 #[derive(Clone, Debug)]
 pub enum Binding {
     Missing,
     Variable(String),
-    /// An expression that its one use will take in.
+    /// An expression that will be inlined into its only use.
     Pending(Expr),
     /// A Python number computed from dims.
     Number(Expr),
@@ -34,33 +35,34 @@ pub enum Binding {
     Known(Arc<[Dim]>),
 }
 
-/// One line of a body, before it is broken.
+/// One statement of a body, before it is broken into lines.
 pub enum Statement {
     Comment(String),
-    /// What stands before the expression (`x = `, `return `), and the expression.
+    /// The text before the expression (`x = `, `return `), and the expression.
     Line(String, Expr),
     /// `assert test, message`.
     Assert(Expr, Expr),
-    /// `for x in xs:`, its variables, what it goes over, and its lines.
+    /// `for x in xs:`: its variables, its iterable, and the statements inside.
     Loop(String, Expr, Vec<Statement>),
     /// `del x, y`.
     Delete(Vec<Expr>),
 }
 
-/// Whether it is a tensor that is written out.
+/// Whether the operation is a constant whose value is a tensor.
 fn is_constant(op: &Operation) -> bool {
     op.op.kind == Kind::Constant && op.op.attr_index("value").is_some()
 }
 
-/// Which values of a function are read, and by whom. All but `live` by value.
+/// Liveness of the operations of a function, and uses of its values. `live` is indexed by
+/// operation, the other fields by value.
 struct Survey<'m> {
-    /// Which operations results need.
+    /// Which operations the results need.
     live: Vec<bool>,
-    /// Block paths, as far as they have any.
+    /// The block path of each value, if it has one.
     paths: Vec<Option<&'m str>>,
     /// How often live operations and results read each value.
     uses: Vec<u32>,
-    /// Which values are read under another path than their own.
+    /// Which values are read under a block path other than their own.
     escapes: Vec<bool>,
 }
 
@@ -93,7 +95,7 @@ impl<'m> Survey<'m> {
             }
             let known = !is_constant(op) && op.results().all(|v| function.info(v).known.is_some());
             for value in &op.operands {
-                // A shape of numbers is known without its array.
+                // A fixed shape is known without reading the array.
                 if known && function.ty(*value).shape.as_fixed().is_some() {
                     continue;
                 }
@@ -105,7 +107,7 @@ impl<'m> Survey<'m> {
     }
 }
 
-/// The functions that the live operations of a function name, each with the operation, in order.
+/// The functions that the live operations of a function call, each with its operation, in order.
 pub fn called(function: &Function) -> Vec<(&Arc<str>, &Operation)> {
     let live = Survey::of(function).live;
     let ops = function.ops.iter().zip(live).filter(|(_, live)| *live);
@@ -120,26 +122,26 @@ pub struct Body<'f, 'm> {
     pub held: Vec<Binding>,
     pub statements: Vec<Statement>,
     pub symbols: FxHashMap<Symbol, String>,
-    /// What is beside each operation, and what reads each value.
+    /// Operations on the same operands, and the readers of each value.
     pub neighbours: Neighbours<'m>,
-    /// Which shapes show which dims.
+    /// The shapes that each dim can be read from.
     pub shown: Shown<'m>,
     /// Which arguments are read.
     pub touched: Vec<bool>,
-    /// The block path of the statements last written.
+    /// The block path of the statements written last.
     path: Option<String>,
-    /// Who reads which values; empty before the survey.
+    /// Uses of values; empty before the survey.
     survey: Survey<'m>,
-    /// By value that a barrier alone reads: what it is behind that, and behind further ones up to one
-    /// that has a name.
+    /// For each value that only a barrier reads: the result of that barrier, or of the last one in
+    /// a chain of such barriers. The chain ends at a result that has a name.
     passed: Vec<Option<Value>>,
     results: FxHashMap<Value, String>,
-    /// What follows the names of results.
+    /// The suffix of the names of results.
     suffix: &'static str,
 }
 
 impl<'f, 'm> Body<'f, 'm> {
-    /// `suffix` follows the names of the results' variables.
+    /// `suffix` is appended to the names of the results' variables.
     pub fn new(
         file: &'f mut File<'m>,
         function: &'m Function,
@@ -175,8 +177,8 @@ impl<'f, 'm> Body<'f, 'm> {
         body
     }
 
-    /// Writes the statements of all operations that results need.
-    /// Errors: an operation or a dtype that the framework lacks, a dim that no shape gives.
+    /// Writes the statements of all operations that the results need.
+    /// Errors: an operation or a dtype that the framework lacks; a dim that no shape gives.
     pub fn operations(&mut self) -> Result<()> {
         let live = self.survey();
         self.guards()?;
@@ -187,7 +189,7 @@ impl<'f, 'm> Body<'f, 'm> {
         self.write_operations(&live)
     }
 
-    /// Writes the statements of these operations.
+    /// Writes the statements of the operations for which `which` is true.
     pub fn write_operations(&mut self, which: &[bool]) -> Result<()> {
         let function = self.function;
         for (op, wanted) in function.ops.iter().zip(which) {
@@ -198,7 +200,7 @@ impl<'f, 'm> Body<'f, 'm> {
         Ok(())
     }
 
-    /// Takes the arguments of a role out of sight: they are not there yet.
+    /// Hides the arguments of a role, which are not available yet, and returns their bindings.
     pub fn put_off(&mut self, role: Role) -> Vec<(Value, Binding)> {
         let function = self.function;
         let late = function.arguments().filter(|(_, arg)| arg.role == role);
@@ -206,7 +208,8 @@ impl<'f, 'm> Body<'f, 'm> {
             .collect()
     }
 
-    /// Goes on with what was put off, to these results, whose variables end in `suffix`.
+    /// Restores the arguments that `put_off` hid, and adds these results, whose variables end in
+    /// `suffix`.
     pub fn go_on(
         &mut self,
         late: Vec<(Value, Binding)>,
@@ -220,7 +223,7 @@ impl<'f, 'm> Body<'f, 'm> {
         }
     }
 
-    /// Counts uses, and tells which operations are live.
+    /// Counts uses and returns which operations are live.
     pub fn survey(&mut self) -> Vec<bool> {
         self.survey = Survey::of(self.function);
         for op in self.function.ops.iter().rev().filter(|op| op.op.kind == Kind::Barrier) {
@@ -235,7 +238,8 @@ impl<'f, 'm> Body<'f, 'm> {
         std::mem::take(&mut self.survey.live)
     }
 
-    /// What is left to run time of dims: the guards, and the constraints of the signature.
+    /// Asserts the relations of dims that are checked at run time: the guards, and the constraints
+    /// of the signature.
     pub fn guards(&mut self) -> Result<()> {
         let function = self.function;
         for guard in &function.guards {
@@ -249,7 +253,7 @@ impl<'f, 'm> Body<'f, 'm> {
         Ok(())
     }
 
-    /// Asserts a relation of dims, where arguments give their symbols.
+    /// Asserts a relation of dims, if the arguments give their symbols.
     fn require(
         &mut self,
         left: &Dim,
@@ -318,7 +322,7 @@ impl<'f, 'm> Body<'f, 'm> {
         }
     }
 
-    /// Gives what a call makes to the operations that are parts of it, in one statement where there
+    /// Assigns the parts of a call to the operations that stand for them, in one statement if there
     /// are several.
     fn keep_parts(&mut self, op: &'m Operation, part: CallPart) -> Result<()> {
         let mut values = vec![None; part.count];
@@ -345,14 +349,14 @@ impl<'f, 'm> Body<'f, 'm> {
         Ok(())
     }
 
-    /// A variable for the value, which what follows writes.
+    /// Binds the value to a new variable. The caller must write its assignment.
     fn name_result(&mut self, value: Value) -> String {
         let name = self.new_name(value);
         self.held[value.index()] = Binding::Variable(name.clone());
         name
     }
 
-    /// Folds the expression into its one use where it is short, else assigns it.
+    /// Inlines the expression into its only use if it is short, else assigns it to a variable.
     pub fn keep(&mut self, value: Value, expr: Expr) {
         if let Expr::Name(name) = &expr {
             self.held[value.index()] = Binding::Variable(name.clone());
@@ -363,7 +367,7 @@ impl<'f, 'm> Body<'f, 'm> {
         }
     }
 
-    /// The variables of arrays that operations make.
+    /// The variables of arrays that operations compute.
     pub fn made_arrays(&self) -> FxHashSet<String> {
         let made =
             self.function.ops.iter().filter(|op| !is_constant(op)).flat_map(|op| op.results());
@@ -391,7 +395,7 @@ impl<'f, 'm> Body<'f, 'm> {
         super::layout::WIDTH.saturating_sub(prefix + 2)
     }
 
-    /// The name a value would best have.
+    /// The preferred name of a value.
     fn wish(&self, value: Value) -> String {
         let named = |value: Value| {
             let own = self.function.info(value).name.as_deref();
@@ -407,20 +411,21 @@ impl<'f, 'm> Body<'f, 'm> {
         super::names::identifier(name)
     }
 
-    /// Whether operations of several blocks have become the one that makes the value: no block says
-    /// what it is.
+    /// Whether operations of several blocks were merged into the one that defines the value, so
+    /// that no block path describes it.
     fn is_found(&self, value: Value) -> bool {
         self.made(value).is_some_and(|op| op.loc.paths().len() > 1)
     }
 
-    /// The operation that makes a value.
+    /// The operation that defines a value.
     fn made(&self, value: Value) -> Option<&'m Operation> {
         let ops = &self.function.ops;
         let at = ops.partition_point(|op| op.first <= value);
         at.checked_sub(1).map(|i| &ops[i])
     }
 
-    /// What the operation that makes a value calls it, or the name of the result of the function it calls.
+    /// The name that the operation that defines a value has for its result. For a call, it is the
+    /// name of the callee's result.
     fn op_name(&self, value: Value) -> &'m str {
         let Some(op) = self.made(value) else {
             return "value";
@@ -439,7 +444,8 @@ impl<'f, 'm> Body<'f, 'm> {
     pub fn new_name(&mut self, value: Value) -> String {
         let wish = self.wish(value);
         match self.suffix {
-            // What goes back through a block has the name of what went forward.
+            // A value of the backward pass has the name of its forward counterpart, plus the
+            // suffix.
             suffix if !wish.ends_with(suffix) && self.names.has(&wish) => {
                 self.names.unique(&format!("{wish}{suffix}"))
             }
@@ -458,7 +464,7 @@ impl<'f, 'm> Body<'f, 'm> {
         self.statements.push(Statement::Line(prefix, expr));
     }
 
-    /// Gives a value that waits to be folded a statement of its own.
+    /// Gives a variable of its own to a value that was to be inlined.
     pub fn settle(&mut self, value: Value) {
         if let Binding::Pending(expr) = &self.held[value.index()] {
             let expr = expr.clone();
@@ -466,7 +472,7 @@ impl<'f, 'm> Body<'f, 'm> {
         }
     }
 
-    /// The variable of an argument, which is thereby read.
+    /// Marks an argument as read.
     pub fn touch(&mut self, value: Value) {
         if let Some(touched) = self.touched.get_mut(value.index()) {
             *touched = true;

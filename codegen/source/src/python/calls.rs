@@ -1,4 +1,4 @@
-//! Operations that name functions: the function becomes a `def`, and the operation its call.
+//! Operations that call functions: the function becomes a `def`, and the operation a call of it.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Operation, Value};
@@ -8,8 +8,8 @@ use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
 
 impl<'m> Body<'_, 'm> {
-    /// Writes what an operation that names functions does.
-    /// Errors: what the functions' operations raise; an external function without a body.
+    /// Writes the statements of an operation that calls functions.
+    /// Errors: those of the functions' operations; an external function without a body.
     pub fn call(&mut self, op: &'m Operation) -> Result<()> {
         let mut names = Vec::new();
         for function in op.functions() {
@@ -49,7 +49,7 @@ impl<'m> Body<'_, 'm> {
         Ok(())
     }
 
-    /// The variable that a call gives a result to.
+    /// The variable that a result of a call is assigned to; `_` if it is unused.
     pub fn target(&mut self, value: Value) -> String {
         let name = match self.is_used(value) {
             true => self.new_name(value),

@@ -1,4 +1,5 @@
-//! Constants: numbers in place, small arrays at the file's top, large ones beside the file.
+//! Constants: numbers are written inline, small arrays at the top of the file, and large ones to an
+//! `.npz` next to it.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -14,7 +15,7 @@ use super::names::{identifier, last_part, string};
 use super::template::{Filling, fill, parse};
 use super::unit::File;
 
-/// The most elements of an array that is written out.
+/// Maximum number of elements of an array that is written out in the source.
 const WRITTEN: usize = 64;
 
 impl<'m> Body<'_, 'm> {
@@ -45,7 +46,7 @@ impl<'m> Body<'_, 'm> {
         let wish = wish.or_else(|| op.loc.shortest().map(|path| last_part(path).into()));
         let name = self.file.hoist(tensor, wish.as_deref().unwrap_or("constant"))?;
         match self.device() {
-            // A file does not know which device it will be used on.
+            // The device is not known until the file is used.
             Expr::Attribute(of, name_of) => {
                 let device = Expr::Attribute(of, name_of);
                 let moved = Expr::name(name).attribute("to").call([Argument::plain(device)]);
@@ -57,14 +58,14 @@ impl<'m> Body<'_, 'm> {
     }
 }
 
-/// The element that all of a tensor are, where they are one; any, where there are none.
+/// The element that a tensor repeats, if all are equal; an arbitrary one if the tensor is empty.
 fn uniform(tensor: &Tensor) -> Option<Tensor> {
     let any = || tensor.is_empty().then(|| Tensor::from_i64s(tensor.dtype(), vec![], &[0]));
     tensor.repeated().or_else(any)
 }
 
 impl File<'_> {
-    /// The name of a constant at the file's top.
+    /// The name of a constant at the top of the file, where it is added if new.
     fn hoist(&mut self, tensor: &Tensor, wish: &str) -> Result<String> {
         if let Some(name) = self.hoisted.get(tensor) {
             return Ok(name.clone());
@@ -86,7 +87,7 @@ impl File<'_> {
         Ok(name)
     }
 
-    /// An array of the file's `.npz`, in which what NumPy lacks lies as raw bytes.
+    /// An array of the file's `.npz`, in which dtypes that NumPy lacks are stored as raw bytes.
     fn load(&self, name: &str, dtype: DType) -> Result<Expr> {
         let stored = Expr::name("_constants").index([Expr::Literal(string(name))]);
         if !is_foreign(dtype) {
@@ -124,7 +125,7 @@ impl File<'_> {
         Expr::List(rows.collect())
     }
 
-    /// One element as a Python number or truth value.
+    /// One element as a Python number or bool.
     pub fn element(&self, tensor: &Tensor, i: usize) -> Expr {
         let dtype = tensor.dtype();
         if dtype.is_float() {
@@ -140,7 +141,8 @@ impl File<'_> {
     /// A float as the shortest number that rounds to it.
     pub fn float(&self, dtype: DType, x: f64) -> Expr {
         if x.is_finite() {
-            // Python reads it as a double: that must not be beyond what the dtype holds.
+            // Python parses the text as a double, which must not exceed the largest value of the
+            // dtype.
             let short = float_text(dtype, x);
             let beyond = short.parse().is_ok_and(|read: f64| read.abs() > x.abs().max(most(dtype)));
             return Expr::Literal(if beyond { format!("{x:?}") } else { short });
@@ -154,7 +156,7 @@ impl File<'_> {
     }
 }
 
-/// The largest number of a dtype that a shorter text may round beyond.
+/// The largest value of a dtype, if a shorter text might round to more; else infinity.
 fn most(dtype: DType) -> f64 {
     if dtype == DType::F32 { f32::MAX.into() } else { f64::INFINITY }
 }

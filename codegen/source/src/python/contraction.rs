@@ -1,4 +1,4 @@
-//! General sums of products as matrix products where they are such, else as an Einstein sum.
+//! Writes contractions as matrix products where possible, else as `einsum`.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::graph::{Function, Operation};
@@ -7,7 +7,7 @@ use mithril_ir::shape::Shape;
 /// A contraction, in its function.
 pub type Site<'a> = (&'a Function, &'a Operation);
 
-/// Which transpose of an operand a side of `@` is.
+/// How a side of `@` transposes its operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     Plain,
@@ -17,11 +17,11 @@ pub enum Side {
     Swapped,
 }
 
-/// Axes of a contraction as the operation names them.
+/// The axes of one operand of a contraction, counted from the front.
 struct Axes {
     batch: Vec<usize>,
     contract: Vec<usize>,
-    /// Trailing dims, and whether a rank variable stands before them.
+    /// The number of dims after the rank variable, and whether there is one.
     count: usize,
     lead: bool,
 }
@@ -53,7 +53,7 @@ fn both((function, op): Site) -> Option<(Axes, Axes)> {
     Some((axes(op, 0, &function.ty(x).shape)?, axes(op, 1, &function.ty(y).shape)?))
 }
 
-/// The two sides of `@`, where the contraction is one matrix product per batch index.
+/// The two sides of `@`, if the contraction is one matrix product per batch index.
 pub fn matmul((function, op): Site) -> Option<(Side, Side)> {
     let (x, y) = both((function, op))?;
     let ([from_x], [from_y]) = (&x.contract[..], &y.contract[..]) else {
@@ -89,7 +89,7 @@ pub fn scales((function, op): Site) -> bool {
     both((function, op)).is_some_and(|(x, y)| number(&x) || number(&y))
 }
 
-/// The subscripts of `einsum`; `None` where there are more axes than letters.
+/// The subscripts of `einsum`; `None` if there are more axes than letters.
 pub fn equation((function, op): Site) -> Option<String> {
     let (x, y) = both((function, op))?;
     let mut letters = ('a'..='z').chain('A'..='Z');

@@ -10,13 +10,13 @@ use super::body::{Binding, Body, Statement};
 use super::expr::{Argument, Expr};
 use super::template::Filling;
 
-/// How many computed arrays are looked at for a shape that is wanted again.
+/// How many of the last computed arrays are searched for one of a given shape.
 const RECENT: usize = 32;
 
-/// A shape that holds a dim, and where in it.
+/// An axis of a value whose size is a given dim.
 struct Place {
     value: Value,
-    /// From the front, or from the back (negative) behind a rank variable.
+    /// Counted from the front, or from the back (negative) if there is a rank variable.
     axis: i64,
 }
 
@@ -33,7 +33,7 @@ impl Body<'_, '_> {
                 .err();
         };
         let mut sum: Option<Expr> = None;
-        // A sum begins with a term that has no sign.
+        // Positive terms come first, so that the sum does not begin with a sign.
         let (plus, minus): (Vec<_>, Vec<_>) = poly.terms().iter().partition(|(_, c)| *c >= 0);
         for (monomial, coefficient) in plus.into_iter().chain(minus) {
             let magnitude = coefficient.unsigned_abs() as i64;
@@ -86,14 +86,15 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Whether the shape of an argument at hand gives the symbol.
+    /// Whether the shape of an available argument gives the symbol.
     pub fn is_bound(&self, symbol: &Symbol) -> bool {
         let count = self.function.args.len();
         let mut args = self.shown.symbol(symbol).iter().take_while(|(v, _)| v.index() < count);
         args.any(|(v, _)| !matches!(self.held[v.index()], Binding::Missing))
     }
 
-    /// The variable of a symbol, bound from the first shape at hand that has it as a dim.
+    /// The variable of a symbol, assigned from the first available shape that has the symbol as a
+    /// dim.
     fn symbol(&mut self, symbol: &Symbol) -> Result<Expr> {
         if let Some(name) = self.symbols.get(symbol) {
             return Ok(Expr::name(name));
@@ -131,7 +132,7 @@ impl Body<'_, '_> {
         Ok(x.attribute("shape").index([Expr::int(place.axis)]))
     }
 
-    /// A symbol that arguments have in a dim like `2*n + 1` alone.
+    /// Solves for a symbol that arguments have only in linear dims such as `2*n + 1`.
     fn solved(&mut self, symbol: &Symbol) -> Result<Expr> {
         let number = |n: i64| move |_: &Symbol| Some(Dim::Const(n));
         for (value, at, dim) in self.shown.expressions(symbol) {
@@ -158,7 +159,7 @@ impl Body<'_, '_> {
             .err()
     }
 
-    /// The dims of a shape, in the order of a tuple. A dim that stays open is -1.
+    /// The dims of a shape, in the order of a tuple. An unknown dim is -1.
     /// Errors: a dim or a rank that no shape gives.
     pub fn dims(&mut self, shape: &Shape) -> Result<Vec<Expr>> {
         let mut items = Vec::new();
@@ -200,8 +201,8 @@ impl Body<'_, '_> {
         })
     }
 
-    /// The dims that a reshape gives. How many rows there are of rows that may be empty -1 does not
-    /// tell.
+    /// The target dims of a reshape. If its rows may be empty, -1 cannot determine the number of
+    /// rows, so they are counted.
     pub fn reshaped(&mut self, op: &Operation) -> Result<Filling> {
         let Attr::Shape(shape) = op.attr("shape") else {
             return Diagnostic::new("a reshape has a shape").err();
@@ -224,7 +225,7 @@ impl Body<'_, '_> {
         Ok(Filling::Many(items))
     }
 
-    /// A shape as one expression: a tuple, or the shape of an array that has the same.
+    /// A shape as one expression: a tuple, or the shape of an array that has the same shape.
     pub fn shape(&mut self, shape: &Shape) -> Result<Expr> {
         if let Some(same) = self.same_shape(shape)? {
             return Ok(same);
@@ -232,7 +233,8 @@ impl Body<'_, '_> {
         Ok(Expr::Tuple(self.dims(shape)?))
     }
 
-    /// `x.shape` of an array at hand that has this shape, where numbers would not do as well.
+    /// `x.shape` of an available array of this shape. `None` if there is none, or if the shape is
+    /// fixed, so that numbers do as well.
     pub fn same_shape(&mut self, shape: &Shape) -> Result<Option<Expr>> {
         let open = shape.dims.iter().any(Dim::is_unknown);
         if open || shape.as_fixed().is_some() {
@@ -240,13 +242,13 @@ impl Body<'_, '_> {
         }
         let (args, all) = (self.function.args.len() as u32, self.held.len() as u32);
         let at_hand = |v: &Value| matches!(self.held[v.index()], Binding::Variable(_));
-        // Arguments read best; of the others the last few are what a reader has in mind, unless
-        // all dims have names already.
+        // Arguments read best, then the last few computed arrays, which a reader still has in mind.
+        // If all dims already have names, computed arrays are not used.
         let mut named = shape.lead.is_none();
         shape.for_each_symbol(&mut |s| named &= self.symbols.contains_key(s));
         let recent = if named { 0 } else { RECENT };
         let computed = (args..all).rev().map(Value).filter(at_hand).take(recent);
-        // The gradients of outputs are not there on the way forward.
+        // The gradients of the outputs are not available in the forward pass.
         let there = |v: &Value| !matches!(self.held[v.index()], Binding::Missing);
         let at_once = self.shown.arguments(shape).iter().copied().find(there);
         let mut computed = computed.filter(|v| self.function.ty(*v).shape == *shape);

@@ -1,8 +1,8 @@
-//! Python expressions: what templates are parsed into and statements are printed from.
+//! Python expressions. Templates are parsed into them, and statements are printed from them.
 
 use std::fmt::{self, Write};
 
-/// A Python expression. `Slot`s stand in templates alone.
+/// A Python expression. `Slot` occurs only in templates.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Expr {
     Name(String),
@@ -19,7 +19,7 @@ pub enum Expr {
     List(Vec<Expr>),
     Dict(Vec<(String, Expr)>),
     Starred(Box<Expr>),
-    /// Parameters and the result.
+    /// Parameters and the body.
     Lambda(Vec<String>, Box<Expr>),
     Slot(String),
 }
@@ -33,7 +33,7 @@ pub struct Argument {
     pub segment: Option<u32>,
 }
 
-/// One of the parts that a call gives.
+/// One element of the tuple that a call returns.
 #[derive(Debug)]
 pub struct CallPart {
     pub call: Expr,
@@ -41,7 +41,7 @@ pub struct CallPart {
     pub count: usize,
 }
 
-/// How strongly an expression binds; a weaker one inside a stronger one takes parentheses.
+/// The precedence of an expression: a weaker one inside a stronger one needs parentheses.
 pub type Strength = u8;
 
 pub const COMPARISON: Strength = 1;
@@ -49,7 +49,8 @@ pub const UNARY: Strength = 8;
 pub const POWER: Strength = 9;
 const POSTFIX: Strength = 10;
 
-/// Binary operators with their strength, longest first where one begins another.
+/// Binary operators with their precedence. An operator stands before its own prefixes: `**` before
+/// `*`.
 pub const OPERATORS: &[(&str, Strength)] = &[
     ("**", POWER),
     ("//", 7),
@@ -72,7 +73,7 @@ pub const OPERATORS: &[(&str, Strength)] = &[
     ("@", 7),
 ];
 
-/// The strength of a binary operator of the table.
+/// The precedence of a binary operator of the table.
 pub fn strength(operator: &str) -> Strength {
     let found = OPERATORS.iter().find(|(text, _)| *text == operator);
     found.map_or(POSTFIX, |(_, strength)| *strength)
@@ -109,7 +110,7 @@ impl Expr {
         Expr::Binary(Box::new(self), operator, Box::new(right))
     }
 
-    /// What `call[at / count]` stands for in templates.
+    /// The part of a call that `call[at / count]` stands for in templates.
     pub fn part(&self) -> Option<CallPart> {
         let number = |expr: &Expr| match expr {
             Expr::Literal(text) => text.parse().ok(),
@@ -157,7 +158,7 @@ impl Expr {
         }
     }
 
-    /// Calls `f` on the expression and all its parts.
+    /// Calls `f` on the expression and all its subexpressions.
     pub fn visit(&self, f: &mut dyn FnMut(&Expr)) {
         f(self);
         match self {
@@ -183,7 +184,7 @@ impl Expr {
         }
     }
 
-    /// Whether `**` and `:` stand close to it, as ruff has it.
+    /// Whether no spaces stand between it and a `:`, in the style of ruff.
     fn is_simple(&self) -> bool {
         match self {
             Expr::Name(_) | Expr::Literal(_) => true,
@@ -201,12 +202,12 @@ impl Expr {
         }
     }
 
-    /// Writes it, in parentheses where it binds less than `least`.
+    /// Writes the expression, in parentheses if its precedence is less than `least`.
     fn write(&self, f: &mut fmt::Formatter, least: Strength) -> fmt::Result {
         if self.strength() < least { write!(f, "({self})") } else { write!(f, "{self}") }
     }
 
-    /// What a postfix is put on: a number needs parentheses before a dot.
+    /// Writes the expression in front of a postfix. A number needs parentheses before a dot.
     fn write_head(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Expr::Literal(text) if !text.starts_with(['"', '\'']) => write!(f, "({text})"),
@@ -215,7 +216,7 @@ impl Expr {
     }
 }
 
-/// Counts characters, and fails behind so many.
+/// Counts characters. Writing fails when there are more than `most`.
 struct Count {
     chars: usize,
     most: usize,
@@ -228,12 +229,13 @@ impl Write for Count {
     }
 }
 
-/// What a binary operator asks of its left and right operands.
+/// The precedence that a binary operator requires of its left and right operands.
 pub fn operand_strengths(operator: &str) -> (Strength, Strength) {
     match strength(operator) {
-        // The one that groups to the right, and binds less than a sign on its right.
+        // `**` is the only right-associative operator, and binds less tightly than a sign on its
+        // right.
         POWER => (POWER + 1, UNARY),
-        // Comparisons would chain.
+        // Without parentheses, Python would chain comparisons.
         COMPARISON => (COMPARISON + 1, COMPARISON + 1),
         own => (own, own + 1),
     }
@@ -321,7 +323,7 @@ impl fmt::Display for Expr {
     }
 }
 
-/// Spaces stand around the colons where a bound is more than a name or a number.
+/// Writes a range, with spaces around the colons if a bound is more than a name or a number.
 fn write_range(f: &mut fmt::Formatter, parts: &[Option<Box<Expr>>; 3]) -> fmt::Result {
     let wide = parts.iter().flatten().any(|p| !p.is_simple());
     let [start, stop, step] = parts;

@@ -1,4 +1,4 @@
-//! External functions: the bodies that the user gives them, as definitions.
+//! External functions: definitions made from the bodies that the user gives for them.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::external::{Piece, TargetBody};
@@ -9,8 +9,8 @@ use super::prelude::words;
 use super::unit::File;
 
 impl File<'_> {
-    /// The definition of an external function by its body for the framework.
-    /// Errors: it has none.
+    /// The definition of an external function, made from its body for the framework.
+    /// Errors: it has no such body.
     pub fn external(&mut self, function: &Function, name: &str, op: &Operation) -> Result<String> {
         let target = self.framework.name();
         let Some(body) = function.body_for(target) else {
@@ -20,7 +20,8 @@ impl File<'_> {
         let mut names = self.names.inside();
         for piece in &pieces {
             if let Piece::Text(text) = piece {
-                // Variables of the body's own are no arguments.
+                // Reserves the words of the body, so that no parameter takes the name of one of its
+                // variables.
                 for word in words(text) {
                     names.reserve(word);
                     self.note_word(word);

@@ -1,4 +1,4 @@
-//! What templates may ask of an operation: the conditions of alternatives, and defaults.
+//! Answers what templates ask about an operation: the conditions of alternatives, and defaults.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -12,17 +12,17 @@ use super::contraction;
 use super::neighbours::Neighbours;
 use super::template::{Guard, Test};
 
-/// How an operand is at hand.
+/// The form in which an operand is available.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Weak {
     Array,
     /// A Python number that stands for an array of rank 0.
     Number,
-    /// The same, of a value known now.
+    /// The same, with a value known at compile time.
     Literal(f64),
 }
 
-/// An operation and how its operands are at hand.
+/// An operation and the forms in which its operands are available.
 pub struct Facts<'a> {
     pub op: &'a Operation,
     pub function: &'a Function,
@@ -30,18 +30,18 @@ pub struct Facts<'a> {
     pub neighbours: &'a Neighbours<'a>,
     /// The names of all operations of the module.
     pub used: &'a FxHashSet<&'static str>,
-    /// By operand.
+    /// The form of each operand.
     pub weak: &'a [Weak],
     /// Whether the framework widens sums of integers of this dtype.
     pub widens: bool,
-    /// Whether the operation squeezes a slice, both of which are one index.
+    /// Whether the operation squeezes a slice, so that the two become a single index.
     pub picks: bool,
-    /// Whether arrays made anew must be told their device.
+    /// Whether new arrays must be given a device.
     pub devices: bool,
 }
 
 impl<'a> Facts<'a> {
-    /// The first value of the operand of this name.
+    /// The position of the first value of the operand of this name.
     pub fn operand(&self, name: &str) -> Option<usize> {
         let at = self.op.op.operands.iter().position(|o| o.name == name)?;
         (at < self.op.operands.len()).then_some(at)
@@ -80,7 +80,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether the operation of this name is there, on the same operands.
+    /// Whether an operation of this name exists on the same operands.
     fn is_beside(&self, name: &str) -> bool {
         self.neighbours.beside(name, &self.op.operands).next().is_some()
     }
@@ -90,7 +90,7 @@ impl<'a> Facts<'a> {
         self.neighbours.readers(self.op.result()).any(|op| op.op.name == name)
     }
 
-    /// Whether one of these axes of the first operand may have no elements, as far as is known.
+    /// Whether one of these axes of the first operand may be empty; true if that is not known.
     fn is_vacant(&self, slot: &str) -> bool {
         let shape = &self.ty(0).shape;
         let may_be = |dim: &Dim| dim.lower_bound().is_none_or(|least| least < 1);
@@ -105,7 +105,7 @@ impl<'a> Facts<'a> {
         axes.iter().any(|axis| dim(*axis).is_none_or(may_be))
     }
 
-    /// Whether an operand is known to have fewer elements along some axis than the first.
+    /// Whether an operand is known to have fewer elements than the first along some axis.
     fn is_smaller(&self, operand: usize) -> bool {
         let (whole, part) = (&self.ty(0).shape.dims, &self.ty(operand).shape.dims);
         let shown = |(n, k): (&Dim, &Dim)| matches!((n.as_const(), k.as_const()), (Some(n), Some(k)) if k < n);
@@ -134,7 +134,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The axes over which summing the first operand gives the result's shape, and whether they are
-    /// kept as 1: either leading ones go, or some become 1.
+    /// kept as dims of 1. Either leading axes are dropped, or some axes become 1.
     pub fn summed(&self) -> Option<(Vec<i64>, bool)> {
         let (x, to) = (&self.ty(0).shape, &self.function.ty(self.op.result()).shape);
         if x.lead.is_some() || to.lead.is_some() || x.dims.len() < to.dims.len() {
@@ -151,7 +151,7 @@ impl<'a> Facts<'a> {
         (new == 0 && ones && !differing.is_empty()).then_some((axes, true))
     }
 
-    /// Whether an optional segment can do without the slot.
+    /// Whether the slot is absent or at its default, so that an optional segment may omit it.
     pub fn is_default(&self, slot: &str) -> bool {
         let name = slot.split('.').next().unwrap_or(slot);
         if let Some(at) = self.op.op.operands.iter().position(|o| o.name == name) {
@@ -171,7 +171,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// An attribute as conditions write it.
+/// An attribute as it is written in conditions.
 fn written(attr: &Attr) -> String {
     match attr {
         Attr::Int(v) => v.to_string(),

@@ -18,7 +18,8 @@ use release::release;
 mod joint;
 mod release;
 
-/// Modules that files may import, in the order of their lines; whether Python brings them.
+/// Modules that files may import, in the order of their lines: name, import line, and whether the
+/// module is part of Python.
 const IMPORTS: [(&str, &str, bool); 9] = [
     ("hashlib", "import hashlib", true),
     ("math", "import math", true),
@@ -32,11 +33,11 @@ const IMPORTS: [(&str, &str, bool); 9] = [
 ];
 
 impl<'m> File<'m> {
-    /// Writes the definitions of all functions that a function calls, directly or through others,
+    /// Writes the definitions of all functions that a function calls, directly or indirectly,
     /// callees before their callers.
-    /// Errors: what their operations raise; a function without a body.
+    /// Errors: those of their operations; an external function without a body for the framework.
     fn define_called(&mut self, function: &'m Function) -> Result<()> {
-        // A stack of its own: calls may nest deeper than Rust's would allow.
+        // An explicit stack, because calls may nest deeper than Rust's stack allows.
         let mut open = vec![(None, called(function).into_iter())];
         while let Some((under_way, callees)) = open.last_mut() {
             let Some((callee, op)) = callees.next() else {
@@ -63,8 +64,8 @@ impl<'m> File<'m> {
         Ok(())
     }
 
-    /// Writes the definition of a called function, whose callees have theirs.
-    /// Errors: what its operations raise.
+    /// Writes the definition of a called function. Its callees must be defined already.
+    /// Errors: those of its operations.
     fn define(&mut self, function: &'m Function) -> Result<()> {
         let name = self.definition(&function.name)?;
         let callee = &function.name;
@@ -90,7 +91,7 @@ impl<'m> File<'m> {
         Ok(())
     }
 
-    /// The model's own function, or the one of its gradients: dicts in, dicts out.
+    /// Writes the forward function or the function of the gradients, which take and return dicts.
     fn entry(&mut self, name: &str, function: &'m Function, state: bool) -> Result<String> {
         let gradients = function.args.iter().any(|a| a.role == Role::Cotangent);
         let suffix = if gradients { "_gradient" } else { "" };
@@ -170,7 +171,7 @@ impl<'m> File<'m> {
         }
     }
 
-    /// Remembers the modules and preludes that an expression names.
+    /// Records the modules and prelude functions that an expression names.
     fn note(&mut self, expr: &Expr) {
         expr.visit(&mut |e| {
             if let Expr::Name(name) = e {
@@ -182,14 +183,14 @@ impl<'m> File<'m> {
         });
     }
 
-    /// Remembers the module that a word names, if it is one.
+    /// Records the module that a word names, if it names one.
     pub fn note_word(&mut self, word: &str) {
         if IMPORTS.iter().any(|(module, ..)| *module == word) {
             self.used.insert(word.into());
         }
     }
 
-    /// Writes the entry and the gradients, and gives the file.
+    /// Writes the entry and the gradients, and returns the whole file.
     pub fn finish(mut self, options: &Options) -> Result<Source> {
         let module = self.module;
         let Some(entry) = module.entry() else {
@@ -269,7 +270,7 @@ impl<'m> File<'m> {
     }
 }
 
-/// What an argument of a role is read from.
+/// The dict that an argument is read from, by its role.
 fn dict(arg: &Argument) -> &'static str {
     match arg.role {
         Role::Param => "params",
@@ -291,7 +292,8 @@ impl Body<'_, '_> {
             .collect()
     }
 
-    /// The statements that read the arguments from these dicts: one where they are few.
+    /// The statements that read the arguments from these dicts: a single one per dict if its
+    /// arguments are few.
     fn header(&self, groups: &[&str]) -> Vec<Statement> {
         let mut statements = Vec::new();
         let names = self.parameters();

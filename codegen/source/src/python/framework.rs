@@ -9,7 +9,7 @@ use mithril_ir::op::Op;
 
 use crate::backends::{self, BACKENDS, Backend};
 
-/// Whether NumPy has the dtype from `ml_dtypes` alone.
+/// Whether NumPy has the dtype only through `ml_dtypes`.
 pub fn is_foreign(dtype: DType) -> bool {
     dtype == DType::BF16 || dtype.is_storage_only()
 }
@@ -19,7 +19,7 @@ pub fn is_foreign(dtype: DType) -> bool {
 pub struct Framework(&'static Backend);
 
 impl PartialEq for Framework {
-    /// By name: there is one framework of each.
+    /// Compares names, which are unique.
     fn eq(&self, other: &Framework) -> bool {
         self.name() == other.name()
     }
@@ -42,10 +42,11 @@ impl fmt::Debug for Framework {
 /// Where random numbers come from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Random {
-    /// The framework's own generator, seeded by the key and the paths of blocks. JAX's is by keys.
+    /// The framework's own generator, seeded by the key and the paths of blocks. JAX's takes keys
+    /// itself.
     #[default]
     Framework,
-    /// The bits that every target draws: those of JAX.
+    /// The same bits on every target: those of JAX.
     Exact,
 }
 
@@ -60,7 +61,7 @@ impl Random {
 }
 
 impl Framework {
-    /// The framework whose arrays native code and C take and give.
+    /// The framework whose arrays native code and C take and return.
     pub const NUMPY: Framework = Framework(backends::NUMPY);
 
     pub fn all() -> impl Iterator<Item = Framework> + Clone {
@@ -69,7 +70,7 @@ impl Framework {
 
     /// The framework of this name.
     ///
-    /// Panics: there is none.
+    /// Panics if there is none.
     pub fn named(name: &str) -> Framework {
         let found = Framework::all().find(|framework| framework.name() == name);
         found.unwrap_or_else(|| panic!("there is no framework `{name}`"))
@@ -93,7 +94,7 @@ impl Framework {
         }
     }
 
-    /// The dtype's expression, as a template. `wide`: 64-bit elements have been asked for.
+    /// The dtype's expression, as a template. `wide` tells whether 64-bit elements are enabled.
     ///
     /// Errors: the framework has no such dtype.
     pub fn dtype(self, dtype: DType, wide: bool) -> Result<String> {

@@ -1,10 +1,10 @@
-//! Statements as lines of text, broken as ruff would where they are long.
+//! Prints statements as lines of text. Long ones are broken as ruff would.
 
 use std::fmt::Write;
 
 use super::expr::{Argument, Expr, operand_strengths, strength};
 
-/// The longest line: what ruff and black take where nothing is said.
+/// Maximum line length: the default of ruff and black.
 pub const WIDTH: usize = 88;
 
 /// Lines of Python under construction.
@@ -65,7 +65,7 @@ impl Lines {
         self.line(indent, ")");
     }
 
-    /// An assignment to more names than a line holds.
+    /// An assignment to more names than fit on a line.
     fn unpacking(&mut self, indent: usize, targets: &str, expr: &Expr) {
         self.line(indent, "(");
         for target in targets.split(", ") {
@@ -74,7 +74,7 @@ impl Lines {
         self.place(indent, ") = ", expr, "");
     }
 
-    /// `prefix` and several expressions: the results of a function, or what it lets go of.
+    /// `prefix` and several expressions: the results of a function, or the variables of a `del`.
     pub fn listed(&mut self, indent: usize, prefix: &str, items: Vec<Expr>) {
         let texts: Vec<String> = items.iter().map(Expr::to_string).collect();
         let joined = Expr::Name(texts.join(", "));
@@ -101,7 +101,8 @@ impl Lines {
         WIDTH.checked_sub(around).is_some_and(|room| expr.fits(room))
     }
 
-    /// The expression between `prefix` and `suffix` on one line, if it fits there.
+    /// Writes the expression between `prefix` and `suffix` if that fits on one line, and returns
+    /// whether it does.
     fn whole(&mut self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) -> bool {
         let start = self.text.len();
         self.text.extend(std::iter::repeat_n(' ', indent));
@@ -115,7 +116,7 @@ impl Lines {
         fits
     }
 
-    /// The expression between `prefix` and `suffix`, where line breaks are allowed.
+    /// Writes the expression between `prefix` and `suffix`, broken into lines where necessary.
     fn place(&mut self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) {
         if self.whole(indent, prefix, expr, suffix) {
             return;
@@ -172,20 +173,21 @@ impl Lines {
         }
     }
 
-    /// Whether a method is called of what has to be broken itself, since it leaves no room for the
-    /// bracket of the call.
+    /// Whether the receiver of a method call must be broken itself, because it leaves no room for
+    /// the bracket of the call.
     fn breaks_before(&self, indent: usize, prefix: &str, head: &Expr) -> bool {
         let broken = matches!(head, Expr::Attribute(inner, _) if has_brackets(inner));
         broken && !self.fits(indent, prefix, head, "(")
     }
 
-    /// Whether the call that is indexed leaves no room for the bracket of the index.
+    /// Whether the call that is indexed must be broken, because it leaves no room for the bracket
+    /// of the index.
     fn breaks_inside(&self, indent: usize, prefix: &str, head: &Expr) -> bool {
         matches!(head, Expr::Call(_, args) if !args.is_empty())
             && !self.fits(indent, prefix, head, "[")
     }
 
-    /// On one line, or on one each.
+    /// Writes all arguments on one line if they fit, else one per line.
     fn arguments(&mut self, indent: usize, args: &[Argument]) {
         let joined: Vec<String> = args.iter().map(Argument::to_string).collect();
         let joined = joined.join(", ");
@@ -213,7 +215,7 @@ impl Lines {
         self.line(indent, &format!("{}{suffix}", brackets.1));
     }
 
-    /// A line for each operand of the weakest operator.
+    /// Writes one line per operand of the operator with the lowest precedence.
     fn operators(&mut self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) {
         let mut operands: Vec<(&str, String)> = Vec::new();
         let weakest = expr.strength();
@@ -242,13 +244,13 @@ fn parenthesised(expr: &Expr, least: u8) -> String {
     }
 }
 
-/// What stands before the brackets of a call or an index, and the bracket.
+/// The text before the brackets of a call or an index, with the opening bracket.
 fn opened(head: &Expr, bracket: &str) -> String {
     let empty = Expr::Call(Box::new(head.clone()), Vec::new()).to_string();
     format!("{}{bracket}", empty.trim_end_matches("()"))
 }
 
-/// Whether the expression can be broken inside brackets of its own.
+/// Whether the expression has brackets of its own inside which it can be broken.
 fn has_brackets(expr: &Expr) -> bool {
     match expr {
         Expr::Call(_, args) => !args.is_empty(),

@@ -29,12 +29,12 @@ mod unit;
 pub use framework::{Framework, Random};
 pub use unit::wants_wide;
 
-/// What to call things in the file.
+/// The names in the emitted file, and its source of random numbers.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The model in a few words, for the docstring: `A linear model`.
     pub summary: String,
-    /// The file's name without `.py`: large constants lie beside it in `<stem>.npz`.
+    /// The file's name without `.py`. Large constants are stored next to it in `<stem>.npz`.
     pub stem: String,
     /// Where random numbers come from.
     pub random: Random,
@@ -48,22 +48,22 @@ impl Default for Options {
 
 /// An emitted file.
 ///
-/// To run it in memory, execute the text with `__file__` set to any path whose directory has the
-/// `.npz`; where `constants` is empty no `__file__` is needed.
+/// To run it in memory, execute the text with `__file__` set to any path in the directory of the
+/// `.npz`. If `constants` is empty, no `__file__` is needed.
 #[derive(Clone, Debug)]
 pub struct Source {
     pub text: String,
-    /// The arrays of the `.npz`, by name. Those of dtypes that NumPy lacks are stored as they are:
-    /// NumPy keeps their bytes, and the file views them back.
+    /// The arrays of the `.npz`, by name. NumPy stores dtypes that it lacks as raw bits, and the
+    /// file views them as their dtype again.
     pub constants: Vec<(String, Tensor)>,
 }
 
-/// Python source of a module that is legal for the framework. The first function becomes
-/// `forward(params, inputs)`, or `forward(params, inputs, state)` where it has state. An entry with
-/// arguments of role cotangent becomes `gradients(params, inputs, output_gradients)` under its own
-/// name; if it gives the first function's results before the gradients, it becomes
-/// `outputs_and_gradients` too, whose last argument is called with the outputs. Keys and constants are
-/// entries of `inputs`.
+/// Emits the Python source of a module that is legal for the framework. The first function becomes
+/// `forward(params, inputs)`, or `forward(params, inputs, state)` if it has state. An entry that
+/// has arguments of role cotangent becomes `gradients(params, inputs, output_gradients)` under its
+/// own name. If it returns the first function's results before the gradients, it also becomes
+/// `outputs_and_gradients`, whose last argument is a function of the outputs. Keys and constants
+/// are entries of `inputs`.
 ///
 /// Errors: an operation or a dtype that the framework lacks; a dim that no shape gives.
 pub fn emit(module: &Module, framework: Framework, options: &Options) -> Result<Source> {

@@ -1,10 +1,10 @@
-//! Names, strings and comments that are safe whatever the user called things.
+//! Makes names, strings and comments that are safe in Python, whatever text the user chose.
 
 use std::sync::{Arc, LazyLock};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The longest local name: block paths lose their first parts beyond it.
+/// Maximum length of a local name. A longer block path loses its first parts.
 const LONGEST: usize = 40;
 
 const KEYWORDS: &str = "False None True and as assert async await break class continue def del \
@@ -18,7 +18,7 @@ const BUILTINS: &str = "abs aiter all anext any ascii bin bool breakpoint bytear
     ord pow print property quit range repr reversed round set setattr slice sorted staticmethod \
     str sum super tuple type vars zip";
 
-/// What generated files import or define themselves.
+/// Names that generated files import or define themselves.
 const OWN: &str = "np torch F jax jnp mx nn Tensor math Path ml_dtypes numpy forward gradients \
     params inputs state output_gradients outputs outputs_and_gradients";
 
@@ -26,23 +26,23 @@ static RESERVED: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
     [KEYWORDS, BUILTINS, OWN].into_iter().flat_map(str::split_whitespace).collect()
 });
 
-/// The names of one scope, and those of the scopes around it.
+/// The names of one scope, and those of the enclosing scopes.
 #[derive(Default)]
 pub struct Names {
     own: Taken,
-    /// Shared by all scopes inside one.
+    /// Names of the enclosing scopes, shared by all scopes inside one.
     outer: Arc<Taken>,
 }
 
 #[derive(Clone, Default)]
 struct Taken {
     names: FxHashSet<String>,
-    /// The number that the next name of this beginning is tried with: all below it are taken.
+    /// For each base name, the next number to try as a suffix: all lower ones are taken.
     next: FxHashMap<String, u32>,
 }
 
 impl Names {
-    /// A scope inside this one. Names that this one takes later are not taken in it.
+    /// A scope inside this one. It does not see names that this one takes later.
     pub fn inside(&mut self) -> Names {
         if !self.own.names.is_empty() {
             let outer = Arc::make_mut(&mut self.outer);
@@ -52,7 +52,7 @@ impl Names {
         Names { own: Taken::default(), outer: self.outer.clone() }
     }
 
-    /// A name like `wish` that nothing else in the scope has.
+    /// A name like `wish` that is not taken in this scope or an enclosing one.
     pub fn unique(&mut self, wish: &str) -> String {
         let wish = identifier(wish);
         let reserved = Names::is_reserved(&wish);
@@ -78,7 +78,7 @@ impl Names {
         name
     }
 
-    /// Keeps a name from being given to anything else.
+    /// Takes a name, so that nothing else gets it.
     pub fn reserve(&mut self, name: &str) {
         self.own.names.insert(name.into());
     }
@@ -93,7 +93,7 @@ impl Names {
 }
 
 /// An identifier of ASCII letters, digits and single underscores that begins with a letter. Other
-/// letters could look like these, or become them: Python reads `ｎｐ` as `np`.
+/// letters could look like these or be normalized to them: Python reads `ｎｐ` as `np`.
 pub fn identifier(text: &str) -> String {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     let mut words: Vec<&str> = words.filter(|w| !w.is_empty()).collect();
@@ -126,7 +126,7 @@ pub fn last_part(path: &str) -> &str {
     &path[start..]
 }
 
-/// Whether a character shows as itself and as nothing else.
+/// Whether a character is displayed as itself and cannot affect the text around it.
 fn is_plain(c: char) -> bool {
     c == ' ' || c.is_ascii_graphic() || (!c.is_ascii() && c.is_alphanumeric())
 }
@@ -159,7 +159,7 @@ pub fn string(text: &str) -> String {
     out
 }
 
-/// Text between the quotes of `f"..."`.
+/// Escapes text for use between the quotes of `f"..."`.
 pub fn format_text(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -172,7 +172,7 @@ pub fn format_text(text: &str) -> String {
     out
 }
 
-/// A block path as a comment: as it is where it is plain, else as a string of bounded length.
+/// A block path as a comment: unchanged if it is plain, else as a string of bounded length.
 pub fn comment(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     if path.len() <= 80 && path.chars().all(plain) {

@@ -1,16 +1,17 @@
-//! Which operations of a function stand beside which: read the same operands, or read a result.
+//! Finds related operations of a function: those that read the same operands, and those that read a
+//! result.
 
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::Kind;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The operations of a function by what they read.
+/// The operations of a function by what they read, as indices in program order.
 pub struct Neighbours<'m> {
     function: &'m Function,
-    /// By value, the operations that read it, in order and once each.
+    /// The operations that read each value, once each.
     readers: Vec<SmallVec<[u32; 2]>>,
-    /// By name and operands.
+    /// Operations by name and operands.
     beside: FxHashMap<(&'static str, &'m [Value]), SmallVec<[u32; 1]>>,
     /// Composites by operands.
     composites: FxHashMap<&'m [Value], SmallVec<[u32; 1]>>,

@@ -1,4 +1,4 @@
-//! One operation as an expression: its template with operands and attributes put in.
+//! One operation as an expression: its template filled with operands and attributes.
 
 use std::rc::Rc;
 
@@ -19,12 +19,13 @@ use super::names::string;
 use super::slices::{backward_pads, paddings, slice_object};
 use super::template::{Alternative, Filling, fill};
 
-/// Functions that Python's `math` has under the names array modules give them.
+/// Functions that have the same name in Python's `math` as in array modules.
 const MATH: [&str; 10] =
     ["sqrt", "exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "erf"];
 
 impl<'m> Body<'_, 'm> {
-    /// The expression of an operation's result, short enough for a line.
+    /// The expression of an operation's result. Inlined operands get variables until it fits on a
+    /// line.
     pub fn spell(&mut self, op: &'m Operation) -> Result<Expr> {
         let budget = self.budget(op.result());
         let forced = self.forced(op);
@@ -36,7 +37,7 @@ impl<'m> Body<'_, 'm> {
                 return Ok(expr);
             }
             let settled = match op.operands.len() > budget / 2 {
-                // A line has no room for their names alone.
+                // Not even the names of the operands fit on a line.
                 true => self.settle_all(op),
                 false => self.settle_longest(op),
             };
@@ -46,7 +47,8 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// An operation on numbers alone, as a number.
+    /// Computes an elementwise operation whose operands are all numbers as a Python number, if
+    /// possible.
     pub fn numeric(&mut self, op: &'m Operation) -> Result<Option<Binding>> {
         let weak = self.weak(op, None);
         let numbers = weak.iter().all(|w| *w != Weak::Array);
@@ -87,14 +89,15 @@ impl<'m> Body<'_, 'm> {
         Ok((!arrays).then_some(Binding::Number(expr)))
     }
 
-    /// How the operands are at hand; the one that is `forced` as an array.
+    /// The forms in which the operands are available. The operand `forced` counts as an array.
     fn weak(&self, op: &Operation, forced: Option<usize>) -> Vec<Weak> {
         let each = op.operands.iter().enumerate().map(|(i, value)| {
             let dtype = self.function.ty(*value).dtype;
             if forced == Some(i) || (!self.file.backend.mixes && is_foreign(dtype)) {
                 return Weak::Array;
             }
-            // A truth repeated is an array of ones or zeros; elsewhere it is no number.
+            // A bool counts as a number only where it is repeated, which gives an array of ones or
+            // zeros.
             let repeated = op.op.kind == Kind::Layout && op.operands.len() == 1;
             match &self.held[value.index()] {
                 Binding::Literal(t) if repeated || t.dtype() != DType::Bool => {
@@ -115,7 +118,8 @@ impl<'m> Body<'_, 'm> {
         self.function.ty(value).shape.rank() == Some(0)
     }
 
-    /// Where numbers alone decide an elementwise result's dtype, one of them must be an array.
+    /// The operand that must be an array, if otherwise only Python numbers would decide the dtype
+    /// of an elementwise result.
     fn forced(&self, op: &Operation) -> Option<usize> {
         if op.op.kind != Kind::Elementwise {
             return None;
@@ -163,7 +167,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// Operands that the template names twice are computed once.
+    /// Assigns operands that the template names twice to variables, so that they are computed once.
     fn settle_repeated(&mut self, op: &Operation, alternative: &Alternative) {
         let mut slots: Vec<String> = Vec::new();
         alternative.expr.visit(&mut |e| {
@@ -179,7 +183,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// Gives all folded operands statements of their own; false where there is none.
+    /// Assigns all inlined operands to variables; returns false if there is none.
     fn settle_all(&mut self, op: &Operation) -> bool {
         let pending = |value: &&Value| matches!(self.held[value.index()], Binding::Pending(_));
         let folded: Vec<Value> = op.operands.iter().filter(pending).copied().collect();
@@ -187,7 +191,7 @@ impl<'m> Body<'_, 'm> {
         !folded.is_empty()
     }
 
-    /// Gives the longest folded operand a statement of its own; false where there is none.
+    /// Assigns the longest inlined operand to a variable; returns false if there is none.
     fn settle_longest(&mut self, op: &Operation) -> bool {
         let width = |value: &Value| match &self.held[value.index()] {
             Binding::Pending(expr) => Some(expr.width()),
@@ -224,7 +228,8 @@ impl<'m> Body<'_, 'm> {
         self.brought_back(op, alternative, filled)
     }
 
-    /// Python numbers in a template promote dtypes that are not the framework's own.
+    /// Casts a result back to its dtype, if Python numbers in the template promote it because it is
+    /// not one of the framework's own.
     fn brought_back(&self, op: &Operation, alternative: &Alternative, expr: Expr) -> Result<Expr> {
         let dtype = self.function.ty(op.result()).dtype;
         if self.file.backend.mixes || !is_foreign(dtype) || op.op.kind != Kind::Elementwise {
@@ -294,7 +299,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// Which of `count` parts there are operations for.
+    /// For each of `count` parts, whether an operation computes it.
     fn wanted(&self, op: &Operation, count: &str) -> Vec<Expr> {
         let there = |part: i64| {
             let is = |other: &Operation| *other.attr("of") == Attr::Int(part);
@@ -389,7 +394,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// A value as an array.
+    /// The value as an array expression.
     pub fn array(&mut self, value: Value) -> Result<Expr> {
         self.touch(value);
         let dtype = self.function.ty(value).dtype;
@@ -418,7 +423,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// A value as a Python number, where it is one.
+    /// The value as a Python number, if it is one.
     fn number(&mut self, value: Value) -> Result<Option<Expr>> {
         Ok(match self.held[value.index()].clone() {
             Binding::Number(number) => Some(number),
@@ -434,7 +439,7 @@ impl<'m> Body<'_, 'm> {
         self.make(self.file.backend.scalar, number, dtype, None)
     }
 
-    /// A creation template of the backend, filled.
+    /// Fills a template of the backend that creates an array.
     pub fn make(
         &mut self,
         template: &str,
@@ -461,7 +466,8 @@ impl<'m> Body<'_, 'm> {
         fill(&parsed[0].expr, self.file.backend.module, &mut default, &mut slot)
     }
 
-    /// The device of the first argument; `None` where there is none or it does not matter.
+    /// The device that new arrays must have, read from an argument; `None` if there is none or it
+    /// does not matter.
     pub fn device(&mut self) -> Expr {
         match self.placed() {
             Some((value, name)) => {
@@ -472,7 +478,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// The argument whose device arrays made anew share, and its variable.
+    /// The argument whose device new arrays share, and its variable.
     fn placed(&self) -> Option<(Value, String)> {
         let arguments = || self.function.arguments();
         let data = arguments().find(|(_, a)| a.role == Role::Data);

@@ -1,15 +1,15 @@
-//! Preludes: the functions at a file's top for what a framework lacks.
+//! Preludes: the functions at the top of a file that supply what its framework lacks.
 
 use rustc_hash::FxHashSet;
 
-/// One definition of a prelude, with what stands above it.
+/// One definition of a prelude, with its text up to the next one.
 pub struct Definition<'a> {
     pub name: &'a str,
     pub text: &'a str,
 }
 
-/// The definitions of a prelude file in order: everything that begins in the first column with a
-/// name that begins with `_`, functions and classes too.
+/// The definitions of a prelude file in order. Each begins in the first column with a name that
+/// begins with `_`, or with `def` or `class` and such a name.
 pub fn definitions(prelude: &str) -> Vec<Definition<'_>> {
     let starts = |line: &str| ["def _", "class _", "_"].iter().any(|s| line.starts_with(s));
     let mut bounds = Vec::new();
@@ -31,7 +31,7 @@ pub fn definitions(prelude: &str) -> Vec<Definition<'_>> {
         .collect()
 }
 
-/// The definitions of these names and of whatever they use, in the order of the file.
+/// The definitions of these names and of everything they use, in the order of the file.
 pub fn needed<'a>(prelude: &'a str, names: &FxHashSet<String>) -> Vec<Definition<'a>> {
     let definitions = definitions(prelude);
     let mut wanted: FxHashSet<&str> = names.iter().map(String::as_str).collect();
@@ -51,7 +51,7 @@ pub fn needed<'a>(prelude: &'a str, names: &FxHashSet<String>) -> Vec<Definition
     kept.filter(|d| wanted.contains(d.name)).collect()
 }
 
-/// Identifiers, and whatever else lies between other characters.
+/// The words of a text: its runs of letters, digits and underscores, such as identifiers.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Scans: loops of Python that call the body, or the framework's own loop around it.
+//! Scans: Python loops that call the body, or the framework's own loop construct.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::expr::{Argument, Expr};
 struct Scan<'m> {
     op: &'m Operation,
     callee: &'m Arc<Function>,
-    /// The `def` of the callee.
+    /// The name of the callee's `def`.
     step: Expr,
     carries: Vec<Expr>,
     sequences: Vec<Expr>,
@@ -34,7 +34,7 @@ impl<'m> Scan<'m> {
         self.op.results().enumerate().skip(self.carries.len())
     }
 
-    /// The names of the callee's arguments for slices.
+    /// The names of the callee's arguments that receive slices.
     fn row_names(&self) -> impl Iterator<Item = &'m str> + use<'m> {
         let args = self.callee.args.iter().skip(self.carries.len());
         args.take(self.sequences.len()).map(|arg| &*arg.name)
@@ -49,7 +49,7 @@ impl<'m> Body<'_, 'm> {
         };
         let mut operands = Vec::new();
         for value in &op.operands {
-            // Each step reads it.
+            // Needs a variable, because each step reads it.
             self.settle(*value);
             operands.push(self.array(*value)?);
         }
@@ -60,7 +60,8 @@ impl<'m> Body<'_, 'm> {
         Ok(Scan { op, callee, step, carries: operands, sequences, captures, reverse })
     }
 
-    /// Carries are variables of a loop over the slices, and rows are gathered in lists.
+    /// Writes a Python loop over the slices. Carries are variables, and rows are collected in
+    /// lists.
     pub fn python_loop(&mut self, op: &'m Operation, step: Expr) -> Result<()> {
         let scan = self.scan(op, step)?;
         let mut targets = Vec::new();
@@ -100,7 +101,8 @@ impl<'m> Body<'_, 'm> {
         Ok(())
     }
 
-    /// The rows of a list as one array; where there may be none, its shape and dtype are told.
+    /// Stacks the rows of a list into one array. If the list may be empty, shape and dtype are
+    /// given as well.
     fn stack(&mut self, scan: &Scan, value: Value, list: Expr) -> Result<Expr> {
         let rows = match scan.reverse {
             true => {
@@ -128,11 +130,11 @@ impl<'m> Body<'_, 'm> {
         Ok(Expr::name("_stack").call(args.into_iter().map(Argument::plain)))
     }
 
-    /// `jax.lax.scan` of a function from carries and slices to carries and rows.
+    /// Writes a `jax.lax.scan` of a function from carries and slices to carries and rows.
     pub fn own_loop(&mut self, op: &'m Operation, step: Expr) -> Result<()> {
         let scan = self.scan(op, step)?;
         let (carries, stacked) = (scan.carries.len(), scan.stacked().count());
-        // One of each needs no tuples.
+        // At most one carry and one row need no tuples.
         let plain = carries <= 1 && stacked <= 1;
         let mut names = self.names.inside();
         let carry = match carries {
@@ -183,7 +185,7 @@ impl<'m> Body<'_, 'm> {
         Ok(())
     }
 
-    /// Gives names to the last carries and to the stacked rows.
+    /// Names the final carries and the stacked rows.
     fn own_results(&mut self, op: &Operation, carries: usize, plain: bool, call: Expr) {
         let mut groups = Vec::new();
         for (wish, skipped, count) in
@@ -209,7 +211,7 @@ impl<'m> Body<'_, 'm> {
     }
 }
 
-/// What a loop goes over: slices of one sequence or of several at once.
+/// The iterable of a loop: slices of one sequence, or of several sequences zipped.
 fn slices(scan: &Scan) -> Expr {
     let call =
         |name: &str, args: Vec<Expr>| Expr::name(name).call(args.into_iter().map(Argument::plain));

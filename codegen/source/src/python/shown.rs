@@ -1,18 +1,18 @@
-//! Which shapes of a function's values show a symbol, a rank variable, or a shape that is wanted.
+//! Finds the values whose shapes contain a symbol or a rank variable, or equal a wanted shape.
 
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::graph::{Function, Value};
 use mithril_ir::shape::Shape;
 use rustc_hash::FxHashMap;
 
-/// Where the dims of a function can be read from at run time. Lists are in order of the values.
+/// Where the dims of a function can be read from at run time. Lists are in the order of the values.
 #[derive(Default)]
 pub struct Shown<'m> {
     symbols: FxHashMap<&'m Symbol, Vec<(Value, usize)>>,
     leads: FxHashMap<&'m Symbol, Vec<Value>>,
     /// Arguments by shape.
     arguments: FxHashMap<&'m Shape, Vec<Value>>,
-    /// Dims of arguments that are expressions of one symbol.
+    /// Dims of arguments that are expressions of a single symbol, by that symbol.
     expressions: FxHashMap<&'m Symbol, Vec<(Value, usize, &'m Dim)>>,
 }
 
@@ -29,7 +29,7 @@ impl<'m> Shown<'m> {
                 match dim.as_symbol() {
                     Some(symbol) => {
                         let places = shown.symbols.entry(symbol).or_default();
-                        // The first axis of a shape does for all that show the same.
+                        // One axis of each value is enough: the first one.
                         if places.last().is_none_or(|(last, _)| *last != value) {
                             places.push((value, axis));
                         }
@@ -56,7 +56,7 @@ impl<'m> Shown<'m> {
         }
     }
 
-    /// The values that have the symbol for a dim, with the first such axis of each.
+    /// The values that have the symbol as a dim, with the first such axis of each.
     pub fn symbol(&self, symbol: &Symbol) -> &[(Value, usize)] {
         self.symbols.get(symbol).map_or(&[], |places| places)
     }
@@ -71,7 +71,7 @@ impl<'m> Shown<'m> {
         self.arguments.get(shape).map_or(&[], |values| values)
     }
 
-    /// The dims of arguments that are expressions of this symbol alone.
+    /// The dims of arguments that are expressions of this symbol only.
     pub fn expressions(&self, symbol: &Symbol) -> Vec<(Value, usize, &'m Dim)> {
         self.expressions.get(symbol).cloned().unwrap_or_default()
     }

@@ -8,8 +8,8 @@ use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
 
 impl<'m> Body<'_, 'm> {
-    /// The slice, not yet written, that the operation squeezes, and the axes of which both together
-    /// take one element: `squeeze(x[:1], 0)` is `x[0]`.
+    /// If the operation squeezes a slice that is not yet written: that slice, and the axes along
+    /// which the two together take one element. `squeeze(x[:1], 0)` is `x[0]`.
     pub fn picked(&self, op: &Operation) -> Option<(&'m Operation, Vec<usize>)> {
         let value = *op.operands.first()?;
         if !matches!(self.held[value.index()], Binding::Pending(Expr::Index(..))) {
@@ -39,7 +39,7 @@ impl<'m> Body<'_, 'm> {
             .then_some((slice, squeezed))
     }
 
-    /// A slice that takes one element of each of `picked`.
+    /// The expression of a slice that has an index in place of a range for each axis of `picked`.
     pub fn pick(&mut self, slice: &'m Operation, picked: &[usize]) -> Result<Expr> {
         let items = self.cut(slice, picked)?;
         match self.array(slice.result())? {
@@ -48,7 +48,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// What stands between the brackets of a slice.
+    /// The items between the brackets of a slice.
     pub fn slices(&mut self, op: &'m Operation) -> Result<Vec<Expr>> {
         self.cut(op, &[])
     }
@@ -124,7 +124,7 @@ fn ints<'a>(op: &'a Operation, name: &str) -> &'a [i64] {
     }
 }
 
-/// One tuple per axis, of the attributes of these names.
+/// One tuple per axis, with its values of these attributes.
 pub fn paddings(op: &Operation, names: &[&str]) -> Vec<Expr> {
     let axis = |i: usize| {
         let of = |name: &&str| Expr::int(ints(op, name).get(i).copied().unwrap_or(0));
@@ -133,7 +133,7 @@ pub fn paddings(op: &Operation, names: &[&str]) -> Vec<Expr> {
     (0..ints(op, "low").len()).map(axis).collect()
 }
 
-/// Low and high of each axis, the last axis first.
+/// The low and high padding of each axis, the last axis first.
 pub fn backward_pads(op: &Operation) -> Vec<Expr> {
     let (low, high) = (ints(op, "low"), ints(op, "high"));
     let pairs = low.iter().zip(high).rev();

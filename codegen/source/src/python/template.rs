@@ -1,4 +1,4 @@
-//! Templates, parsed: the language is described at [`backends`](crate::backends).
+//! Parsed templates. Their language is described at [`backends`](crate::backends).
 
 use super::expr::{Argument, Expr, OPERATORS, Strength, UNARY, operand_strengths, strength};
 
@@ -25,12 +25,12 @@ pub enum Test {
 /// What fills the slots of a template.
 pub enum Filling {
     One(Expr),
-    /// Several expressions where a list of them may stand, a tuple elsewhere.
+    /// Several expressions: separate items where a list may stand, a tuple elsewhere.
     Many(Vec<Expr>),
 }
 
 /// The alternatives of a template, in order.
-/// Errors: text that is no template, with the place where it stops being one.
+/// Errors: text that is not a template, with the position where parsing fails.
 pub fn parse(text: &str) -> Result<Vec<Alternative>, String> {
     text.split("; ").map(alternative).collect()
 }
@@ -56,8 +56,8 @@ fn guard(text: &str) -> Result<Guard, String> {
     Ok(Guard { slot: test.0.trim().into(), test: test.1 })
 }
 
-/// The expression with its slots filled. `default` says whether a slot is at its default: optional
-/// segments of such slots alone are left out. `module` stands for `@`.
+/// Fills the slots of an expression. `default` says whether a slot is at its default: an optional
+/// segment is left out if all its slots are. `module` replaces `@`.
 pub fn fill<E>(
     expr: &Expr,
     module: &str,

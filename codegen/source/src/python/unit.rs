@@ -24,26 +24,26 @@ pub struct File<'m> {
     pub framework: Framework,
     pub backend: &'static Backend,
     pub random: Random,
-    /// Whether 64-bit elements are asked for, where they must be.
+    /// Whether the file enables 64-bit elements, for frameworks that require it.
     pub wide: bool,
-    /// Names of the module's scope.
+    /// Names in the scope of the Python module.
     pub names: Names,
-    /// Constants at the file's top, with their names.
+    /// Constants at the top of the file, with their names.
     pub assignments: Vec<(String, Expr)>,
     pub hoisted: FxHashMap<Tensor, String>,
-    /// Constants that lie beside the file.
+    /// Constants that are stored next to the file.
     pub constants: Vec<(String, Tensor)>,
     /// The Python names of functions that others call; no variable has one of these.
     pub defs: FxHashMap<Arc<str>, String>,
-    /// How operations are spelled, by their names.
+    /// Parsed templates, by operation name.
     pub templates: FxHashMap<&'static str, Rc<[Rc<Alternative>]>>,
     /// The text of called functions, callees first.
     pub definitions: IndexMap<Arc<str>, String>,
     /// The names of all operations of the module.
     pub operations: FxHashSet<&'static str>,
-    /// The functions that the entry calls, and those that they call.
+    /// The functions that the entry calls, directly or indirectly.
     pub ahead: FxHashSet<Arc<str>>,
-    /// Modules and preludes that the text names.
+    /// Modules and prelude functions that the text names.
     pub used: FxHashSet<String>,
 }
 
@@ -78,16 +78,16 @@ impl<'m> File<'m> {
         }
     }
 
-    /// Whether sums of integers of this dtype come out in another one unless told otherwise.
+    /// Whether a sum of integers of this dtype has another dtype unless one is given.
     pub fn widens(&self, dtype: DType) -> bool {
-        // JAX does where another file of the process turns 64-bit types on.
+        // JAX widens if other code in the process enables 64-bit types.
         let narrow = self.backend.narrow && !self.wide;
-        // torch adds even these up as signed ones.
+        // PyTorch sums even 64-bit unsigned integers as signed ones.
         let signed = self.backend.signed_sums.contains(&dtype);
         dtype.is_int() && (dtype.bits() < 64 || narrow || signed)
     }
 
-    /// The ways to spell an operation; none where the framework lacks it.
+    /// The alternatives of an operation's template; none if the framework lacks the operation.
     pub fn template(&mut self, op: Op) -> Rc<[Rc<Alternative>]> {
         let (framework, random) = (self.framework, self.random);
         let parsed = || match framework.template(op, random) {
@@ -105,13 +105,13 @@ impl<'m> File<'m> {
     }
 
     /// The Python name of a called function.
-    /// Errors: the module has none of this name.
+    /// Errors: the module has no function of this name.
     pub fn definition(&self, callee: &Arc<str>) -> Result<String> {
         self.defs.get(callee).cloned().ok_or_else(|| missing(callee))
     }
 }
 
-/// The functions that a function calls, and those that they call.
+/// The functions that a function calls, directly or indirectly.
 fn called_by(module: &Module, function: &Function) -> FxHashSet<Arc<str>> {
     let mut found = FxHashSet::default();
     let mut left = vec![function];
@@ -130,8 +130,8 @@ pub fn missing(callee: &str) -> Box<Diagnostic> {
     Box::new(Diagnostic::new(format!("the module has no function `{callee}`")))
 }
 
-/// Whether the module needs 64-bit elements: those of floats, if only to accumulate in, or of
-/// integer arguments. Integers made inside are indices and counts, for which 32 bits do.
+/// Whether the module needs 64-bit elements: for floats, even if only to accumulate in, or for
+/// integer arguments. Integers computed inside are indices and counts, for which 32 bits suffice.
 pub fn wants_wide(module: &Module) -> bool {
     let is_wide = |dtype: DType| matches!(dtype, DType::F64 | DType::U64);
     let named = |attr: &Attr| matches!(attr, Attr::DType(dtype) if is_wide(*dtype));

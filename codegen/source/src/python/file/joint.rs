@@ -1,5 +1,5 @@
-//! The function that gives outputs and gradients at once: what goes forward, the outputs, what goes
-//! back from them.
+//! The function that returns outputs and gradients together: it runs the forward pass, gets the
+//! gradients of the outputs, and runs the backward pass.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, ResultDef, Role};
@@ -8,11 +8,11 @@ use rustc_hash::FxHashSet;
 use super::release::release;
 use super::{Body, Expr, File, Lines, Statement, string};
 
-/// What files call it.
+/// The name of that function in files.
 const NAME: &str = "outputs_and_gradients";
 
-/// Whether the function gives the entry's results, and gradients after them: those of outputs that
-/// are no floats take no cotangents, and are zeros.
+/// Whether the function returns the entry's results followed by gradients. If no output is a float,
+/// it takes no cotangents and its gradients are zeros.
 pub fn is_joint(entry: &Function, function: &Function) -> bool {
     let same = |(a, b): (&ResultDef, &ResultDef)| a.name == b.name && a.state == b.state;
     let params = entry.args.iter().filter(|arg| arg.role == Role::Param);
@@ -24,16 +24,16 @@ pub fn is_joint(entry: &Function, function: &Function) -> bool {
         && (takes || function.results[entry.results.len()..].iter().all(learned))
 }
 
-/// The function in the order it is written.
+/// The sections of the function, in the order they are written.
 struct Parts {
     arguments: Vec<Statement>,
     forward: Vec<Statement>,
     outputs: Expr,
-    /// What reads the gradients of the outputs.
+    /// Statements that read the gradients of the outputs.
     seeds: Vec<Statement>,
     backward: Vec<Statement>,
     gradients: Expr,
-    /// Next values, where the model has state.
+    /// The next state, if the model has state.
     states: Option<Expr>,
 }
 
@@ -86,8 +86,9 @@ impl Parts {
 }
 
 impl<'m> File<'m> {
-    /// That function, which asks for the gradients of the outputs once it has them, and one of the
-    /// name `gradients` for a caller that has them before. `count` results are the entry's.
+    /// Writes two functions: `outputs_and_gradients`, which calls its last argument for the
+    /// gradients of the outputs once it has these, and one named by `gradients` for callers that
+    /// have those gradients in advance. The first `count` results are the entry's.
     pub fn joint(
         &mut self,
         gradients: &str,
@@ -130,7 +131,7 @@ impl<'m> File<'m> {
     }
 }
 
-/// Which operations the results need.
+/// For each operation, whether the results need it.
 fn needed(function: &Function, results: &[ResultDef]) -> Vec<bool> {
     let mut live = vec![false; function.values.len()];
     results.iter().for_each(|r| live[r.value.index()] = true);

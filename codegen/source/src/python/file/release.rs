@@ -1,5 +1,5 @@
-//! What a function lets go of once nothing reads it: frameworks that run one operation after the
-//! other take memory anew for each result, and a variable would hold it until the function returns.
+//! Deletes variables after their last use. Eager frameworks allocate memory for each result, which
+//! a variable would keep alive until the function returns.
 
 use indexmap::IndexMap;
 use rustc_hash::{FxBuildHasher, FxHashSet};
@@ -7,7 +7,8 @@ use rustc_hash::{FxBuildHasher, FxHashSet};
 use super::{Expr, Statement};
 use crate::python::prelude::words;
 
-/// Where variables are read last: the number of the section, which is what stands under one comment.
+/// Finds the section in which each variable is read last. A section is the statements under one
+/// comment.
 struct Last<'a> {
     names: &'a FxHashSet<String>,
     section: usize,
@@ -48,7 +49,7 @@ impl Last<'_> {
         }
     }
 
-    /// The variables that each section is the last to read.
+    /// The variables whose last read is in each section.
     fn by_section(&self) -> Vec<Vec<Expr>> {
         let mut sections = vec![Vec::new(); self.section + 1];
         for (name, last) in &self.read {
@@ -58,8 +59,8 @@ impl Last<'_> {
     }
 }
 
-/// Ends each section of the parts of a function but the last one by letting go of those of `names`
-/// that nothing reads behind it. What is read at the end is kept.
+/// Ends each section except the last by a `del` of those of `names` that are not read afterwards.
+/// Keeps what the expressions of `at_end` read.
 pub fn release(parts: &mut [&mut Vec<Statement>], names: &FxHashSet<String>, at_end: &[&Expr]) {
     let mut last = Last { names, section: 0, read: IndexMap::default() };
     for part in parts.iter() {
