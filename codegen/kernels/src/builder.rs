@@ -10,25 +10,26 @@ use crate::code::{Binary, Callee, Cmp, Code, Fold, Inst, Mem, Region, Stmt, Tile
 
 mod memory;
 
-/// Code under construction. Constants, dims and scratch go to the head of the kernel, each once.
+/// Code under construction. Each constant, dim and scratch memory is defined once, at the head of
+/// the kernel.
 pub struct Builder {
     code: Code,
     head: Vec<Stmt>,
     open: Vec<Vec<Stmt>>,
     constants: FxHashMap<(Ty, u64), V>,
     heads: FxHashMap<Head, V>,
-    /// The numbers of the functions, by name and the types of their arguments.
+    /// The numbers of the private functions, by name and argument types.
     functions: FxHashMap<(&'static str, Vec<Ty>), u32>,
-    /// The elements of each integer constant of the head, and of each float constant.
+    /// The values of integer constants, and of float constants.
     known: FxHashMap<V, i64>,
     numbers: FxHashMap<V, f64>,
     /// The dtype of the elements of each memory.
     elements: Vec<DType>,
     portable: bool,
     spelled: bool,
-    /// Whether a division costs nothing beside what else goes on.
+    /// Whether a division is as cheap as other arithmetic, because the code waits for memory.
     divides: bool,
-    /// The bytes of a vector register.
+    /// The size of a vector register in bytes.
     register: u32,
 }
 
@@ -41,7 +42,7 @@ enum Head {
 }
 
 impl Builder {
-    /// A kernel of this many buffers and dims.
+    /// Starts a kernel with this many buffers and dims.
     pub fn new(buffers: usize, dims: usize) -> Builder {
         let code = Code { buffers: buffers as u32, dims: dims as u32, ..Code::default() };
         Builder {
@@ -61,25 +62,26 @@ impl Builder {
         }
     }
 
-    /// For a processor whose vector registers have so many bytes: without it, no instruction is used
-    /// that only some processors have.
+    /// Sets the size of the processor's vector registers in bytes. Without it, only instructions
+    /// that every processor has are used.
     pub fn with_registers(self, bytes: u32) -> Builder {
         Builder { register: bytes, ..self }
     }
 
-    /// Code for a compiler of a language that people read: scalars alone, functions for what is no
-    /// instruction of every machine, and all tasks in one call.
+    /// Switches to portable code, for a compiler of a language that people read: scalars only,
+    /// function calls for operations that are not an instruction on every machine, and all tasks in
+    /// one call.
     pub fn portable(self) -> Builder {
         Builder { portable: true, ..self }
     }
 
-    /// The definition of a function that portable code calls: formulas on scalars.
+    /// Starts the definition of a function that portable code calls: a formula on scalars.
     pub fn definition() -> Builder {
         Builder { portable: true, spelled: true, ..Builder::new(0, 0) }
     }
 
-    /// Says whether the machine divides while it waits for memory: then a division by one number for
-    /// all lanes is one, too.
+    /// Sets whether divisions are hidden behind memory accesses. Then a division by one number for
+    /// all lanes is compiled as a division, not as a multiplication.
     pub fn set_divides(&mut self, divides: bool) {
         self.divides = divides;
     }
@@ -92,24 +94,25 @@ impl Builder {
         self.portable
     }
 
-    /// Whether what is no instruction of every machine is called; see [`Builder::portable`].
+    /// Whether operations that are not an instruction on every machine become calls; see
+    /// [`Builder::portable`].
     pub fn calls(&self) -> bool {
         self.portable && !self.spelled
     }
 
-    /// What a definition is given.
+    /// Adds a parameter to a definition.
     pub fn parameter(&mut self, ty: Ty) -> V {
         self.new_value(ty)
     }
 
-    /// Says what a value is.
+    /// Attaches a description to a value, for people who read portable code.
     pub fn hint(&mut self, v: V, what: &'static str) {
         if self.portable {
             self.code.hints.push((v, what));
         }
     }
 
-    /// Says what a memory is called.
+    /// Names a memory.
     pub fn name(&mut self, mem: Mem, name: &'static str) {
         self.code.names.push((mem, name));
     }
@@ -149,13 +152,13 @@ impl Builder {
         v
     }
 
-    // What a kernel is given.
+    // The arguments of a kernel.
 
     pub fn dim(&mut self, n: usize) -> V {
         self.at_head(Head::Dim(n as u32), Ty::INDEX, Inst::Dim(n as u32))
     }
 
-    /// The first of the tasks to do.
+    /// The first task to run.
     pub fn first(&mut self) -> V {
         if self.portable {
             return self.index(0);
@@ -163,7 +166,7 @@ impl Builder {
         self.at_head(Head::First, Ty::INDEX, Inst::First)
     }
 
-    /// The task behind the last to do.
+    /// One past the last task to run.
     pub fn last(&mut self) -> V {
         self.at_head(Head::Last, Ty::INDEX, Inst::Last)
     }
@@ -180,7 +183,7 @@ impl Builder {
         v
     }
 
-    /// A number, rounded to the dtype, in every lane.
+    /// A float constant, rounded to the dtype, in every lane.
     pub fn number(&mut self, ty: Ty, x: f64) -> V {
         if !ty.dtype.is_float() {
             return self.int(ty, x as i64);
@@ -191,7 +194,7 @@ impl Builder {
         v
     }
 
-    /// An integer (its low bits) or a bool in every lane.
+    /// An integer constant (its low bits) or a bool in every lane.
     pub fn int(&mut self, ty: Ty, x: i64) -> V {
         if ty.dtype.is_float() {
             return self.number(ty, x as f64);
@@ -201,22 +204,22 @@ impl Builder {
         v
     }
 
-    /// An index.
+    /// An index constant.
     pub fn index(&mut self, x: i64) -> V {
         self.int(Ty::INDEX, x)
     }
 
-    /// The value of an integer that is a constant.
+    /// The value of `v` if it is an integer constant.
     pub fn constant(&self, v: V) -> Option<i64> {
         self.known.get(&v).copied()
     }
 
-    /// The value of a float that is a constant.
+    /// The value of `v` if it is a float constant.
     pub fn constant_number(&self, v: V) -> Option<f64> {
         self.numbers.get(&v).copied()
     }
 
-    /// 0, 1, 2, … by lane.
+    /// The vector 0, 1, 2, … of lane numbers.
     pub fn iota(&mut self, ty: Ty) -> V {
         self.at_head(Head::Iota(ty), ty, Inst::Iota)
     }
@@ -235,7 +238,7 @@ impl Builder {
         self.push(self.ty(x), Inst::Binary(op, x, y))
     }
 
-    /// Index arithmetic on constants needs no statement.
+    /// Folds index arithmetic on constants, which then needs no statement.
     fn folded(&mut self, op: Binary, x: V, y: V) -> Option<V> {
         if self.ty(x) != Ty::INDEX {
             return None;
@@ -275,19 +278,19 @@ impl Builder {
         self.binary(Binary::Div, x, y)
     }
 
-    /// An index plus a number.
+    /// Adds a constant to an index.
     pub fn offset(&mut self, x: V, by: i64) -> V {
         let by = self.index(by);
         self.add(x, by)
     }
 
-    /// An index times a number.
+    /// Multiplies an index by a constant.
     pub fn times(&mut self, x: V, by: i64) -> V {
         let by = self.index(by);
         self.mul(x, by)
     }
 
-    /// In definitions rounded once or twice: their formulas bear both.
+    /// `a * b + c`, rounded once; in definitions once or twice, as their formulas tolerate both.
     pub fn fma(&mut self, a: V, b: V, c: V) -> V {
         if self.spelled {
             return self.mul_add(a, b, c);
@@ -301,20 +304,20 @@ impl Builder {
         self.push(self.ty(a), Inst::MulAdd(a, b, c))
     }
 
-    /// A function as a whole, with a result of this dtype; see [`Inst::Call`].
+    /// Calls a function with a result of this dtype; see [`Inst::Call`].
     pub fn call(&mut self, callee: Callee, dtype: DType, args: &[V]) -> V {
         debug_assert!(self.portable);
         self.push(Ty::scalar(dtype), Inst::Call(callee, args.into()))
     }
 
-    /// See [`Inst::Scale`]; `None` where the machine does not have it.
+    /// See [`Inst::Scale`]; `None` if the processor lacks it.
     pub fn scale(&mut self, x: V, n: V) -> Option<V> {
         let ty = self.ty(x);
         self.scales(ty).then(|| self.push(ty, Inst::Scale(x, n)))
     }
 
-    /// Whether there is [`Inst::Scale`] for a type. Vectors may be wider than a register, as those
-    /// of f64 are that an f32 is computed in: their bytes say nothing about the processor.
+    /// Whether [`Inst::Scale`] exists for a type. The size of a vector alone does not tell: an f32
+    /// vector that is computed in f64 is wider than a register.
     pub fn scales(&self, ty: Ty) -> bool {
         self.register == 64 && ty.lanes as usize * ty.dtype.bytes() == 64
     }
@@ -341,7 +344,7 @@ impl Builder {
         self.push(self.ty(yes), Inst::Select(condition, yes, no))
     }
 
-    /// Another dtype; see [`Inst::Convert`].
+    /// Converts to another dtype; see [`Inst::Convert`].
     pub fn convert(&mut self, x: V, dtype: DType) -> V {
         let ty = self.ty(x);
         match ty.dtype == dtype {
@@ -360,7 +363,7 @@ impl Builder {
         }
     }
 
-    /// The scalar in every lane; a vector stays.
+    /// Broadcasts a scalar to all lanes; a vector is returned as it is.
     pub fn splat(&mut self, x: V, lanes: u32) -> V {
         let ty = self.ty(x);
         if ty.lanes == lanes {
@@ -377,13 +380,13 @@ impl Builder {
         self.push(Ty::scalar(self.ty(x).dtype), Inst::Extract(x, lane))
     }
 
-    /// Lanes of `x` and then `y`, by number.
+    /// Picks lanes by number from the concatenation of `x` and `y`.
     pub fn shuffle(&mut self, x: V, y: V, lanes: &[u32]) -> V {
         let ty = Ty { lanes: lanes.len() as u32, ..self.ty(x) };
         self.push(ty, Inst::Shuffle(x, y, lanes.into()))
     }
 
-    /// All lanes as one scalar; a scalar stays.
+    /// Reduces all lanes to one scalar; a scalar is returned as it is.
     pub fn fold(&mut self, fold: Fold, x: V) -> V {
         match self.ty(x).lanes {
             1 => x,
@@ -393,7 +396,7 @@ impl Builder {
 
     // Control.
 
-    /// Opens the body of a loop: its counter, and what is carried as the body sees it.
+    /// Opens the body of a loop: returns its counter and the carried values as the body sees them.
     pub fn open_repeat(&mut self, carried: &[V]) -> (V, Vec<V>) {
         let counter = self.new_value(Ty::INDEX);
         let inner = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
@@ -401,7 +404,7 @@ impl Builder {
         (counter, inner)
     }
 
-    /// Closes the body that [`Builder::open_repeat`] opened, and gives what the loop leaves.
+    /// Closes the body that [`Builder::open_repeat`] opened; returns the loop's results.
     #[allow(clippy::too_many_arguments)]
     pub fn close_repeat(
         &mut self,
@@ -432,7 +435,7 @@ impl Builder {
         Region { params: vec![], body, yields }
     }
 
-    /// One of two values of the same types, by a scalar bool.
+    /// Runs one of two branches, which yield values of the same types, by a scalar bool.
     pub fn choose(
         &mut self,
         condition: V,
@@ -444,14 +447,14 @@ impl Builder {
         self.place_choice(condition, yes, no)
     }
 
-    /// One of two regions that are closed, by a scalar bool.
+    /// Chooses between two finished regions by a scalar bool.
     pub fn place_choice(&mut self, condition: V, yes: Region, no: Region) -> Vec<V> {
         let results: Vec<V> = yes.yields.iter().map(|&v| self.new_value(self.ty(v))).collect();
         self.place(results.clone(), Inst::If { condition, yes, no });
         results
     }
 
-    /// Statements that run where a scalar bool is true.
+    /// Runs statements if a scalar bool is true.
     pub fn when(&mut self, condition: V, yes: impl FnOnce(&mut Builder)) {
         let body = |b: &mut Builder| {
             yes(b);
@@ -460,9 +463,9 @@ impl Builder {
         self.choose(condition, body, |_| vec![]);
     }
 
-    /// Calls a function of the kernel's own: `body`, which is written once for each `name` and types of
-    /// arguments, and may use nothing but these. For what is long and runs rarely; portable code has
-    /// it in place.
+    /// Calls a private function of the kernel. `body` is written once for each `name` and argument
+    /// types, and may use only its arguments. Meant for long code that runs rarely; portable code
+    /// inlines it.
     pub fn call_private(
         &mut self,
         name: &'static str,
@@ -490,7 +493,7 @@ impl Builder {
         results
     }
 
-    /// A function with a head of its own.
+    /// Builds a private function, whose constants are in its own head.
     fn function(
         &mut self,
         types: &[Ty],

@@ -1,5 +1,5 @@
-//! A model as one file of C11 that people read and any compiler takes: its interface, the functions
-//! that C lacks, constants, kernels, and the entries that call them in order.
+//! Prints a model as one file of readable C11 for any compiler: its interface, the functions that C
+//! lacks, constants, kernels, and the entries that call them in order.
 
 pub mod caller;
 mod constants;
@@ -24,16 +24,16 @@ use crate::program::Plan;
 use kernels::Kernels;
 use size::ROUND_UP;
 
-/// A file, and what it declares.
+/// A C file, and the interface that it declares.
 #[derive(Clone, Debug)]
 pub struct Source {
     pub text: String,
     pub interface: Interface,
 }
 
-/// The file of a model's functions, with their plans for [`Isa::PORTABLE`]: the forward function
-/// first. All names in it contain that of the model. `indexed` are the inputs whose elements are
-/// checked.
+/// Prints the file of a model's functions, the forward function first, from their plans for
+/// [`Isa::PORTABLE`]. All names in it contain the model's name. `indexed` are the inputs whose
+/// elements are checked.
 ///
 /// Errors: an array that no memory holds; a dim that no argument shows.
 ///
@@ -76,11 +76,11 @@ fn about(model: &str) -> String {
     )
 }
 
-/// The functions of sizes that the entries use.
+/// The arithmetic functions that the sizes in the entries use.
 fn arithmetic(entries: &str) -> String {
     let mut text = String::new();
     let uses = |name: &str, text: &str| text.contains(&format!("{name}("));
-    // Later ones call earlier ones.
+    // In reverse, as later functions call earlier ones.
     for line in ARITHMETIC.lines().rev() {
         let name = line.split('(').next().and_then(|head| head.split(' ').next_back());
         if name.is_some_and(|name| uses(name, entries) || uses(name, &text)) {

@@ -1,8 +1,8 @@
-//! Loop code: what a kernel does, as loops over scalars and vectors in SSA form.
+//! Loop code: the body of a kernel, as loops over scalars and vectors in SSA form.
 //!
-//! It is machine-like and typed: no broadcasting, no shapes, explicit addresses. Numbers wrap and
-//! round as the machine's do; what the op table says beyond that (NaN in `min`, division by zero)
-//! is spelled out by whoever builds it.
+//! It is close to the machine and typed: no broadcasting, no shapes, explicit addresses. Numbers
+//! wrap and round as the machine's do. Where the op table demands more (NaN in `min`, division by
+//! zero), the code that builds it spells that out.
 
 pub mod parse;
 pub mod print;
@@ -12,8 +12,8 @@ mod words;
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
 
-/// The type of a value: a scalar where `lanes` is 1, else a vector. Bools are single bits in
-/// registers and bytes in memory.
+/// The type of a value: a scalar if `lanes` is 1, else a vector. Bools are single bits in registers
+/// and bytes in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ty {
     pub dtype: DType,
@@ -48,9 +48,9 @@ pub struct Mem(pub u32);
 pub enum Place {
     /// Buffer number `n` of the launch.
     Buffer(u32),
-    /// Scratch memory of the thread, from this byte on.
+    /// Scratch memory of the thread, from this byte offset on.
     Scratch(V),
-    /// An array of so many elements that is the kernel's own; in portable code alone.
+    /// A local array of this many elements; in portable code only.
     Local(u32),
 }
 
@@ -75,8 +75,8 @@ pub enum Unary {
     Not,
 }
 
-/// Arithmetic of the machine, signed or not as the dtype is. Division truncates; by zero, and of
-/// the least by -1, it is undefined, as are shifts by the width or more.
+/// Machine arithmetic, signed or unsigned by the dtype. Division truncates; division by zero and of
+/// the smallest integer by -1 are undefined, and so are shifts by the width or more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Binary {
     Add,
@@ -84,9 +84,9 @@ pub enum Binary {
     Mul,
     Div,
     Rem,
-    /// The second operand where it is NaN or where the two are equal; else the lesser.
+    /// The smaller operand; the second one if either is NaN or both are equal.
     Min,
-    /// The second operand where it is NaN or where the two are equal; else the greater.
+    /// The larger operand; the second one if either is NaN or both are equal.
     Max,
     And,
     Or,
@@ -95,22 +95,22 @@ pub enum Binary {
     Shr,
 }
 
-/// What portable code calls as a whole.
+/// Functions that portable code calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Callee {
-    /// A scalar primitive with its meaning of the op table.
+    /// A scalar primitive, as the op table defines it.
     Prim(Prim),
     /// 1 / (1 + e⁻ˣ).
     Sigmoid,
-    /// A float as a signed integer of as many bits, in the same order, -0 before +0. NaN is
-    /// the last one for [`Callee::RankNanLast`], the first one for [`Callee::RankNanFirst`].
+    /// Maps a float to a signed integer of the same width and order, with -0 before +0. NaN comes
+    /// last for [`Callee::RankNanLast`], first for [`Callee::RankNanFirst`].
     RankNanLast,
     RankNanFirst,
-    /// The float of such an integer.
+    /// The float of such an integer: the inverse of the rank functions.
     OfRank,
 }
 
-/// Comparisons are false where an operand is NaN, but `Ne`.
+/// Comparisons are false if an operand is NaN, except `Ne`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cmp {
     Eq,
@@ -121,7 +121,7 @@ pub enum Cmp {
     Ge,
 }
 
-/// How the lanes of a vector become one scalar. Floats are added pairwise.
+/// How the lanes of a vector are reduced to one scalar. Floats are added pairwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fold {
     Add,
@@ -132,7 +132,7 @@ pub enum Fold {
     Or,
 }
 
-/// Statements with the values they are given and give back.
+/// A list of statements, with its parameters and the values it yields.
 #[derive(Clone, Debug, Default)]
 pub struct Region {
     pub params: Vec<V>,
@@ -148,44 +148,46 @@ pub struct Stmt {
 
 #[derive(Clone, Debug)]
 pub enum Inst {
-    /// Every lane has these bits (the low ones).
+    /// These bits (the low ones) in every lane.
     Const(u64),
-    /// 0, 1, 2, … by lane.
+    /// The lane numbers 0, 1, 2, …
     Iota,
     /// The value of the kernel's dim number `n`.
     Dim(u32),
-    /// The first of the tasks to do, and the one behind the last.
+    /// The first task to run, and one past the last.
     First,
     Last,
     Unary(Unary, V),
     Binary(Binary, V, V),
     /// `a * b + c`, rounded once.
     Fma(V, V, V),
-    /// `a * b + c`, rounded once or twice, whichever is faster; in portable code alone.
+    /// `a * b + c`, rounded once or twice, whichever is faster; in portable code only.
     MulAdd(V, V, V),
-    /// A function of the result's dtype; in portable code alone, whose file has it.
+    /// A call of a function with a result of this dtype; in portable code only, whose file defines
+    /// it.
     Call(Callee, Box<[V]>),
     /// Calls function number `n` of [`Code::functions`]; not in portable code.
     CallPrivate(u32, Box<[V]>),
-    /// `x * 2ⁿ` for an `x` near 1 and a whole number `n` of its type, rounded once; ∞ for any `x`, NaN
-    /// too, where `n` is. For vectors of 64 bytes, on processors that have registers of as many.
+    /// `x * 2ⁿ`, rounded once, for `x` near 1 and a whole number `n` of the same type. If `n` is ∞
+    /// the result is ∞ for any `x`, also NaN. For 64-byte vectors, on processors with registers of
+    /// that size.
     Scale(V, V),
     /// `x[2i]·y[2i] + x[2i+1]·y[2i+1] + sum[i]` for lane `i` of an f32 sum and lanes of bf16;
-    /// subnormal numbers count as zero. Where [`Isa::pairs`](crate::contract::Isa) says so.
+    /// subnormal numbers count as zero. Requires [`Isa::pairs`](crate::contract::Isa).
     DotPairs(V, V, V),
     Compare(Cmp, V, V),
     Select(V, V, V),
-    /// To another dtype: integers by their low bits or extended as signed or not; floats rounded;
-    /// between them toward zero, undefined out of range.
+    /// Converts to another dtype. Integers are truncated, or extended by their sign; floats are
+    /// rounded; floats become integers by truncation, undefined out of range.
     Convert(V),
-    /// The same bits as another dtype; of another width, in more lanes or fewer.
+    /// Reinterprets the bits as another dtype; a different width changes the number of lanes.
     Bitcast(V),
     Splat(V),
     Extract(V, u32),
-    /// Lanes of both operands, one after the other, by number.
+    /// Picks lanes by number from the concatenation of both operands.
     Shuffle(V, V, Box<[u32]>),
     Fold(Fold, V),
-    /// From element `at` on; lanes where `mask` is false are zero and not read.
+    /// Loads consecutive elements from `at` on; lanes whose `mask` is false are zero and not read.
     Load {
         mem: Mem,
         at: V,
@@ -198,13 +200,14 @@ pub enum Inst {
         mask: Option<V>,
         streaming: bool,
     },
-    /// Element `at` of each lane; lanes where `mask` is false are zero and not read.
+    /// Loads element `at` of each lane; lanes whose `mask` is false are zero and not read.
     Gather {
         mem: Mem,
         at: V,
         mask: Option<V>,
     },
-    /// Element `at` of each lane, in the order of the lanes; none where `mask` is false.
+    /// Stores to element `at` of each lane, in lane order; lanes whose `mask` is false are not
+    /// stored.
     Scatter {
         mem: Mem,
         at: V,
@@ -216,9 +219,10 @@ pub enum Inst {
         at: V,
         write: bool,
     },
-    /// What it does to tiles; where [`Isa::amx`](crate::contract::Isa) says so.
+    /// An operation on tiles; requires [`Isa::amx`](crate::contract::Isa).
     Tile(TileOp),
-    /// `region` is given the counter and what is carried, and gives what is carried next.
+    /// A loop. `region` takes the counter and the carried values, and yields the next carried
+    /// values.
     For {
         from: V,
         to: V,
@@ -234,7 +238,7 @@ pub enum Inst {
 }
 
 impl Inst {
-    /// The values that it reads, but inside its regions.
+    /// The values that it reads, not counting those read inside its regions.
     pub fn operands(&self) -> Vec<V> {
         let with = |values: &[V], mask: &Option<V>| [values, mask.as_slice()].concat();
         match self {
@@ -270,7 +274,7 @@ impl Inst {
         }
     }
 
-    /// What it runs.
+    /// Its regions.
     pub fn regions(&self) -> Vec<&Region> {
         match self {
             Inst::For { region, .. } => vec![region],
@@ -280,12 +284,11 @@ impl Inst {
     }
 }
 
-/// What is done to the tiles of a processor (AMX). There are eight, by number, each of
-/// [`TILE_ROWS`] rows of [`TILE_BYTES`] bytes. Row `i` of one in memory begins at element
-/// `at + i·stride`.
+/// Operations on tile registers (AMX). There are eight, by number, each of [`TILE_ROWS`] rows of
+/// [`TILE_BYTES`] bytes. Row `i` of a tile in memory begins at element `at + i·stride`.
 #[derive(Clone, Copy, Debug)]
 pub enum TileOp {
-    /// Every bit becomes 0.
+    /// Sets every bit to 0.
     Zero(u8),
     Load {
         tile: u8,
@@ -299,8 +302,8 @@ pub enum TileOp {
         at: V,
         stride: V,
     },
-    /// `sum[i][j] += Σₖ x[i][2k]·y[k][2j] + x[i][2k+1]·y[k][2j+1]`, of bf16 and in f32; subnormal
-    /// numbers count as zero.
+    /// `sum[i][j] += Σₖ x[i][2k]·y[k][2j] + x[i][2k+1]·y[k][2j+1]`, bf16 products summed in f32;
+    /// subnormal numbers count as zero.
     Dot {
         sum: u8,
         x: u8,
@@ -316,18 +319,18 @@ pub const TILE_BYTES: i64 = 64;
 pub struct Code {
     pub types: Vec<Ty>,
     pub memories: Vec<Memory>,
-    /// How many buffers and dims a launch gives.
+    /// The number of buffers and dims of a launch.
     pub buffers: u32,
     pub dims: u32,
-    /// Whether it has streaming stores, which are to be seen by others when it returns.
+    /// Whether it has streaming stores. They must be visible to other threads when it returns.
     pub streams: bool,
-    /// Whether it has tiles, which are given their sizes when it begins and back when it returns.
+    /// Whether it uses tiles. They are configured when it begins and released when it returns.
     pub tiles: bool,
     pub body: Vec<Stmt>,
-    /// Functions of the kernel's own: what is long and runs rarely, once for all places that need it.
-    /// They see no value but their parameters, and no memory.
+    /// Private functions of the kernel: long code that runs rarely, shared by all its callers. They
+    /// use only their parameters, and no memory.
     pub functions: Vec<Region>,
-    /// What some values are, for people to read.
+    /// Descriptions of some values, for people.
     pub hints: Vec<(V, &'static str)>,
     /// The names of some memories.
     pub names: Vec<(Mem, &'static str)>,

@@ -1,9 +1,9 @@
-//! The entry of a compiled function: what C sees of it and what it does, as data. Libraries made
-//! ahead of time and C source print the same.
+//! The entry of a compiled function: its C interface and its steps, as data. Libraries that are
+//! compiled ahead of time and C source are both printed from it.
 //!
-//! A call is given the values of the symbols, a pointer for each array and a workspace. Params,
-//! states and gradients, of which there may be hundreds, lie in structs; so a caller fills them in
-//! by name, and once.
+//! A call takes the values of the symbols, a pointer for each array, and a workspace. Params,
+//! states and gradients, of which there may be hundreds, are passed in structs, so that a caller
+//! fills them in by name, and only once.
 
 mod check;
 mod expression;
@@ -31,42 +31,42 @@ pub use indices::Indices;
 pub use names::{Scope, identifier};
 pub use workspace::{Base, Slot, Workspace};
 
-/// A model's functions for C: the forward one first.
+/// A model's functions for C, the forward function first.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// What the names of all functions and types contain, a C identifier: `mlp`.
+    /// A C identifier that is part of the names of all functions and types: `mlp`.
     pub model: String,
     pub entries: Vec<Entry>,
-    /// Whether each entry has a second function, which is given threads to share its work.
+    /// Whether each entry has a second function, which takes threads to share its work.
     pub shared: bool,
 }
 
 /// A function that C calls.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// `mithril_mlp`. How many bytes of workspace it takes says `mithril_mlp_workspace_bytes`.
+    /// `mithril_mlp`. The function `mithril_mlp_workspace_bytes` returns the size of its workspace.
     pub name: String,
-    /// By number, as in sizes: each an `int64_t` that is 0 or more, and at most `limit`.
+    /// In the order of their numbers in sizes. Each is an `int64_t` from 0 to `limit`.
     pub symbols: Vec<Dimension>,
-    /// The greatest value of a symbol: no size overflows up to it.
+    /// The largest value of a symbol for which no size overflows.
     pub limit: i64,
     /// The program's arguments, in its order.
     pub arguments: Vec<Array>,
     /// The program's results, in its order.
     pub results: Vec<Array>,
-    /// The structs that arrays lie in, in the order of parameters.
+    /// The structs of arrays, in the order of parameters.
     pub records: Vec<Record>,
-    /// What must hold of the symbols, beside their range; in this order, as later ones divide by
-    /// what earlier ones are about.
+    /// Relations of the symbols, besides their range. They are checked in this order, as later ones
+    /// divide by sizes that earlier ones check.
     pub checks: Vec<Check>,
-    /// What must hold of elements of the arguments.
+    /// Ranges that elements of the arguments must be in.
     pub indices: Vec<Indices>,
     pub workspace: Workspace,
-    /// What is launched: for each processor that kernels were made for. C source has one.
+    /// The steps for each processor that kernels were compiled for. C source has one variant.
     pub variants: Vec<Variant>,
 }
 
-/// A symbol of the dims, which is a parameter.
+/// A symbol of the dims, passed as a parameter.
 #[derive(Clone, Debug)]
 pub struct Dimension {
     /// The parameter's name.
@@ -74,12 +74,12 @@ pub struct Dimension {
     pub symbol: Symbol,
 }
 
-/// An array that a call is given.
+/// An array that a call takes.
 #[derive(Clone, Debug)]
 pub struct Array {
-    /// The parameter's or the field's name.
+    /// The name of the parameter or the field.
     pub name: String,
-    /// What the model calls it.
+    /// Its name in the model.
     pub path: Arc<str>,
     pub group: Group,
     pub role: Role,
@@ -87,26 +87,26 @@ pub struct Array {
 }
 
 impl Array {
-    /// Whether it may be NULL, which stands for zeros.
+    /// Whether it may be NULL, which means zeros.
     pub fn is_optional(&self) -> bool {
         self.role == Role::Cotangent
     }
 }
 
-/// Where an array stands among the parameters.
+/// How an array is passed: as a parameter, or in a struct.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// A parameter of its own: inputs, keys, cotangents.
+    /// A separate parameter: inputs, keys, cotangents.
     Input,
     Param,
     State,
-    /// A parameter of its own that is written.
+    /// A separate parameter that is written.
     Output,
     Gradient,
     NextState,
 }
 
-/// The groups that are structs: the parameter's name, and the end of the type's.
+/// The groups that are structs: the name of the parameter, and the suffix of the type.
 const RECORDS: [(Group, &str, &str); 4] = [
     (Group::Param, "params", "params"),
     (Group::State, "state", "state"),
@@ -122,11 +122,11 @@ pub struct Record {
     pub name: String,
     /// `mithril_mlp_params`.
     pub type_name: String,
-    /// Which of the arguments, or results.
+    /// The indices of the fields among the arguments or results.
     pub fields: Vec<usize>,
 }
 
-/// One parameter of the C function, by its number in the entry.
+/// One parameter of the C function, by its index in the entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parameter {
     Symbol(usize),
@@ -136,31 +136,31 @@ pub enum Parameter {
     Workspace,
 }
 
-/// What is launched, in order.
+/// The steps of an entry for one processor, in order.
 #[derive(Clone, Debug)]
 pub struct Variant {
     pub steps: Vec<Step>,
-    /// By number; those inside another stand behind it.
+    /// By number. Inner loops come after the loop around them.
     pub loops: Vec<Loop>,
 }
 
-/// One kernel on some memory, all its tasks in one call; nothing where there are none.
+/// A launch of one kernel: all its tasks in one call. Does nothing if there are no tasks.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its number in the plan. None: the first `dims[0]` bytes of the first buffer are copied to
-    /// the second.
+    /// Its number in the plan. `None`: copies the first `dims[0]` bytes of the first buffer to the
+    /// second.
     pub kernel: Option<usize>,
     pub buffers: Vec<Slot>,
     pub dims: Vec<Size>,
     pub tasks: Size,
-    /// The fewest tasks worth a thread of their own.
+    /// The fewest tasks that are worth another thread.
     pub grain: Size,
 }
 
 impl Interface {
-    /// The interface of a model's functions, each with the plans of it for some processors, in the
-    /// same order. The first function is the forward one; of others, what it does not give are
-    /// gradients. `indexed` are the inputs whose elements are checked.
+    /// The interface of a model's functions, each with one plan per processor, in the same order.
+    /// The first function is the forward one. In other functions, results that the forward one
+    /// lacks are gradients. `indexed` are the inputs whose elements are checked.
     ///
     /// Errors: an array that no memory holds; a dim that no argument shows.
     pub fn new(
@@ -171,7 +171,7 @@ impl Interface {
         let model = identifier(model);
         let mut interface = Interface { model, entries: Vec::new(), shared: false };
         let forward = functions.first().map(|(function, _)| *function);
-        // What the names of types and of other functions end in is taken.
+        // Reserves the suffixes of the names of types and of other functions.
         let mut scope = Scope::new(["workspace_bytes", "parallel", "parallel_workspace_bytes"]);
         RECORDS.iter().for_each(|(.., end)| drop(scope.name(end)));
         for (at, (function, plans)) in functions.iter().enumerate() {
@@ -189,7 +189,7 @@ impl Interface {
         Ok(interface)
     }
 
-    /// Adds an entry; its structs are those of entries before where they are alike.
+    /// Adds an entry. It reuses the structs of earlier entries if they have the same fields.
     fn add(&mut self, mut entry: Entry) {
         for at in 0..entry.records.len() {
             let record = &entry.records[at];
@@ -215,7 +215,7 @@ fn fields<'a>(entry: &'a Entry, record: &Record) -> Vec<(&'a str, &'a Type)> {
     entry.fields(record).map(|array| (&*array.name, &array.ty)).collect()
 }
 
-/// How many of a function's first results are those of the forward function: all, or none.
+/// How many of a function's first results are the results of the forward function: all, or none.
 fn shared_results(forward: &Function, function: &Function) -> usize {
     let names = |f: &Function| f.results.iter().map(|r| r.name.clone()).collect::<Vec<_>>();
     let (all, own) = (names(forward), names(function));
@@ -271,7 +271,7 @@ impl Entry {
         })
     }
 
-    /// What C's function takes, in order.
+    /// The parameters of the C function, in order.
     pub fn parameters(&self) -> Vec<Parameter> {
         let own = |arrays: &[Array], group: Group| -> Vec<usize> {
             (0..arrays.len()).filter(|&at| arrays[at].group == group).collect()
@@ -296,7 +296,7 @@ impl Entry {
         record.fields.iter().map(|&at| &arrays[at])
     }
 
-    /// The record that an array is a field of, and its place there.
+    /// The struct that contains an array as a field, and the index of that field.
     pub fn field(&self, group: Group, at: usize) -> Option<(usize, usize)> {
         let record = self.records.iter().position(|record| record.group == group)?;
         Some((record, self.records[record].fields.iter().position(|field| *field == at)?))
@@ -304,13 +304,13 @@ impl Entry {
 }
 
 impl Group {
-    /// Whether the arrays are arguments, which are not written.
+    /// Whether the arrays are arguments, which are only read.
     pub fn is_read(self) -> bool {
         matches!(self, Group::Input | Group::Param | Group::State)
     }
 }
 
-/// Names for the arrays: one scope for parameters, one for each struct.
+/// Scopes for the names of arrays: one for parameters, and one for each struct.
 struct Groups {
     scope: Scope,
     fields: [Scope; RECORDS.len()],
@@ -364,17 +364,17 @@ fn records(arguments: &[Array], results: &[Array]) -> Vec<Record> {
     all.filter(|record| !record.fields.is_empty()).collect()
 }
 
-/// The temporary of this number in C.
+/// The C name of the temporary in this buffer.
 pub fn temporary(buffer: usize) -> String {
     format!("t{buffer}")
 }
 
-/// The variable of the loop of this number in C.
+/// The C name of the variable of this loop.
 pub fn row(of_loop: usize) -> String {
     format!("row_{of_loop}")
 }
 
-/// What C declares in the function of a plan.
+/// The variables that C declares in the function of a plan.
 fn locals(plan: &Plan) -> impl Iterator<Item = String> {
     let Program { buffers, loops, .. } = &plan.program;
     let own = (0..buffers.len()).filter(|&at| buffers[at].place == Place::Temporary);

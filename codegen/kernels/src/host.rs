@@ -1,4 +1,4 @@
-//! Processors: the levels of x86-64 as data, and the processors that are asked for by name.
+//! Processors: the levels of x86-64 as data, and processors given by name.
 
 mod machine;
 
@@ -9,21 +9,21 @@ use crate::entry::llvm::{CpuidBits, Processor};
 
 pub use machine::{chosen, levels, machine, setting};
 
-/// The processor that kernels are made for.
+/// The processor that kernels are compiled for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
     pub isa: Isa,
-    /// The processor's level as LLVM calls it.
+    /// The processor's level, by LLVM's name.
     pub cpu: &'static str,
-    /// What it has beyond that, as LLVM spells it.
+    /// Features beyond that level, in LLVM's syntax.
     pub features: String,
 }
 
-/// What a processor can do, by LLVM's name.
+/// A processor feature, by LLVM's name.
 struct Feature {
     name: &'static str,
     bits: CpuidBits,
-    /// The registers that the system must keep for it, by their bits in XCR0.
+    /// The XCR0 bits of the registers that the operating system must save for it.
     xcr0: u32,
 }
 
@@ -41,12 +41,12 @@ const EAX: usize = 0;
 const EBX: usize = 1;
 const ECX: usize = 2;
 const EDX: usize = 3;
-/// Registers of 256 and of 512 bits, and tiles.
+/// XCR0 bits of registers of 256 bits, registers of 512 bits, and tiles.
 const YMM: u32 = 0x6;
 const ZMM: u32 = 0xe6;
 const TILE: u32 = 0x6_0000;
 
-/// The features that levels consist of, and those that `--cpu=` takes beside a level.
+/// The features that make up the levels, and those that `--cpu=` takes in addition to a level.
 const FEATURES: [Feature; 33] = [
     feature("sse3", (1, 0), ECX, 0, 0),
     feature("ssse3", (1, 0), ECX, 9, 0),
@@ -83,10 +83,10 @@ const FEATURES: [Feature; 33] = [
     feature("gfni", (7, 0), ECX, 8, 0),
 ];
 
-/// The levels of x86-64, the last one first: the vectors kernels use there, the features LLVM
-/// should take otherwise than it would, and how many of [`FEATURES`] belong to it.
+/// The levels of x86-64, the highest first: the vectors that kernels use, features that override
+/// LLVM's defaults, and how many of [`FEATURES`] the level includes.
 const LEVELS: [(&str, Isa, &str, usize); 4] = [
-    // Wide vectors are chosen on purpose.
+    // LLVM prefers 256-bit vectors by default; kernels use 512 bits on purpose.
     ("x86-64-v4", Isa::new(64, 32, true), "-prefer-256-bit", 20),
     ("x86-64-v3", Isa::new(32, 16, true), "", 15),
     ("x86-64-v2", Isa::new(16, 16, false), "", 7),
@@ -94,26 +94,26 @@ const LEVELS: [(&str, Isa, &str, usize); 4] = [
 ];
 
 impl Host {
-    /// Any processor of a level, this machine's or not.
+    /// A processor of exactly this level, whatever this machine is.
     fn of_level(at: usize) -> Host {
         let (cpu, isa, features, _) = LEVELS[at];
         Host { isa, cpu, features: features.into() }
     }
 
-    /// The plainest processor that there is.
+    /// The lowest level.
     pub fn plain() -> Host {
         Host::of_level(LEVELS.len() - 1)
     }
 
-    /// The processor that a text names: `native`, a level such as `x86-64-v3` or `v3`, or one with
-    /// features beside it, `v4+avx512bf16`.
+    /// Parses a processor: `native`, a level such as `x86-64-v3` or `v3`, or a level with features
+    /// added to it, `v4+avx512bf16`.
     ///
     /// Errors: no such level or feature; `native` where kernels cannot be made for this machine.
     pub fn parse(text: &str) -> Result<Host> {
         Host::parse_from(text, None)
     }
 
-    /// The same of the text that a variable has, which errors name.
+    /// The same for text from an environment variable, which errors name.
     fn parse_from(text: &str, variable: Option<&str>) -> Result<Host> {
         let unknown = |what: &str, got: &str, all: &str| {
             let given = variable.map_or(got.to_string(), |variable| format!("{variable}={text}"));
@@ -140,7 +140,7 @@ impl Host {
     }
 
     fn add(&mut self, feature: &str) {
-        // As LLVM takes it.
+        // Includes the features that LLVM implies.
         if matches!(feature, "amx-bf16" | "amx-fp16" | "amx-int8") {
             self.add("amx-tile");
         }
@@ -150,17 +150,17 @@ impl Host {
             let wide = self.isa.bytes == 64;
             self.isa.pairs |= feature == "avx512bf16" && wide;
             self.isa.amx |= feature == "amx-bf16" && wide;
-            // Stores past the caches pay on cores that have bf16, which are newer than the others.
+            // Streaming stores pay off on cores with bf16, which are newer than the others.
             self.isa.streams |= feature == "avx512bf16" && wide;
         }
     }
 
-    /// What it is called: `x86-64-v4+avx512vnni`.
+    /// Its name: `x86-64-v4+avx512vnni`.
     pub fn name(&self) -> String {
         self.extras().fold(self.cpu.to_string(), |name, feature| name + "+" + feature)
     }
 
-    /// The features that it has beside its level.
+    /// The features that it has in addition to its level.
     pub fn extras(&self) -> impl Iterator<Item = &str> {
         self.features.split(',').filter_map(|name| name.strip_prefix('+'))
     }
@@ -181,7 +181,7 @@ impl Host {
         all.filter(move |(at, feature)| *at < count || named(feature)).map(|(_, feature)| feature)
     }
 
-    /// Greater for what can do more: by the level first.
+    /// Higher for more capable processors; compares the level first.
     pub fn rank(&self) -> (usize, usize) {
         (
             LEVELS.iter().rev().position(|(name, ..)| *name == self.cpu).unwrap_or(0),
@@ -189,7 +189,7 @@ impl Host {
         )
     }
 
-    /// How a library finds out whether it runs on such a processor.
+    /// The checks by which a library detects such a processor at run time.
     pub fn processor(&self) -> Processor {
         let mut bits: Vec<CpuidBits> = Vec::new();
         for need in self.needs() {
@@ -207,12 +207,12 @@ impl Host {
     }
 }
 
-/// Whether `text` is a level's name or the end of it.
+/// Whether `text` is a level's name, with or without the prefix.
 fn is_level(name: &str, text: &str) -> bool {
     name == text || name.strip_prefix("x86-64-") == Some(text)
 }
 
-/// What the level of a processor may be called.
+/// The names that a processor's level may have.
 fn names() -> String {
     let levels: Vec<&str> = LEVELS.iter().rev().map(|(name, ..)| *name).collect();
     format!("native, {}", levels.join(", "))

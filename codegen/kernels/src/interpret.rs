@@ -1,12 +1,12 @@
-//! Runs loop code for any processor on any machine, and looks at what it does: slow and simple.
+//! Interprets loop code for any processor on any machine, and checks it. Slow and simple.
 //!
-//! Each task is run alone, one after the other, and every byte of memory has a note of who wrote it.
-//! A run ends at the first of these: a read or write out of bounds, a read of what another task
-//! writes, two tasks at one place, a store to constant memory, a misaligned store past the caches, a
-//! division that is not defined. Numbers that are not defined (read from where nothing was written,
-//! shifted by the width or more, converted out of range) may be there, but not decide anything: no
-//! address, mask, condition or divisor is one, and none is stored in a buffer. Behind the last task
-//! every byte of the results is written.
+//! Tasks run one after the other, and each byte of memory records which task wrote it. A run stops
+//! at the first violation: a read or write out of bounds, a read of a byte that another task
+//! writes, two tasks that write the same byte, a store to constant memory, a misaligned streaming
+//! store, or an undefined division. Undefined numbers (read from unwritten memory, shifted by the
+//! width or more, converted out of range) may be computed, but must not be used as an address,
+//! mask, condition or divisor, or be stored in a buffer. After the last task every byte of the
+//! results must have been written.
 
 mod lane;
 mod lanes;
@@ -24,20 +24,20 @@ pub use memory::Buffer;
 use memory::Memories;
 use tiles::Tiles;
 
-/// What a kernel is launched on.
+/// The arguments of a launch.
 pub struct Launch<'a> {
     pub buffers: &'a mut [Buffer],
     pub dims: &'a [i64],
     pub tasks: i64,
-    /// Bytes of scratch memory.
+    /// The size of the scratch memory in bytes.
     pub scratch: usize,
 }
 
-/// What a kernel must not do, and where it does it.
+/// A rule that a kernel broke, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Violation {
     pub what: String,
-    /// The statement, and around it the loops with their counters, innermost first.
+    /// The statement, and then the loops around it with their counters, innermost first.
     pub places: Vec<String>,
     pub task: Option<i64>,
 }
@@ -50,20 +50,19 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What is wrong with a statement.
+/// The result of running a statement, or its violation.
 type Run<T> = std::result::Result<T, Violation>;
 
 fn violation<T>(what: impl Into<String>) -> Run<T> {
     Err(Violation { what: what.into(), places: Vec::new(), task: None })
 }
 
-/// A value: its lanes.
+/// The lanes of a value.
 type Value = Vec<Lane>;
 
-/// Runs a kernel that [`verify`](crate::code::verify::verify) has no error for.
+/// Runs a kernel that has passed [`verify`](crate::code::verify::verify).
 ///
-/// # Errors
-/// What it must not do; see the head of this file.
+/// The first violation; see the list at the head of this file.
 pub fn run(code: &Code, launch: Launch) -> Run<()> {
     let Launch { buffers, dims, tasks, scratch } = launch;
     for task in 0..tasks {
@@ -115,7 +114,7 @@ impl Machine<'_> {
         self.values[v.0 as usize] = value;
     }
 
-    /// A scalar that decides something.
+    /// A scalar that affects control flow or addresses, so it must be defined.
     fn decided(&self, v: V) -> Run<u64> {
         match self.get(v)[0] {
             Lane { defined: true, bits } => Ok(bits),
@@ -127,7 +126,7 @@ impl Machine<'_> {
         self.decided(v).map(|bits| bits as i64)
     }
 
-    /// Which of so many lanes a mask has: all without one.
+    /// The lanes that a mask selects; all of them if there is no mask.
     fn mask(&self, mask: Option<V>, lanes: u32) -> Run<Vec<bool>> {
         let Some(mask) = mask else { return Ok(vec![true; lanes as usize]) };
         let lane = |lane: &Lane| match lane.defined {
@@ -180,7 +179,7 @@ impl Machine<'_> {
                     self.memories.store(memory, base, decided(place)?, value)?;
                 }
             }
-            // It may go anywhere.
+            // A prefetch may use any address.
             Inst::Prefetch { .. } => {}
             Inst::Tile(op) => self.tile(*op)?,
             inst => {
@@ -214,13 +213,13 @@ impl Machine<'_> {
         Ok(carried)
     }
 
-    /// Gives a statement's results what a region yields.
+    /// Assigns the values that a region yields to a statement's results.
     fn give(&mut self, results: &[V], region: &Region) {
         let values: Vec<Value> = region.yields.iter().map(|&v| self.get(v).to_vec()).collect();
         results.iter().zip(values).for_each(|(&v, value)| self.set(v, value));
     }
 
-    /// The indices of a gather or a scatter, by lane; none where they are not defined.
+    /// The indices of a gather or a scatter, by lane; `None` where they are undefined.
     fn places(&self, at: V) -> Run<Vec<Option<i64>>> {
         let dtype = self.ty(at).dtype;
         let place = |lane: &Lane| lane.defined.then(|| lane::integer(dtype, lane.bits) as i64);
@@ -257,7 +256,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The byte that a memory begins at.
+    /// The byte offset at which a memory begins.
     fn base(&self, mem: crate::code::Mem) -> Run<i64> {
         match self.code.memories[mem.0 as usize].place {
             crate::code::Place::Scratch(offset) => self.index(offset),
@@ -270,7 +269,7 @@ fn decided(place: Option<i64>) -> Run<i64> {
     place.map_or_else(|| violation("an index is not defined"), Ok)
 }
 
-/// Whether a dtype is one that numbers are computed in.
+/// Whether arithmetic is done in this dtype.
 fn is_computed(dtype: DType) -> bool {
     !matches!(dtype, DType::F16 | DType::BF16) && !dtype.is_storage_only()
 }

@@ -1,4 +1,4 @@
-//! Loop code in terms of the instructions that a processor has.
+//! Rewrites loop code so that it only uses instructions that the processor has.
 //!
 //! The x86-64 levels below v3 have neither fused multiply-add nor conversions of f16.
 
@@ -8,7 +8,8 @@ pub mod fma;
 use crate::code::{Binary, Code, Inst, Region, Stmt, Ty, V};
 use crate::contract::Isa;
 
-/// Expands what the processor lacks. Portable code keeps both: C has functions for them.
+/// Expands the instructions that the processor lacks. Portable code keeps them: C has functions for
+/// them.
 pub fn legalize(code: &mut Code, isa: &Isa) {
     if !isa.fma && !isa.is_portable() {
         fma::expand_fma(code);
@@ -16,7 +17,7 @@ pub fn legalize(code: &mut Code, isa: &Isa) {
     }
 }
 
-/// Appends statements that replace the given one; returns false where it is to stay.
+/// Appends the statements that replace the given one; returns false if it is kept as it is.
 type Rule = dyn Fn(&mut Steps, &Stmt) -> bool;
 
 /// Replaces each statement, at any depth, that `rule` expands.
@@ -68,7 +69,7 @@ impl Steps<'_> {
         v
     }
 
-    /// Appends the statement that defines the value of the replaced statement.
+    /// Appends the statement that defines the result of the replaced statement.
     fn give(&mut self, result: V, inst: Inst) {
         self.out.push(Stmt { results: vec![result], inst });
     }

@@ -1,8 +1,8 @@
-//! From outlined functions to loops over vectors: the code that every native target prints.
+//! Lowers outlined functions to loops over vectors: the loop code that every native target prints.
 //!
-//! A kernel is a function of the IR that the outliner made; [`lower`](lower::lower) gives its
-//! [`Code`](code::Code), and [`mlir`] the text that the native code generator compiles. What C calls
-//! is an [`entry`].
+//! A kernel is a function of the IR that the outliner made. [`lower`](lower::lower) turns it into
+//! [`Code`](code::Code), and [`mlir`] prints that as text for the native code generator. An
+//! [`entry`] is the function that C calls.
 
 pub mod builder;
 pub mod c;

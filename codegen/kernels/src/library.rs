@@ -1,4 +1,4 @@
-//! The library kernels: algorithms of their own, one file each.
+//! The library kernels: hand-written algorithms, one file each.
 
 mod arg_extremum;
 mod attention;
@@ -17,15 +17,15 @@ use mithril_passes::outline::joins_many;
 use crate::contract::Isa;
 use crate::lower::lowered::Lowered;
 
-/// A library kernel.
+/// A library kernel: how it fuses, and how it is lowered.
 struct Entry {
     fusion: LibraryKernel,
-    /// The loop code of a kernel for the operation, whose buffers and dims are as those of
+    /// Lowers the operation to the loop code of a kernel, with buffers and dims numbered as by
     /// [`lower`](crate::lower::lower).
     lower: fn(&Function, &Operation, &Isa) -> Result<Lowered>,
 }
 
-/// The library kernel that computes an operation, for the passes.
+/// The library kernel that computes an operation, as the passes see it.
 pub fn kernel(op: &Operation) -> Option<&'static LibraryKernel> {
     entry(op).map(|entry| &entry.fusion)
 }
@@ -51,9 +51,9 @@ fn entry(op: &Operation) -> Option<&'static Entry> {
     }
 }
 
-/// The loop code of the library kernel for an operation of a kernel.
+/// The loop code of the library kernel for an operation.
 ///
-/// Errors: operands that it does not take.
+/// Errors: operands that the kernel does not take.
 pub(crate) fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     let entry = entry(op).expect("fusion gives library kernels only what they compute");
     (entry.lower)(function, op, isa)

@@ -1,9 +1,9 @@
-//! Loops, in the hand of whoever writes code: the body goes on with the same writer.
+//! Loops for every type that writes code: the body continues with the same writer.
 
 use crate::builder::Builder;
 use crate::code::V;
 
-/// What writes code through a builder, or through another that does.
+/// A writer of code: a [`Builder`], or a type that writes through one.
 pub trait Loops: Sized {
     type Through: Loops;
 
@@ -13,18 +13,18 @@ pub trait Loops: Sized {
         self.through().builder()
     }
 
-    /// Where a body begins: what is learned in it is known in it alone.
+    /// Called where a body begins. Facts that are cached inside the body do not hold outside it.
     fn enter(&mut self) {
         self.through().enter();
     }
 
-    /// Where it ends.
+    /// Called where the body ends.
     fn leave(&mut self) {
         self.through().leave();
     }
 
-    /// `for i in (from..to).step_by(step)`, with values carried from each turn to the next; what the
-    /// last turn leaves.
+    /// `for i in (from..to).step_by(step)`, with values carried from each iteration to the next.
+    /// Returns the carried values after the last iteration.
     fn repeat(
         &mut self,
         from: V,

@@ -1,7 +1,7 @@
-//! Loop code as the text of an MLIR module, in the dialects arith, scf, vector and llvm.
+//! Prints loop code as an MLIR module, in the dialects arith, scf, vector and llvm.
 //!
-//! The module has one public function, `kernel(scratch, buffers, dims, first, last)`: what the
-//! runtime calls. Its body is a function of its own, whose memories do not alias.
+//! The module has one public function, `kernel(scratch, buffers, dims, first, last)`, which the
+//! runtime calls. Its body is a separate function, whose memories do not alias.
 
 mod memory;
 mod tiles;
@@ -25,7 +25,7 @@ pub fn print(code: &Code) -> String {
 struct Printer<'a> {
     code: &'a Code,
     text: String,
-    /// What a value is called where it is not `%` and its number.
+    /// The names of values whose name is not `%` and their number.
     names: Vec<Option<Box<str>>>,
     fresh: u32,
 }
@@ -70,8 +70,9 @@ impl Printer<'_> {
             line!(self, "llvm.call_intrinsic \"llvm.x86.sse.sfence\"() : () -> ()");
         }
         line!(self, "return\n}}");
-        // By itself LLVM does not align the stack for vectors that it keeps there: those that cross
-        // lines of the cache and pages took up to 2.4 times as long, by where the caller's stack was.
+        // LLVM does not align the stack for spilled vectors by default. Vectors that crossed cache
+        // lines and pages made kernels up to 2.4 times slower, depending on the caller's stack
+        // pointer.
         line!(
             self,
             "func.func @kernel(%scratch: !llvm.ptr, %buffers: !llvm.ptr, %dims: !llvm.ptr, \
@@ -119,7 +120,7 @@ impl Printer<'_> {
         types.collect::<Vec<_>>().join(", ")
     }
 
-    /// A name that no value has.
+    /// A name that no value has yet.
     fn fresh(&mut self) -> String {
         self.fresh += 1;
         format!("%t{}", self.fresh)
@@ -215,7 +216,7 @@ impl Printer<'_> {
         }
     }
 
-    /// What moves lanes, and memory.
+    /// Instructions that move lanes, and accesses to memory.
     fn lanes(&mut self, result: V, inst: &Inst) {
         let ty = self.code.ty(result);
         let r = self.name(result);
@@ -256,7 +257,7 @@ impl Printer<'_> {
         }
     }
 
-    /// AVX-512 has an instruction: of all lanes, rounded as is set.
+    /// AVX-512 has an instruction for it: all lanes, in the current rounding mode.
     fn scale(&mut self, result: V, x: V, n: V) {
         let ty = self.code.ty(result);
         let (r, list, t) = (self.name(result), self.list(&[x, n]), Mlir(ty));
@@ -388,7 +389,7 @@ impl Printer<'_> {
 
     // Memory.
 
-    /// The names of results as one group, `%5:3 = `, and of each of them.
+    /// The names of several results as one group, `%5:3 = `; records the name of each result.
     fn results(&mut self, results: &[V]) -> String {
         let Some(first) = results.first() else {
             return String::new();
@@ -419,7 +420,8 @@ impl Printer<'_> {
         line!(self, "}}");
     }
 
-    /// A function of the kernel's own: rare, so that what surrounds its calls keeps the registers.
+    /// A private function of the kernel. It is marked as rarely called, so that the code around its
+    /// calls keeps its registers.
     fn function(&mut self, number: usize, function: &Region) {
         let params: Vec<String> = function
             .params

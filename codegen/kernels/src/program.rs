@@ -1,5 +1,5 @@
-//! From a function to a program of the runtime: which kernels there are, and on which memory they
-//! are launched.
+//! Turns a function into a program of the runtime: its kernels, and the memory on which they are
+//! launched.
 
 mod planner;
 mod scan;
@@ -30,7 +30,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// What one launch of it costs, for these dims.
+    /// The cost of one launch, for these dims.
     ///
     /// Errors: a composite whose decomposition fails.
     pub fn cost(&self, dims: &[Dim]) -> Result<Cost> {
@@ -38,7 +38,7 @@ impl Kernel {
         Ok(Cost { flops: outside(&flops, dims), bytes: outside(&bytes, dims) })
     }
 
-    /// Its text for MLIR: what is compiled, and what the cache knows it by.
+    /// The kernel as MLIR text. It is compiled, and it is the key of the compile cache.
     pub fn text(&self) -> String {
         mlir::print(&self.lowered.code)
     }
@@ -48,32 +48,32 @@ impl Kernel {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub program: Program,
-    /// By number; where the program copies, one number more stands for the runtime's own copy.
+    /// By kernel number. If the program copies, the next number stands for the runtime's own copy.
     pub kernels: Vec<Kernel>,
     pub copies: bool,
     pub constants: Vec<Constant>,
-    /// The symbols of the program, whose values are found in the shapes of the arguments.
+    /// The symbols of the program; their values are read from the shapes of the arguments.
     pub symbols: Vec<Symbol>,
-    /// The blocks that each launch comes from.
+    /// For each launch, the blocks that it comes from.
     pub locs: Vec<Loc>,
 }
 
-/// What a constant of a program holds.
+/// The contents of a constant of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Constant {
     pub tensor: Tensor,
-    /// How kernels read it, where that is otherwise than it is.
+    /// The layout that kernels read, if it differs from the tensor's.
     pub packing: Option<Packing>,
 }
 
 impl Constant {
-    /// How many bytes kernels read.
+    /// The number of bytes that kernels read.
     pub fn bytes(&self) -> usize {
         let plain = self.tensor.len() * self.tensor.dtype().bytes();
         self.packing.as_ref().map_or(plain, Packing::bytes)
     }
 
-    /// What kernels read, packed now if need be.
+    /// The elements in the layout that kernels read, packed now if necessary.
     ///
     /// Errors: no memory for it.
     pub fn value(&self) -> Result<Tensor, OutOfMemory> {
@@ -83,8 +83,9 @@ impl Constant {
         }
     }
 
-    /// What kernels read for as long as they are there. Packed elements take the place of the
-    /// tensor's, if they are all of them and nobody keeps those: weights exist once.
+    /// The bytes that kernels read for as long as the kernels live. Packed elements replace the
+    /// tensor's own if they are complete and nothing else holds the tensor, so that weights are
+    /// stored once.
     ///
     /// Errors: no memory for it.
     pub fn settle(&self) -> Result<Bytes, OutOfMemory> {
@@ -104,11 +105,11 @@ impl From<Tensor> for Constant {
 }
 
 impl Plan {
-    /// The blocks that each kernel's first launch comes from.
+    /// For each kernel, the blocks that its first launch comes from.
     pub fn locs_of_kernels(&self) -> Vec<Loc> {
         let mut locs: Vec<Option<Loc>> = vec![None; self.kernels.len()];
         for (launch, loc) in self.program.launches.iter().zip(&self.locs) {
-            // The runtime's own copy is no kernel of the plan.
+            // The runtime's own copy is not a kernel of the plan.
             if let Some(own) = locs.get_mut(launch.kernel) {
                 own.get_or_insert_with(|| loc.clone());
             }
@@ -116,8 +117,8 @@ impl Plan {
         locs.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// What the launch of this number costs, in the symbols of the program where its dims are
-    /// those; in a loop, all of them.
+    /// The cost of a launch, for all iterations of the loops around it. Dims that are symbols of
+    /// the program keep their names.
     ///
     /// Errors: those of [`Kernel::cost`].
     pub fn cost(&self, launch: usize) -> Result<Cost> {
@@ -135,25 +136,25 @@ impl Plan {
     }
 }
 
-/// A dim of a kernel, whose symbols `d0`, `d1`, … are these dims.
+/// Replaces the kernel's symbols `d0`, `d1`, … in a dim by these dims.
 fn outside(dim: &Dim, dims: &[Dim]) -> Dim {
     dim.substitute(&|symbol| dims.get(symbol.as_str()[1..].parse::<usize>().ok()?).cloned())
 }
 
-/// The program of a function of the module that was legalized for native code and calls others by
-/// scans alone.
+/// Plans the program of a function. It must be legalized for native code, and may call other
+/// functions of the module only through scans.
 ///
 /// Errors: operations without loops; dims that no argument shows.
 pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
     planner::plan(module, function, isa)
 }
 
-/// Errors: a value of the module that no memory holds, whatever its open dims are.
+/// Errors: a value of the module that is too large for any memory, whatever its open dims are.
 pub fn fits(module: &Module) -> Result<()> {
     module.functions.values().try_for_each(|function| planner::fits(function))
 }
 
-/// A dim as the runtime evaluates it, for these symbols in their order.
+/// Converts a dim to a size that the runtime evaluates; symbols are numbered in this order.
 ///
 /// Errors: an unknown dim, or one of another symbol.
 pub fn size(dim: &Dim, symbols: &[Symbol]) -> Result<Size> {

@@ -1,4 +1,4 @@
-//! The targets of loop code, for the passes.
+//! The targets that take loop code, as the passes see them.
 
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::{Access, Library};
@@ -8,7 +8,7 @@ use mithril_passes::target::{Target, Targets};
 
 use crate::library;
 
-/// All of them, by the names that options have.
+/// All targets, under the names that command-line options use.
 pub const TARGETS: Targets = &[C, CPU];
 
 /// Machine code for a processor.
@@ -22,9 +22,9 @@ pub const CPU: Target = Target {
 /// C source.
 pub const C: Target = Target { name: "c", ..CPU };
 
-/// Loops are generated from scalar expressions and for each kind of access: through any view they
-/// read where it is. A library kernel computes
-/// a composite whose operands it takes.
+/// Whether loops can be generated for an operation: for scalar expressions and for each kind of
+/// access, reading operands through any views. A library kernel computes a composite if it takes
+/// the operands.
 fn has_kernel(function: &Function, op: &Operation) -> bool {
     match library::kernel(op) {
         Some(kernel) => (kernel.fits)(function, op),
@@ -35,8 +35,9 @@ fn has_kernel(function: &Function, op: &Operation) -> bool {
     }
 }
 
-/// The kernel of attention's gradient is for whatever that of attention is for. A gradient that is
-/// elementwise is computed like any other elementwise operation.
+/// Whether a gradient has a kernel. The kernel of attention's gradient takes the same operands as
+/// the kernel of attention. An elementwise gradient is computed like any other elementwise
+/// operation.
 fn has_backward_kernel(function: &Function, op: &Operation, by: Op) -> bool {
     match by.meaning {
         Meaning::Scalar(_) => true,

@@ -1,4 +1,4 @@
-//! What a kernel reads and writes.
+//! Memory of a kernel, and the statements that access it.
 
 use mithril_ir::dtype::DType;
 
@@ -7,17 +7,17 @@ use crate::code::{Inst, Mem, Memory, Place, Ty, V};
 use crate::scalar::stored;
 
 impl Builder {
-    /// Memory that is buffer number `n` of the launch.
+    /// Declares buffer number `n` of the launch.
     pub fn buffer(&mut self, n: usize, dtype: DType, constant: bool) -> Mem {
         self.memory(Memory { dtype, place: Place::Buffer(n as u32), constant })
     }
 
-    /// Memory of the thread's scratch, from byte `offset` on.
+    /// Declares scratch memory of the thread, from byte `offset` on.
     pub fn scratch(&mut self, dtype: DType, offset: V) -> Mem {
         self.memory(Memory { dtype, place: Place::Scratch(offset), constant: false })
     }
 
-    /// An array of the kernel's own, in portable code.
+    /// Declares a local array; in portable code only.
     pub fn local(&mut self, dtype: DType, count: i64) -> Mem {
         self.memory(Memory { dtype, place: Place::Local(count as u32), constant: false })
     }
@@ -36,7 +36,7 @@ impl Builder {
         self.elements[mem.0 as usize]
     }
 
-    /// The dtype that they are loaded and stored in.
+    /// The dtype in which its elements are loaded and stored.
     fn access(&self, mem: Mem) -> DType {
         self.code.memories[mem.0 as usize].dtype
     }
@@ -51,7 +51,7 @@ impl Builder {
         self.place(vec![], Inst::Store { mem, at, value, mask, streaming: false });
     }
 
-    /// Writes a vector past the caches, to memory that is aligned to it.
+    /// A streaming store of a vector to memory that is aligned to its size.
     pub fn stream(&mut self, mem: Mem, at: V, value: V) {
         debug_assert_eq!(self.ty(value).dtype, self.access(mem));
         self.place(vec![], Inst::Store { mem, at, value, mask: None, streaming: true });

@@ -1,4 +1,4 @@
-//! Entries as kernels of the runtime: a program of one launch, whose kernel calls the entry.
+//! Wraps entries as kernels of the runtime: a program of one launch, whose kernel calls the entry.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ pub fn name(entry: &Entry) -> String {
     format!("{}_kernel", entry.name)
 }
 
-/// C behind the file's own text: for each entry a kernel that takes the arguments and then the
-/// results as its buffers, the symbols as its dims and the workspace as scratch memory.
+/// C to append to the file: for each entry a kernel whose buffers are the arguments followed by the
+/// results, whose dims are the symbols, and whose scratch memory is the workspace.
 pub fn print(source: &Source) -> String {
     let mut text = String::new();
     for entry in &source.interface.entries {
@@ -56,8 +56,8 @@ pub fn print(source: &Source) -> String {
     text
 }
 
-/// The program that launches an entry's kernel, which is number 0. `bytes` are those of the
-/// arguments and then of the results.
+/// The program that launches an entry's kernel, which is number 0. `bytes` are the sizes of the
+/// arguments followed by the results.
 pub fn program(entry: &Entry, bytes: &[Size]) -> Program {
     let (args, results) = (entry.arguments.len(), entry.results.len());
     let places = (0..args).map(Place::Argument).chain((0..results).map(Place::Result));

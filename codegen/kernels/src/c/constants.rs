@@ -1,4 +1,4 @@
-//! Arrays that a function holds.
+//! Prints the constants of a function as arrays.
 
 use std::fmt::Write;
 
@@ -15,7 +15,8 @@ pub fn name(entry: &str, number: usize) -> String {
     format!("{}_constant_{number}", entry.trim_start_matches("mithril_"))
 }
 
-/// The constants of a plan as arrays: those that `entries` name, as some are part of kernels.
+/// The constants of a plan as arrays. Only those that `entries` mention, as kernels contain the
+/// others.
 pub fn print(entry: &str, plan: &Plan, entries: &str) -> String {
     let named = plan.constants.iter().enumerate();
     let named = named.map(|(at, constant)| (name(entry, at), &constant.tensor));
@@ -49,7 +50,7 @@ fn array(name: &str, tensor: &Tensor) -> String {
     text + "\n};\n"
 }
 
-/// The dtype of what stands for elements: bools are bytes.
+/// The dtype that elements are stored in: bools are bytes.
 fn stored(dtype: DType) -> DType {
     if dtype == DType::Bool { DType::U8 } else { dtype }
 }

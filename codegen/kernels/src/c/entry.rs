@@ -1,4 +1,4 @@
-//! Entries: functions that check what they are given and call kernels in order.
+//! Prints entries: functions that check their arguments and call kernels in order.
 
 use std::fmt::Write;
 
@@ -14,7 +14,8 @@ use super::size::expression;
 use crate::entry::{Array, Base, Entry, Group, Parameter, Slot, parameter_text, row, temporary};
 use crate::program::Plan;
 
-/// The text of an entry, and of the function that tells its workspace. `calls` are its kernels.
+/// The text of an entry, and of the function that returns its workspace's size. `calls` are its
+/// kernels.
 pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
     let body = Body { entry, plan, roots: roots(&plan.program) };
     let mut text = body.acceptance();
@@ -31,12 +32,12 @@ pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
 struct Body<'a> {
     entry: &'a Entry,
     plan: &'a Plan,
-    /// The buffer that each lies in.
+    /// For each buffer, the buffer that contains it.
     roots: Vec<usize>,
 }
 
 impl Body<'_> {
-    /// The calls of kernels, in loops where they are.
+    /// The calls of kernels, with the loops around them.
     fn launches(&self, calls: &[Call]) -> String {
         let mut text = String::new();
         let mut depth = 1;
@@ -104,7 +105,7 @@ impl Body<'_> {
         !(self.entry.symbols.is_empty() && self.entry.checks.is_empty())
     }
 
-    /// Whether the dims are accepted, as a function.
+    /// The function that checks the dims.
     fn acceptance(&self) -> String {
         if !self.is_checked() {
             return String::new();
@@ -169,7 +170,7 @@ impl Body<'_> {
         text + &self.arena() + &self.indices() + &self.zeros()
     }
 
-    /// Loops over what indexes an axis.
+    /// The loops that check indices.
     fn indices(&self) -> String {
         let (index, place) = (self.local("index"), |depth: usize| self.local(&format!("i{depth}")));
         let mut text = String::new();
@@ -202,7 +203,7 @@ impl Body<'_> {
                 });
                 wrong = format!("{}({wrong})", ignored.collect::<String>());
             }
-            // One element has no loop to be inside of.
+            // A single element has no loop around it.
             let blocks = own.loops.len().max(1);
             if own.loops.is_empty() {
                 text += "  {\n";
@@ -223,7 +224,7 @@ impl Body<'_> {
         text
     }
 
-    /// A name for a variable, that no parameter has.
+    /// A name for a variable that differs from all parameters.
     fn local(&self, base: &str) -> String {
         let entry = self.entry;
         let arrays = entry.arguments.iter().chain(&entry.results).map(|array| &array.name);
@@ -237,7 +238,7 @@ impl Body<'_> {
         name
     }
 
-    /// Zeros for arguments that are not given.
+    /// Code that replaces missing arguments by zeros.
     fn zeros(&self) -> String {
         let workspace = &self.entry.workspace;
         let place = match self.size(&workspace.zeros) {
@@ -245,7 +246,7 @@ impl Body<'_> {
             offset => format!("(char *)workspace + {offset}"),
         };
         let bytes = expression(&workspace.zeroed, &self.entry.symbols).at(Level::Unary);
-        // Where no dim is 0 there is a workspace.
+        // There is a workspace unless a dim is 0.
         let some = match workspace.bytes {
             Size::Const(_) => "",
             _ => " && workspace != NULL",
@@ -257,7 +258,7 @@ impl Body<'_> {
         lines.collect()
     }
 
-    /// What must not be NULL.
+    /// The pointers that must not be NULL.
     fn pointers(&self) -> Vec<String> {
         let entry = self.entry;
         let mut pointers = Vec::new();
@@ -278,7 +279,8 @@ impl Body<'_> {
         pointers
     }
 
-    /// The workspace: given, or where its size is known and users ask for it, the function's own.
+    /// Code for the workspace: the one that is passed, or, if its size is constant and users enable
+    /// it, one that the function owns.
     fn arena(&self) -> String {
         let bytes = &self.entry.workspace.bytes;
         if *bytes == Size::Const(0) {
@@ -303,7 +305,7 @@ impl Body<'_> {
         )
     }
 
-    /// The temporaries that launches name.
+    /// The variables of temporaries that the launches use.
     fn temporaries(&self, launches: &str) -> String {
         let mut text = String::new();
         let buffers = &self.plan.program.buffers;
@@ -321,7 +323,7 @@ impl Body<'_> {
         text
     }
 
-    /// Where a buffer is.
+    /// The address of a buffer, as an expression.
     fn memory(&self, slot: &Slot, number: usize) -> String {
         let whole = self.whole(slot, number);
         let rows = slot.rows.iter().map(|(of_loop, bytes)| {
@@ -339,7 +341,7 @@ impl Body<'_> {
         }
     }
 
-    /// What a buffer is, or a row of.
+    /// The address of a whole buffer, of which `slot` may be a row.
     fn whole(&self, slot: &Slot, number: usize) -> String {
         let entry = self.entry;
         match slot.base {

@@ -1,20 +1,21 @@
-//! Expressions of C as text, with what they need around them.
+//! C expressions as text, with the precedence that decides about parentheses.
 
 use mithril_ir::dtype::DType;
 
 use crate::entry::c_type;
 
-/// How tightly an expression holds together; operators of the other kinds always get brackets.
+/// The precedence of an expression, tightest first. Operands of operators in [`Level::Other`]
+/// always get parentheses unless they are unary or atoms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// Names, calls, elements, numbers.
+    /// Names, calls, elements of arrays, numbers.
     Atom,
     /// Casts and signs.
     Unary,
     Product,
     Sum,
     Comparison,
-    /// Bits, shifts and choices.
+    /// Bit operations, shifts and conditional expressions.
     Other,
 }
 
@@ -22,9 +23,9 @@ pub enum Level {
 pub struct Expr {
     pub text: String,
     pub level: Level,
-    /// Whether it reads memory, which may change.
+    /// Whether it reads memory, which may change later.
     pub reads: bool,
-    /// The sides of a sum.
+    /// Both operands of a sum.
     pub sum: Option<(String, String)>,
 }
 
@@ -41,12 +42,12 @@ impl Expr {
         Expr { reads: self.reads | reads, ..self }
     }
 
-    /// The text, in brackets where it holds together less tightly.
+    /// The text, in parentheses if its precedence is lower than `level`.
     pub fn at(&self, level: Level) -> String {
         if self.level <= level { self.text.clone() } else { format!("({})", self.text) }
     }
 
-    /// `x + y` and the like: what stands on the right holds together more tightly.
+    /// `x + y` and the like. The right operand must bind more tightly.
     pub fn binary(x: &Expr, sign: &str, y: &Expr, level: Level) -> Expr {
         let right = match level {
             Level::Product => Level::Unary,
@@ -63,7 +64,7 @@ impl Expr {
         Expr { text, level, reads: x.reads | y.reads, sum }
     }
 
-    /// A function of some arguments.
+    /// A function call.
     pub fn call(name: &str, args: &[Expr]) -> Expr {
         let texts: Vec<&str> = args.iter().map(|arg| arg.text.as_str()).collect();
         let reads = args.iter().any(|arg| arg.reads);
@@ -82,17 +83,17 @@ impl Expr {
     }
 }
 
-/// The words of a text: names, keywords and numbers.
+/// The words in a text: names, keywords and numbers.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
-/// The type of a value in a variable.
+/// The C type of a variable of this dtype.
 pub fn variable_type(dtype: DType) -> &'static str {
     if dtype == DType::Bool { "bool" } else { c_type(dtype) }
 }
 
-/// A value by its bits.
+/// A literal, from its bits.
 pub fn literal(dtype: DType, bits: u64) -> Expr {
     let (text, negative) = match dtype {
         DType::Bool => ((bits & 1 != 0).to_string(), false),
@@ -108,7 +109,7 @@ pub fn literal(dtype: DType, bits: u64) -> Expr {
     Expr::new(text, if negative { Level::Unary } else { Level::Atom })
 }
 
-/// The shortest decimal that is read as the number.
+/// The shortest decimal that parses to the number.
 fn decimal(x: f64, end: &str) -> String {
     match x {
         x if x.is_nan() => "NAN".into(),
@@ -131,7 +132,7 @@ fn integer(dtype: DType, bits: u64) -> (String, bool) {
     }
     match value {
         i64::MIN => ("INT64_MIN".into(), false),
-        // The number without its sign would be of a wider type.
+        // The positive literal in `-2147483648` would have a wider type.
         v if dtype == DType::I32 && v == i32::MIN.into() => ("INT32_MIN".into(), false),
         v if i32::try_from(v).is_err() => (format!("INT64_C({v})"), false),
         v => (v.to_string(), v < 0),

@@ -1,5 +1,5 @@
-//! The functions that generated C has for itself: what the op table says of a primitive where C
-//! leaves it open, and floats of fewer bits.
+//! The functions that generated C defines itself: primitives where the op table is stricter than C,
+//! and conversions of narrow floats.
 
 pub mod formula;
 mod storage;
@@ -12,26 +12,26 @@ use crate::code::Callee;
 use crate::entry::c_type;
 use storage::{bits, narrow, whole, widen};
 
-/// A function, printed where it is used.
+/// A function, printed if it is used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Function {
     /// A primitive on integers or floats of this dtype.
     Prim(Prim, DType),
-    /// A function of floats of this dtype that is printed from its formula.
+    /// A function on floats of this dtype, printed from its formula.
     Formula(Callee, DType),
-    /// One of two numbers, without a branch.
+    /// Selects one of two numbers without a branch.
     Select(DType),
-    /// A float as an integer.
+    /// Converts a float to an integer.
     Whole { from: DType, to: DType },
-    /// The value of a float of fewer bits than 32.
+    /// Converts a float narrower than 32 bits to f32.
     Widen(DType),
-    /// An f32 rounded to one of fewer bits.
+    /// Rounds an f32 to a narrower float.
     Narrow(DType),
-    /// An f64 as an f32 that rounds to fewer bits as the f64 does.
+    /// Converts an f64 to an f32 that rounds to narrower floats as the f64 does.
     ToOdd,
-    /// `x * y + z`, as is faster.
+    /// `x * y + z`, rounded once or twice, whichever is faster.
     MulAdd(DType),
-    /// The same bits as another dtype.
+    /// Reinterprets the bits as another dtype.
     Bits { from: DType, to: DType },
 }
 
@@ -50,7 +50,7 @@ impl Function {
         }
     }
 
-    /// What it calls.
+    /// The functions that it calls.
     pub fn needs(self) -> Vec<Function> {
         let bits = |from, to| Function::Bits { from, to };
         match self {
@@ -74,7 +74,7 @@ impl Function {
         }
     }
 
-    /// It calls only functions of lesser levels.
+    /// Its level in the call order: functions only call functions of lower levels.
     pub fn level(self) -> u32 {
         match self {
             Function::Bits { .. } | Function::MulAdd(_) => 0,
@@ -83,7 +83,7 @@ impl Function {
         }
     }
 
-    /// Its definition, with a comment that says what it gives.
+    /// Its definition, with a comment that describes the result.
     pub fn text(self) -> String {
         let name = self.name();
         let (about, result, args, body) = match self {
@@ -135,10 +135,10 @@ impl Function {
     }
 }
 
-/// What a function is about, the type of its result, its parameters and its body.
+/// A description, the type of the result, the parameters and the body.
 type Parts = (String, &'static str, String, String);
 
-/// `x` and `y`, both of this type.
+/// Parameters `x` and `y`, both of this type.
 fn two(ty: &str) -> String {
     format!("{ty} x, {ty} y")
 }
@@ -157,7 +157,7 @@ fn float(prim: Prim, dtype: DType) -> Parts {
                  return rest == 0 ? copysign{f}({zero}, y) : rest;"
             ),
         ),
-        // What else reaches here is a quotient rounded down.
+        // Only the floor division is left.
         _ => (
             "The quotient rounded down, from the exact remainder.",
             format!(
@@ -174,7 +174,7 @@ fn float(prim: Prim, dtype: DType) -> Parts {
     (about.into(), ty, two(ty), body)
 }
 
-/// The unsigned type of the same width, and one that is not promoted to a signed one.
+/// The unsigned type of the same width, and one that is not promoted to a signed type.
 fn unsigned(dtype: DType) -> (&'static str, &'static str) {
     match dtype.bits() {
         64 => ("uint64_t", "uint64_t"),
@@ -210,7 +210,7 @@ fn wrapping(prim: Prim, dtype: DType) -> (&'static str, String) {
             ("|x|; of the least, itself.", format!("return x < 0 ? {} : x;", minus(dtype)))
         }
         Prim::Abs => ("x.", "return x;".into()),
-        // What else reaches here is a sign.
+        // Only the negation is left.
         _ => ("-x, which wraps.", format!("return {};", minus(dtype))),
     }
 }
@@ -220,7 +220,7 @@ fn minus(dtype: DType) -> String {
     format!("({})(0 - ({})x)", c_type(dtype), unsigned(dtype).1)
 }
 
-/// Division: toward zero or down, and what it leaves.
+/// Division toward zero or rounded down, and its remainder.
 fn quotient(prim: Prim, dtype: DType) -> (&'static str, String) {
     let (ty, minus) = (c_type(dtype), minus(dtype));
     let below = "rest != 0 && (rest < 0) != (y < 0)";

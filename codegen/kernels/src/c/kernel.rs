@@ -1,7 +1,7 @@
-//! A kernel as a function of C.
+//! Prints a kernel as a C function.
 //!
-//! Values that are used once become part of the expression that uses them; the others are
-//! constants with names. What is carried from one turn of a loop to the next is a variable.
+//! Values that are used once become part of the expression that uses them; the others become named
+//! constants. Values that a loop carries become variables.
 
 mod control;
 mod memory;
@@ -19,16 +19,16 @@ use crate::code::{Code, Inst, Mem, Place, Stmt, V};
 use crate::entry::c_type;
 use crate::scalar::Definition;
 
-/// What a kernel is called, and what it is given.
+/// The names of a kernel and its parameters.
 #[derive(Clone, Debug)]
 pub struct Names {
     pub kernel: String,
-    /// By the number of the buffer, and of the dim.
+    /// By the number of the buffer or dim.
     pub buffers: Vec<String>,
     pub dims: Vec<String>,
 }
 
-/// A function's text, and which buffers and dims it takes, in this order, behind scratch memory.
+/// A function's text, and its parameters: scratch memory if needed, then these buffers and dims.
 #[derive(Clone, Debug)]
 pub struct Printed {
     pub text: String,
@@ -39,11 +39,11 @@ pub struct Printed {
     pub rolls: bool,
 }
 
-/// The longest expression that becomes a part of another.
+/// The maximum length of an expression that becomes part of another.
 const LONGEST: usize = 56;
 const COUNTERS: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 
-/// Prints a kernel; what it calls is added to `functions`.
+/// Prints a kernel; adds the functions that it calls to `functions`.
 pub fn print(code: &Code, names: &Names, functions: &mut FxHashSet<Function>) -> Printed {
     let mut printer = Printer::new(code, names, functions, usage(code, &[]));
     printer.place_memories();
@@ -80,12 +80,12 @@ pub(super) struct Printer<'a> {
     depth: usize,
     usage: Usage,
     values: Vec<Option<Expr>>,
-    /// Values that are to become a part of what uses them, in order.
+    /// Values whose expressions will become part of their uses, in order.
     held: Vec<V>,
-    /// What is read under a mask: that, and the element.
+    /// Masked loads: the mask, and the element.
     pub(super) masked: FxHashMap<V, (V, Expr)>,
     hints: FxHashMap<V, &'static str>,
-    /// Names of the open blocks.
+    /// The names in scope.
     taken: Vec<String>,
     memories: Vec<Option<String>>,
     buffers: FxHashSet<usize>,
@@ -93,13 +93,13 @@ pub(super) struct Printer<'a> {
     scratch: bool,
     /// Signed values whose variables are unsigned: see [`sums`].
     pub(super) wrapping: FxHashSet<V>,
-    /// Their variables.
+    /// The unsigned variables of these values.
     unsigned: FxHashMap<V, String>,
-    /// What the loops around carry, and the sums that loops before this one went on with.
+    /// Values that enclosing loops carry, and sums that earlier loops continued.
     carried: FxHashSet<V>,
     /// Whether it has loops that must not be unrolled.
     rolls: bool,
-    /// Whether it is a formula: nothing branches, and integers are bits, which wrap.
+    /// Whether it prints a formula: no branches, and integers are bits, which wrap.
     pub(super) formula: bool,
 }
 
@@ -206,10 +206,10 @@ impl Printer<'_> {
         }
     }
 
-    /// What a value is named after: an operation, or an address.
+    /// The base of a value's name: its description, or `at` for an address.
     fn base(&self, v: V) -> String {
         match self.hints.get(&v) {
-            // C has functions of many of these names.
+            // Many of these names are functions of C.
             Some(hint) => format!("{hint}_"),
             None if self.code.ty(v).dtype == DType::I64 => "at".into(),
             None => "t".into(),
@@ -225,13 +225,13 @@ impl Printer<'_> {
 
     // Values.
 
-    /// The expression of a value; what was held is used up.
+    /// The expression of a value, which is then no longer held.
     pub(super) fn take(&mut self, v: V) -> Expr {
         self.held.retain(|held| *held != v);
         self.values[v.0 as usize].clone().unwrap_or_else(|| Expr::atom("0"))
     }
 
-    /// Whether it is to become a part of what uses it.
+    /// Whether the value will become part of its use.
     pub(super) fn is_held(&self, v: V) -> bool {
         self.held.contains(&v)
     }
@@ -240,7 +240,7 @@ impl Printer<'_> {
         self.values[v.0 as usize].as_ref().is_some_and(|expr| expr.reads)
     }
 
-    /// The expression of a value, so simple that it may be written twice.
+    /// The expression of a value, simple enough to be written twice.
     pub(super) fn take_name(&mut self, v: V) -> Expr {
         if self.held.contains(&v) {
             self.settle(v);
@@ -252,7 +252,7 @@ impl Printer<'_> {
         self.code.ty(v).dtype
     }
 
-    /// Gives a value that is held a name.
+    /// Prints a named constant for a held value.
     fn settle(&mut self, v: V) {
         let expr = self.take(v);
         let (name, ty) = (self.name_of(v), variable_type(self.dtype(v)));
@@ -260,7 +260,7 @@ impl Printer<'_> {
         self.values[v.0 as usize] = Some(Expr::atom(name));
     }
 
-    /// Names what is held; where `all` is false, only what reads memory.
+    /// Names the held values; if `all` is false, only those that read memory.
     fn flush(&mut self, all: bool) {
         for v in self.held.clone() {
             if all || self.values[v.0 as usize].as_ref().is_some_and(|expr| expr.reads) {
@@ -318,7 +318,7 @@ impl Printer<'_> {
                 let v = stmt.results[0];
                 let expr = self.expression(v, inst);
                 self.define(v, expr);
-                // A place that is chosen has its name before what is read there: see `choice`.
+                // A selected address gets a name before it is read: see `choice`.
                 if matches!(inst, Inst::Select(..)) && self.dtype(v) == DType::I64 {
                     self.take_name(v);
                 }
@@ -327,8 +327,8 @@ impl Printer<'_> {
     }
 }
 
-/// The name of a variable that hides no function of C's library or of the file, which end in the
-/// dtype that they give or take.
+/// A variable name that does not hide a function of C's library or of the file. The latter end in
+/// the dtype that they take or return.
 pub fn variable(name: String) -> String {
     const LIBRARY: &[&str] = &[
         "abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "erf", "exp", "expm1",

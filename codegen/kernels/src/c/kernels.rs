@@ -1,4 +1,4 @@
-//! The kernels of a file: each once, however many functions launch it.
+//! The kernels of a file. Each is printed once, however many functions launch it.
 
 use std::fmt::Write;
 
@@ -14,12 +14,12 @@ use super::kernel::{self, Names, Printed};
 use crate::entry::{Entry, Interface, Scope};
 use crate::program::{Kernel, Plan};
 
-/// How many operations a kernel's name tells of.
+/// The maximum number of operations in a kernel's name.
 const TOLD: usize = 4;
-/// What the buffers of a kernel are called that is launched on many.
+/// The names of buffers of a kernel with several launches.
 const OPERANDS: [&str; 6] = ["x", "y", "z", "u", "v", "w"];
 
-/// A kernel as entries call it.
+/// A kernel, as entries call it.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub name: String,
@@ -29,7 +29,7 @@ pub struct Call {
 #[derive(Default)]
 pub struct Kernels {
     pub text: String,
-    /// Whether any has loops that must not be unrolled.
+    /// Whether any kernel has loops that must not be unrolled.
     pub rolls: bool,
     used: FxHashSet<Own>,
     known: FxHashMap<String, Call>,
@@ -37,7 +37,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// None so far, of a file whose functions have these parameters, which hide what has their names.
+    /// An empty set of kernels. The names of all parameters are taken, as they would hide kernels.
     pub fn new(interface: &Interface) -> Kernels {
         let mut kernels = Kernels::default();
         for entry in &interface.entries {
@@ -48,7 +48,8 @@ impl Kernels {
         kernels
     }
 
-    /// Prints the kernels of a plan that are not there yet; how each is called, by its number.
+    /// Prints the kernels of a plan that are not printed yet. Returns their calls, by kernel
+    /// number.
     pub fn add(&mut self, entry: &Entry, plan: &Plan) -> Vec<Call> {
         let kernels = plan.kernels.iter().enumerate();
         kernels.map(|(at, kernel)| self.one(entry, plan, at, kernel)).collect()
@@ -69,7 +70,7 @@ impl Kernels {
         call
     }
 
-    /// A kernel that is launched once has the names of what it is launched on.
+    /// A kernel with a single launch uses the names of that launch's buffers and dims.
     fn names(&mut self, entry: &Entry, plan: &Plan, at: usize, kernel: &Kernel) -> Names {
         let mut launches = plan.program.launches.iter().filter(|launch| launch.kernel == at);
         let (first, single) = (launches.next(), launches.next().is_none());
@@ -102,16 +103,16 @@ impl Kernels {
         }
     }
 
-    /// The functions that the kernels call.
+    /// The functions that kernels call.
     pub fn functions(&self) -> String {
         let mut used: Vec<Own> = self.used.iter().copied().collect();
-        // Those that others call come first.
+        // Callees come first.
         used.sort_by_key(|function| (function.level(), *function));
         used.into_iter().map(|function| function.text() + "\n").collect()
     }
 }
 
-/// The operations of a kernel that compute something; if there are none, those that move.
+/// The operations of a kernel that compute; if there are none, those that only move data.
 fn operations(function: &Function) -> Vec<&'static str> {
     let views =
         |kind: Kind| matches!(kind, Kind::Layout | Kind::Constant | Kind::Dim | Kind::Barrier);
@@ -133,7 +134,7 @@ fn title(function: &Function) -> String {
     }
 }
 
-/// What a kernel computes, of what, and which blocks it comes from.
+/// A comment that lists the kernel's operations, its blocks and its operands.
 fn comment(plan: &Plan, at: usize, kernel: &Kernel, names: &Names, printed: &Printed) -> String {
     let launches = plan.program.launches.iter().enumerate().filter(|(_, l)| l.kernel == at);
     let mut paths: Vec<&str> = Vec::new();

@@ -1,6 +1,6 @@
-//! What a file says of its loops to compilers.
+//! Annotations of loops for compilers.
 
-/// Stands before a loop that must not be unrolled, and what the file defines it as.
+/// The macro before a loop that must not be unrolled, and its definition.
 pub const ROLLED: (&str, &str) = (
     "MITHRIL_ROLLED",
     "\

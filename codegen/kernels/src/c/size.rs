@@ -1,4 +1,4 @@
-//! Sizes as expressions of C that people read.
+//! Prints sizes as readable C expressions.
 
 use mithril_runtime::align::ALIGN;
 use mithril_runtime::size::Size;
@@ -6,7 +6,7 @@ use mithril_runtime::size::Size;
 use super::expression::{Expr, Level};
 use crate::entry::Dimension;
 
-/// A function that sizes need, and its text.
+/// A function that sizes use: its name and its text.
 pub const ROUND_UP: (&str, &str) = (
     "mithril_round_up",
     "/* The next multiple of 64. */\n\
@@ -26,7 +26,7 @@ pub fn expression(size: &Size, symbols: &[Dimension]) -> Expr {
         Size::Symbol(at) => Expr::atom(symbols[*at].name.clone()),
         Size::Sum(of) => sum(of, symbols),
         Size::Product(of) => {
-            // What is a number comes last, as people write it.
+            // Constant factors come last, as people write them.
             let fixed: i64 = of.iter().filter_map(constant).product();
             let others = of.iter().filter(|part| constant(part).is_none());
             let others: Vec<Expr> = others.map(|part| expression(part, symbols)).collect();
@@ -86,7 +86,7 @@ fn constant(size: &Size) -> Option<i64> {
     }
 }
 
-/// What a size rounds up: `(x + 64 - 1) floordiv 64 * 64`.
+/// Matches `(x + 64 - 1) floordiv 64 * 64`; returns x.
 fn rounded(size: &Size) -> Option<Size> {
     let align = Size::Const(ALIGN as i64);
     let Size::Product(of) = size else { return None };

@@ -1,17 +1,17 @@
-//! How often values are used, and what is written.
+//! Counts the uses of values, and finds the memories that are written.
 
 use rustc_hash::FxHashSet;
 
 use crate::code::{Code, Inst, Mem, Place, Stmt, V};
 
-/// What is used by statements that are not themselves for nothing.
+/// Uses by statements that are not dead code.
 pub struct Usage {
-    /// How often, by value.
+    /// The number of uses of each value.
     pub values: Vec<u32>,
     pub memories: FxHashSet<Mem>,
 }
 
-/// `results` are used behind the code's end.
+/// Counts the uses. `results` are used after the end of the code.
 pub fn usage(code: &Code, results: &[V]) -> Usage {
     let mut usage = Usage { values: vec![0; code.types.len()], memories: FxHashSet::default() };
     for memory in &code.memories {
@@ -25,7 +25,7 @@ pub fn usage(code: &Code, results: &[V]) -> Usage {
 }
 
 impl Usage {
-    /// From the last statement to the first, so that uses are known before what is used.
+    /// From the last statement to the first, so that uses are counted before definitions.
     fn block(&mut self, body: &[Stmt]) {
         for stmt in body.iter().rev() {
             if !self.needs(stmt) {
@@ -48,7 +48,7 @@ impl Usage {
         }
     }
 
-    /// Whether a statement does something, once all that comes behind it is known.
+    /// Whether a statement has an effect or a use, once all later statements are counted.
     pub fn needs(&self, stmt: &Stmt) -> bool {
         !is_pure(&stmt.inst) || stmt.results.iter().any(|v| self.values[v.0 as usize] > 0)
     }
@@ -58,7 +58,7 @@ impl Usage {
     }
 }
 
-/// Whether it writes nothing; nothing is fetched ahead in C.
+/// Whether it writes nothing. C has no prefetches, so they count as pure.
 fn is_pure(inst: &Inst) -> bool {
     let writes = matches!(inst, Inst::Store { .. } | Inst::Scatter { .. });
     let mut inner = inst.regions().into_iter().flat_map(|region| &region.body);

@@ -1,4 +1,4 @@
-//! Instructions as expressions of C.
+//! Prints instructions as C expressions.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
@@ -9,7 +9,7 @@ use super::kernel::Printer;
 use crate::code::{Binary, Callee, Cmp, Inst, Unary, V};
 
 impl Printer<'_> {
-    /// The value of an instruction that has one.
+    /// The expression of an instruction that has a result.
     pub(super) fn expression(&mut self, v: V, inst: &Inst) -> Expr {
         let dtype = self.dtype(v);
         match inst {
@@ -49,7 +49,7 @@ impl Printer<'_> {
                 let element = self.element(*mem, *at);
                 self.masked(v, element, *mask)
             }
-            // A vector of one lane is its only element, which is number 0.
+            // A vector has one lane here, which is its only element.
             Inst::Splat(x) | Inst::Extract(x, _) | Inst::Fold(_, x) | Inst::Shuffle(x, _, _) => {
                 self.take(*x)
             }
@@ -69,7 +69,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The bits of a number as those of another dtype of its size.
+    /// Reinterprets the bits of a number as another dtype of the same size.
     fn bits(&mut self, x: V, to: DType) -> Expr {
         let (from, x) = (self.dtype(x), self.take(x));
         match from.is_float() || to.is_float() {
@@ -78,7 +78,7 @@ impl Printer<'_> {
         }
     }
 
-    /// An element of memory, or 0 where the mask does not hold.
+    /// An element of memory, or 0 where the mask is false.
     fn masked(&mut self, v: V, element: Expr, mask: Option<V>) -> Expr {
         let Some(mask) = mask else { return element };
         self.masked.insert(v, (mask, element.clone()));
@@ -86,9 +86,9 @@ impl Printer<'_> {
         Expr::choice(&self.take(mask), &element, &zero)
     }
 
-    /// What stands in a choice, if it is known by `c` to be read. Elements that can be read at any
-    /// time are read before: GCC 12 makes wrong vectors of reads that are chosen, and right ones are
-    /// slower.
+    /// An operand of a selection; `c` is the condition under which it is used. Elements that may
+    /// always be read are read before: GCC 12 vectorises conditional reads wrongly, and correct
+    /// ones are slower.
     fn chosen(&mut self, v: V, c: Option<V>) -> Expr {
         if !self.is_held(v) {
             return self.take(v);
@@ -106,9 +106,10 @@ impl Printer<'_> {
     }
 
     fn choice(&mut self, dtype: DType, [c, x, y]: [Expr; 3]) -> Expr {
-        // What stands in a choice is computed or not: a branch, to a compiler. Where it chooses the
-        // place of an element that is read in another choice, GCC 12 makes wrong vectors of both.
-        // What is read may not be there where it is not chosen.
+        // A compiler turns operands that are computed in a conditional expression into a branch. If
+        // that expression selects the index of a read in another conditional expression, GCC 12
+        // vectorises both wrongly. Reads stay inside, as the memory may not exist if they are not
+        // selected.
         let computes = |e: &Expr| e.level > Level::Unary || e.text.contains('(');
         let branches = computes(&x) || computes(&y) || dtype == DType::I64;
         let branches = branches && !x.reads && !y.reads;
@@ -119,8 +120,8 @@ impl Printer<'_> {
         }
     }
 
-    /// Arithmetic of integers that wraps. `running`: the first is in an unsigned variable, which an
-    /// addition may be made to.
+    /// Wrapping integer arithmetic. `running`: the first operand is in an unsigned variable, which
+    /// an addition may update.
     fn wrapped(&mut self, prim: Prim, dtype: DType, args: &[Expr], running: bool) -> Expr {
         let sum = match args {
             [x, y] if running && prim == Prim::Add => Some((x.text.clone(), y.text.clone())),
@@ -144,7 +145,7 @@ impl Printer<'_> {
             }
             Unary::Neg => return self.function(Function::Prim(Prim::Neg, dtype), &[x]),
             Unary::Not if dtype == DType::Bool => {
-                // Compilers want brackets where it stands beside bit operations.
+                // Compilers warn about `!` next to bit operations without parentheses.
                 let inner = x.at(Level::Atom);
                 return Expr::new(format!("!{inner}"), Level::Comparison).reading(x.reads);
             }
@@ -167,7 +168,7 @@ impl Printer<'_> {
         if matches!(op, Binary::Min | Binary::Max) {
             return self.extreme(op, dtype, x, y);
         }
-        // Those of 64 bits are positions, which do not overflow.
+        // 64-bit integers are indices, which do not overflow.
         let position = dtype == DType::I64 && !self.formula;
         let plain =
             dtype.is_float() || position || matches!(dtype, DType::U64 | DType::U32 | DType::Bool);
@@ -206,19 +207,19 @@ impl Printer<'_> {
             return Expr::cast(variable_type(dtype), &shifted);
         }
         if op == Binary::Add && position {
-            // The order of their sum does not matter.
+            // Index sums may be regrouped, so no parentheses are needed.
             let text = format!("{} + {}", x.at(Level::Sum), y.at(Level::Sum));
             return Expr { text, level, reads: x.reads | y.reads, sum: None };
         }
         let value = Expr::binary(&x, sign, &y, level);
-        // C computes what is narrower than an int as one.
+        // C promotes operands that are narrower than an int to int.
         match dtype.bits() < 32 && dtype != DType::Bool {
             true => Expr::cast(variable_type(dtype), &value),
             false => value,
         }
     }
 
-    /// The lesser or the greater; of floats the second where either is NaN.
+    /// The minimum or maximum; of floats the second operand if either is NaN.
     fn extreme(&mut self, op: Binary, dtype: DType, x: V, y: V) -> Expr {
         let (prim, sign) = match op {
             Binary::Min => (Prim::Min, "<"),
@@ -231,7 +232,7 @@ impl Printer<'_> {
         let [x, y] = [self.take_name(x), self.take_name(y)];
         let compared = Expr::binary(&x, sign, &y, Level::Comparison);
         if self.formula {
-            // Of a bound, which is a constant, compilers make a branch.
+            // Compilers would turn a constant bound into a branch.
             return self.function(Function::Select(dtype), &[compared, x, y]);
         }
         Expr::choice(&compared, &x, &y)
@@ -258,7 +259,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A function: of C's library, or of the file's own.
+    /// Calls a function of C's library, or of the file.
     fn call(&mut self, callee: Callee, dtype: DType, args: &[V]) -> Expr {
         let from = self.dtype(args[0]);
         if formula::is_own(callee, from) {
@@ -283,7 +284,7 @@ impl Printer<'_> {
             _ if !dtype.is_float() => Some(Function::Prim(prim, dtype)),
             _ => None,
         };
-        // Unsigned integers of full width wrap by themselves.
+        // Unsigned integers of full width wrap anyway.
         let sign = match prim {
             Prim::Add => Some(("+", Level::Sum)),
             Prim::Sub => Some(("-", Level::Sum)),
@@ -301,7 +302,7 @@ impl Printer<'_> {
     }
 }
 
-/// The name of a function of C's library for this float.
+/// The name of a function of C's library for this float type.
 fn library(name: &str, dtype: DType) -> String {
     if dtype == DType::F64 { name.to_string() } else { format!("{name}f") }
 }

@@ -1,4 +1,4 @@
-//! Reads what [`print`](super::print) writes.
+//! Parses the text that [`print`](super::print) writes.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
@@ -15,9 +15,9 @@ use super::{
 
 type Read<T> = winnow::Result<T, ContextError>;
 
-/// The kernel that a text is.
+/// Parses a kernel.
 ///
-/// Errors: the first line that is no part of one. What it says is not looked at: that is for
+/// Errors: the first line with wrong syntax. Its meaning is not checked here, but by
 /// [`verify`](super::verify::verify).
 pub fn parse(text: &str) -> Result<Code> {
     let mut reader = Reader { code: Code::default() };
@@ -41,7 +41,7 @@ fn fail<T>() -> Read<T> {
     Err(ContextError::new())
 }
 
-/// What is left of a line, and comments.
+/// The rest of a line: whitespace and comments.
 fn line_end(input: &mut &str) -> Read<()> {
     let comment = opt(("//", take_till(0.., '\n')));
     repeat(1.., (space0, comment, '\n', space0).void()).parse_next(input)
@@ -172,7 +172,7 @@ impl Reader {
         Ok(Region { params: params.into_iter().map(|(v, _)| v).collect(), ..region })
     }
 
-    /// Statements, and what they yield, up to a brace.
+    /// Parses statements and their yields, up to the closing brace.
     fn region(&mut self, input: &mut &str) -> Read<Region> {
         let mut region = Region::default();
         loop {
@@ -218,7 +218,7 @@ impl Reader {
         Ok(Stmt { results, inst })
     }
 
-    /// The types of what a statement gives.
+    /// Parses the types of a statement's results.
     fn types(&mut self, results: &[V], input: &mut &str) -> Read<()> {
         if results.is_empty() {
             return Ok(());
@@ -270,7 +270,7 @@ impl Reader {
     }
 }
 
-/// A statement without regions, behind its first word.
+/// Parses a statement without regions, after its first word.
 fn arithmetic(name: &str, input: &mut &str) -> Read<Inst> {
     if let Some(op) = Unary::from_word(name) {
         return value.map(|x| Inst::Unary(op, x)).parse_next(input);
@@ -324,7 +324,7 @@ fn call(input: &mut &str) -> Read<Inst> {
     Ok(Inst::Call(callee, args.into()))
 }
 
-/// What reads and writes memory and tiles.
+/// Parses accesses to memory and tiles.
 fn access(name: &str, input: &mut &str) -> Read<Inst> {
     let stride = || preceded(sign("stride"), value);
     Ok(match name {
@@ -372,7 +372,7 @@ fn access(name: &str, input: &mut &str) -> Read<Inst> {
     })
 }
 
-/// The bits that a constant of this dtype is written for.
+/// Parses a constant of this dtype; returns its bits.
 fn bits(dtype: DType, text: &str) -> Option<u64> {
     if let Some(hex) = text.strip_prefix("0x") {
         return u64::from_str_radix(hex, 16).ok();

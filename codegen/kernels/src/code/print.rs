@@ -1,4 +1,4 @@
-//! Loop code as text that [`parse`](super::parse) reads back.
+//! Prints loop code as text that [`parse`](super::parse) reads back.
 //!
 //! ```text
 //! kernel buffers 2 dims 1 {
@@ -72,7 +72,7 @@ impl Display for Code {
     }
 }
 
-/// A statement without what stands in its regions: for messages.
+/// A statement without the contents of its regions, for messages.
 pub fn line(code: &Code, stmt: &Stmt) -> String {
     let mut text = Text { code, text: String::new() };
     match &stmt.inst {
@@ -259,7 +259,7 @@ impl Text<'_> {
     }
 }
 
-/// The number that these bits are, or the bits where no number of decimals is them.
+/// A constant as a decimal number, or its bits if no decimal represents it.
 fn literal(dtype: DType, bits: u64) -> String {
     if dtype == DType::Bool {
         return (bits & 1 != 0).to_string();

@@ -1,4 +1,4 @@
-//! What loop code must be, whatever processor it is for.
+//! Checks the rules of loop code that hold for every processor.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
@@ -6,11 +6,11 @@ use mithril_ir::dtype::DType;
 use super::print::line;
 use super::{Binary, Code, Fold, Inst, Mem, Place, Region, Stmt, TileOp, Ty, Unary, V};
 
-/// How many tiles a processor has.
+/// The number of tile registers.
 pub const TILES: u8 = 8;
 
-/// Errors: the first statement that breaks a rule. A value is defined once, and before it is used;
-/// types fit; regions give what their statement gives; nothing is stored where memory is constant.
+/// Errors: the first statement that breaks a rule. A value is defined once, before its uses; types
+/// match; regions yield the types of their statement's results; constant memory is not stored to.
 pub fn verify(code: &Code) -> Result<()> {
     let mut verifier = Verifier { code, defined: vec![false; code.types.len()], places: true };
     for (at, function) in code.functions.iter().enumerate() {
@@ -22,7 +22,7 @@ pub fn verify(code: &Code) -> Result<()> {
     verifier.block(&code.body)
 }
 
-/// What a statement breaks.
+/// Ok, or the rule that a statement breaks.
 type Check = std::result::Result<(), String>;
 
 fn ensure(holds: bool, what: impl Into<String>) -> Check {
@@ -31,9 +31,9 @@ fn ensure(holds: bool, what: impl Into<String>) -> Check {
 
 struct Verifier<'a> {
     code: &'a Code,
-    /// Whether a value is there at this point.
+    /// Whether each value is defined at this point.
     defined: Vec<bool>,
-    /// Whether there is memory: a kernel's own functions have none.
+    /// Whether memory may be accessed: a kernel's private functions have none.
     places: bool,
 }
 
@@ -68,7 +68,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A region with what it is given and gives.
+    /// Checks a region, its parameters and its yields.
     fn region(&mut self, stmt: &Stmt, region: &Region, carried: &[V]) -> Result<()> {
         let failed = |what: String| Diagnostic::new(what).got(line(self.code, stmt)).err();
         if let Err(what) = self.head(stmt, region, carried) {
@@ -102,7 +102,7 @@ impl Verifier<'_> {
         ensure(types(left) == types(right), format!("the {what} are of other types"))
     }
 
-    /// What is inside a region is not there behind it.
+    /// Values that are defined inside a region are undefined after it.
     fn forget(&mut self, region: &Region) {
         let inside = region.body.iter().flat_map(|stmt| &stmt.results);
         inside.chain(&region.params).for_each(|v| self.defined[v.0 as usize] = false);
@@ -225,7 +225,7 @@ impl Verifier<'_> {
                 self.read(mem, ty, mask)?;
                 self.indices(at, ty.lanes)
             }
-            // What portable code calls has its types in the table of primitives.
+            // Calls of portable code get their types from the table of primitives.
             Inst::Call(..) => Ok(()),
             Inst::CallPrivate(..)
             | Inst::Store { .. }

@@ -1,4 +1,4 @@
-//! The words of the text form.
+//! The keywords of the text form.
 
 use mithril_ir::scalar::Prim;
 
@@ -7,14 +7,14 @@ use super::{Binary, Callee, Cmp, Fold, Unary};
 macro_rules! words {
     ($ty:ident { $($variant:ident: $word:literal),* $(,)? }) => {
         impl $ty {
-            /// What the text form calls it.
+            /// Its keyword in the text form.
             pub fn word(self) -> &'static str {
                 match self {
                     $($ty::$variant => $word,)*
                 }
             }
 
-            /// What the text form calls so.
+            /// The variant with this keyword.
             pub fn from_word(word: &str) -> Option<$ty> {
                 [$($ty::$variant),*].into_iter().find(|own| own.word() == word)
             }
@@ -52,7 +52,7 @@ words!(Cmp { Eq: "eq", Ne: "ne", Lt: "lt", Le: "le", Gt: "gt", Ge: "ge" });
 words!(Fold { Add: "add", Mul: "mul", Min: "min", Max: "max", And: "and", Or: "or" });
 
 impl Callee {
-    /// What the text form calls it.
+    /// Its keyword in the text form.
     pub fn word(self) -> &'static str {
         match self {
             Callee::Prim(prim) => prim.name(),
@@ -63,7 +63,7 @@ impl Callee {
         }
     }
 
-    /// What the text form calls so.
+    /// The function with this keyword.
     pub fn from_word(word: &str) -> Option<Callee> {
         let own = [Callee::Sigmoid, Callee::RankNanLast, Callee::RankNanFirst, Callee::OfRank];
         let own = own.into_iter().find(|own| own.word() == word);

@@ -1,4 +1,4 @@
-//! What must hold of the symbols of a call, so that all sizes are what they were planned as.
+//! Checks on the symbols of a call, so that all sizes are as they were planned.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
@@ -10,18 +10,18 @@ use super::expression::c_expression;
 use super::{Dimension, Workspace};
 use crate::program::{Plan, size};
 
-/// A relation that must hold.
+/// A relation that must hold, or the call fails.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Check {
     pub left: Size,
     pub relation: Bound,
     pub right: Size,
-    /// What it says, in the names of the parameters, and of which blocks: `n == m of block sum`.
+    /// The check as text, with the parameters' names and the block: `n == m of block sum`.
     pub text: String,
 }
 
-/// The checks of a function beside the range of its symbols, what later ones divide by first; `sizes`
-/// are what a call evaluates.
+/// The checks of a function, besides the range of its symbols. Divisors are checked first. `sizes`
+/// are the sizes that a call evaluates.
 ///
 /// Errors: a dim that no argument shows.
 pub fn checks(
@@ -52,10 +52,10 @@ pub fn checks(
     Ok(checks)
 }
 
-/// What is negative for no symbols up to this is never so.
+/// A size that is not negative for symbols up to this is taken to be never negative.
 const SAMPLE: i64 = 1 << 12;
 
-/// What guards, constraints and the types of arrays say.
+/// The checks from guards, constraints and the types of arrays.
 fn stated(function: &Function, plan: &Plan, symbols: &[Dimension]) -> Result<Vec<Check>> {
     let mut checks: Vec<Check> = Vec::new();
     let mut add = |left: &Dim, relation: Bound, right: &Dim, of: &Loc| -> Result<()> {
@@ -63,7 +63,7 @@ fn stated(function: &Function, plan: &Plan, symbols: &[Dimension]) -> Result<Vec
         let text = format!("{} {relation} {}{of}", named(left, symbols), named(right, symbols));
         let [left, right] = [size(left, &plan.symbols)?, size(right, &plan.symbols)?];
         let check = Check { left, relation, right, text };
-        // What holds for all values is not worth a check.
+        // A relation that always holds needs no check.
         let known = check.left.symbols() + check.right.symbols() == 0 && check.holds(&[]);
         if !known && !checks.contains(&check) {
             checks.push(check);
@@ -91,7 +91,7 @@ fn stated(function: &Function, plan: &Plan, symbols: &[Dimension]) -> Result<Vec
     Ok(checks)
 }
 
-/// A dim in the names of the parameters.
+/// A dim, with the names of the parameters as symbols.
 pub fn named(dim: &Dim, symbols: &[Dimension]) -> Dim {
     dim.substitute(&|symbol| {
         let own = symbols.iter().find(|own| own.symbol == *symbol)?;
@@ -120,7 +120,7 @@ pub fn sizes<'a>(plans: &'a [&Plan], workspace: &'a Workspace) -> impl Iterator<
     buffers.chain(launches).chain(trips).chain(workspace.sizes())
 }
 
-/// Adds what a size divides by, what is evaluated first before all.
+/// Adds the divisors of a size, those that are evaluated first before others.
 fn add_divisors(size: &Size, divisors: &mut Vec<Size>) {
     match size {
         Size::Const(_) | Size::Symbol(_) => {}
@@ -138,9 +138,9 @@ fn add_divisors(size: &Size, divisors: &mut Vec<Size>) {
     }
 }
 
-/// The greatest power of two, less one, that symbols may be so that no size overflows.
+/// The largest 2ⁿ - 1 such that no size overflows for symbols up to it.
 ///
-/// Errors: some size does so in any case.
+/// Errors: a size that overflows in any case.
 pub fn limit(sizes: &[&Size], checks: &[Check]) -> Result<i64> {
     let sides = checks.iter().flat_map(|check| [&check.left, &check.right]);
     let sizes: Vec<&Size> = sides.chain(sizes.iter().copied()).collect();
@@ -151,8 +151,8 @@ pub fn limit(sizes: &[&Size], checks: &[Check]) -> Result<i64> {
     })
 }
 
-/// The least and the greatest value, while symbols are between 0 and `limit` and divisors are
-/// positive; none where a value on the way may not fit.
+/// The smallest and the largest value of a size, if symbols are between 0 and `limit` and divisors
+/// are positive; `None` if an intermediate value may overflow.
 fn range(size: &Size, limit: i64) -> Option<(i64, i64)> {
     let pair = |of: &(Size, Size)| Some((range(&of.0, limit)?, range(&of.1, limit)?));
     Some(match size {

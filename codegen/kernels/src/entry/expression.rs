@@ -1,10 +1,10 @@
-//! Sizes as expressions of C.
+//! Prints sizes as C expressions.
 
 use mithril_runtime::size::Size;
 
 use super::Dimension;
 
-/// What [`c_expression`] calls. Divisors are positive.
+/// The functions that [`c_expression`] calls. Divisors are positive.
 pub const ARITHMETIC: &str = "\
 static inline int64_t mithril_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t mithril_max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -12,8 +12,8 @@ static inline int64_t mithril_mod(int64_t a, int64_t b) { return a % b < 0 ? a %
 static inline int64_t mithril_floordiv(int64_t a, int64_t b) { return (a - mithril_mod(a, b)) / b; }
 ";
 
-/// The size as an expression of C over the parameters of these symbols, of type `int64_t`; in
-/// brackets where it needs some beside other operators.
+/// The size as a C expression of type `int64_t` over the parameters of these symbols. It is in
+/// parentheses if operators around it require that.
 pub fn c_expression(size: &Size, symbols: &[Dimension]) -> String {
     let join = |of: &[Size], sign: &str| {
         let parts: Vec<String> = of.iter().map(|part| c_expression(part, symbols)).collect();
@@ -23,7 +23,7 @@ pub fn c_expression(size: &Size, symbols: &[Dimension]) -> String {
         format!("{name}({}, {})", c_expression(&of.0, symbols), c_expression(&of.1, symbols))
     };
     match size {
-        // The type of a constant is that of the symbols, so that nothing is computed in `int`.
+        // Constants have the type of the symbols, so that nothing is computed in `int`.
         Size::Const(value) => format!("INT64_C({value})"),
         Size::Symbol(at) => symbols[*at].name.clone(),
         Size::Sum(of) => join(of, " + "),

@@ -1,4 +1,4 @@
-//! The C header of a model.
+//! Prints the C header of a model.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use mithril_ir::graph::Role;
 use super::check::named;
 use super::{Array, Entry, Group, Interface, Parameter, Record};
 
-/// What every header defines, once for all models of a program.
+/// The definitions that every header contains, compiled once for all models of a program.
 const STATUS: &str = "\
 #ifndef MITHRIL_STATUS
 #define MITHRIL_STATUS
@@ -29,7 +29,7 @@ enum mithril_status {
 #endif
 ";
 
-/// What libraries are given to share work.
+/// The struct of threads that libraries take to share work.
 const THREADS: &str = "\
 #ifndef MITHRIL_THREADS
 #define MITHRIL_THREADS
@@ -47,7 +47,7 @@ struct mithril_threads {
 
 ";
 
-/// The text of the header. `about` is what it begins with: who made it, and what it goes with.
+/// The text of the header. `about` is its first comment: which program printed it, and for what.
 pub fn header(interface: &Interface, about: &str) -> String {
     let mut text = comment(&format!("{about}\n\n{CALLING}"), "");
     let guard = format!("MITHRIL_{}_H", interface.model.to_uppercase());
@@ -82,7 +82,7 @@ A result overlaps with no other array. A workspace is 64-byte aligned memory tha
 between calls. Any number of threads may call at one time, each with a workspace and results of \
 its own. Nothing is allocated, and nothing is kept.";
 
-/// What C calls an element of this dtype in memory.
+/// The C type of an element of this dtype in memory.
 pub fn c_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "double",
@@ -98,7 +98,7 @@ pub fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// What the type of C does not say of a dtype.
+/// A description of a dtype that its C type does not express.
 fn meaning(dtype: DType) -> Option<&'static str> {
     match dtype {
         DType::F16 => Some("bits of IEEE binary16"),
@@ -145,7 +145,7 @@ fn declaration(array: &Array) -> String {
     format!("{constant}{} *{}", c_type(array.ty.dtype), array.name)
 }
 
-/// What an array is: `param "linear.w", f32 [8, 16]`.
+/// A description of an array: `param "linear.w", f32 [8, 16]`.
 fn described(entry: &Entry, array: &Array) -> String {
     let role = match (array.group, array.role) {
         (Group::Output, _) => "output",
@@ -163,13 +163,13 @@ fn described(entry: &Entry, array: &Array) -> String {
     format!("{role} {path}: {} [{}]{meaning}{end}", array.ty.dtype, dims.join(", "))
 }
 
-/// A name in a comment.
+/// A name, quoted for use in a C comment.
 fn quoted(name: &str) -> String {
     let plain = name.chars().map(|c| if c.is_control() { ' ' } else { c });
     format!("`{}`", inside(&plain.collect::<String>()))
 }
 
-/// Text that neither ends a comment nor begins one.
+/// Escapes text so that it neither ends a C comment nor begins one.
 fn inside(text: &str) -> String {
     text.replace("*/", "* /").replace("/*", "/ *")
 }
@@ -190,7 +190,7 @@ fn functions(entry: &Entry) -> String {
     text
 }
 
-/// The functions that share their work.
+/// Declares the functions that share their work among threads.
 fn parallel(entry: &Entry) -> String {
     let dims = entry.symbols.iter().map(|s| format!("int64_t {}, ", s.name));
     let dims: String = dims.collect();
@@ -261,7 +261,7 @@ fn documentation(entry: &Entry) -> String {
     text + "\n  workspace: as many bytes as said above, 64-byte aligned; NULL where that is none"
 }
 
-/// A comment of C around lines, broken where they are long.
+/// A C comment with these lines, wrapped where they are long.
 pub fn comment(text: &str, indent: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in inside(text).lines() {

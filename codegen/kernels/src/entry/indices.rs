@@ -1,4 +1,4 @@
-//! What must hold of the integers of a call that index an axis.
+//! Checks of the integers of a call that index an axis.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
@@ -9,26 +9,27 @@ use super::check::named;
 use super::{Array, Dimension, Group};
 use crate::program::{Plan, size};
 
-/// Elements of an argument that are in a range.
+/// Elements of an argument that must be in a range.
 #[derive(Clone, Debug)]
 pub struct Indices {
-    /// The number of the argument.
+    /// The index of the argument.
     pub argument: usize,
-    /// The place of the first element, and for each loop over elements, outermost first, how many
-    /// there are and how far it is from one to the next.
+    /// The offset of the first element; and for each loop over elements, outermost first, their
+    /// count and stride.
     pub first: Size,
     pub loops: Vec<(Size, Size)>,
-    /// How long the axis is that they index.
+    /// The length of the axis that they index.
     pub extent: Size,
     /// Whether a negative index counts from the end.
     pub from_end: bool,
-    /// What stands for no index.
+    /// Values that mean no index.
     pub ignored: Vec<i64>,
-    /// What it says, in the names of the parameters: `tokens: indices from -10 to 9, of block ...`.
+    /// The check as text, with the parameters' names: `tokens: indices from -10 to 9, of block
+    /// ...`.
     pub text: String,
 }
 
-/// The indices among the arguments of a function.
+/// The index checks for the arguments of a function.
 ///
 /// Errors: a dim that no argument shows.
 pub fn indices(
@@ -58,7 +59,7 @@ fn of(
     let dims = &array.ty.shape.dims;
     let (mut first, mut stride) = (Size::Const(0), Dim::Const(1));
     let mut loops: Vec<(Dim, Dim)> = Vec::new();
-    // From the last axis on; whole axes that follow each other are one.
+    // From the last axis on. Consecutive axes that are used whole are merged to one loop.
     let mut whole = false;
     for (behind, dim) in dims.iter().rev().enumerate() {
         match own.part.iter().find(|range| range.axis == behind + 1) {

@@ -1,5 +1,5 @@
-//! The entry of a library made ahead of time, as the text of an MLIR module in the dialect llvm:
-//! what checks a call, chooses the code for the processor, and launches it.
+//! Prints the entry of an ahead-of-time library as an MLIR module in the dialect llvm. The code
+//! checks a call, chooses the variant for the processor, and launches its kernels.
 
 mod indices;
 mod processor;
@@ -15,20 +15,20 @@ use super::{Array, Entry, Interface};
 pub use processor::{CpuidBits, Processor, REQUEST, TILE_DATA};
 use threads::parameters;
 
-/// What is printed, and what it refers to.
+/// The library to print, and the symbols that it refers to.
 #[derive(Clone, Debug)]
 pub struct Library<'a> {
     pub interface: &'a Interface,
-    /// What each variant is for; of those that fit, the first is taken.
+    /// The processor of each variant. The first one that matches this machine is used.
     pub processors: &'a [Processor],
     pub kernels: Symbols,
     pub constants: Symbols,
 }
 
-/// The names of kernels or constants: by entry, by variant, by number in its plan.
+/// The symbols of kernels or constants: by entry, by variant, and by number in the plan.
 pub type Symbols = Vec<Vec<Vec<String>>>;
 
-/// What functions return, as the header says.
+/// The values that functions return, as documented in the header.
 #[derive(Clone, Copy)]
 enum Status {
     Ok = 0,
@@ -47,8 +47,8 @@ macro_rules! line {
 }
 use line;
 
-/// The text of the module. It defines the entries' functions, and needs the kernels, the constants
-/// and `memcpy`.
+/// The text of the module. It defines the functions of the entries, and refers to the kernels, the
+/// constants and `memcpy`.
 pub fn llvm(library: &Library) -> String {
     let mut printer = Printer { library, text: String::new(), fresh: 0 };
     printer.declarations();
@@ -98,20 +98,20 @@ impl Printer<'_> {
         }
     }
 
-    /// Whether the library runs on some processors alone, or has more than one variant.
+    /// Whether the library checks the processor: it does not run on all, or has several variants.
     fn is_choosy(&self) -> bool {
         let processors = self.library.processors;
         processors.len() > 1 || processors.iter().any(Processor::asks)
     }
 
-    // Pieces of code.
+    // Small pieces of code.
 
     fn fresh(&mut self) -> String {
         self.fresh += 1;
         format!("%t{}", self.fresh)
     }
 
-    /// Prints what gives a value, and its name.
+    /// Prints an operation with a result, and returns the result's name.
     fn value(&mut self, code: impl std::fmt::Display) -> String {
         let name = self.fresh();
         line!(self, "{name} = {code}");
@@ -134,13 +134,13 @@ impl Printer<'_> {
         self.value(format_args!("llvm.icmp \"{relation}\" {a}, {b} : i64"))
     }
 
-    /// Opens a block of its own; gives its label.
+    /// A new block label.
     fn label(&mut self) -> String {
         self.fresh += 1;
         format!("^b{}", self.fresh)
     }
 
-    /// Leaves the function with a number of type `ty` where a condition holds.
+    /// Prints a branch that returns `code`, of type `ty`, if a condition holds.
     fn fail_if(&mut self, condition: &str, code: i64, ty: &str) {
         let (code, next) = (self.code(code, ty), self.label());
         line!(self, "llvm.cond_br {condition}, ^fail({code} : {ty}), {next}");
@@ -161,7 +161,7 @@ impl Printer<'_> {
         ))
     }
 
-    /// The address of the 8-byte element `at` of what `array` points to.
+    /// The address of the 8-byte element `at` of the array `array`.
     fn element(&mut self, array: &str, at: usize) -> String {
         self.value(format_args!("llvm.getelementptr {array}[{at}] : (!llvm.ptr) -> !llvm.ptr, i64"))
     }
@@ -232,11 +232,11 @@ impl Printer<'_> {
         (0..entry.symbols.len()).map(|at| format!("%s{at}: i64, ")).collect()
     }
 
-    /// Leaves with `code` where the symbols are not what they may be.
+    /// Returns `code` if the symbols are out of range or break a check.
     fn check_dims(&mut self, entry: &Entry, code: i64, ty: &str) {
         for at in 0..entry.symbols.len() {
             let limit = self.int(entry.limit);
-            // Negative ones are large without a sign.
+            // As unsigned numbers, negative ones are above the limit.
             let wrong = self.compare("ugt", &format!("%s{at}"), &limit);
             self.fail_if(&wrong, code, ty);
         }
@@ -266,7 +266,7 @@ impl Printer<'_> {
             parameters(entry).map(|(name, ty)| format!("{name}: {ty}, ")).collect();
         let name = &entry.name;
         line!(self, "llvm.func @{name}_parallel({parameters}%threads: !llvm.ptr) -> i32 {{");
-        // Where the stack is as it was when the function began.
+        // Allocated here, where the stack pointer is as at the start of the function.
         let table = self.array(entry.arguments.len() + entry.results.len(), "ptr");
         self.check_dims(entry, Status::Dims as i64, "i32");
         let records = (0..entry.records.len()).map(|at| format!("%p{at}"));
@@ -287,7 +287,7 @@ impl Printer<'_> {
         self.finish(&ok, "i32");
     }
 
-    /// The pointers of all arguments, and then of all results.
+    /// The pointers of all arguments, followed by those of all results.
     fn pointers(&mut self, entry: &Entry) -> Vec<String> {
         let arguments = entry.arguments.iter().enumerate().map(|(at, a)| (a.group, at, 'a'));
         let results = entry.results.iter().enumerate().map(|(at, r)| (r.group, at, 'r'));
@@ -311,7 +311,7 @@ impl Printer<'_> {
         self.fail_if(&any, Status::Null as i64, "i32");
     }
 
-    /// Puts zeros for arguments that are not given.
+    /// Replaces missing arguments by zeros.
     fn fill_in(&mut self, entry: &Entry, optional: &[usize], pointers: &mut [String]) {
         if optional.is_empty() {
             return;
@@ -350,7 +350,7 @@ impl Printer<'_> {
         self.fail_if(&uneven, Status::Alignment as i64, "i32");
     }
 
-    /// Runs the variant that is for this processor.
+    /// Calls the variant for this processor.
     fn dispatch(&mut self, entry: &Entry, table: &str) {
         let symbols: String = (0..entry.symbols.len()).map(|at| format!("%s{at}, ")).collect();
         let types = "i64, ".repeat(entry.symbols.len());

@@ -1,9 +1,9 @@
-//! Names that C takes.
+//! Names that are valid in C.
 
 use rustc_hash::FxHashSet;
 
-/// Words that cannot be names in C or C++, names that compilers or the headers it includes define
-/// as macros, and functions that are called where parameters are seen.
+/// Keywords of C and C++, macros of compilers and of the included headers, and functions that are
+/// called where parameters are in scope.
 const RESERVED: &str = "\
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
     char32_t char8_t class co_await co_return co_yield compl concept const const_cast
@@ -16,8 +16,8 @@ const RESERVED: &str = "\
     typeid typename typeof typeof_unqual union unix unsigned using virtual void volatile
     wchar_t while xor xor_eq";
 
-/// The C identifier that is most like a text: what C does not allow becomes an underscore, and so
-/// do the first ones and doubled ones, which belong to compilers.
+/// The C identifier that is closest to a text. Characters that C does not allow become underscores.
+/// Leading and doubled underscores are avoided, as they are reserved for compilers.
 pub fn identifier(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for c in text.chars() {
@@ -35,22 +35,22 @@ pub fn identifier(text: &str) -> String {
     name
 }
 
-/// Whether a header defines it: `int64_t`, `INT64_MAX`, `SIZE_MAX`.
+/// Whether a header may define it: `int64_t`, `INT64_MAX`, `SIZE_MAX`.
 fn is_type(name: &str) -> bool {
     name.ends_with("_t") || ["_MAX", "_MIN", "_C", "_WIDTH"].iter().any(|end| name.ends_with(end))
 }
 
-/// Names of which no two are equal.
+/// A set of distinct names.
 #[derive(Clone, Debug, Default)]
 pub struct Scope(FxHashSet<String>);
 
 impl Scope {
-    /// A scope where these are taken.
+    /// A scope in which these names are taken.
     pub fn new<const N: usize>(taken: [&str; N]) -> Scope {
         Scope(taken.into_iter().map(String::from).collect())
     }
 
-    /// The identifier for a text, numbered where it is taken.
+    /// A new identifier for a text, with a number if the name is taken.
     pub fn name(&mut self, text: &str) -> String {
         let base = identifier(text);
         let numbered = (1..).map(|n| format!("{base}_{n}"));

@@ -1,5 +1,5 @@
-//! The memory that a call works in: where temporaries lie, zeros for output gradients that are not
-//! given, and what kernels need for themselves.
+//! The workspace of a call: temporaries, zeros for missing output gradients, and the scratch memory
+//! of kernels.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_runtime::align::ALIGN;
@@ -9,30 +9,29 @@ use mithril_runtime::size::Size;
 
 use crate::program::Plan;
 
-/// A workspace, which is 64-byte aligned.
+/// The layout of a workspace, which is 64-byte aligned.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     pub bytes: Size,
-    /// Where the memory begins that stands for an output gradient that is not given, and the bytes
-    /// of the longest one.
+    /// The offset of the zeros that replace a missing output gradient, and the bytes of the largest
+    /// one.
     pub zeros: Size,
     pub zeroed: Size,
-    /// Where the memory begins that kernels have for themselves, and the bytes that each thread
-    /// needs there: a multiple of 64.
+    /// The offset of the kernels' scratch memory, and the bytes that each thread needs there, a
+    /// multiple of 64.
     pub scratch: Size,
     pub own: Size,
-    /// Where each temporary begins, by the plan and the number of its buffer; nothing for other
-    /// buffers.
+    /// The offset of each temporary, by plan and buffer number; 0 for other buffers.
     offsets: Vec<Vec<Size>>,
 }
 
-/// Where a buffer begins.
+/// The location of a buffer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Slot {
     pub base: Base,
-    /// In bytes from there.
+    /// Bytes from the base.
     pub offset: Size,
-    /// The loops whose rows it is, and the bytes of one.
+    /// The loops of which it is a row, and the bytes of each row.
     pub rows: Vec<(usize, Size)>,
 }
 
@@ -40,13 +39,14 @@ pub struct Slot {
 pub enum Base {
     Argument(usize),
     Result(usize),
-    /// The constant of this number in the plan.
+    /// The number of a constant in the plan.
     Constant(usize),
     Workspace,
 }
 
 impl Workspace {
-    /// One workspace for all plans of a function, whose arguments of these numbers may be left out.
+    /// Lays out one workspace for all plans of a function. `optional` are the indices of arguments
+    /// that may be missing.
     ///
     /// Errors: temporaries that no memory holds.
     pub fn new(plans: &[&Plan], optional: &[usize]) -> Result<Workspace> {
@@ -67,13 +67,13 @@ impl Workspace {
         Ok(Workspace { bytes, zeros, zeroed, scratch, own, offsets })
     }
 
-    /// All its sizes.
+    /// All sizes of the layout.
     pub fn sizes(&self) -> impl Iterator<Item = &Size> {
         let own = [&self.zeros, &self.zeroed, &self.scratch, &self.own, &self.bytes];
         self.offsets.iter().flatten().chain(own)
     }
 
-    /// Where each buffer of a plan's program begins.
+    /// The location of each buffer of a plan's program.
     pub fn slots(&self, plan: usize, program: &Program) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::with_capacity(program.buffers.len());
         for (buffer, offset) in program.buffers.iter().zip(&self.offsets[plan]) {
@@ -98,11 +98,10 @@ impl Workspace {
     }
 }
 
-/// Where the temporaries of a program begin, and the bytes that they take together.
+/// The offsets of a program's temporaries, and their total bytes.
 ///
-/// Those whose sizes are numbers times one and the same expression lie in an arena of their own,
-/// planned as the runtime does; arenas lie one behind the other. So one plan holds for all values
-/// of the symbols.
+/// Temporaries whose sizes are constant multiples of the same expression share an arena, planned as
+/// the runtime does. The arenas follow each other. So one plan holds for all values of the symbols.
 fn temporaries(program: &Program) -> Result<(Vec<Size>, Size)> {
     let lives = lifetimes(program);
     let mut groups: Vec<(Size, Vec<(usize, Request)>)> = Vec::new();
@@ -126,15 +125,15 @@ fn temporaries(program: &Program) -> Result<(Vec<Size>, Size)> {
     Ok((offsets, end))
 }
 
-/// Places one group of temporaries from byte `start` on; the bytes behind the arena.
+/// Places one group of temporaries from byte `start` on; returns the end of the arena.
 fn arena(
     factor: &Size,
     requests: &[(usize, Request)],
     start: Size,
     offsets: &mut [Size],
 ) -> Result<Size> {
-    // In parts of bytes, so that the planner, which rounds to 64, rounds nothing: whether offsets
-    // are multiples of 64 is only known once the factor is.
+    // Plans in units of 1/64 byte, so that the planner's rounding to 64 has no effect: whether
+    // offsets are multiples of 64 bytes is only known once the factor is.
     let fine =
         |request: &Request| Some(Request { bytes: request.bytes.checked_mul(ALIGN)?, ..*request });
     let fixed = *factor == Size::Const(1);
@@ -149,7 +148,8 @@ fn arena(
         }
         return Ok(start + plan.bytes as i64);
     }
-    // Rounding up by less than 64 at each of the offsets that there are keeps all apart.
+    // Each distinct offset is rounded up by less than 64 bytes. One more step of 64 bytes for each
+    // offset below it keeps the temporaries disjoint.
     let mut starts = plan.offsets.clone();
     starts.sort_unstable();
     starts.dedup();
@@ -163,7 +163,7 @@ fn arena(
     Ok(place(plan.bytes, starts.len()))
 }
 
-/// A size as a number times an expression.
+/// Splits a size into a constant factor and an expression.
 fn split(size: &Size) -> (i64, Size) {
     match size {
         Size::Const(value) => (*value, Size::Const(1)),
@@ -181,7 +181,7 @@ fn split(size: &Size) -> (i64, Size) {
     }
 }
 
-/// The greatest of sizes, each compared once.
+/// The maximum of sizes; each distinct size is compared once.
 fn most<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
     let (mut fixed, mut others) = (0, Vec::new());
     for size in sizes {
@@ -192,7 +192,7 @@ fn most<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
         }
     }
     others.into_iter().fold(Size::Const(fixed), |most, size| match most {
-        // No size is negative.
+        // Sizes are never negative, so 0 is neutral.
         Size::Const(0) => size,
         most => most.max(size),
     })

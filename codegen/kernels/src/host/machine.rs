@@ -1,4 +1,4 @@
-//! The processor of this machine: what it has, and which level code of this process is made for.
+//! The processor of this machine: its features, and the level that this process compiles for.
 
 use std::env;
 use std::sync::OnceLock;
@@ -11,18 +11,18 @@ use super::{Feature, Host};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::entry::llvm::{CpuidBits, REQUEST, TILE_DATA};
 
-/// The variable that names the processor that native code is made for in this process.
+/// The variable that names the processor that native code in this process is compiled for.
 const VARIABLE: &str = "MITHRIL_CPU";
 
-/// The features beyond its level that code for this machine uses.
+/// Features beyond the level that code for this machine uses.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 const EXTRAS: [&str; 4] = ["avx512vnni", "avx512bf16", "amx-tile", "amx-bf16"];
 
-/// The processors that tests run for, the least first, where a machine has them.
+/// The processors that tests compile for if the machine supports them, the lowest first.
 const TESTED: [&str; 5] =
     ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16", "x86-64-v4+amx-bf16"];
 
-/// A processor, and all features that it has.
+/// A processor, and all its features.
 struct Machine {
     host: Host,
     features: Vec<&'static str>,
@@ -33,20 +33,20 @@ pub fn machine() -> Result<&'static Host> {
     Ok(&here()?.host)
 }
 
-/// The processors of [`TESTED`] that this machine can run code of, the least first.
+/// The processors of [`TESTED`] that this machine can run, the lowest first.
 pub fn levels() -> Vec<Host> {
     let known = TESTED.iter().filter_map(|name| Host::parse(name).ok());
     known.filter(|host| here().is_ok_and(|machine| machine.lacks(host).is_empty())).collect()
 }
 
-/// What MITHRIL_CPU says, if it says anything.
+/// The value of MITHRIL_CPU, if it is set and not empty.
 pub fn setting() -> Option<String> {
     let set = env::var_os(VARIABLE).filter(|text| !text.is_empty());
     set.map(|text| text.to_string_lossy().into_owned())
 }
 
-/// The processor that code which runs in this process is made for: `name`, as [`Host::parse`] takes
-/// it; without one what MITHRIL_CPU says; without that the machine's own.
+/// The processor that code in this process is compiled for: `name`, as [`Host::parse`] takes it;
+/// without a name the one in MITHRIL_CPU; without that this machine's own.
 ///
 /// Errors: no such processor; one with features that this machine lacks; a machine that kernels
 /// cannot be made for.
@@ -86,7 +86,7 @@ fn here() -> Result<&'static Machine> {
 }
 
 impl Machine {
-    /// The features that code for a processor may use and this machine does not have.
+    /// The features that code for a processor may use and this machine lacks.
     fn lacks(&self, host: &Host) -> Vec<&'static str> {
         let needs = host.needs().map(|feature: &Feature| feature.name);
         needs.filter(|name| !self.features.contains(name)).collect()
@@ -96,16 +96,16 @@ impl Machine {
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn detect() -> Option<Machine> {
     use std::arch::x86_64::{__cpuid_count, _xgetbv};
-    // Not unsafe any more in later versions of Rust.
+    // Later versions of Rust no longer consider it unsafe.
     #[allow(unused_unsafe)]
-    // SAFETY: every processor of 64 bits has the instruction.
+    // SAFETY: every 64-bit x86 processor has the instruction.
     let cpuid = |leaf, subleaf| unsafe { __cpuid_count(leaf, subleaf) };
     let leaf = |leaf: u32, subleaf: u32| {
         let there = cpuid(leaf & 0x8000_0000, 0).eax >= leaf;
         let all = there.then(|| cpuid(leaf, subleaf));
         all.map_or([0; 4], |all| [all.eax, all.ebx, all.ecx, all.edx])
     };
-    // Once: in a virtual machine an answer takes longer than all the rest.
+    // Each leaf is read once: in a virtual machine, `cpuid` takes longer than all the rest.
     let asked = [(1, 0), (7, 0), (7, 1), (0x8000_0001, 0)];
     let answers = asked.map(|(number, subleaf)| ((number, subleaf), leaf(number, subleaf)));
     let set = |bits: &CpuidBits| {
@@ -120,14 +120,14 @@ fn detect() -> Option<Machine> {
     let mut has = |feature: &Feature| {
         set(&feature.bits)
             && xcr0 & feature.xcr0 == feature.xcr0
-            // Asked last, and only where there are tiles.
+            // Requested last, and only if the processor has tiles.
             && (feature.xcr0 != TILE || *granted.get_or_insert_with(tiles_are_granted))
     };
     let features: Vec<&'static str> =
         FEATURES.iter().filter(|feature| has(feature)).map(|feature| feature.name).collect();
     let fits = |count: usize| FEATURES[..count].iter().all(|own| features.contains(&own.name));
     let mut host = Host::of_level(LEVELS.iter().position(|(.., count)| fits(*count))?);
-    // The extras are of use beside the last level alone.
+    // The extra features are only used with the highest level.
     let wide = host.isa.bytes == 64;
     for extra in EXTRAS.into_iter().filter(|name| wide && features.contains(name)) {
         host.add(extra);
@@ -135,11 +135,11 @@ fn detect() -> Option<Machine> {
     Some(Machine { host, features })
 }
 
-/// Asks the system to keep tiles of this process, which it does for those alone that ask. It does
-/// not where a thread's stack for signals is too small for them.
+/// Asks the operating system to save tile registers for this process, which is opt-in. It refuses
+/// if a thread's signal stack is too small for them.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn tiles_are_granted() -> bool {
-    // SAFETY: it changes nothing but what this process may use.
+    // SAFETY: it only changes which registers this process may use.
     unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
 }
 

@@ -1,4 +1,4 @@
-//! Scalars: what each operation makes of the bits of a lane.
+//! Operations on scalars: one lane, as bits.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
@@ -6,7 +6,7 @@ use mithril_ir::scalar::round;
 use super::{Run, violation};
 use crate::code::{Binary, Cmp, Unary};
 
-/// A number of any dtype: its low bits, and whether they are defined.
+/// A number of any dtype: its low bits, and whether it is defined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lane {
     pub bits: u64,
@@ -22,13 +22,13 @@ impl Lane {
         Lane { bits: 0, defined: false }
     }
 
-    /// What is made of this and others is defined where all are.
+    /// A result computed from this lane and others is defined if all of them are.
     pub fn also(self, others: &[Lane]) -> Lane {
         Lane { defined: self.defined && others.iter().all(|lane| lane.defined), ..self }
     }
 }
 
-/// The integer or bool that these bits are.
+/// Decodes bits as an integer or bool.
 pub fn integer(dtype: DType, bits: u64) -> i128 {
     if dtype == DType::Bool {
         return i128::from(bits & 1);
@@ -40,7 +40,7 @@ pub fn integer(dtype: DType, bits: u64) -> i128 {
     }
 }
 
-/// The low bits of an integer.
+/// Encodes an integer in the low bits.
 pub fn low_bits(dtype: DType, value: i128) -> u64 {
     if dtype == DType::Bool {
         return value as u64 & 1;
@@ -48,12 +48,12 @@ pub fn low_bits(dtype: DType, value: i128) -> u64 {
     value as u64 & (u64::MAX >> (64 - dtype.bits()))
 }
 
-/// The float that these bits are.
+/// Decodes bits as a float.
 pub fn float(dtype: DType, bits: u64) -> f64 {
     round::decode(dtype, bits)
 }
 
-/// An operation on floats, in their own precision.
+/// An operation on floats, computed in the dtype's own precision.
 fn floats(dtype: DType, bits: &[u64], f32s: fn(&[f32]) -> f32, f64s: fn(&[f64]) -> f64) -> u64 {
     match dtype {
         DType::F64 => {
@@ -95,13 +95,13 @@ pub fn fma(dtype: DType, [x, y, z]: [Lane; 3]) -> Lane {
     Lane::of(in_both!(dtype, &bits, |x| x[0].mul_add(x[1], x[2]))).also(&[x, y, z])
 }
 
-/// `x * 2ⁿ`; ∞ where `n` is.
+/// `x * 2ⁿ`; ∞ where `n` is ∞.
 pub fn scale(dtype: DType, x: Lane, n: Lane) -> Lane {
     let (number, power) = (float(dtype, x.bits), float(dtype, n.bits));
     let scaled = match power {
         f64::INFINITY => f64::INFINITY,
         power => {
-            // In two steps, so that neither leaves the range by itself.
+            // Scales in two steps, so that neither factor overflows by itself.
             let half = (power / 2.0).floor();
             number * half.exp2() * (power - half).exp2()
         }
@@ -117,7 +117,8 @@ pub fn binary(op: Binary, dtype: DType, x: Lane, y: Lane) -> Run<Lane> {
             None => return Ok(Lane::undefined()),
         },
     };
-    // One operand may say all: nothing of the other is left.
+    // One operand may determine the result, whatever the other is: `and` with 0, `or` with all
+    // ones.
     let all = match op {
         Binary::And => Some(0),
         Binary::Or => Some(low_bits(dtype, -1)),
@@ -146,7 +147,7 @@ fn of_floats(op: Binary, dtype: DType, bits: [u64; 2]) -> u64 {
     }
 }
 
-/// None: the result is not defined.
+/// Returns `None` if the result is undefined.
 fn of_integers(op: Binary, dtype: DType, x: Lane, y: Lane) -> Run<Option<u64>> {
     let (a, b) = (integer(dtype, x.bits), integer(dtype, y.bits));
     let divides = matches!(op, Binary::Div | Binary::Rem);
@@ -195,7 +196,7 @@ pub fn compare(op: Cmp, dtype: DType, x: Lane, y: Lane) -> Lane {
     Lane::of(u64::from(holds)).also(&[x, y])
 }
 
-/// To another dtype; not defined for floats beyond the integers of it.
+/// Converts to another dtype; undefined for floats outside the range of its integers.
 pub fn convert(from: DType, to: DType, x: Lane) -> Lane {
     let bits = match (from.is_float(), to.is_float()) {
         (true, true) => round::encode(to, round::round(to, float(from, x.bits))),

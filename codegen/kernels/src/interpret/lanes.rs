@@ -1,4 +1,4 @@
-//! Vectors: what is computed lane by lane, and what moves lanes.
+//! Operations on vectors: lane by lane, and those that move lanes.
 
 use super::{Lane, Machine, Run, Value, is_computed, lane, violation};
 use crate::code::{Binary, Fold, Inst, Ty};
@@ -69,7 +69,7 @@ fn is_arithmetic(inst: &Inst) -> bool {
     op || matches!(inst, Inst::Scale(..) | Inst::Fold(..))
 }
 
-/// One of two numbers, by lane; one condition may be for all lanes.
+/// Selects one of two numbers in each lane; a scalar condition applies to all lanes.
 fn selected([c, x, y]: [&[Lane]; 3]) -> Value {
     let lane = |(i, (x, y)): (usize, (&Lane, &Lane))| {
         let c = c[i.min(c.len() - 1)];
@@ -78,7 +78,7 @@ fn selected([c, x, y]: [&[Lane]; 3]) -> Value {
     x.iter().zip(y).enumerate().map(lane).collect()
 }
 
-/// The same bits in lanes of another width: the low ones first.
+/// The same bits in lanes of another width, least significant first.
 fn regrouped(lanes: &[Lane], from: Ty, to: Ty) -> Value {
     let (own, wanted) = (from.dtype.bits(), to.dtype.bits());
     let bytes: Vec<(u8, bool)> = lanes
@@ -95,7 +95,8 @@ fn regrouped(lanes: &[Lane], from: Ty, to: Ty) -> Value {
     bytes.chunks(wanted as usize / 8).map(joined).collect()
 }
 
-/// All lanes as one: neighbours first, as the order of sums is left open.
+/// Reduces all lanes to one, neighbours first. The order of sums is unspecified, so this one is as
+/// good as any.
 fn folded(fold: Fold, ty: Ty, lanes: &[Lane]) -> Run<Lane> {
     let op = match fold {
         Fold::Add => Binary::Add,
@@ -121,7 +122,7 @@ fn dot_pairs([x, y, sums]: [&[Lane]; 3]) -> Value {
     sums.map(|(i, &sum)| dot_pair(sum, [&x[2 * i..], &y[2 * i..]])).collect()
 }
 
-/// A sum and two products of bf16 beside each other; subnormal numbers count as zero.
+/// A sum plus the products of two adjacent pairs of bf16; subnormal numbers count as zero.
 pub fn dot_pair(sum: Lane, [x, y]: [&[Lane]; 2]) -> Lane {
     let normal = |x: f32| if x.is_subnormal() { 0.0_f32.copysign(x) } else { x };
     let wide = |lane: Lane| normal(f32::from_bits((lane.bits as u32) << 16));

@@ -1,45 +1,45 @@
-//! Memory whose every byte has a note: what it holds is given, written by a task, or nothing.
+//! Memory in which every byte records its origin: given, written by a task, or unwritten.
 
 use super::{Lane, Run, Violation, violation};
 use crate::code::{Memory, Place};
 
-/// Who wrote a byte.
+/// The origin of a byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Note {
     Nobody,
-    /// It was there before the kernel ran.
+    /// Written before the kernel ran.
     Given,
     Task(i64),
 }
 
-/// A buffer of a launch. It begins where a line of the cache does.
+/// A buffer of a launch. It begins at a cache line boundary.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
     notes: Vec<Note>,
-    /// Whether all of it is written in the end.
+    /// Whether all of it must be written by the end.
     result: bool,
 }
 
 impl Buffer {
-    /// What a kernel reads.
+    /// A buffer that a kernel reads.
     pub fn given(bytes: Vec<u8>) -> Buffer {
         Buffer { notes: vec![Note::Given; bytes.len()], bytes, result: false }
     }
 
-    /// What a kernel writes: so many bytes, each of them.
+    /// A buffer of this many bytes, all of which a kernel must write.
     pub fn result(bytes: usize) -> Buffer {
-        // Numbers that nobody expects.
+        // Filled with a pattern that is unlikely as a result.
         Buffer { bytes: vec![0xa5; bytes], notes: vec![Note::Nobody; bytes], result: true }
     }
 
-    /// The same for the next kernel, which is given it.
+    /// Turns the buffer into an input of the next kernel.
     pub fn settle(&mut self) {
         self.notes.fill(Note::Given);
         self.result = false;
     }
 
-    /// The same for a kernel that writes it anew.
+    /// Turns the buffer into a result that a kernel must write anew.
     pub fn renew(&mut self) {
         self.notes.fill(Note::Nobody);
         self.result = true;
@@ -64,7 +64,7 @@ pub fn written(buffers: &[Buffer]) -> Run<()> {
     Ok(())
 }
 
-/// What a task sees.
+/// The memory that a task can access.
 pub struct Memories<'a> {
     buffers: &'a mut [Buffer],
     /// The bytes of the scratch memory, and whether they are defined.
@@ -77,7 +77,7 @@ impl<'a> Memories<'a> {
         Memories { buffers, scratch: vec![(0xa5, false); scratch], task }
     }
 
-    /// The first byte of element `at` of a memory that begins at byte `base`.
+    /// The byte offset of element `at` of a memory that begins at byte `base`.
     fn bytes_of(&self, memory: &Memory, base: i64, at: i64) -> Run<usize> {
         let size = memory.dtype.bytes() as i128;
         let first = i128::from(base) + i128::from(at) * size;
@@ -94,7 +94,7 @@ impl<'a> Memories<'a> {
         Ok(first as usize)
     }
 
-    /// Errors: a place that is no multiple of so many elements.
+    /// Errors: an address that is not a multiple of the size of this many elements.
     pub fn aligned(&self, memory: &Memory, base: i64, at: i64, elements: usize) -> Run<()> {
         let size = memory.dtype.bytes();
         let first = i128::from(base) + i128::from(at) * size as i128;

@@ -1,4 +1,4 @@
-//! Tiles of the processor (AMX): eight, each of 16 rows of 64 bytes.
+//! Tile registers of the processor (AMX): eight, each of 16 rows of 64 bytes.
 
 use mithril_ir::dtype::DType;
 
@@ -6,12 +6,12 @@ use super::lanes::dot_pair;
 use super::{Lane, Machine, Run};
 use crate::code::{Mem, Memory, TILE_BYTES, TILE_ROWS, TileOp, V};
 
-/// Sums of f32 in a row.
+/// The number of f32 sums in a row.
 const SUMS: usize = TILE_BYTES as usize / 4;
 const ROWS: usize = TILE_ROWS as usize;
 const BYTES: usize = TILE_BYTES as usize;
 
-/// The bytes of the tiles, and whether they are defined, as lanes of one byte.
+/// The bytes of the tiles, as one-byte lanes that are defined or not.
 pub struct Tiles([Vec<Lane>; 8]);
 
 impl Default for Tiles {
@@ -42,12 +42,12 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A memory as its bytes.
+    /// A memory viewed as bytes.
     fn bytes_of(&self, mem: Mem) -> Memory {
         Memory { dtype: DType::U8, ..self.code.memories[mem.0 as usize] }
     }
 
-    /// Where the bytes of a tile lie.
+    /// The byte offsets of a tile in memory.
     fn tile_bytes(&self, mem: Mem, at: V, stride: V) -> Run<Vec<i64>> {
         let size = self.code.memories[mem.0 as usize].dtype.bytes() as i64;
         let (at, stride) = (self.index(at)?, self.index(stride)?);
@@ -79,7 +79,7 @@ impl Machine<'_> {
     }
 }
 
-/// So many bytes of a tile as one number.
+/// Joins `bytes` bytes of a tile into one number.
 fn group(tile: &[Lane], at: usize, bytes: usize) -> Lane {
     let own = &tile[at..at + bytes];
     Lane {

@@ -7,9 +7,9 @@ use mithril_ir::dtype::DType;
 use super::{Steps, replace};
 use crate::code::{Binary, Cmp, Code, Inst, Ty, V};
 
-/// The bits that f32 has for the fraction beyond those of f16.
+/// The number of fraction bits that f32 has and f16 lacks.
 const CUT: u64 = 13;
-/// The difference of the biases of f32 and f16, and 2 to its power as f32 has it.
+/// The difference of the exponent biases of f32 and f16, and 2 to that power as an f32.
 const BIAS: u64 = 112 << 23;
 const SCALE: u64 = (112 + 127) << 23;
 /// One half, in f32.
@@ -29,7 +29,7 @@ pub fn expand_f16(code: &mut Code) {
     });
 }
 
-/// f16 to f32, which is exact, and that to what is wanted.
+/// Converts f16 to f32, which is exact, and then to the result's type.
 fn widen(steps: &mut Steps, x: V, result: V) {
     let to = steps.ty(result);
     let (ints, floats) = (to.with(DType::U32), to.with(DType::F32));
@@ -37,7 +37,7 @@ fn widen(steps: &mut Steps, x: V, result: V) {
     let bits = steps.value(ints, Inst::Convert(bits));
     let magnitude = masked(steps, bits, 0x7fff);
     let magnitude = shifted(steps, Binary::Shl, magnitude, CUT);
-    // The same bits at another bias: subnormal numbers come right by themselves.
+    // The same bits under another exponent bias; the multiplication normalises subnormal numbers.
     let unbiased = steps.value(floats, Inst::Bitcast(magnitude));
     let scale = steps.value(floats, Inst::Const(SCALE));
     let value = steps.binary(Binary::Mul, unbiased, scale);
@@ -57,28 +57,28 @@ fn widen(steps: &mut Steps, x: V, result: V) {
     steps.give(result, Inst::Convert(float));
 }
 
-/// To f32, and that to the nearest number of f16, ties to even.
+/// Converts to f32, and then to the nearest f16, ties to even.
 fn narrow(steps: &mut Steps, x: V, result: V) {
     let (from, to) = (steps.ty(x), steps.ty(result));
     let (ints, floats) = (to.with(DType::U32), to.with(DType::F32));
     let x = if from.dtype == DType::F32 { x } else { steps.value(floats, Inst::Convert(x)) };
     let bits = steps.value(ints, Inst::Bitcast(x));
     let magnitude = masked(steps, bits, 0x7fff_ffff);
-    // Half a place, or a bit less where the last bit that is kept is even, which may carry.
+    // Adds half a unit in the last kept bit, or slightly less if that bit is even. May carry.
     let last = shifted(steps, Binary::Shr, magnitude, CUT);
     let odd = masked(steps, last, 1);
     let rest = steps.value(ints, Inst::Const(0xfff_u64.wrapping_sub(BIAS) & 0xffff_ffff));
     let sum = steps.binary(Binary::Add, magnitude, rest);
     let sum = steps.binary(Binary::Add, sum, odd);
     let normal = shifted(steps, Binary::Shr, sum, CUT);
-    // Of subnormal numbers, the sum with a half has the last bit where it should be.
+    // For subnormal results, adding ½ aligns the sum so that f32 rounds at f16's last bit.
     let absolute = steps.value(floats, Inst::Bitcast(magnitude));
     let half = steps.value(floats, Inst::Const(HALF));
     let placed = steps.binary(Binary::Add, absolute, half);
     let placed = steps.value(ints, Inst::Bitcast(placed));
     let half = steps.value(ints, Inst::Const(HALF));
     let subnormal = steps.binary(Binary::Sub, placed, half);
-    // 2⁻¹⁴, 65536 and the last number before NaN.
+    // 2⁻¹⁴, 65536, and infinity in f32; infinity and NaN in f16.
     let [least, beyond, endless, infinity, nan] =
         [113 << 23, 143 << 23, 0x7f80_0000, 0x7c00, 0x7e00]
             .map(|bits| steps.value(ints, Inst::Const(bits)));
@@ -105,7 +105,7 @@ fn shifted(steps: &mut Steps, op: Binary, x: V, places: u64) -> V {
     steps.binary(op, x, places)
 }
 
-/// A mask of where integers that are below 2³¹ compare so.
+/// The mask of lanes where the comparison holds, for integers below 2³¹.
 fn compare(steps: &mut Steps, cmp: Cmp, x: V, y: V) -> V {
     let truth: Ty = steps.ty(x).with(DType::Bool);
     steps.value(truth, Inst::Compare(cmp, x, y))

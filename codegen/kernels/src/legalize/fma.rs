@@ -1,21 +1,22 @@
 //! Expands [`Inst::Fma`] for processors without fused multiply-add.
 //!
-//! Series rely on a product that is not rounded before the addition. For f32 the product and sum
-//! are computed in f64. For f64 the rounding errors of both are computed and added (Dekker, Knuth).
-//! Either result is within little more than half a unit in the last place.
+//! The series of scalar functions need a product that is not rounded before the addition. For f32
+//! the product and the sum are computed in f64. For f64 the rounding errors of both are computed
+//! and added (Dekker, Knuth). Either result is within little more than half a unit in the last
+//! place.
 
 use mithril_ir::dtype::DType;
 
 use super::{Steps, replace};
 use crate::code::{Binary, Cmp, Code, Inst, Unary, V};
 
-/// The sign, the exponent and the upper half of the fraction of an f64.
+/// Mask of the sign, the exponent and the upper half of the fraction of an f64.
 const UPPER: u64 = !0 << 27;
-/// Half of the last bit of that.
+/// Half of the last bit of that upper part.
 const HALF: u64 = 1 << 26;
-/// A product from here on may round to infinity where the sum is finite: 2¹⁰²⁰.
+/// 2¹⁰²⁰: a larger product may round to infinity although the sum is finite.
 const LARGE: u64 = (1020 + 1023) << 52;
-/// 2⁻⁶⁰ and 2⁶⁰: what such a sum is scaled by, and back.
+/// 2⁻⁶⁰ and 2⁶⁰: such a sum is scaled down by the first and back up by the second.
 const DOWN: u64 = (1023 - 60) << 52;
 const UP: u64 = (1023 + 60) << 52;
 
@@ -33,7 +34,7 @@ pub fn expand_fma(code: &mut Code) {
 }
 
 impl Steps<'_> {
-    /// In f64, which holds the product of numbers in f32.
+    /// Computes in f64, where the product of two f32 numbers is exact.
     fn single(&mut self, args: [V; 3], result: V) {
         let wide = self.types[result.0 as usize].with(DType::F64);
         let [x, y, z] = args.map(|arg| self.value(wide, Inst::Convert(arg)));
@@ -54,14 +55,14 @@ impl Steps<'_> {
         let [x, z] = [x, z].map(|v| self.binary(Binary::Mul, v, down));
         let product = self.binary(Binary::Mul, x, y);
         let ((xh, xl), (yh, yl)) = (self.halves(x), self.halves(y));
-        // What the product lost.
+        // The rounding error of the product.
         let mut lost = self.binary(Binary::Mul, xh, yh);
         lost = self.binary(Binary::Sub, lost, product);
         for (a, b) in [(xh, yl), (xl, yh), (xl, yl)] {
             let part = self.binary(Binary::Mul, a, b);
             lost = self.binary(Binary::Add, lost, part);
         }
-        // What the sum lost.
+        // The rounding error of the sum.
         let sum = self.binary(Binary::Add, product, z);
         let added = self.binary(Binary::Sub, sum, product);
         let kept = self.binary(Binary::Sub, sum, added);
@@ -70,19 +71,20 @@ impl Steps<'_> {
         let cut = self.binary(Binary::Add, first, second);
         let rest = self.binary(Binary::Add, cut, lost);
         let exact = self.binary(Binary::Add, sum, rest);
-        // Where the sum is not finite, it is right by itself.
+        // A sum that is not finite needs no correction, which would be NaN.
         let right = self.value(ty.with(DType::Bool), Inst::Compare(Cmp::Eq, exact, exact));
         let sum = self.value(ty, Inst::Select(right, exact, sum));
         self.give(result, Inst::Binary(Binary::Mul, sum, up));
     }
 
-    /// A number as the sum of two of half its bits, whose products are exact.
+    /// Splits a number into the sum of two numbers with half as many bits, whose products are
+    /// exact.
     fn halves(&mut self, x: V) -> (V, V) {
         let ty = self.types[x.0 as usize];
         let bits = self.value(ty.with(DType::U64), Inst::Bitcast(x));
         let [half, upper] =
             [HALF, UPPER].map(|bits| self.value(ty.with(DType::U64), Inst::Const(bits)));
-        // To the nearest, so that the lower part has no more bits than the upper one.
+        // Rounds to nearest, so that the lower part has no more bits than the upper one.
         let rounded = self.binary(Binary::Add, bits, half);
         let upper = self.binary(Binary::And, rounded, upper);
         let high = self.value(ty, Inst::Bitcast(upper));

@@ -1,5 +1,5 @@
-//! The places of extremes: of the first greatest or least element along an axis, or of all. Vectors
-//! go along the last axis, whether it is folded or not.
+//! Arg-extremum: the index of the first maximum or minimum along an axis, or of the whole array.
+//! Vectors run along the last axis, whether it is reduced or not.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -21,24 +21,24 @@ pub const ENTRY: Entry = Entry {
     lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::find),
 };
 
-/// Columns of a task that goes across them.
+/// Columns per task when vectors run across columns.
 const COLUMNS: i64 = 256;
 
-/// What is looked for, and where.
+/// A search for an extremum, and the axes it reduces.
 struct Find {
-    /// Whether the largest element is looked for, else the smallest.
+    /// Whether it finds the maximum; else the minimum.
     max: bool,
-    /// Of the operand's elements, and of their places while they are looked for.
+    /// The dtype of the operand's elements, and of their indices during the search.
     dtype: DType,
     places: DType,
     axes: FoldAxes,
-    /// The axes that are looked along, from the outermost on, and how long they are.
+    /// The reduced axes, outermost first, and their lengths.
     open: Vec<usize>,
     lengths: Vec<Dim>,
 }
 
 impl Standalone<'_> {
-    /// A task for each place of the result, or for some neighbours.
+    /// Chooses a loop structure. A task computes one element of the result, or a block of columns.
     fn find(&mut self) -> Dim {
         let max = self.op.op.access == Access::Library(Library::ArgExtremum { max: true });
         let x = self.op.operands[0];
@@ -60,7 +60,7 @@ impl Standalone<'_> {
         }
     }
 
-    /// One element at a time.
+    /// Scalar code: one element at a time.
     fn find_each(&mut self, find: &Find) -> Dim {
         let dims = self.nest.dims(self.op.result()).to_vec();
         self.tasks(&dims, |own, place| {
@@ -77,7 +77,7 @@ impl Standalone<'_> {
         })
     }
 
-    /// Lanes look along the last axis, and are compared in the end.
+    /// Vectors run along the last axis, which is reduced. The lanes are compared at the end.
     fn find_along(&mut self, find: &Find) -> Dim {
         let dims = self.nest.dims(self.op.result()).to_vec();
         let (last, lead) = find.open.split_last().expect("the last axis is folded");
@@ -116,7 +116,7 @@ impl Standalone<'_> {
         })
     }
 
-    /// Each lane looks for a place of its own.
+    /// The last axis is not reduced: each lane finds the index of its own column.
     fn find_across(&mut self, find: &Find) -> Dim {
         let mut dims = self.nest.dims(self.op.result()).to_vec();
         let (columns, wide) = (dims.pop().expect("an axis that is left"), self.nest.lanes);
@@ -152,7 +152,7 @@ impl Standalone<'_> {
 }
 
 impl Find {
-    /// The best of no elements, and its place.
+    /// The extremum of an empty set, and its index.
     fn start(&self, own: &mut Standalone, lanes: u32, places: DType) -> Vec<V> {
         let fold = if self.max { Fold::Max } else { Fold::Min };
         let b = &mut own.nest.b;
@@ -160,7 +160,8 @@ impl Find {
         vec![worst, b.int(Ty { dtype: places, lanes }, 0)]
     }
 
-    /// The best and its place, with the elements at a position, whose first has the number `place`.
+    /// Updates the extremum and its index with the elements at `at`. `place` is the index of the
+    /// first of them.
     fn step(
         &self,
         own: &mut Standalone,
@@ -187,7 +188,7 @@ impl Find {
         vec![b.select(better, element, best[0]), b.select(better, place, best[1])]
     }
 
-    /// Whether an element beats the best so far. NaN beats all but NaN.
+    /// Whether an element replaces the extremum so far. NaN replaces everything but NaN.
     fn better(&self, own: &mut Standalone, x: V, best: V) -> V {
         let b = &mut own.nest.b;
         if !self.dtype.is_float() {
@@ -199,7 +200,7 @@ impl Find {
         b.binary(Binary::And, better, number)
     }
 
-    /// The first place of the best among the lanes.
+    /// Reduces the lanes to the index of the first extremum.
     fn across_lanes(&self, own: &mut Standalone, best: Vec<V>) -> V {
         let (mut best, mut place) = (best[0], best[1]);
         let mut width = own.nest.lanes / 2;

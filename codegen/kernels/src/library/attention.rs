@@ -1,8 +1,9 @@
 //! Attention as one kernel, and its gradients as another: the scores of a block of queries are
-//! never all there at once.
+//! never all in memory at once.
 //!
-//! Everything is transposed: lanes are queries, so that greatest scores, sums and rescaling are
-//! plain vector arithmetic, and keys and values are read where they lie, an element at a time.
+//! Scratch memory is transposed: lanes are queries, so that row maxima, sums and rescaling are
+//! plain vector arithmetic. Keys and values are read in place, one element at a time, and
+//! broadcast.
 
 mod backward;
 mod forward;
@@ -29,39 +30,39 @@ use crate::lower::nest::Nest;
 use fusion::{is_attention, turned};
 use tiles::Head;
 
-/// What the operands of a kernel of attention are.
+/// The operands and attributes of an attention kernel.
 struct Site {
     sides: Vec<Strided>,
-    /// Their dims.
+    /// The dims of each operand.
     dims: Vec<Vec<Dim>>,
-    /// Elements of a head of queries and keys, and of values.
+    /// The head size of queries and keys, and that of values.
     width: i64,
     value_width: i64,
     grouped: bool,
     causal: bool,
     scale: f64,
-    /// The number of the mask among the operands.
+    /// The index of the mask among the operands.
     mask: Option<usize>,
 }
 
-/// The mask of a head of queries.
+/// The mask for one head of queries.
 #[derive(Clone, Copy)]
 struct Mask {
     head: Head,
-    /// From one key to the next: 0 where an element serves all of them.
+    /// The stride from one key to the next; 0 if all keys share an element.
     step: i64,
-    /// Whether it is added to scores; else those are hidden where it is false.
+    /// Whether it is added to the scores; else it hides the scores where it is false.
     added: bool,
 }
 
-/// The memory that heads are written to, and how far the elements of each axis are apart.
+/// The memory that the output is written to, and its strides, one for each axis.
 struct Output {
     mem: Mem,
     strides: Vec<Dim>,
 }
 
 impl Output {
-    /// The part of a head.
+    /// The output of one head.
     fn head(&self, nest: &mut Nest, place: &[V]) -> Head {
         let mut at = nest.b.index(0);
         for (&i, stride) in place.iter().zip(&self.strides) {
@@ -73,11 +74,11 @@ impl Output {
     }
 }
 
-/// Which operand, by number.
+/// Indices of the operands.
 const QUERY: usize = 0;
 const KEY: usize = 1;
 const VALUE: usize = 2;
-/// Of the gradient.
+/// Further operands of the gradient.
 const OUTPUT: usize = 3;
 const LOGS: usize = 4;
 const GRADIENT: usize = 5;
@@ -123,13 +124,14 @@ fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
 }
 
 impl Site {
-    /// The axes in front of an operand's queries, keys or values.
+    /// The leading axes of an operand: all but the rows (queries, keys or values) and their
+    /// elements.
     fn heads(&self, side: usize) -> &[Dim] {
         let dims = &self.dims[side];
         &dims[..dims.len() - 2]
     }
 
-    /// How many heads of queries share one of keys.
+    /// How many heads of queries share one head of keys.
     fn times(&self) -> i64 {
         let [all, own] = [QUERY, KEY].map(|side| self.heads(side).last().and_then(Dim::as_const));
         match (self.grouped, all.zip(own)) {
@@ -138,7 +140,7 @@ impl Site {
         }
     }
 
-    /// An operand's part of a head of queries. What has no last axis has elements as rows.
+    /// An operand's part for one head of queries. If it has no last axis, rows are single elements.
     fn head(&self, nest: &mut Nest, side: usize, place: &[V]) -> Head {
         let at = self.begin(nest, side, place);
         let mem = self.mem(nest, side);
@@ -149,8 +151,8 @@ impl Site {
         nest.arg(self.sides[side].root).expect("operands of kernels are arguments")
     }
 
-    /// Where the part begins. Dims of 1 serve all; with groups a head of keys serves several of
-    /// queries.
+    /// Where that part begins. Dims of 1 are broadcast; with groups, several heads of queries use
+    /// one head of keys.
     fn begin(&self, nest: &mut Nest, side: usize, place: &[V]) -> V {
         let (strided, dims) = (&self.sides[side], &self.dims[side]);
         let mut at = nest.dim(&strided.offset);
@@ -170,7 +172,7 @@ impl Site {
         at
     }
 
-    /// The axis of the mask that goes over queries, if it is there and longer than 1.
+    /// The axis of the mask that runs over queries, if it exists and is longer than 1.
     fn mask_rows(&self) -> Option<usize> {
         let dims = &self.dims[self.mask?];
         dims.len().checked_sub(2).filter(|&axis| !is_one(&dims[axis]))
@@ -191,7 +193,7 @@ impl Site {
         })
     }
 
-    /// Where attention itself is written, if it is.
+    /// The memory of attention's output, if the kernel writes it.
     fn output(&self, nest: &Nest) -> Option<Output> {
         let mut results = nest.f.results.iter().zip(&nest.results);
         results.find_map(|(result, &mem)| {
@@ -200,7 +202,8 @@ impl Site {
         })
     }
 
-    /// The memory of the result that an operation of the kernel gives, if it is one.
+    /// The memory of the result that is computed by the operation that `is` selects, if there is
+    /// one.
     fn result(&self, nest: &Nest, is: impl Fn(&Operation) -> bool) -> Option<(Mem, Value)> {
         let ops = nest.f.ops.iter().filter(|op| is_attention(op));
         let value = ops.filter(|op| is(op)).map(Operation::result).next()?;
@@ -213,7 +216,7 @@ fn is_one(dim: &Dim) -> bool {
     dim.as_const() == Some(1)
 }
 
-/// The indices of task number `task` among `heads`.
+/// The indices of task number `task` along the axes `heads`.
 fn place(nest: &mut Nest, heads: &[Dim], task: V) -> Vec<V> {
     let place = nest.unflat(heads, Ix::At(task));
     place.into_iter().map(|ix| nest.position(ix)).collect()

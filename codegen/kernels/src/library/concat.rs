@@ -1,4 +1,4 @@
-//! Concatenation of many parts: each is copied to its place. Loops that read through it would look
+//! Concatenation of many parts: each part is copied. A loop over the result would have to search
 //! for the part of each element.
 
 use mithril_ir::dim::Dim;
@@ -19,18 +19,18 @@ pub const ENTRY: Entry = Entry {
     lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::concat),
 };
 
-/// Calls of the kernel, at most, where a task is a part.
+/// At most this many calls of the kernel, where each task copies one part.
 const CALLS: usize = 8;
 
-/// A part, and where its elements begin along the axis.
+/// A part, and its offset along the axis.
 struct Piece {
     value: Value,
     offset: Dim,
 }
 
 impl Standalone<'_> {
-    /// A task copies a part where all lie one behind the other, else a row of the axes before the
-    /// one they are put together along.
+    /// A task copies a whole part if the parts are contiguous, else one row: an index of the axes
+    /// before the concatenated one.
     fn concat(&mut self) -> Dim {
         let axis = self.axis();
         let rows = product(&self.nest.dims(self.op.result())[..axis]);
@@ -76,7 +76,7 @@ impl Standalone<'_> {
         Dim::from(parts.len())
     }
 
-    /// A row of a part.
+    /// Copies one row of a part.
     fn copy(&mut self, part: &Piece, axis: usize, row: V) {
         match self.nest.arg(part.value) {
             Some(from) => self.copy_memory(part, from, axis, row),
@@ -84,7 +84,7 @@ impl Standalone<'_> {
         }
     }
 
-    /// What is memory already lies in one piece.
+    /// Copies a part that is in memory; each row is contiguous.
     fn copy_memory(&mut self, part: &Piece, from: Mem, axis: usize, row: V) {
         let own = product(&self.nest.dims(part.value)[axis..]);
         let result = self.nest.dims(self.op.result());
@@ -101,7 +101,7 @@ impl Standalone<'_> {
         });
     }
 
-    /// What is still to be computed, element by element.
+    /// Computes a part that is not in memory, vector by vector.
     fn copy_elements(&mut self, part: &Piece, axis: usize, row: V) {
         let dims = self.nest.dims(part.value);
         let front = self.nest.unflat(&dims[..axis], Ix::At(row));
@@ -123,7 +123,7 @@ impl Standalone<'_> {
         });
     }
 
-    /// The vectors up to a length, the last of which is masked; one by one in portable code.
+    /// Loops over vectors up to a length, with a masked remainder; over scalars in portable code.
     fn vectors(&mut self, length: V, body: impl Fn(&mut Nest, V, u32)) {
         let lanes = self.nest.lanes;
         let zero = self.nest.b.index(0);

@@ -1,4 +1,4 @@
-//! Cumulative sums and products: a task for each line along the axis.
+//! Cumulative sums and products, with a task for each line along the axis.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::op::access::{Access, Fold, Library};

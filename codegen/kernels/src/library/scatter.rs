@@ -1,6 +1,6 @@
-//! Scatters: updates added where indices say. Each element of the result is summed up by one task,
-//! in the order of the updates and in the dtype that sums are held in; so however tasks are shared,
-//! the numbers are the same.
+//! Scatters: updates are added at given indices. One task sums up each element of the result, in
+//! the order of the updates and in the accumulator's dtype. So results do not depend on how tasks
+//! are shared among threads.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -23,18 +23,18 @@ pub const ENTRY: Entry = Entry {
     lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::scatter),
 };
 
-/// Elements of the result that are worth a thread of their own.
+/// Elements of the result that are worth another thread.
 const WORTH: i64 = 1 << 14;
-/// Vectors of a row that are summed up at once.
+/// Vectors of a row that are accumulated together.
 const UNROLL: i64 = 4;
 
-/// The operands, and how the result's axes lie around the one that indices are of.
+/// The operands, and the axes of the result before and after the indexed one.
 struct ScatterLoops<'f> {
     x: Value,
     indices: Value,
     updates: Value,
     outer: &'f [Dim],
-    /// The length of the axis: of rows there are so many.
+    /// The length of the indexed axis, which is the number of rows.
     rows: Dim,
     inner: &'f [Dim],
 }
@@ -42,10 +42,10 @@ struct ScatterLoops<'f> {
 /// A row of the result.
 struct Row<'a, 'f> {
     of: &'a ScatterLoops<'f>,
-    /// Where it is along the outer axes.
+    /// Its position along the outer axes.
     outer: &'a [Ix],
     number: V,
-    /// The numbers of its updates: where they lie in memory, from and to which place.
+    /// Its updates: a range of the update numbers in memory `order`.
     order: Mem,
     updates: (V, V),
 }
@@ -69,11 +69,11 @@ impl Standalone<'_> {
         }
     }
 
-    /// A task for each line along the axis: summed up in scratch memory, element by element.
+    /// A task for each line along the axis, accumulated in scratch memory, element by element.
     fn scatter_lines(&mut self, scatter: &ScatterLoops, along: bool) -> Dim {
         let ScatterLoops { x, indices, updates, ref rows, .. } = *scatter;
         let dtype = held(self.nest.dtype(x));
-        // Where the axis is empty, updates have a place that is not read.
+        // Extra space: if the axis is empty, updates still load and store there.
         self.scratch = &(rows + &Dim::Const(8)) * &Dim::Const(8);
         let zero = self.nest.b.index(0);
         let sums = self.nest.b.scratch(dtype, zero);
@@ -111,8 +111,8 @@ impl Standalone<'_> {
         })
     }
 
-    /// A task for each row. The updates of the rows of a call are put in the order of rows first, by
-    /// counting; then each row is `x` and its updates.
+    /// A task for each row. The updates of a call's rows are first sorted by row (counting sort);
+    /// then each row is computed as `x` plus its updates.
     fn scatter_rows(&mut self, scatter: &ScatterLoops) -> Dim {
         let rows = &scatter.rows;
         let count = product(self.nest.dims(scatter.indices));
@@ -143,7 +143,7 @@ impl Standalone<'_> {
         &product(scatter.outer) * rows
     }
 
-    /// The rows from `low` to `high` at a position of the outer axes.
+    /// Computes the rows from `low` to `high` at one position of the outer axes.
     fn block(&mut self, scatter: &ScatterLoops, outer: &[Ix], low: V, high: V) {
         let (zero, one) = (self.nest.b.index(0), self.nest.b.index(1));
         let ends = self.nest.b.scratch(DType::I64, zero);
@@ -154,7 +154,8 @@ impl Standalone<'_> {
         let size = self.nest.b.sub(high, low);
         let next = self.nest.b.offset(size, 1);
         self.each(zero, next, 1, |own, i| own.nest.b.store(ends, i, zero, None));
-        // How many each row has, and so where its first one stands, and then all of them.
+        // Counting sort: counts the updates of each row, turns the counts into offsets, then places
+        // the updates.
         self.each(zero, count, 1, |own, i| {
             own.row_of(scatter, i, low, high, |nest, row| {
                 let behind = nest.b.offset(row, 1);
@@ -182,7 +183,7 @@ impl Standalone<'_> {
         });
     }
 
-    /// Does something with the row that update number `i` belongs to, if it is of this call.
+    /// Runs `body` with the row of update number `i`, if the row belongs to this call.
     fn row_of(
         &mut self,
         scatter: &ScatterLoops,
@@ -212,7 +213,7 @@ impl Nest<'_> {
         scalar::apply(&mut self.b, Prim::Add, dtype, &[a, b], None)
     }
 
-    /// One row: vectors along it, to each of which its updates are added.
+    /// Computes one row, as vectors to which the updates are added.
     fn scatter_row(&mut self, row: &Row) {
         let lanes = i64::from(self.lanes);
         let zero = self.b.index(0);
@@ -236,14 +237,14 @@ impl Nest<'_> {
         }
     }
 
-    /// The greatest multiple up to a size.
+    /// Rounds a size down to a multiple of `of`.
     fn whole(&mut self, size: V, of: i64) -> V {
         let of = self.b.index(of);
         let count = self.b.div(size, of);
         self.b.mul(count, of)
     }
 
-    /// So many vectors of a row, from a place on: `x`, and what the updates have there.
+    /// Computes some vectors of a row from `at` on: `x` plus the updates there.
     fn scatter_vectors(&mut self, row: &Row, at: V, vectors: i64) {
         let ScatterLoops { x, indices, updates, inner, .. } = *row.of;
         let dtype = held(self.dtype(x));
@@ -279,7 +280,7 @@ impl Nest<'_> {
     }
 }
 
-/// Adds to an element of memory; what it is then.
+/// Adds to an element of memory; returns the new value.
 fn bump(nest: &mut Nest, mem: Mem, at: V, by: V) -> V {
     let old = nest.b.load(mem, at, 1, None);
     let new = nest.b.add(old, by);

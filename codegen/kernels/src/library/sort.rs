@@ -1,9 +1,9 @@
-//! Orders along an axis: merge sort from the bottom up, between two halves of scratch memory.
+//! Sorting along an axis: bottom-up merge sort between two halves of scratch memory.
 //!
-//! Elements of up to 32 bits become words of 64, whose high half is a number of the same order and
-//! whose low half is the place: words differ, so that equal elements keep their order, and are compared
-//! and moved as one. Squares of words are sorted in vectors, and pairs of runs are merged from both
-//! ends at a time.
+//! Elements of up to 32 bits are packed in 64-bit words: the high half is an integer with the same
+//! order, the low half is the index. All words differ, so the sort is stable, and an element is
+//! compared and moved together with its index. Squares of words are sorted with vectors (a sorting
+//! network), and pairs of runs are merged from both ends at once.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -27,19 +27,19 @@ pub const ENTRY: Entry = Entry {
     lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::order),
 };
 
-/// What is put in order.
+/// One line to sort.
 struct Line<'a> {
     place: &'a Index,
     axis: usize,
     size: V,
-    /// How many of the first are asked for; `None` for all.
+    /// How many of the first elements are needed; `None` for all.
     limit: Option<V>,
     descending: bool,
-    /// Whether the result are places.
+    /// Whether the result is indices instead of values.
     places: bool,
 }
 
-/// Elements that scratch memory has room for beyond those of a line: a square of words.
+/// Extra elements of scratch memory for a line: room for a square of words.
 const ROOM: i64 = 72;
 
 impl Standalone<'_> {
@@ -49,7 +49,7 @@ impl Standalone<'_> {
         let axis = self.axis();
         let length = self.nest.dims(x)[axis].clone();
         self.scratch = (&length + &Dim::Const(ROOM)) * Dim::Const(32);
-        // The first few are the greatest ones.
+        // Top-k returns the largest elements.
         let descending = self.op.op.attr_index("k").is_some()
             || matches!(self.op.attr("descending"), Attr::Bool(true));
         let dtype = held(self.nest.dtype(x));
@@ -76,7 +76,7 @@ impl Standalone<'_> {
         })
     }
 
-    /// What `body` does, as a region of its own.
+    /// Runs `body`, and returns its code as a region.
     fn apart(&mut self, body: impl FnOnce(&mut Self)) -> Region {
         self.nest.b.open_region();
         self.nest.enter();
@@ -89,7 +89,7 @@ impl Standalone<'_> {
         let lanes = i64::from(self.nest.lanes / 2);
         let zero = self.nest.b.index(0);
         let words = self.nest.b.scratch(DType::I64, zero);
-        // Two halves of words, with room for a square; then the elements.
+        // Two halves of words, each with room for a square; then the elements.
         let square = self.nest.b.index(lanes * lanes);
         let full = self.nest.b.offset(line.size, lanes * lanes - 1);
         let over = self.nest.b.binary(Binary::Rem, full, square);
@@ -128,7 +128,7 @@ impl Standalone<'_> {
         });
     }
 
-    /// Words of the elements, and behind them the greatest one, up to whole squares.
+    /// Packs the elements in words, padded with the largest word to whole squares.
     fn make_words(&mut self, line: &Line, words: Mem, elements: Mem, total: V) {
         let x = self.op.operands[0];
         let wide = i64::from(self.nest.lanes);
@@ -158,7 +158,7 @@ impl Standalone<'_> {
         self.each(line.size, total, 1, |own, i| own.nest.b.store(words, i, most, None));
     }
 
-    /// Whether `x` comes before `y`: NaN is last in ascending order, and first in descending.
+    /// Whether `x` sorts before `y`. NaN is last in ascending order, and first in descending.
     fn before(&mut self, x: V, y: V, descending: bool) -> V {
         let b = &mut self.nest.b;
         let (beats, of_x, of_y) = match descending {
@@ -169,13 +169,13 @@ impl Standalone<'_> {
         if !b.ty(x).dtype.is_float() {
             return beats;
         }
-        // One is NaN, and the other a number.
+        // Or one of them is NaN and the other is not.
         let (x, y) = (b.compare(of_x, x, x), b.compare(of_y, y, y));
         let apart = b.binary(Binary::And, x, y);
         b.binary(Binary::Or, beats, apart)
     }
 
-    /// Elements and their numbers side by side.
+    /// Sorts elements and their indices in two separate arrays.
     fn sort_pairs(&mut self, line: &Line) {
         let &Line { place, axis, size, limit, descending, places } = line;
         let x = self.op.operands[0];
@@ -195,7 +195,7 @@ impl Standalone<'_> {
             nest.b.store(elements, i, element, None);
             nest.b.store(numbers, i, i, None);
         });
-        // Widths double until one covers all; as many rounds as a length has bits.
+        // Run lengths double until one run covers the line. 63 rounds suffice for any length.
         let rounds = self.nest.b.index(63);
         let done = self.repeat(zero, rounds, 1, &[one, zero], |own, _, state| {
             let (width, source) = (state[0], state[1]);
@@ -237,7 +237,7 @@ impl Standalone<'_> {
         let (left, right) = (zero, width);
         let (i, now) = self.nest.b.open_repeat(&[left, right, zero]);
         self.nest.enter();
-        // Where a pair of runs is used up, the next begins.
+        // After the last element of a pair of runs, continues with the next pair.
         let pair = self.nest.b.add(width, width);
         let start = now[2];
         let over = self.nest.b.add(start, pair);
@@ -280,12 +280,12 @@ impl Standalone<'_> {
     }
 }
 
-/// The words of elements, the first of which has the place `at`.
+/// Packs elements in words; `at` is the index of the first element.
 fn word(b: &mut Builder, x: V, at: V, descending: bool) -> V {
     let ty = b.ty(x);
     let key = match ty.dtype.is_float() {
         true => {
-            // Zeros of both signs are equal.
+            // Turns -0 into +0, so that both compare equal.
             let zero = b.number(ty, 0.0);
             let x = b.add(x, zero);
             scalar::rank(b, x, false)
@@ -312,7 +312,7 @@ fn word(b: &mut Builder, x: V, at: V, descending: bool) -> V {
     b.binary(Binary::Or, high, low)
 }
 
-/// Sorts as many runs of `lanes` words as there are lanes: the columns of a square, which is turned.
+/// Sorts `lanes` runs of `lanes` words each: sorts the columns of a square, and transposes it.
 fn sort_square(b: &mut Builder, words: Mem, first: V, lanes: u32) {
     let row = |b: &mut Builder, i: u32| b.offset(first, i64::from(i * lanes));
     let mut rows = Vec::new();
@@ -331,8 +331,8 @@ fn sort_square(b: &mut Builder, words: Mem, first: V, lanes: u32) {
     }
 }
 
-/// The comparisons that sort `count` numbers, a power of two: Batcher's odd-even merge sort (Knuth,
-/// The Art of Computer Programming, volume 3, 5.2.2, algorithm M).
+/// The compare-exchange pairs that sort `count` numbers, a power of two: Batcher's odd-even merge
+/// sort (Knuth, The Art of Computer Programming, volume 3, 5.2.2, algorithm M).
 fn network(count: usize) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     let mut p = 1;
@@ -351,7 +351,7 @@ fn network(count: usize) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Runs of `width` words at `source` become runs twice as long at `target`.
+/// Merges runs of `width` words at `source` into runs twice as long at `target`.
 struct Round {
     words: Mem,
     total: V,
@@ -391,7 +391,7 @@ impl Round {
         self.rest(b, whole);
     }
 
-    /// A step from the front: the next place of both runs, of which the lesser word is taken.
+    /// One step from the front: stores the smaller of both runs' next words.
     fn take(&self, b: &mut Builder, to: V, [left, right]: [V; 2]) -> [V; 2] {
         let (x, y) = (b.load(self.words, left, 1, None), b.load(self.words, right, 1, None));
         let second = b.compare(Cmp::Lt, y, x);
@@ -402,7 +402,7 @@ impl Round {
         [b.sub(next, step), right]
     }
 
-    /// A step from the back: the greater word is taken.
+    /// One step from the back: stores the larger of both runs' last words.
     fn take_back(&self, b: &mut Builder, to: V, [left, right]: [V; 2]) -> [V; 2] {
         let (x, y) = (b.load(self.words, left, 1, None), b.load(self.words, right, 1, None));
         let first = b.compare(Cmp::Lt, y, x);
@@ -413,7 +413,8 @@ impl Round {
         [left, b.add(next, step)]
     }
 
-    /// The first words of a pair of whole runs, which have as many each.
+    /// Merges the first `count` words of a pair of whole runs, each of which has at least that
+    /// many.
     fn front(&self, b: &mut Builder, first: V, count: V) {
         let zero = b.index(0);
         let (left, to) = (b.add(self.source, first), b.add(self.target, first));
@@ -424,7 +425,8 @@ impl Round {
         });
     }
 
-    /// A pair of whole runs: half of the words from either end, before which neither run is used up.
+    /// Merges a pair of whole runs: half of the words from each end. Neither run can be used up
+    /// before that.
     fn both_ends(&self, b: &mut Builder, first: V) {
         let zero = b.index(0);
         let (left, to) = (b.add(self.source, first), b.add(self.target, first));
@@ -440,14 +442,14 @@ impl Round {
         });
     }
 
-    /// What is left behind whole pairs: a run, and what there is of a second one.
+    /// Merges the words after the whole pairs: one run, and possibly part of a second one.
     fn rest(&self, b: &mut Builder, first: V) {
         let (zero, count) = (b.index(0), b.sub(self.total, first));
         let (left, to) = (b.add(self.source, first), b.add(self.target, first));
         let end = b.add(left, count);
         let middle = b.add(left, self.width);
         let middle = b.binary(Binary::Min, middle, end);
-        // Behind the limit runs hold nothing.
+        // Only words up to the limit are needed.
         let asked = self.limit.map_or(count, |limit| b.binary(Binary::Min, limit, count));
         b.repeat(zero, asked, 1, &[left, middle], |b, i, at| {
             let (left, right) = (at[0], at[1]);

@@ -1,4 +1,4 @@
-//! Kernels of one operation: their tasks, and the loops over lines and positions that they share.
+//! Kernels of a single operation: their tasks, and loops over lines and positions.
 
 use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
@@ -13,7 +13,7 @@ use crate::lower::layout::int;
 use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
 
-/// The loop code of a kernel whose body `kernel` writes, giving the number of its tasks.
+/// Lowers a kernel whose body `kernel` writes; it returns the number of tasks.
 ///
 /// Errors: an operation that has no loops.
 pub fn lower<'f>(
@@ -40,9 +40,9 @@ pub fn lower<'f>(
 pub struct Standalone<'f> {
     pub nest: Nest<'f>,
     pub op: &'f Operation,
-    /// The fewest tasks worth a thread of their own.
+    /// The fewest tasks that are worth another thread.
     pub grain: i64,
-    /// Bytes of scratch memory.
+    /// The size of the scratch memory in bytes.
     pub scratch: Dim,
 }
 
@@ -60,7 +60,7 @@ impl Standalone<'_> {
         int(self.op, "axis").rem_euclid(rank.max(1)) as usize
     }
 
-    /// A task for each line of the operand along the axis.
+    /// Runs a task for each line of the operand along the axis.
     pub fn lines(&mut self, body: impl FnOnce(&mut Self, &Index, usize)) -> Dim {
         let axis = self.axis();
         let mut others = self.nest.dims(self.op.operands[0]).to_vec();
@@ -68,7 +68,7 @@ impl Standalone<'_> {
         self.tasks(&others, |own, place| body(own, place, axis))
     }
 
-    /// A task for each position of the dims; how many there are.
+    /// Runs a task for each position of the dims; returns the number of tasks.
     pub fn tasks(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) -> Dim {
         if self.nest.b.is_portable() {
             self.every(dims, body);
@@ -87,7 +87,7 @@ impl Standalone<'_> {
         self.nest.write(self.nest.results[0], dims, place, v);
     }
 
-    /// Loops over all positions of dims, one by one.
+    /// Loops over all positions of the dims, one by one.
     pub fn every(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) {
         if self.nest.b.is_portable() {
             let (place, axes) = self.nest.open_axes(dims);

@@ -1,4 +1,4 @@
-//! Loads and stores: addresses, masks, and what memory holds otherwise than registers do.
+//! Loads and stores: addresses, masks, and dtypes that memory holds in another form than registers.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ impl Printer<'_> {
         pointer
     }
 
-    /// The name and the type that the loaded value has before it is what it stands for.
+    /// The name and the type of a loaded value before it is converted to the result's type.
     pub fn raw(&mut self, result: V) -> (String, Ty) {
         let ty = self.code.ty(result);
         let held = ty.with(in_memory(ty.dtype));
@@ -154,6 +154,4 @@ impl Printer<'_> {
             held.dtype.bytes()
         );
     }
-
-    // Control.
 }

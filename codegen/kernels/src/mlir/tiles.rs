@@ -1,16 +1,16 @@
-//! Tiles of the processor (AMX): each statement is an instruction.
+//! Tile registers of the processor (AMX): each statement is one instruction.
 
 use std::fmt::Write;
 
 use super::{Printer, line};
 use crate::code::{Mem, TILE_BYTES, TILE_ROWS, TileOp, V};
 
-/// How many tiles there are.
+/// The number of tile registers.
 const TILES: usize = 8;
 
 impl Printer<'_> {
-    /// The table of the tiles' sizes: the number of the palette, bytes of rows of each (in 16 bits),
-    /// and rows.
+    /// The table of tile sizes: the palette's number, bytes per row for each tile (in 16 bits), and
+    /// rows for each tile.
     pub fn tile_sizes(&mut self) {
         let mut table = [0; 64];
         table[0] = 1;
@@ -75,7 +75,7 @@ impl Printer<'_> {
         );
     }
 
-    /// The number of a tile, as instructions take it.
+    /// The number of a tile, as an operand of instructions.
     fn number(&mut self, tile: u8) -> String {
         let name = self.fresh();
         line!(self, "{name} = arith.constant {tile} : i8");

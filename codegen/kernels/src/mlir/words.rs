@@ -1,4 +1,4 @@
-//! Types, literals and names as MLIR writes them.
+//! Types, literals and names in MLIR's syntax.
 
 use std::fmt::{self, Display};
 
@@ -6,7 +6,7 @@ use mithril_ir::dtype::DType;
 
 use crate::code::{Cmp, Fold, Ty};
 
-/// A type as MLIR has it; integers have no sign there.
+/// A type in MLIR's syntax; its integers have no signedness.
 pub struct Mlir(pub Ty);
 
 impl Display for Mlir {
@@ -23,8 +23,8 @@ impl Display for Mlir {
     }
 }
 
-/// The type that memory has of an element: bools are bytes. LLVM takes vectors of bf16 that it
-/// masks apart, and calls a function to put the elements together.
+/// The dtype of an element in memory: bools are bytes. bf16 is accessed as u16, as LLVM splits
+/// masked bf16 vectors into elements, and calls a function to put them together again.
 pub fn in_memory(dtype: DType) -> DType {
     match dtype {
         DType::Bool => DType::U8,
@@ -37,7 +37,7 @@ pub fn is_signed(dtype: DType) -> bool {
     matches!(dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::I4)
 }
 
-/// The same bits in every lane, with the type where the text needs it.
+/// A constant with the same bits in every lane, with its type where the syntax needs it.
 pub fn constant(ty: Ty, bits: u64) -> String {
     let literal = literal(ty.dtype, bits);
     match (ty.lanes, ty.dtype) {
@@ -76,7 +76,8 @@ pub fn comparison(op: Cmp, dtype: DType) -> String {
     }
 }
 
-/// The kind of a reduction and its flags. Whoever folds floats by `min` and `max` sees to NaN.
+/// The kind of a reduction and its flags. Code that reduces floats by `min` and `max` must handle
+/// NaN itself.
 pub fn folding(fold: Fold, dtype: DType) -> (&'static str, &'static str) {
     let (float, signed) = (dtype.is_float(), is_signed(dtype));
     match fold {

@@ -1,4 +1,4 @@
-//! Kernels, memory and launches, as they are put together.
+//! Builds a plan: collects kernels, buffers and launches.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -17,11 +17,11 @@ use crate::library;
 use crate::lower::packing::Packing;
 use crate::lower::{Isa, Lowered, lower, packing};
 
-/// More elements than any memory has; counts of so many, and of what is done with them, are no
+/// More elements than any memory holds. Counts up to this, and small multiples of them, do not
 /// overflow.
 const MOST_ELEMENTS: i64 = 1 << 42;
 
-/// What stands for the runtime's own copy, until it is known how many kernels there are.
+/// Stands for the runtime's own copy until the number of kernels is known.
 const COPY: usize = usize::MAX;
 
 pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
@@ -40,7 +40,7 @@ pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
     Ok(planner.finish(function))
 }
 
-/// The symbols that the arguments' shapes show by themselves.
+/// The symbols that occur as whole dims in the arguments' shapes.
 fn symbols(function: &Function) -> Vec<Symbol> {
     let mut symbols = Vec::new();
     for (value, _) in function.arguments() {
@@ -53,7 +53,7 @@ fn symbols(function: &Function) -> Vec<Symbol> {
     symbols
 }
 
-/// Errors: a value whose known dims alone are more elements than any memory has.
+/// Errors: a value that has more elements than any memory holds, counting its known dims only.
 pub fn fits(function: &Function) -> Result<()> {
     let count = |ty: &Type| {
         let mut dims = ty.shape.dims.iter().filter_map(Dim::as_const);
@@ -74,14 +74,14 @@ pub fn fits(function: &Function) -> Result<()> {
     }
 }
 
-/// What the function and the bodies of its loops share.
+/// State shared by the function and the bodies of its loops.
 pub struct Planner<'m> {
     pub module: &'m Module,
     symbols: Vec<Symbol>,
     buffers: Vec<Buffer>,
     constants: Vec<Constant>,
     kernels: Vec<Kernel>,
-    /// Kernels that finish the results of others, by their texts.
+    /// Kernels that finish the results of others, by their text.
     rests: FxHashMap<String, usize>,
     pub launches: Vec<Launch>,
     pub loops: Vec<Loop>,
@@ -129,12 +129,12 @@ impl Planner<'_> {
         self.launches.push(Launch::copy(COPY, from, to, bytes));
     }
 
-    /// Says that the launches which were added last come from these blocks.
+    /// Records the blocks that the most recently added launches come from.
     pub fn locate(&mut self, loc: &Loc) {
         self.locs.resize(self.launches.len(), loc.clone());
     }
 
-    /// The kernel that finishes a result of another.
+    /// The number of a kernel that finishes a result of another.
     fn rest(&mut self, kernel: &outline::Kernel, isa: &Isa) -> Result<usize> {
         let text = kernel.to_string();
         if let Some(&number) = self.rests.get(&text) {
@@ -146,7 +146,8 @@ impl Planner<'_> {
         Ok(self.kernels.len() - 1)
     }
 
-    /// A launch of a kernel on buffers, with what its dims are in the function.
+    /// Adds a launch of a kernel on buffers. `dims` are its dims in terms of the function's
+    /// symbols.
     fn launch(&mut self, kernel: usize, buffers: Vec<usize>, dims: &[Dim]) -> Result<()> {
         let Lowered { tasks, grain, scratch, .. } = &self.kernels[kernel].lowered;
         self.launches.push(Launch {
@@ -181,28 +182,29 @@ impl Planner<'_> {
     }
 }
 
-/// One function: the program's, or the body of a loop.
+/// One function being planned: the program's, or the body of a loop.
 pub struct Scope<'p, 'm, 'f> {
     pub planner: &'p mut Planner<'m>,
     pub function: &'f Function,
     pub isa: Isa,
-    /// Where each value is read.
+    /// The buffer that each value is read from.
     of: FxHashMap<Value, usize>,
     /// The values that are literals.
     literals: FxHashMap<Value, &'f Tensor>,
-    /// The literals and arguments, which no kernel writes.
+    /// The literals and arguments; no kernel writes them.
     given: FxHashSet<Value>,
-    /// Where literals are read that were packed.
+    /// The buffers of packed literals.
     packed: FxHashMap<(Value, Packing), usize>,
-    /// The kernels of the outline that were lowered; once more where arguments are packed.
+    /// The numbers of the outline's lowered kernels. A kernel is lowered again for packed
+    /// arguments.
     numbers: FxHashMap<(usize, bool), usize>,
-    /// The buffer of each result, and the first one of each value that is a result.
+    /// The buffer of each result, and for each value that is a result, the first such buffer.
     results: Vec<usize>,
     places: FxHashMap<Value, usize>,
 }
 
 impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
-    /// Kernels may use what the processor has.
+    /// Kernels may use the instructions of `isa`.
     pub fn new(
         planner: &'p mut Planner<'m>,
         function: &'f Function,
@@ -233,13 +235,13 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         Ok(self.planner.add_buffer(bytes, place))
     }
 
-    /// Says where an argument lies.
+    /// Sets the buffer of an argument.
     pub fn give(&mut self, argument: Value, buffer: usize) {
         self.of.insert(argument, buffer);
         self.given.insert(argument);
     }
 
-    /// Says what an argument always is.
+    /// Declares that an argument always has the value of this literal.
     pub fn know(&mut self, argument: Value, literal: &'f Tensor) {
         self.literals.insert(argument, literal);
     }
@@ -248,7 +250,8 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         self.literals.get(&value).copied()
     }
 
-    /// Says where the next result is written; what is read elsewhere too is read there.
+    /// Sets the buffer of the next result. A value that already has a buffer is still read from
+    /// that.
     pub fn add_result(&mut self, value: Value, buffer: usize) {
         if self.literals.contains_key(&value) {
             self.source(value);
@@ -258,7 +261,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         self.places.entry(value).or_insert(buffer);
     }
 
-    /// The buffer of a value that is read; literals get theirs when they first are.
+    /// The buffer that a value is read from. A literal gets its buffer on its first use.
     pub fn source(&mut self, value: Value) -> usize {
         if let Some(&buffer) = self.of.get(&value) {
             return buffer;
@@ -316,7 +319,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         Ok(kernels.len() - 1)
     }
 
-    /// One launch of the outline, and those that finish its results.
+    /// Adds one launch of the outline, and the launches that finish its results.
     fn launch(&mut self, outline: &Outline, launch: &outline::Launch) -> Result<()> {
         let packing = packing(&outline.kernels[launch.kernel], &self.isa);
         let packing = packing.filter(|p| self.literals.contains_key(&launch.operands[p.arg]));
@@ -349,7 +352,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         Ok(())
     }
 
-    /// Where a value is written: never to what was given.
+    /// The buffer that a value is written to; never an argument or a literal.
     pub fn target(&mut self, value: Value) -> Result<usize> {
         if self.given.contains(&value) {
             return Ok(*self.places.get(&value).expect("only results are written again"));
@@ -362,7 +365,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         Ok(at)
     }
 
-    /// Copies for results that are another result too.
+    /// Adds copies for values that are returned more than once.
     fn copies(&mut self) {
         let mut known: FxHashMap<Value, usize> = FxHashMap::default();
         for (at, result) in self.function.results.iter().enumerate() {

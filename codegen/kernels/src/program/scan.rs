@@ -1,4 +1,4 @@
-//! Scans: the launches of their body, in a loop.
+//! Plans scans: the launches of the body, in a loop.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
@@ -14,8 +14,8 @@ use super::planner::Scope;
 use crate::lower::Isa;
 
 impl Scope<'_, '_, '_> {
-    /// Adds the loop of a scan. Carries lie where its results are: copied there before the loop,
-    /// read by each iteration and replaced at its end.
+    /// Adds the loop of a scan. Carries are kept in the buffers of their results: copied there
+    /// before the loop, read by each iteration and replaced at its end.
     pub fn scan(&mut self, op: &Operation) -> Result<()> {
         let [carries, sequences] = [1, 2].map(|at| as_int(&op.attrs[at]) as usize);
         let reverse = matches!(op.attrs[3], Attr::Bool(true));
@@ -35,7 +35,7 @@ impl Scope<'_, '_, '_> {
         let trips = self.planner.size(&length)?;
         self.planner.loops.push(Loop { launches: start..start, trips, reverse });
         let literals: Vec<_> = op.operands.iter().map(|v| self.literal(*v)).collect();
-        // Rows begin anywhere, so nothing is stored past the caches.
+        // Rows may be unaligned, so streaming stores are not used.
         let isa = Isa { streams: false, ..self.isa };
         let mut scope = Scope::new(self.planner, &body, isa);
         let row = |of| Place::Row { of, of_loop: number };
@@ -66,7 +66,7 @@ impl Scope<'_, '_, '_> {
     }
 }
 
-/// The callee on operands of these types, so that its dims are in the caller's symbols.
+/// Copies the callee for operands of these types, so that its dims are in the caller's symbols.
 fn body(module: &Module, site: &Operation, types: &[Type]) -> Result<Function> {
     let callee = |op: &Operation| match op.functions().next() {
         Some(name) => call_graph::function(module, name).map(|found| Some(&**found)),

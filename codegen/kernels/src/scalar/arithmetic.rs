@@ -1,4 +1,4 @@
-//! What floats are put through without a series: signs, order, division with remainder.
+//! Float operations that need no series: signs, minimum and maximum, division with remainder.
 
 use mithril_ir::scalar::Prim;
 
@@ -7,30 +7,30 @@ use super::value::{Val, build};
 use crate::builder::Builder;
 use crate::code::V;
 
-/// -1, 1, or what it is where it is ±0 or NaN.
+/// -1 or 1; ±0 and NaN are returned as they are.
 pub fn sign(x: Val) -> Val {
     let below = x.number(-1.0).when(x.lt(0.0), x);
     x.number(1.0).when(x.gt(0.0), below)
 }
 
-/// The lesser; NaN if either is; -0 before +0.
+/// The minimum; NaN if either is; -0 counts as less than +0.
 pub fn min<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     match (x.constant(), y.constant()) {
         (Some(c), _) if one_will_do(c, false) => x.least(y),
         (_, Some(c)) if one_will_do(c, false) => y.least(x),
         _ if x.calls() => x.call_prim(Prim::Min, Some(y), x.dtype()),
-        // The two differ at zeros of both signs, where either sign makes -0, and where one is NaN,
-        // whose exponent is all ones and stays so.
+        // The two differ for zeros of opposite sign, where the sign bit gives -0, and for a single
+        // NaN, whose exponent bits are all ones and stay so.
         _ => (x.least(y).bits() | y.least(x).bits()).float(),
     }
 }
 
-/// The greater; NaN if either is; +0 before -0.
+/// The maximum; NaN if either is; +0 counts as greater than -0.
 pub fn max<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     match (x.constant(), y.constant()) {
         (Some(c), _) if one_will_do(c, true) => x.greatest(y),
         (_, Some(c)) if one_will_do(c, true) => y.greatest(x),
-        // +0 added makes -0 into +0, and leaves all else.
+        // Adding +0 turns -0 into +0, and changes nothing else.
         (Some(0.0), _) => x.greatest(y) + 0.0,
         (_, Some(0.0)) => y.greatest(x) + 0.0,
         _ if x.calls() => x.call_prim(Prim::Max, Some(y), x.dtype()),
@@ -38,19 +38,20 @@ pub fn max<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     }
 }
 
-/// Whether the machine's rule is enough for a constant: where the two are equal or either is NaN it
-/// gives the other one.
+/// Whether one machine instruction is correct for a constant operand `c`: it returns the other
+/// operand if both are equal or either is NaN.
 fn one_will_do(c: f64, sign_of_harmless_zero: bool) -> bool {
     !c.is_nan() && (c != 0.0 || c.is_sign_negative() == sign_of_harmless_zero)
 }
 
-/// `x / y` where `y` is one number for all lanes. Its reciprocal is taken once; what a product with
-/// it leaves of `x` mends the last bit, as P. Markstein has it (Computation of elementary functions
-/// on the IBM RISC System/6000 processor, 1990); not where that rest is subnormal.
+/// `x / y`, where `y` is the same for all lanes. Its reciprocal is computed once; the remainder of
+/// `x` after multiplying by it corrects the last bit, after P. Markstein (Computation of elementary
+/// functions on the IBM RISC System/6000 processor, 1990). The correction is inexact if that
+/// remainder is subnormal.
 pub fn div_by_one(b: &mut Builder, x: V, y: V) -> V {
     let lanes = b.ty(x).lanes;
-    // Divisors whose reciprocal is no normal number are brought nearer to 1, and all are made
-    // positive, which keeps the signs of zeros below.
+    // Divisors whose reciprocal is not a normal number are scaled towards 1. All are made positive,
+    // which keeps the signs of zeros below.
     let scale = build(b, [y], |[y]| {
         let far = 2f64.powi(bias(y) as i32 - 2);
         let (up, down) = (y.number(2f64.powi(60)), y.number(2f64.powi(-60)));
@@ -64,12 +65,12 @@ pub fn div_by_one(b: &mut Builder, x: V, y: V) -> V {
         let quotient = x * reciprocal;
         let excess = quotient.mul_add(y, -x);
         let mended = (-excess).mul_add(reciprocal, quotient);
-        // Of infinities there is no saying what is left.
+        // The remainder of an infinity is NaN.
         quotient.when(mended.is_nan(), mended) * scale
     })
 }
 
-/// Quotient rounded down and remainder, as NumPy has them: from the exact remainder.
+/// The quotient rounded down, and the remainder, as NumPy defines them; from the exact remainder.
 pub fn floor_div_mod<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     let rest = remainder(x, y);
     let quotient = (x - rest) / y;
@@ -77,7 +78,7 @@ pub fn floor_div_mod<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     let below = (rest.bits() ^ y.bits()).lt(0) & !whole;
     let rest = (rest + y).when(below, rest.number(0.0).sign_of(y).when(whole, rest));
     let quotient = (quotient - 1.0).when(below, quotient);
-    // The division may have landed just beside the whole number it stands for.
+    // The division may be slightly off the whole number that is the exact result.
     let down = quotient.unary(crate::code::Unary::Floor);
     let nearest = (down + 1.0).when((quotient - down).gt(0.5), down);
     let zero = quotient.number(0.0).sign_of(x / y);
@@ -86,10 +87,10 @@ pub fn floor_div_mod<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     ((x / y).when(by_zero, quotient), rest.number(f64::NAN).when(by_zero, rest))
 }
 
-/// The remainder of the quotient rounded to zero, exactly, with the sign of `x`.
+/// The exact remainder of the quotient rounded toward zero, with the sign of `x`.
 fn remainder<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     let (a, d) = (x.abs(), y.abs());
-    // A quotient below this, rounded, is off by one at most, and the rest is exact.
+    // A rounded quotient below this is off by at most one, and the remainder is exact.
     let direct = if x.is_f64() { 2f64.powi(51) } else { 2f64.powi(22) };
     let large = (a / d).ge(direct) & a.lt(f64::INFINITY) & d.gt(0.0);
     let rest = Val::choose(large, [a, d], "reduce", |[a, d]| vec![reduce(a, d)], |[a, _]| vec![a]);
@@ -99,7 +100,7 @@ fn remainder<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     rest.number(f64::NAN).when(!a.lt(f64::INFINITY) | y.is_nan(), rest.sign_of(x))
 }
 
-/// The remainder where the quotient is small enough for one step.
+/// The remainder if the quotient is small enough for one step.
 fn last_step<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
     let quotient = (a / d).trunc();
     let rest = (-quotient).mul_add(d, a);
@@ -108,7 +109,8 @@ fn last_step<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
     rest.abs()
 }
 
-/// Takes multiples of `d` from `a` until the quotient is small: some 20 or 50 of its bits a turn.
+/// Subtracts multiples of `d` from `a` until the quotient is small; each iteration removes about 20
+/// (f32) or 50 (f64) of its bits.
 fn reduce<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
     let (turns, step) = if a.is_f64() { (46, 48) } else { (17, 19) };
     Val::repeat(turns, [a, d], |[a, d]| {

@@ -1,28 +1,28 @@
-//! Floats by their bits: exponents and powers of two.
+//! Operations on the bits of floats: exponents and powers of two.
 
 use super::value::Val;
 
-/// The bits of a mantissa that are kept.
+/// The number of stored mantissa bits.
 pub fn mantissa(x: Val) -> i64 {
     if x.dtype().bits() == 64 { 52 } else { 23 }
 }
 
-/// What is added to exponents.
+/// The exponent bias.
 pub fn bias(x: Val) -> i64 {
     if x.dtype().bits() == 64 { 1023 } else { 127 }
 }
 
-/// Added to a small number, it leaves the nearest whole number in the low bits of the sum.
+/// Adding this to a small number leaves the nearest whole number in the low bits of the sum.
 pub fn rounder(x: Val) -> f64 {
     1.5 * 2f64.powi(mantissa(x) as i32)
 }
 
-/// 2ⁿ, for integers that a normal exponent can have.
+/// 2ⁿ, for integers `n` in the range of normal exponents.
 pub fn power_of_two(n: Val) -> Val {
     exponent_field(n + bias(n))
 }
 
-/// The float whose sign and exponent are the low bits of `n`, and whose mantissa is 1.
+/// The float whose sign and exponent bits are the low bits of `n`, and whose mantissa is 1.
 pub fn exponent_field(n: Val) -> Val {
     (n << mantissa(n)).float()
 }
@@ -33,7 +33,8 @@ pub fn exponent(x: Val) -> Val {
     (normal.bits() >> mantissa(x)) - bias(x) - shift
 }
 
-/// A positive number, scaled by two to a power where it is subnormal; and that power.
+/// Scales a subnormal positive number by a power of two. Returns the number, scaled or not, and the
+/// exponent of that power.
 pub fn normalized<'a>(x: Val<'a>) -> (Val<'a>, Val<'a>) {
     let power = mantissa(x) + 1;
     let tiny = x.lt(2f64.powi(1 - bias(x) as i32));

@@ -1,5 +1,5 @@
-//! Casts between registers' dtypes. Floats of fewer bits are held as f32, so that a cast to one
-//! rounds there and back; every cast rounds once.
+//! Casts between the dtypes that registers hold. Floats narrower than 32 bits are held as f32, so a
+//! cast to one rounds there and converts back. Every cast rounds once.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::{Prim, round};
@@ -7,7 +7,7 @@ use mithril_ir::scalar::{Prim, round};
 use super::value::Val;
 use super::{float8, held, integer};
 
-/// `x`, which is of dtype `from`, as an element of `to`.
+/// Casts `x`, which is of dtype `from`, to `to`.
 pub fn cast<'a>(x: Val<'a>, from: DType, to: DType) -> Val<'a> {
     if from == to {
         return x;
@@ -33,7 +33,7 @@ fn is_narrow(dtype: DType) -> bool {
     dtype.is_float() && dtype.bits() < 32
 }
 
-/// An integer of which the low bits are kept, four of which may have to be extended.
+/// Keeps the low bits of an integer; 4-bit integers are extended to a byte.
 fn low_bits(x: Val, to: DType) -> Val {
     match to {
         DType::I4 => (x << 4) >> 4,
@@ -42,7 +42,7 @@ fn low_bits(x: Val, to: DType) -> Val {
     }
 }
 
-/// Toward zero; beyond the range its end, and 0 for NaN.
+/// Truncates to an integer. Clamps to the range of the dtype; NaN becomes 0.
 fn saturated(x: Val, to: DType) -> Val {
     let (low, high) = round::int_range(to);
     let top = greatest_below(x.dtype(), high);
@@ -54,14 +54,14 @@ fn saturated(x: Val, to: DType) -> Val {
     }
 }
 
-/// The greatest float that is not beyond `high`.
+/// The largest float that is not above `high`.
 fn greatest_below(dtype: DType, high: i128) -> f64 {
     let digits = round::mantissa_bits(dtype) + 1;
     let cut = (128 - high.leading_zeros()).saturating_sub(digits);
     (high >> cut << cut) as f64
 }
 
-/// A float rounded to fewer bits, as f32.
+/// Rounds a float to a narrower dtype; the result is held as f32.
 fn rounded(x: Val, to: DType) -> Val {
     let x = if x.is_f64() { to_odd(x) } else { x };
     match to {
@@ -71,17 +71,17 @@ fn rounded(x: Val, to: DType) -> Val {
     }
 }
 
-/// An f32 rounded to nearest, ties to even, in the upper half of its bits.
+/// Rounds an f32 to the upper half of its bits, to nearest, ties to even.
 pub fn upper_half(x: Val) -> Val {
     let bits = x.bits();
     let even = (bits >> 16) & 1;
-    // A NaN stays one without the lower half.
+    // Keeps a NaN a NaN when the lower half is cut off.
     let rounded = (bits | 0x400000).when(x.is_nan(), bits + even + 0x7fff);
     rounded & !0xffff
 }
 
-/// An f64 as f32, toward zero and the last bit set where something was cut off: to round that once
-/// more is to round once.
+/// Rounds an f64 to odd: truncates to f32, and sets the last bit if anything was cut off. Rounding
+/// that again gives the correctly rounded result.
 fn to_odd(x: Val) -> Val {
     let nearest = x.convert(DType::F32);
     let back = nearest.convert(DType::F64);
@@ -91,12 +91,12 @@ fn to_odd(x: Val) -> Val {
     odd.when(back.ne(x), bits).float()
 }
 
-/// An integer as a float that rounds to 16 bits or fewer as the integer does.
+/// Converts an integer to a float that rounds to 16 bits or fewer as the integer would.
 fn exact_enough(x: Val) -> Val {
     match x.dtype() {
         DType::I64 | DType::U64 => {
-            // From 2³² on ties are multiples of 2¹⁶: of the bits below it counts whether
-            // there are any, and without them f64 holds the rest.
+            // From 2³² on ties are multiples of 2¹⁶. Of the bits below 2¹⁶ it only matters whether
+            // any is set; f64 holds the other bits exactly.
             let cut = (x & !0xffff) | 0x8000;
             let small = integer::abs(x).lt(1 << 32);
             x.when((x & 0xffff).eq(0) | small, cut).convert(DType::F64)

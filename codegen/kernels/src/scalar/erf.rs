@@ -4,10 +4,10 @@ use super::exp::expm1_scaled;
 use super::poly::by_dtype;
 use super::value::Val;
 
-/// Up to here the first series holds, from here the second.
+/// The first series is used up to here, the second from here on.
 const MIDDLE: f64 = 0.9277;
 
-/// erf(x) / x - 1, by x².
+/// erf(x) / x - 1, a polynomial in x².
 const SMALL_F32: [f64; 6] = [
     0.12837915122509003,
     -0.37612491846084595,
@@ -68,7 +68,7 @@ const TAIL_F64: [f64; 24] = [
     1.5823932559816072e-19,
 ];
 
-/// The error function: a series in x², or 1 - e to a series.
+/// The error function: a series in x², or 1 minus the exponential of a series.
 pub fn erf(x: Val) -> Val {
     let a = x.abs();
     let small = by_dtype(a * a, &SMALL_F32, &SMALL_F64).mul_add(a, a);

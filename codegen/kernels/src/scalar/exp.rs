@@ -1,5 +1,5 @@
-//! Powers of e, and what is made of them: x = n ln 2 + r with |r| at most half of ln 2, and
-//! eˣ = 2ⁿ eʳ.
+//! Exponentials and functions based on them: x = n ln 2 + r with |r| at most half of ln 2, and eˣ =
+//! 2ⁿ eʳ.
 
 use mithril_ir::scalar::Prim;
 
@@ -9,7 +9,7 @@ use super::unary_float;
 use super::value::Val;
 use crate::code::Callee;
 
-/// ln 2 in two parts, the first of few enough bits for its product with n to be exact.
+/// ln 2 in two parts; the first has few enough bits for its product with n to be exact.
 pub const LN2_F32: (f64, f64) = (0.693359375, -2.1219444005469057e-4);
 pub const LN2_F64: (f64, f64) = (6.931471803691238e-1, 1.9082149292705877e-10);
 
@@ -51,11 +51,11 @@ const EXPM1_F64: [f64; 10] = [
     2.5100515333382707e-08,
 ];
 
-/// `x` without its multiples of ln 2.
+/// `x` reduced by a multiple of ln 2.
 struct Reduced<'a> {
-    /// How many, as a float.
+    /// The number of multiples, as a float.
     n: Val<'a>,
-    /// An integer whose low bits, as many as an exponent has, are those of `n` and an offset.
+    /// An integer whose low bits, as many as an exponent has, are those of `n` plus the offset.
     bits: Val<'a>,
     r: Val<'a>,
 }
@@ -69,7 +69,7 @@ fn reduce(x: Val, offset: i64) -> Reduced {
     Reduced { n, bits: sum.bits(), r }
 }
 
-/// The same of `x` ln 2, where `r` is still to be multiplied by that.
+/// The same for 2ˣ: subtracts whole numbers, and leaves `r` without the factor ln 2.
 fn reduce_base_2(x: Val, offset: i64) -> Reduced {
     let rounder = rounder(x) + offset as f64;
     let sum = (x + rounder).named("sum");
@@ -78,7 +78,7 @@ fn reduce_base_2(x: Val, offset: i64) -> Reduced {
 }
 
 impl<'a> Reduced<'a> {
-    /// 2ⁿ times a number, where the offset is the bias twice.
+    /// `x` times 2ⁿ; the offset must be twice the bias.
     fn times_power(&self, x: Val<'a>) -> Val<'a> {
         let [first, second] = match x.scale(self.n) {
             Some(scaled) => return scaled,
@@ -87,7 +87,7 @@ impl<'a> Reduced<'a> {
         x * first * second
     }
 
-    /// 2 to the lesser of `n` and 0, and what that leaves of 2⁻ⁿ; where there is no offset.
+    /// 2^min(n, 0) and 2^-max(n, 0); the offset must be 0.
     fn sigmoid_powers(&self) -> [Val<'a>; 2] {
         let one = self.n.number(1.0);
         let below = self.n.at_most(0.0);
@@ -116,10 +116,11 @@ fn series_less_one(r: Val) -> Val {
     (r * r).mul_add(by_dtype(r, &EXPM1_F32, &EXPM1_F64), r)
 }
 
-/// What a formula makes of `x`; 0 where eˣ is less than any number, which the least argument gives
-/// by itself where 2ⁿ is one instruction. Elsewhere a result that is too small is dear to compute,
-/// and those lanes are given another argument. Nor is the greatest one needed there in f32, whose
-/// polynomials, of an even degree and without a zero, are positive wherever `r` is.
+/// Evaluates a formula for `x` in range; the result is 0 where eˣ underflows. If 2ⁿ is one
+/// instruction, clamping to the lowest argument gives that 0 by itself. Otherwise results that
+/// underflow are slow to compute, so those lanes get another argument. With that instruction f32
+/// needs no upper clamp either: its polynomials have even degree and no zero, so they are positive
+/// for any `r`.
 fn in_range<'a>(
     x: Val<'a>,
     (low, high): (f64, f64),
@@ -134,13 +135,14 @@ fn in_range<'a>(
     formula(inside.named("inside")).when(!below, zero)
 }
 
-/// 2ⁿ as two factors, where `n` has the bias twice: at either end of the range one would not do.
+/// 2ⁿ as two factors, where `n` includes twice the bias. A single factor would be out of range at
+/// either end.
 fn factors<'a>(n: Val<'a>) -> [Val<'a>; 2] {
     let half = (n >> 1).named("half");
     [exponent_field(half), exponent_field(n - half)]
 }
 
-/// The arguments whose powers of e are numbers.
+/// The arguments whose exponential is neither 0 nor infinite.
 fn range(x: Val) -> (f64, f64) {
     if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) }
 }
@@ -153,7 +155,7 @@ pub fn exp(x: Val) -> Val {
     })
 }
 
-/// e to a sum, of which the second part is small.
+/// exp(x + rest), where `rest` is small.
 pub fn exp_of_sum<'a>(x: Val<'a>, rest: Val<'a>) -> Val<'a> {
     in_range(x, range(x), |x| {
         let reduced = reduce(x, 2 * bias(x));
@@ -170,10 +172,10 @@ pub fn exp2(x: Val) -> Val {
     })
 }
 
-/// 2ˣ for x ≤ 0, and 0 where that is subnormal.
+/// 2ˣ for x ≤ 0, and 0 where the result is subnormal.
 pub fn exp2_nonpositive(x: Val) -> Val {
     let least = -bias(x) as f64;
-    // The least exponent and the bias make 0, whose exponent field is the float 0.
+    // The lowest exponent plus the bias is 0, and the float with these exponent bits is 0.
     let x = x.at_least(least);
     let rounder = rounder(x) - least;
     let sum = x + rounder;
@@ -188,7 +190,7 @@ pub fn expm1(x: Val) -> Val {
     x.when(x.abs().lt(2f64.powi(tiny)), half + half)
 }
 
-/// eˣ and eˣ - 1, times a power of two: by it the results stay in range where 2ⁿ would not.
+/// eˣ and eˣ - 1, times a power of two that keeps the results in range where 2ⁿ is not.
 pub struct Scaled<'a> {
     pub exp: Val<'a>,
     pub less_one: Val<'a>,
@@ -205,8 +207,8 @@ pub fn expm1_scaled(x: Val, power: i32) -> Scaled {
     }
 }
 
-/// 1 / (1 + e⁻ˣ). With e⁻ˣ = 2ⁿ p that is 1 / (1 + 2ⁿ p), or where n is positive 2⁻ⁿ / (2⁻ⁿ + p):
-/// nothing overflows, and only the sum and the quotient are rounded.
+/// 1 / (1 + e⁻ˣ). With e⁻ˣ = 2ⁿ p this is 1 / (1 + 2ⁿ p), or 2⁻ⁿ / (2⁻ⁿ + p) if n is positive.
+/// Nothing overflows, and only the sum and the quotient are rounded.
 pub fn sigmoid(x: Val) -> Val {
     if x.calls() {
         return x.call(Callee::Sigmoid, x.dtype());
@@ -216,7 +218,8 @@ pub fn sigmoid(x: Val) -> Val {
     let [factor, one] = reduced.sigmoid_powers();
     let r = reduced.r;
     let sum = factor + one;
-    // It may miss half a unit of the quotient's last place, at n = 24 or 53.
+    // The rounding error of the sum, up to half a unit in the quotient's last place, at n = 24 or
+    // 53.
     let cut = one - (sum - factor);
     one / (factor.mul_add(series_less_one(r), cut) + sum)
 }
@@ -226,13 +229,13 @@ pub fn cubic_sigmoid(x: Val, a: f64, c: f64) -> Val {
     x.number(1.0) / cubic_divisor(x, a, c)
 }
 
-/// `x / (1 + exp(-y))` for the same y.
+/// `x / (1 + exp(-y))` for y as in [`cubic_sigmoid`].
 pub fn cubic_gate(x: Val, a: f64, c: f64) -> Val {
     x / cubic_divisor(x, a, c)
 }
 
-/// `1 + exp(-y)`. By the rounding of that cube the power has fewer digits than [`exp`] gives, so one
-/// of 2 does.
+/// `1 + exp(-y)`. Rounding of the cubic makes the power less accurate than [`exp`] is, so [`exp2`]
+/// is accurate enough.
 fn cubic_divisor(x: Val, a: f64, c: f64) -> Val {
     let cube = |by: f64| x * (x * x).mul_add(a * by, c * by);
     let power = match x.calls() {

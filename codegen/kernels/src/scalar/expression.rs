@@ -1,4 +1,4 @@
-//! Scalar expressions as loop code: node by node, but for shapes that have better code.
+//! Lowers scalar expressions to loop code node by node, except for patterns with better code.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::expr::{Expr, Kind, Node};
@@ -9,9 +9,9 @@ use crate::builder::Builder;
 use crate::code::{Ty, V};
 use crate::scalar::value::build;
 
-/// The value of `expr` on `args`, each of which has its dtype in `own` and is held in registers;
-/// a scalar stands for all lanes. As [`Expr::eval_into`] has it, but that nothing is rounded to
-/// halves on the way.
+/// The value of `expr` on `args`, which have the dtypes `own` and are held in registers; a scalar
+/// argument is broadcast. Like [`Expr::eval_into`], except that intermediate values are not rounded
+/// to 16-bit floats.
 pub fn expression(
     b: &mut Builder,
     expr: &Expr,
@@ -29,7 +29,7 @@ pub fn expression(
         (Kind::Foreign, Node::Var(v)) => own[v as usize],
         _ => dtype,
     };
-    // A node that is one number for all lanes of a vector.
+    // The scalar of a node that is the same for all lanes of a vector.
     let one = |i: u16| match expr.nodes()[i as usize] {
         Node::Var(v) if lanes > 1 && scalars[v as usize] => Some(args[v as usize]),
         _ => None,
@@ -55,7 +55,8 @@ pub fn expression(
             (None, Node::Attr(a)) => constant(b, own, attribute(attrs[a as usize], own), lanes),
             (None, Node::Prim(prim, args)) => {
                 let args = &args[..prim.arity()];
-                // Only a select's operands differ, and its last has the dtype that counts.
+                // Only the operands of a select differ in dtype; its last one has the dtype that
+                // matters.
                 let operand = dtype_of(args[args.len() - 1]);
                 let values: Vec<V> = args.iter().map(|&a| of(a)).collect();
                 match (prim, args.last().and_then(|&a| one(a))) {
@@ -86,21 +87,21 @@ fn attribute(attr: Scalar, dtype: DType) -> Scalar {
     }
 }
 
-/// What a node is worth seeing as a whole, and its operand.
+/// A pattern that is lowered as a whole, and its operands.
 enum Shape {
     /// `1 / (1 + exp(-x))`.
     Sigmoid(u16),
-    /// The same of `x * (c + a * x * x)`: x, and a and c.
+    /// The sigmoid of `x * (c + a * x * x)`: x, and a and c.
     CubicSigmoid(u16, [f64; 2]),
-    /// `1 + tanh(x)`, which is twice the sigmoid of twice x, and keeps its digits below zero.
+    /// `1 + tanh(x)`, computed as twice the sigmoid of 2x, which loses no digits below zero.
     OneAndTanh(u16),
-    /// `0.5 * x * (1 + tanh(y))`, which is `x / (1 + exp(-2 y))`.
+    /// `0.5 * x * (1 + tanh(y))`, computed as `x / (1 + exp(-2 y))`.
     Gate(u16, u16),
     /// The same, where y is such a cubic.
     CubicGate(u16, [f64; 2]),
 }
 
-/// Which nodes have a value of their own.
+/// Which nodes are computed as values of their own, not as part of a pattern.
 fn needed(expr: &Expr, seen: &dyn Fn(u16) -> Option<Shape>) -> Vec<bool> {
     let mut needed = vec![false; expr.nodes().len()];
     needed[expr.root() as usize] = true;
@@ -152,7 +153,7 @@ impl Pattern<'_> {
         self.0.nodes()[i as usize] == Node::Const(number)
     }
 
-    /// What 1 is added to.
+    /// Matches `1 + x`; returns x.
     fn one_and(&self, i: u16) -> Option<u16> {
         match self.operands(i, Prim::Add)? {
             [one, x, _] if self.is(one, 1.0) => Some(x),
@@ -161,7 +162,7 @@ impl Pattern<'_> {
         }
     }
 
-    /// x of `1 / (1 + exp(-x))`.
+    /// Matches `1 / (1 + exp(-x))`; returns x.
     fn sigmoid(&self, i: u16) -> Option<u16> {
         let [one, sum, _] = self.operands(i, Prim::Div)?;
         let [power, ..] = self.operands(self.one_and(sum)?, Prim::Exp)?;
@@ -169,7 +170,7 @@ impl Pattern<'_> {
         self.is(one, 1.0).then_some(x)
     }
 
-    /// x of `select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))`.
+    /// Matches `select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))`; returns x.
     fn sigmoid_by_sign(&self, i: u16) -> Option<u16> {
         let [test, above, below] = self.operands(i, Prim::Select)?;
         let [x, zero, _] = self.operands(test, Prim::Ge)?;
@@ -181,7 +182,7 @@ impl Pattern<'_> {
         (same && self.is(zero, 0.0)).then_some(x)
     }
 
-    /// x of `1 + tanh(x)`, where nothing else needs the tangent.
+    /// Matches `1 + tanh(x)` if nothing else uses the tanh; returns x.
     fn one_and_tanh(&self, i: u16) -> Option<u16> {
         let tanh = self.one_and(i)?;
         let [x, ..] = self.operands(tanh, Prim::Tanh)?;
@@ -200,7 +201,7 @@ impl Pattern<'_> {
         self.is(half, 0.5).then(whole)
     }
 
-    /// x, and a and c, of `x * (c + a * x * x)`.
+    /// Matches `x * (c + a * x * x)`; returns x, and a and c.
     fn cubic_of(&self, i: u16) -> Option<(u16, [f64; 2])> {
         let number = |i: u16| match self.0.nodes()[i as usize] {
             Node::Const(number) => Some(number),

@@ -1,4 +1,4 @@
-//! Floats of eight bits, held as f32.
+//! 8-bit floats, held as f32.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round::{mantissa_bits, max_finite};
@@ -6,37 +6,37 @@ use mithril_ir::scalar::round::{mantissa_bits, max_finite};
 use super::bits::exponent_field;
 use super::value::Val;
 
-/// What is added to exponents.
+/// The exponent bias.
 fn bias(dtype: DType) -> i64 {
     if dtype == DType::F8E5M2 { 15 } else { 7 }
 }
 
-/// How far the exponent field is below that of f32.
+/// How many bits the exponent field is lower than in f32.
 fn shift(dtype: DType) -> i64 {
     23 - mantissa_bits(dtype) as i64
 }
 
-/// What is beyond the largest value.
+/// The value of numbers above the largest finite one.
 fn beyond(dtype: DType) -> f64 {
     if dtype == DType::F8E5M2 { f64::INFINITY } else { f64::NAN }
 }
 
-/// An f32 rounded to nearest, ties to even.
+/// Rounds an f32 to nearest, ties to even.
 pub fn round(x: Val, to: DType) -> Val {
     let bits = mantissa_bits(to) as i64;
     let exponent = ((x.bits() >> 23) & 255).at_least(128 - bias(to));
-    // By a power of two up, so that the last place is one, and down.
+    // Scales up by a power of two so that the last kept bit is worth one; scaled down below.
     let units = (x * exponent_field(-exponent + (254 + bits))).round();
     let rounded = units * exponent_field(exponent - bits);
     let end = x.number(beyond(to)).abs().sign_of(x);
     end.when(rounded.abs().gt(max_finite(to)), rounded)
 }
 
-/// The value of a byte.
+/// Decodes a byte.
 pub fn decode(byte: Val, dtype: DType) -> Val {
     let bits = byte.convert(DType::I32);
     let code = bits & 0x7f;
-    // The same bits at another bias: subnormals come right by themselves.
+    // The same bits under another exponent bias; the multiplication normalises subnormal numbers.
     let magnitude = (code << shift(dtype)).float() * 2f64.powi(127 - bias(dtype) as i32);
     let magnitude = match dtype {
         DType::F8E5M2 => {
@@ -48,7 +48,7 @@ pub fn decode(byte: Val, dtype: DType) -> Val {
     ((magnitude.bits() & 0x7fffffff) | ((bits & 0x80) << 24)).float()
 }
 
-/// The byte of a value that is rounded.
+/// Encodes a value that is already rounded.
 pub fn encode(x: Val, dtype: DType) -> Val {
     let magnitude = x.abs() * 2f64.powi(bias(dtype) as i32 - 127);
     let code = magnitude.bits() >> shift(dtype);

@@ -1,10 +1,10 @@
-//! Hyperbolic functions, by e to the |x|.
+//! Hyperbolic functions, based on exp(|x|).
 
 use super::exp::expm1_scaled;
 use super::poly::horner;
 use super::value::Val;
 
-/// (tanh(x) / x - 1) / x², by x² up to 0.39.
+/// (tanh(x) / x - 1) / x², a polynomial in x², up to x² = 0.39.
 const TANH: [f64; 5] = [
     -0.3333328068256378,
     0.13331405818462372,
@@ -13,11 +13,12 @@ const TANH: [f64; 5] = [
     -0.005692296661436558,
 ];
 
-/// (sinh(x) / x - 1) / x², by x² up to 1.
+/// (sinh(x) / x - 1) / x², a polynomial in x², up to x² = 1.
 const SINH: [f64; 4] =
     [0.1666666716337204, 0.008333311416208744, 0.0001984262780752033, 2.7840162601933116e-06];
 
-/// Tanh, with t = e²ˣ - 1: t / (t + 2), or where there are bits to spare 1 - 2 / (t + 2).
+/// tanh, with t = e²ˣ - 1: t / (t + 2) in f64; in f32 a series up to |x| = 0.625, and 1 - 2 / (t +
+/// 2) above it.
 pub fn tanh(x: Val) -> Val {
     let a = x.abs().at_most(if x.is_f64() { 22.0 } else { 10.0 });
     let scaled = expm1_scaled(a + a, 0);
@@ -34,12 +35,12 @@ fn odd_series<'a>(x: Val<'a>, coefficients: &[f64]) -> Val<'a> {
     (x * square).mul_add(horner(square, coefficients), x)
 }
 
-/// Beyond this sinh and cosh are infinite, and a quarter of eˣ is not.
+/// Above this sinh and cosh are infinite, but a quarter of eˣ is still finite.
 fn end(x: Val) -> f64 {
     if x.is_f64() { 710.6 } else { 89.6 }
 }
 
-/// Sinh: (t + t / (t + 1)) / 2 with t = eˣ - 1, of which a quarter is taken.
+/// sinh: (t + t / (t + 1)) / 2 with t = eˣ - 1, computed from a quarter of t.
 pub fn sinh(x: Val) -> Val {
     let quarter = expm1_scaled(x.abs().at_most(end(x)), -2).less_one;
     let inverse = quarter / (quarter + 0.25) * 0.5;
@@ -51,7 +52,7 @@ pub fn sinh(x: Val) -> Val {
     small.when(x.abs().lt(below), result)
 }
 
-/// Cosh: (e + 1 / e) / 2, of a quarter of e.
+/// cosh: (eˣ + e⁻ˣ) / 2, computed from a quarter of eˣ.
 pub fn cosh(x: Val) -> Val {
     let quarter = expm1_scaled(x.abs().at_most(end(x)), -2).exp;
     quarter.mul_add(2.0, quarter.number(0.125) / quarter)

@@ -1,10 +1,10 @@
-//! Integers: they wrap, and division and shifts have a result everywhere.
+//! Integer operations: they wrap, and division and shifts are defined everywhere.
 
 use mithril_ir::dtype::DType;
 
 use super::value::Val;
 
-/// |x|; of the least, itself.
+/// |x|; the smallest integer is returned as it is.
 pub fn abs(x: Val) -> Val {
     if x.dtype().is_signed_int() { x.abs() } else { x }
 }
@@ -14,13 +14,14 @@ pub fn sign(x: Val) -> Val {
     x.at_most(1).at_least(if x.dtype().is_signed_int() { -1 } else { 0 })
 }
 
-/// The quotient toward zero; by zero all bits set, and of the least by -1 the least.
+/// The quotient rounded toward zero. Division by zero gives all ones; the smallest integer by -1
+/// gives itself.
 pub fn div<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     let (safe, by_zero) = safe_divisor(x, y);
     x.int(-1).when(by_zero, quotient(x, safe))
 }
 
-/// The quotient rounded down and its remainder; by zero all bits set, and `x`.
+/// The quotient rounded down, and its remainder. Division by zero gives all ones, and `x`.
 pub fn floor_div_mod<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     let (safe, by_zero) = safe_divisor(x, y);
     let mut whole = quotient(x, safe);
@@ -33,8 +34,8 @@ pub fn floor_div_mod<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     (whole.int(-1).when(by_zero, whole), x.when(by_zero, rest))
 }
 
-/// A divisor for which the machine's division is defined, and where `y` is zero. 1 stands for -1
-/// under the least, whose quotient and remainder are those by 1.
+/// A divisor for which machine division is defined, and the mask where `y` is zero. For the
+/// smallest integer -1 is replaced by 1, which has the same quotient and remainder.
 fn safe_divisor<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     let by_zero = y.eq(0);
     let mut unsafe_ = by_zero;
@@ -44,13 +45,14 @@ fn safe_divisor<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     (y.int(1).when(unsafe_, y), by_zero)
 }
 
-/// The least value of a signed dtype.
+/// The smallest value of a signed dtype.
 fn least(dtype: DType) -> i64 {
     -1 << (dtype.bits() - 1)
 }
 
-/// Machines divide vectors of floats alone: the quotient of integers is far enough from the next
-/// whole number to come out right if the float has twice their bits, or for 16 bits 24.
+/// Processors only divide vectors of floats. A quotient of integers is far enough from the next
+/// whole number to be truncated correctly if the float has twice their bits, or 24 for 16-bit
+/// integers.
 fn quotient<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     let float = match x.dtype().bits() {
         64 => return x / y,
@@ -60,7 +62,8 @@ fn quotient<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     (x.convert(float) / y.convert(float)).convert(x.dtype())
 }
 
-/// By squaring, as many times as the exponent has bits; a negative exponent leaves ±1 and 0.
+/// Exponentiation by squaring, one step for each bit of the exponent. A negative exponent gives ±1
+/// or 0.
 pub fn pow<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     let turns = x.dtype().bits() as i64;
     let logical = y.bitcast(unsigned(y.dtype()));
@@ -82,7 +85,7 @@ pub fn shift_left<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     x.int(0).when(out, x << y.int(0).when(out, y))
 }
 
-/// `x` shifted right, the sign bit coming in where there is one.
+/// `x` shifted right; the sign bit is shifted in if the dtype is signed.
 pub fn shift_right<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     let out = is_out(y);
     if x.dtype().is_signed_int() {
@@ -91,7 +94,7 @@ pub fn shift_right<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     x.int(0).when(out, x >> y.int(0).when(out, y))
 }
 
-/// Whether a shift is negative or of the width or more.
+/// Whether a shift count is negative, or at least the width.
 fn is_out(y: Val) -> Val {
     y.bitcast(unsigned(y.dtype())).ge(y.dtype().bits() as i64)
 }

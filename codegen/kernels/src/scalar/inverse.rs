@@ -1,9 +1,9 @@
-//! Arc functions.
+//! Inverse trigonometric functions.
 
 use super::poly::{by_dtype, horner};
 use super::value::Val;
 
-/// (asin(x) / x - 1) / x², by x² up to a quarter.
+/// (asin(x) / x - 1) / x², a polynomial in x², up to x² = ¼.
 const ASIN_F32: [f64; 6] = [
     0.16666659712791443,
     0.07500521093606949,
@@ -28,7 +28,7 @@ const ASIN_F64: [f64; 13] = [
     0.028778442630682865,
 ];
 
-/// (atan(x) / x - 1) / x², by x² up to 1 in f32, and up to tan²(π/8) in f64.
+/// (atan(x) / x - 1) / x², a polynomial in x², up to 1 in f32 and up to tan²(π/8) in f64.
 const ATAN_F32: [f64; 9] = [
     -0.33333301544189453,
     0.1999862641096115,
@@ -62,8 +62,8 @@ fn pi(x: Val) -> (f64, f64) {
     }
 }
 
-/// Up to ½ the series of |x|, beyond it twice that of √((1 - |x|) / 2), with which the result is to
-/// be completed; and where that is.
+/// The series of |x| up to ½; above it twice the series of √((1 - |x|) / 2), which the caller
+/// completes. Also returns the mask of the second case.
 fn asin_parts<'a>(x: Val<'a>) -> (Val<'a>, Val<'a>) {
     let a = x.abs();
     let far = a.gt(0.5);
@@ -92,7 +92,7 @@ pub fn acos(x: Val) -> Val {
     (base(high) - signed) + base(low)
 }
 
-/// The arc tangent of a quotient from 0 to 1.
+/// The arc tangent of a quotient between 0 and 1.
 fn of_quotient<'a>(num: Val<'a>, den: Val<'a>) -> Val<'a> {
     if !num.is_f64() {
         let z = num / den;
@@ -121,11 +121,11 @@ pub fn atan2<'a>(y: Val<'a>, x: Val<'a>) -> Val<'a> {
     let (ay, ax) = (y.abs(), x.abs());
     let steep = ay.gt(ax);
     let (num, den) = (ax.when(steep, ay), ay.when(steep, ax));
-    // 0 / 0 is to be 0, and inf / inf 1.
+    // 0 / 0 counts as 0, and inf / inf as 1.
     let one = den.number(1.0);
     let endless = num.eq(f64::INFINITY) & den.eq(f64::INFINITY);
     let (num, den) = (one.when(endless, num), one.when(endless | den.eq(0.0), den));
-    // Their sum must not overflow.
+    // Avoids overflow of their sum.
     let scale = num.number(0.25).when(den.gt(2f64.powi(100)), 1.0);
     let part = of_quotient(num * scale, den * scale);
     let (high, low) = pi(x);

@@ -18,7 +18,7 @@ const LOG_F32: [f64; 9] = [
     0.0700015127658844,
 ];
 
-/// (2 artanh(s) / s - 2) / s², by s².
+/// (2 artanh(s) / s - 2) / s², a polynomial in s².
 const LOG_F64: [f64; 7] = [
     0.666666666666667,
     0.3999999999989889,
@@ -29,7 +29,7 @@ const LOG_F64: [f64; 7] = [
     0.1461780715341737,
 ];
 
-/// A positive number as 2ᵏ m, m between √½ and √2.
+/// Splits a positive number into 2ᵏ m, with m between √½ and √2.
 pub fn split<'a>(x: Val<'a>) -> (Val<'a>, Val<'a>) {
     let root = x.number(std::f64::consts::FRAC_1_SQRT_2).bits();
     let bits = x.bits();
@@ -66,7 +66,7 @@ pub fn log(x: Val) -> Val {
 /// log(1 + x).
 pub fn log1p(x: Val) -> Val {
     let sum = x + 1.0;
-    // What the sum lost, exactly.
+    // The exact rounding error of the sum.
     let part = sum - 1.0;
     let lost = (part.number(1.0) - (sum - part)) + (x - part);
     let (k, m) = split(sum);

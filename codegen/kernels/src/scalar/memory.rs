@@ -1,4 +1,4 @@
-//! Elements in memory and in registers.
+//! Conversions between elements in memory and in registers.
 
 use mithril_ir::dtype::DType;
 
@@ -7,8 +7,7 @@ use super::{cast, float8};
 use crate::builder::Builder;
 use crate::code::V;
 
-/// The dtype that registers have for an element: f32 for floats of fewer bits, and bytes for
-/// integers of four.
+/// The dtype that registers hold for an element: f32 for narrower floats, bytes for 4-bit integers.
 pub fn held(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2 => DType::F32,
@@ -18,7 +17,7 @@ pub fn held(dtype: DType) -> DType {
     }
 }
 
-/// The dtype that loads and stores have for an element: bytes for what is smaller or strange.
+/// The dtype of loads and stores of an element: bytes for smaller and for non-native dtypes.
 pub fn stored(dtype: DType) -> DType {
     match dtype {
         DType::F8E4M3 | DType::F8E5M2 | DType::U4 => DType::U8,
@@ -27,11 +26,12 @@ pub fn stored(dtype: DType) -> DType {
     }
 }
 
-/// What was loaded, of dtype `dtype`, as registers hold it.
+/// Converts a loaded element of dtype `dtype` to the form that registers hold.
 pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
     match dtype {
         _ if b.is_portable() => b.convert(loaded, held(dtype)),
-        // By its bits, or LLVM would round results to it that it then has no instruction for.
+        // Shifts bits: if LLVM saw a conversion it would round results to bf16, for which it then
+        // has no instruction.
         DType::BF16 => build(b, [loaded], |[x]| {
             (x.bitcast(DType::U16).convert(DType::U32) << 16).bitcast(DType::F32)
         }),
@@ -40,11 +40,11 @@ pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
     }
 }
 
-/// What registers hold as an element to be stored, rounded to `dtype`.
+/// Converts a value in a register to an element to be stored, rounded to `dtype`.
 pub fn to_memory(b: &mut Builder, value: V, dtype: DType) -> V {
     match dtype {
         _ if b.is_portable() => b.convert(value, dtype),
-        // Not every machine has an instruction for it.
+        // Not every processor has an instruction for this conversion.
         DType::BF16 => build(b, [value], |[x]| {
             let upper = cast::upper_half(x).bitcast(DType::U32) >> 16;
             upper.convert(DType::U16).bitcast(DType::BF16)

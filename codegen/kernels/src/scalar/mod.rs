@@ -1,10 +1,9 @@
-//! Scalar primitives as loop code, on scalars and on vectors of any lanes: the table of
-//! [`mithril_ir::scalar`], corner by corner.
+//! Scalar primitives as loop code, on scalars and on vectors of any number of lanes, following
+//! [`mithril_ir::scalar`] in every special case.
 //!
-//! Floats of fewer bits than 32 are held as f32 in registers ([`held`]): a primitive of dtype f16
-//! or bf16 takes and gives values of f32, and nothing is rounded to the half in between but by a
-//! cast and by [`to_memory`]. Results in f32 are
-//! within 2 units in the last place, in f64 within 4; no library is called.
+//! Floats narrower than 32 bits are held as f32 in registers ([`held`]): a primitive of dtype f16
+//! or bf16 takes and returns f32 values. Only a cast and [`to_memory`] round to 16 bits. Results in
+//! f32 are within 2 units in the last place, in f64 within 4; no library is called.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
@@ -33,10 +32,9 @@ mod rank;
 mod trig;
 mod value;
 
-/// The result of `prim` on operands of `dtype` (for select: that of its last two), in the dtype
-/// that the signature says, held in registers. `cast_to` is the result's dtype for a cast.
+/// The result of `prim` on operands of `dtype` (for select: that of its last two), in the dtype of
+/// the signature, held in registers. `cast_to` is the result's dtype for a cast.
 ///
-/// # Panics
 /// When there are fewer operands than the arity.
 pub fn apply(b: &mut Builder, prim: Prim, dtype: DType, args: &[V], cast_to: Option<DType>) -> V {
     let x = args[0];
@@ -48,31 +46,31 @@ pub fn apply(b: &mut Builder, prim: Prim, dtype: DType, args: &[V], cast_to: Opt
     }
 }
 
-/// 2ˣ for x ≤ 0: exactly 0 at -inf, and wherever it is not a normal number.
+/// 2ˣ for x ≤ 0; exactly 0 at -inf, and wherever the result is not a normal number.
 pub fn exp2_nonpositive(b: &mut Builder, x: V) -> V {
     build(b, [x], |[x]| exp::exp2_nonpositive(x))
 }
 
-/// A float as an integer of the same order, in portable code; NaN comes last, or where `first`
-/// before all others.
+/// Maps a float to an integer of the same order, in portable code. NaN comes last, or first if
+/// `first` is set.
 pub fn rank(b: &mut Builder, x: V, first: bool) -> V {
     build(b, [x], |[x]| rank::rank(x, first))
 }
 
-/// The float of such an integer.
+/// The float of such an integer: the inverse of [`rank()`].
 pub fn of_rank(b: &mut Builder, rank: V) -> V {
     build(b, [rank], |[rank]| rank::of_rank(rank))
 }
 
-/// A function as its formula: code on scalars, what it is given, and its result.
+/// The formula of a function: scalar code, its parameters and its result.
 pub struct Definition {
     pub code: Code,
     pub parameters: Vec<V>,
     pub result: V,
 }
 
-/// The definition of a function that portable code calls, of operands of this dtype; `None` for a
-/// primitive that is left to the language's library.
+/// The definition of a function that portable code calls, for operands of this dtype; `None` for a
+/// primitive that the C library provides.
 pub fn definition(callee: Callee, dtype: DType) -> Option<Definition> {
     use Prim::*;
     let by_formula = match callee {
@@ -213,16 +211,16 @@ fn binary_int<'a>(prim: Prim, dtype: DType, x: Val<'a>, y: Val<'a>) -> Val<'a> {
     }
 }
 
-/// What arithmetic on 0 and 1 comes to.
+/// Arithmetic on bools, as on the numbers 0 and 1.
 fn binary_bool<'a>(prim: Prim, x: Val<'a>, y: Val<'a>) -> Val<'a> {
     match prim {
         Prim::Add | Prim::Or | Prim::Max => x | y,
         Prim::Sub | Prim::Xor => x ^ y,
         Prim::Mul | Prim::And | Prim::Min => x & y,
-        // By zero all bits are set; the zeroth power is one.
+        // Division by zero gives all ones, and a power of zero is one.
         Prim::Div | Prim::FloorDiv | Prim::Pow => x | !y,
         Prim::Mod | Prim::ShiftLeft | Prim::ShiftRight => x & !y,
-        // atan2(0, y) is 0 for a y that is not negative.
+        // atan2(0, y) is 0 if y is not negative.
         _ => x,
     }
 }

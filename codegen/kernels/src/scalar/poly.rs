@@ -8,7 +8,7 @@ pub fn horner<'a>(x: Val<'a>, coefficients: &[f64]) -> Val<'a> {
     rest.iter().rev().fold(x.number(*last), |sum, &c| sum.mul_add(x, c).named("series"))
 }
 
-/// The polynomial of `x`'s dtype.
+/// Evaluates the polynomial for the dtype of `x`.
 pub fn by_dtype<'a>(x: Val<'a>, single: &[f64], double: &[f64]) -> Val<'a> {
     horner(x, if x.is_f64() { double } else { single })
 }

@@ -9,7 +9,7 @@ use super::log;
 use super::poly::horner;
 use super::value::Val;
 
-/// (2 artanh(s) / s - 2) / s², by s², for results in f32.
+/// (2 artanh(s) / s - 2) / s², a polynomial in s², for f32 results.
 const LOG: [f64; 5] = [
     0.6666666666737868,
     0.3999999879244169,
@@ -18,7 +18,7 @@ const LOG: [f64; 5] = [
     0.1936388498663324,
 ];
 
-/// (eʳ - 1 - r) / r², for results in f32.
+/// (eʳ - 1 - r) / r², for f32 results.
 const EXP: [f64; 6] = [
     0.5000000013574719,
     0.16666666681744183,
@@ -28,7 +28,7 @@ const EXP: [f64; 6] = [
     0.00019891124585823478,
 ];
 
-/// (2 artanh(s) / s - 2 - 2s²/3) / s⁴, by s².
+/// (2 artanh(s) / s - 2 - 2s²/3) / s⁴, a polynomial in s².
 const LOG_REST: [f64; 8] = [
     0.4,
     0.2857142857142937,
@@ -40,7 +40,7 @@ const LOG_REST: [f64; 8] = [
     0.1172432706088951,
 ];
 
-/// x to the power of y, with the IEEE results.
+/// x to the power of y, with the special cases of IEEE 754.
 pub fn pow<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     if let Some(result) = y.constant().and_then(|exponent| by_constant(x, exponent)) {
         return result;
@@ -50,7 +50,7 @@ pub fn pow<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     }
     let a = x.abs();
     let power = if x.is_f64() { double(a, y) } else { single(a, y) };
-    // The powers of ±1 are ±1, even the endless ones.
+    // ±1 stays ±1, even for infinite exponents.
     let power = a.when(a.eq(1.0), power);
     let whole = y.unary(crate::code::Unary::Floor).eq(y);
     let half = y * 0.5;
@@ -61,10 +61,10 @@ pub fn pow<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     power.number(1.0).when(x.eq(1.0) | y.eq(0.0), power)
 }
 
-/// Some powers are simpler.
+/// Constant exponents with a simpler formula.
 fn by_constant<'a>(x: Val<'a>, exponent: f64) -> Option<Val<'a>> {
     let endless = || x.eq(f64::NEG_INFINITY);
-    // +0 added makes -0 into +0.
+    // Adding +0 turns -0 into +0.
     let root = || (x + 0.0).sqrt();
     match exponent {
         0.0 => Some(x.number(1.0)),
@@ -79,8 +79,8 @@ fn by_constant<'a>(x: Val<'a>, exponent: f64) -> Option<Val<'a>> {
     }
 }
 
-/// A power of a number that is not negative, in f32: by f64, which is wide enough for the logarithm
-/// to need no second part.
+/// A power of a nonnegative number in f32. Computed in f64, where a single number holds the
+/// logarithm precisely enough.
 fn single<'a>(a: Val<'a>, y: Val<'a>) -> Val<'a> {
     let [a, y] = [a, y].map(|v| v.convert(DType::F64));
     let (k, m) = log::split(a);
@@ -97,13 +97,13 @@ fn single<'a>(a: Val<'a>, y: Val<'a>) -> Val<'a> {
     (power * power_of_two(n)).convert(DType::F32)
 }
 
-/// The logarithm also at 0 and infinity.
+/// Corrects the logarithm at 0 and infinity.
 fn ends<'a>(a: Val<'a>, log: Val<'a>) -> Val<'a> {
     let log = log.number(f64::NEG_INFINITY).when(a.eq(0.0), log);
     log.number(f64::INFINITY).when(a.eq(f64::INFINITY), log)
 }
 
-/// A power of a number that is not negative, in f64: with a logarithm in two parts.
+/// A power of a nonnegative number in f64, with a logarithm in two parts.
 fn double<'a>(a: Val<'a>, y: Val<'a>) -> Val<'a> {
     let (normal, shift) = normalized(a);
     let (k, m) = log::split(normal);
@@ -115,12 +115,12 @@ fn double<'a>(a: Val<'a>, y: Val<'a>) -> Val<'a> {
     let high = ends(a, sum);
     let product = high * y;
     let rest = y.mul_add(low, y.mul_add(high, -product));
-    // What is far out of range has no use for a rest, which may not even be a number.
+    // Far out of range the low part is not needed, and may be NaN.
     let rest = rest.when(product.abs().lt(1000.0), 0.0);
     exp::exp_of_sum(product, rest)
 }
 
-/// A number in two parts.
+/// A number as an unevaluated sum of two parts.
 struct Pair<'a> {
     high: Val<'a>,
     low: Val<'a>,
@@ -134,7 +134,7 @@ impl<'a> Pair<'a> {
         Pair { high, low }
     }
 
-    /// With a larger number added.
+    /// Adds a larger number, itself in two parts.
     fn add(&self, larger: f64, rest: f64) -> Pair<'a> {
         let high = self.high + larger;
         Pair { high, low: (self.high - (high - larger)) + (self.low + rest) }
@@ -153,7 +153,7 @@ fn log_of_mantissa(m: Val) -> Pair {
     let square = s.mul(&s);
     let series = square.high * horner(square.high, &LOG_REST);
     let series = Pair { high: series, low: series.number(0.0) };
-    // Two thirds, and two.
+    // Adds ⅔, multiplies by s², and adds 2.
     let series = series.add(0.6666666666666666, 3.700743415417188e-17);
     s.mul(&square.mul(&series).add(2.0, 0.0))
 }

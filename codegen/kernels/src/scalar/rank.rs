@@ -1,5 +1,5 @@
-//! Floats as integers of the same order: the greatest of these is found by integers alone, in any
-//! order and in as many parts as a compiler likes.
+//! Maps floats to integers of the same order. The maximum is then an integer reduction, which a
+//! compiler may reorder and split as it likes.
 
 use super::value::Val;
 use crate::code::Callee;
@@ -14,13 +14,14 @@ fn nan(x: Val) -> i64 {
     if x.is_f64() { f64::NAN.to_bits() as i64 } else { f32::NAN.to_bits().into() }
 }
 
-/// Its own inverse: bits, those of negative numbers but the sign flipped.
+/// Flips all bits but the sign of negative numbers; its own inverse.
 fn flipped(bits: Val) -> Val {
     let sign = bits >> (i64::from(bits.dtype().bits()) - 1);
     bits ^ (sign & magnitude(bits))
 }
 
-/// The integer of a float: -0 before +0, NaN behind all others, or where `first` before them.
+/// The integer of a float: -0 before +0, and NaN after all others, or before them if `first` is
+/// set.
 pub fn rank(x: Val, first: bool) -> Val {
     if x.calls() {
         let callee = if first { Callee::RankNanFirst } else { Callee::RankNanLast };

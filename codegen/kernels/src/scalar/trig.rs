@@ -1,4 +1,4 @@
-//! Sine, cosine and tangent: of |x| less its multiples of π/2.
+//! Sine, cosine and tangent of |x|, reduced by multiples of π/2.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
@@ -8,7 +8,7 @@ use super::bits::{bias, mantissa, power_of_two, rounder};
 use super::poly::{by_dtype, horner};
 use super::value::Val;
 
-/// (sin(r) / r - 1) / r², by r² up to (π/4)².
+/// (sin(r) / r - 1) / r², a polynomial in r², up to (π/4)².
 const SIN_F32: [f64; 4] =
     [-0.1666666716337204, 0.008333380334079266, -0.00019853483536280692, 2.8369506708258996e-06];
 const SIN_F64: [f64; 6] = [
@@ -46,7 +46,7 @@ const TAN_F32: [f64; 7] = [
 const HALF_PI_F32: [f64; 3] = [1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15];
 const HALF_PI_F64: [f64; 3] = [FRAC_PI_2, 6.123233995736766e-17, -1.4973849048591698e-33];
 
-/// The bits of 2/π behind the point, 53 at a time.
+/// The bits of 2/π after the binary point, 53 per entry.
 const TWO_BY_PI: [u64; 24] = [
     0x145f306dc9c882,
     0x14a7f09d5f47d4,
@@ -74,10 +74,10 @@ const TWO_BY_PI: [u64; 24] = [
     0x10cfbc209af436,
 ];
 
-/// Up to here π/2 in three parts is enough.
+/// Up to this argument, π/2 in three parts is accurate enough.
 const DIRECT: f64 = 131072.0;
 
-/// `r + low` is x less `n` times π/2, of which `n` has the low two bits.
+/// `r + low` is x minus a multiple of π/2; `n` holds the low two bits of the multiple.
 struct Reduced<'a> {
     n: Val<'a>,
     r: Val<'a>,
@@ -100,21 +100,21 @@ fn reduce_near(a: Val) -> Reduced {
     // The first step is exact.
     let exact = n.mul_add(-first, a);
     let r = n.mul_add(-third, n.mul_add(-second, exact));
-    // The same once more, with what rounding cuts off.
+    // Repeats the reduction and keeps the rounding errors.
     let product = n * second;
     let (close, cut) = two_sum(exact, -product);
     let low = cut - n.mul_add(third, n.mul_add(second, -product));
     Reduced { n: sum.bits(), r, low: (close - r) + low }
 }
 
-/// Replaces what does not hold for large numbers.
+/// Replaces the results for large numbers, where they are wrong.
 fn reduce_far<'a>([a, n, r, low]: [Val<'a>; 4]) -> Vec<Val<'a>> {
     let all = reduce_any(a);
     let far = a.gt(DIRECT) & a.lt(f64::INFINITY);
     [(all.n, n), (all.r, r), (all.low, low)].map(|(any, near)| any.when(far, near)).into()
 }
 
-/// As above for any number from [`DIRECT`] on that is finite, in f64.
+/// Reduces any finite number from [`DIRECT`] on, in f64.
 fn reduce_any(a: Val) -> Reduced {
     let dtype = a.dtype();
     let [first, second, _] = HALF_PI_F64;
@@ -131,14 +131,14 @@ fn reduce_any(a: Val) -> Reduced {
     Reduced { n: whole.convert(DType::I64).convert(DType::I32), r: single, low }
 }
 
-/// 2/π times a number in f64, modulo 4: the nearest whole number, and what is left in two parts.
+/// 2/π times an f64 number, modulo 4: the nearest whole number, and the fraction in two parts.
 ///
-/// Bits of 2/π that only make multiples of 4 are passed over. Of the others five groups are enough
-/// for the closest that a number comes to a multiple of π/2.
+/// Skips bits of 2/π that only contribute multiples of 4. Of the others, five groups suffice even
+/// for the float that is closest to a multiple of π/2.
 fn quarter_turns(a: Val) -> [Val; 3] {
     let last = 18;
     let bits = large_exponent(a) - 54;
-    // Division by 53 of what is at most 1023.
+    // Divides by 53, for numbers up to 1023.
     let group = ((bits.at_least(0) * 1237) >> 16).at_most(last);
     let scaled = a * power_of_two(-(group * 53));
     let mut sum = Sum::new(a);
@@ -147,7 +147,7 @@ fn quarter_turns(a: Val) -> [Val; 3] {
         let product = x * bits;
         let cut = x.mul_add(bits, -product);
         for term in [product, cut] {
-            // From the third group on a term is too small for it.
+            // From the third group on, terms are too small to need it.
             sum.add(if k < 2 { modulo_4(term) } else { term });
         }
     }
@@ -157,12 +157,12 @@ fn quarter_turns(a: Val) -> [Val; 3] {
     [whole, turn, rest]
 }
 
-/// The same of a number of 24 bits, with what is left in one part. Its products with groups of 28
-/// bits are exact.
+/// The same for a number of 24 bits, with the fraction in one part. Its products with 28-bit groups
+/// are exact.
 fn quarter_turns_of_single(a: Val) -> [Val; 2] {
     let last = 3;
     let bits = large_exponent(a) - 25;
-    // Division by 28 of what is at most 102.
+    // Divides by 28, for numbers up to 102.
     let group = ((bits.at_least(0) * 2341) >> 16).at_most(last);
     let scaled = a * power_of_two(-(group * 28));
     let parts = window(group, 28, last as usize + 5);
@@ -173,18 +173,18 @@ fn quarter_turns_of_single(a: Val) -> [Val; 2] {
     [whole, (high - whole) + (cut + next + (part(3) + part(4)))]
 }
 
-/// A number less its nearest multiple of 4.
+/// Subtracts the nearest multiple of 4.
 fn modulo_4(x: Val) -> Val {
     x - (x * 0.25).round() * 4.0
 }
 
-/// The exponent of a positive number that is no subnormal one.
+/// The exponent of a positive normal number.
 fn large_exponent(a: Val) -> Val {
     (a.bits() >> mantissa(a)) - bias(a)
 }
 
-/// Five neighbours among the first `count` groups of so many bits of 2/π, as fractions, from number
-/// `group` on.
+/// Five consecutive groups of `bits` bits of 2/π, as fractions, starting with number `group` of the
+/// first `count` groups.
 fn window(group: Val, bits: usize, count: usize) -> [Val; 5] {
     let like = group.float();
     let fraction = |at| like.number(two_by_pi(at * bits, bits) as f64 * 2f64.powi(-(bits as i32)));
@@ -201,7 +201,7 @@ fn window(group: Val, bits: usize, count: usize) -> [Val; 5] {
     std::array::from_fn(|i| all[i])
 }
 
-/// Up to 53 bits of 2/π from the given one behind the point on.
+/// Up to 53 bits of 2/π, starting with bit `from` after the binary point.
 fn two_by_pi(from: usize, bits: usize) -> u64 {
     let (word, skipped) = (from / 53, from % 53);
     let next = TWO_BY_PI.get(word + 1).copied().unwrap_or(0);
@@ -209,7 +209,7 @@ fn two_by_pi(from: usize, bits: usize) -> u64 {
     (both >> (106 - skipped - bits)) as u64 & ((1 << bits) - 1)
 }
 
-/// A sum in three parts.
+/// A number as an unevaluated sum of three parts.
 struct Sum<'a> {
     high: Val<'a>,
     middle: Val<'a>,
@@ -229,7 +229,7 @@ impl<'a> Sum<'a> {
     }
 }
 
-/// A sum and what its rounding cut off.
+/// A sum and its rounding error.
 fn two_sum<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     let sum = x + y;
     let part = sum - x;
@@ -247,7 +247,7 @@ fn cos_series(r: Val) -> Val {
     (square * square).mul_add(by_dtype(square, &COS_F32, &COS_F64), rest)
 }
 
-/// `x`, its sign flipped where bit 1 of `n` is set.
+/// `x`, with its sign flipped if bit 1 of `n` is set.
 fn flip<'a>(x: Val<'a>, n: Val<'a>) -> Val<'a> {
     (x.bits() ^ ((n & 2) << (n.dtype().bits() as i64 - 2))).float()
 }
@@ -265,7 +265,7 @@ pub fn cos(x: Val) -> Val {
     flip(sin_series(r).when(odd, cos_series(r)), n + 1)
 }
 
-/// Tangent: a quotient of its own series or of sine and cosine, upside down at odd multiples.
+/// Tangent: its own series, or sine divided by cosine; inverted at odd multiples of π/2.
 pub fn tan(x: Val) -> Val {
     let Reduced { n, r, low } = reduce(x.abs());
     let odd = (n & 1).ne(0);

@@ -1,4 +1,4 @@
-//! Values with operators, so that formulas read as formulas. A number on the right stands for a
+//! Values with operators, so that formulas read as formulas. A number on the right becomes a
 //! constant of the left side's type.
 
 use std::cell::RefCell;
@@ -13,14 +13,14 @@ use crate::loops::Loops;
 
 type Shared<'a> = RefCell<&'a mut Builder>;
 
-/// A value and the builder that its users are added to.
+/// A value, and the builder that operations on it are added to.
 #[derive(Clone, Copy)]
 pub struct Val<'a> {
     b: &'a Shared<'a>,
     v: V,
 }
 
-/// Builds what `formula` says of `args`.
+/// Builds the code of `formula` on `args`.
 pub fn build<const N: usize>(
     b: &mut Builder,
     args: [V; N],
@@ -30,7 +30,7 @@ pub fn build<const N: usize>(
     formula(args.map(|v| Val { b: &shared, v })).v
 }
 
-/// What may stand on the right of an operator.
+/// Operands that may stand on the right of an operator.
 pub trait Operand<'a> {
     fn like(self, left: Val<'a>) -> Val<'a>;
 }
@@ -110,19 +110,19 @@ impl<'a> Val<'a> {
         self.dtype() == DType::F64
     }
 
-    /// A number as a constant of this type.
+    /// A float constant of this type.
     pub fn number(self, x: f64) -> Val<'a> {
         let ty = self.ty();
         self.with(self.b.borrow_mut().number(ty, x))
     }
 
-    /// The low bits of an integer, as a constant of this type.
+    /// An integer constant of this type, from its low bits.
     pub fn int(self, x: i64) -> Val<'a> {
         let ty = self.ty();
         self.with(self.b.borrow_mut().int(ty, x))
     }
 
-    /// The number that this is a constant of.
+    /// The value, if it is a float constant.
     pub fn constant(self) -> Option<f64> {
         self.b.borrow().constant_number(self.v)
     }
@@ -169,45 +169,46 @@ impl<'a> Val<'a> {
         self.ne(self)
     }
 
-    /// The lesser; `right` where the two are equal or either is NaN.
+    /// The minimum; `right` if both are equal or either is NaN.
     pub fn least(self, right: impl Operand<'a>) -> Val<'a> {
         self.binary(Binary::Min, right)
     }
 
-    /// The greater; `right` where the two are equal or either is NaN.
+    /// The maximum; `right` if both are equal or either is NaN.
     pub fn greatest(self, right: impl Operand<'a>) -> Val<'a> {
         self.binary(Binary::Max, right)
     }
 
-    /// At most `bound`; NaN stays.
+    /// Clamps to at most `bound`; NaN stays NaN.
     pub fn at_most(self, bound: impl Operand<'a>) -> Val<'a> {
         bound.like(self).least(self)
     }
 
-    /// At least `bound`; NaN stays.
+    /// Clamps to at least `bound`; NaN stays NaN.
     pub fn at_least(self, bound: impl Operand<'a>) -> Val<'a> {
         bound.like(self).greatest(self)
     }
 
-    /// `self * factor + term`, rounded once. The one place that asks for fused arithmetic.
+    /// `self * factor + term`, rounded once. Formulas get fused arithmetic only from here.
     pub fn mul_add(self, factor: impl Operand<'a>, term: impl Operand<'a>) -> Val<'a> {
         let (factor, term) = (factor.like(self), term.like(self));
         self.with(self.b.borrow_mut().fma(self.v, factor.v, term.v))
     }
 
-    /// `self` times two to the power of a whole number, rounded once, where the machine has it.
+    /// `self` times two to the power of a whole number, rounded once; `None` if the processor lacks
+    /// it.
     pub fn scale(self, n: Val<'a>) -> Option<Val<'a>> {
         let scaled = self.b.borrow_mut().scale(self.v, n.v)?;
         Some(self.with(scaled))
     }
 
-    /// Whether the machine has [`Val::scale`], whose lanes can be masked.
+    /// Whether the processor has [`Val::scale`], whose lanes can be masked.
     pub fn scales(self) -> bool {
         let ty = self.ty();
         self.b.borrow().scales(ty)
     }
 
-    /// Of a bool: `yes` where it is true, else `no`.
+    /// For a bool: `yes` where it is true, else `no`.
     pub fn pick(self, yes: Val<'a>, no: impl Operand<'a>) -> Val<'a> {
         let no = no.like(yes);
         self.with(self.b.borrow_mut().select(self.v, yes.v, no.v))
@@ -223,7 +224,7 @@ impl<'a> Val<'a> {
         self.with(self.b.borrow_mut().fold(Fold::Or, self.v))
     }
 
-    /// As another dtype, see [`crate::code::Inst::Convert`].
+    /// Converts to another dtype, see [`crate::code::Inst::Convert`].
     pub fn convert(self, dtype: DType) -> Val<'a> {
         self.with(self.b.borrow_mut().convert(self.v, dtype))
     }
@@ -237,29 +238,29 @@ impl<'a> Val<'a> {
         self.bitcast(if self.is_f64() { DType::I64 } else { DType::I32 })
     }
 
-    /// The float of these bits.
+    /// Reinterprets bits as a float.
     pub fn float(self) -> Val<'a> {
         self.bitcast(if self.dtype().bits() == 64 { DType::F64 } else { DType::F32 })
     }
 
-    /// Whether primitives are to be called; see [`Builder::calls`].
+    /// Whether primitives become calls; see [`Builder::calls`].
     pub fn calls(self) -> bool {
         self.b.borrow().calls()
     }
 
-    /// Says what this is, where people read it.
+    /// Attaches a description, for people who read portable code.
     pub fn named(self, what: &'static str) -> Val<'a> {
         self.b.borrow_mut().hint(self.v, what);
         self
     }
 
-    /// A primitive as a whole, of this and maybe another operand, with a result of this dtype.
+    /// Calls a primitive with this operand, and maybe another one; the result is of this dtype.
     pub fn call_prim(self, prim: Prim, other: Option<Val<'a>>, dtype: DType) -> Val<'a> {
         let args: Vec<V> = [Some(self), other].into_iter().flatten().map(|x| x.v).collect();
         self.with(self.b.borrow_mut().call(Callee::Prim(prim), dtype, &args))
     }
 
-    /// A function of this alone.
+    /// Calls a function with this as its only operand.
     pub fn call(self, callee: Callee, dtype: DType) -> Val<'a> {
         self.with(self.b.borrow_mut().call(callee, dtype, &[self.v]))
     }
@@ -277,7 +278,7 @@ impl<'a> Val<'a> {
         self.unary(Unary::RoundEven)
     }
 
-    /// The whole number next to it on the way to zero; -0 may become +0.
+    /// Rounds toward zero; -0 may become +0.
     pub fn trunc(self) -> Val<'a> {
         let floor = self.abs().unary(Unary::Floor);
         floor.sign_of(self)
@@ -294,9 +295,9 @@ impl<'a> Val<'a> {
         (self.bits() | other.sign_bit()).float()
     }
 
-    /// `rare` where any lane of `condition` holds, else `common`: both give all lanes. Neither may
-    /// use values but those it is given. What is rare is a function of the kernel's own with this
-    /// name (see [`Builder::call_private`]).
+    /// `rare` if `condition` holds in any lane, else `common`; both compute all lanes. Both may
+    /// only use the values passed to them. `rare` becomes a private function of the kernel with
+    /// this name (see [`Builder::call_private`]).
     pub fn choose<const N: usize>(
         condition: Val<'a>,
         args: [Val<'a>; N],
@@ -318,7 +319,7 @@ impl<'a> Val<'a> {
         results.into_iter().map(|v| any.with(v)).collect()
     }
 
-    /// `turns` times over: `step` is given what is carried, and gives what is carried next.
+    /// Repeats `step` `turns` times. It takes the carried values and returns the next ones.
     pub fn repeat<const N: usize>(
         turns: i64,
         carried: [Val<'a>; N],

@@ -1,5 +1,5 @@
-//! Functions that C's library lacks, or has for one number at a time: the formulas of native code.
-//! Without a branch, so that compilers make vectors of loops that call them.
+//! Functions that C's library lacks, or that do not vectorise there, printed from the formulas of
+//! native code. They have no branches, so that compilers can vectorise loops that call them.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
@@ -11,7 +11,7 @@ use crate::c::kernel::print_body;
 use crate::code::Callee;
 use crate::scalar::definition;
 
-/// Whether the file has a function of its own for it.
+/// Whether the file defines a function for it.
 pub fn is_own(callee: Callee, dtype: DType) -> bool {
     definition(callee, dtype).is_some()
 }
@@ -27,7 +27,7 @@ pub fn name(callee: Callee, dtype: DType) -> String {
     format!("{name}_{dtype}")
 }
 
-/// What it is about, its result, its parameters and its body; what that calls goes to `needs`.
+/// Its description, result type, parameters and body. Adds the functions that it calls to `needs`.
 pub fn parts(callee: Callee, dtype: DType, needs: &mut FxHashSet<Function>) -> Parts {
     let definition = definition(callee, dtype).expect("a formula");
     let names = &["x", "y"][..definition.parameters.len()];
@@ -57,7 +57,7 @@ fn about(callee: Callee) -> String {
     text.into()
 }
 
-/// `x` or `y` without a branch.
+/// Selects `x` or `y` without a branch.
 pub fn select(dtype: DType) -> Parts {
     let ty = variable_type(dtype);
     let args = format!("bool condition, {ty} x, {ty} y");

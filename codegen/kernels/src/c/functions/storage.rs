@@ -1,4 +1,4 @@
-//! Casts to integers, and floats of fewer bits than C has.
+//! Casts to integers, and conversions of floats that C has no type for.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round::{int_range, mantissa_bits, max_finite};
@@ -6,7 +6,7 @@ use mithril_ir::scalar::round::{int_range, mantissa_bits, max_finite};
 use super::Parts;
 use crate::entry::c_type;
 
-/// Toward zero; beyond the range its end, and 0 for NaN.
+/// Truncates to an integer. Clamps to the range of the dtype; NaN becomes 0.
 pub fn whole(from: DType, to: DType) -> Parts {
     let (ty, (low, high)) = (c_type(to), int_range(to));
     let f = if from == DType::F64 { "" } else { "f" };
@@ -30,7 +30,7 @@ pub fn whole(from: DType, to: DType) -> Parts {
     (about.into(), ty, format!("{} x", c_type(from)), body)
 }
 
-/// What the exponents of a dtype are moved by.
+/// The exponent bias of a dtype.
 fn bias(dtype: DType) -> u32 {
     match dtype {
         DType::F8E4M3 => 7,
@@ -38,7 +38,7 @@ fn bias(dtype: DType) -> u32 {
     }
 }
 
-/// The bits of the least NaN, of a dtype without infinity, or of infinity.
+/// The bits of infinity, or of the first NaN if the dtype has no infinity.
 fn end(dtype: DType) -> u32 {
     match dtype {
         DType::F8E4M3 => 0x7f,
@@ -79,7 +79,8 @@ pub fn narrow(to: DType) -> Parts {
         DType::F8E5M2 => 0x7e,
         _ => 0x7f,
     };
-    // Half a unit beyond the largest value a tie goes to the even one: to it, or beyond it.
+    // A tie half a unit above the largest value goes to the even one, which may be that value or
+    // the one above it.
     let largest = max_finite(to);
     let unit = 2f64.powi(largest.log2().floor() as i32 - mantissa as i32);
     let tie = largest + unit / 2.0;

@@ -1,4 +1,4 @@
-//! Loops and choices.
+//! Prints loops and branches.
 
 use mithril_ir::dtype::DType;
 
@@ -8,19 +8,19 @@ use crate::c::expression::{Expr, Level, variable_type, words};
 use crate::c::loops::ROLLED;
 use crate::code::{Region, V};
 
-/// GCC unrolls loops of up to 17 turns completely, unless it is told another limit.
+/// GCC completely unrolls loops of up to 17 iterations, unless its options set another limit.
 const UNROLLED: i64 = 32;
 
 /// A variable of C.
 struct Variable {
     name: String,
     ty: &'static str,
-    /// What it says: the variable, or that as a signed number.
+    /// The value of the variable: itself, or cast to a signed number.
     value: Expr,
 }
 
 impl Printer<'_> {
-    /// A block in braces, whose names are free behind it.
+    /// Prints a block in braces, whose names are free after it.
     fn inside(&mut self, body: impl FnOnce(&mut Self)) {
         let taken = self.taken.len();
         self.depth += 1;
@@ -80,7 +80,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The variable of a value that a loop carries or a branch gives.
+    /// The variable of a value that a loop carries or a branch yields.
     fn variable(&self, v: V, name: String) -> Variable {
         let ty = variable_type(self.dtype(v));
         match self.wrapping.contains(&v) {
@@ -93,7 +93,7 @@ impl Printer<'_> {
         }
     }
 
-    /// From here on a value is what is in a variable.
+    /// From here on, the value is read from the variable.
     fn read(&mut self, v: V, variable: &Variable) {
         self.values[v.0 as usize] = Some(variable.value.clone());
         if variable.value.level == Level::Unary {
@@ -101,18 +101,18 @@ impl Printer<'_> {
         }
     }
 
-    /// A value as it is assigned: of one that is in an unsigned variable, the variable.
+    /// The text of a value for an assignment; if it is in an unsigned variable, that variable.
     fn assigned(&mut self, v: V) -> String {
         let text = self.take(v).text;
         self.unsigned.get(&v).cloned().unwrap_or(text)
     }
 
-    /// Whether a loop that starts with it goes on with a sum of floats of a loop around it.
+    /// Whether a loop that starts with this value continues a float sum of an enclosing loop.
     fn is_running_sum(&self, start: V) -> bool {
         matches!(self.dtype(start), DType::F32 | DType::F64) && self.carried.contains(&start)
     }
 
-    /// Gives variables their next values, all at once.
+    /// Assigns the next values to variables, as if all at once.
     fn assign(&mut self, variables: &[Variable], values: &[V]) {
         for (i, &value) in values.iter().enumerate() {
             let text = match &self.values[value.0 as usize] {

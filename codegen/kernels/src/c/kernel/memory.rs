@@ -1,4 +1,4 @@
-//! Memory: where it is, and what reads and writes it.
+//! Memory: declarations, loads and stores.
 
 use mithril_ir::dtype::DType;
 
@@ -8,7 +8,8 @@ use crate::code::{Mem, Place, V};
 use crate::entry::c_type;
 
 impl Printer<'_> {
-    /// Buffers and arrays have their names from the start, scratch memory once its place is known.
+    /// Buffers and arrays have names from the start; scratch memory gets one once its offset is
+    /// known.
     pub fn place_memories(&mut self) {
         for at in 0..self.code.memories.len() {
             let memory = self.code.memories[at];

@@ -1,5 +1,5 @@
-//! Sums and products of signed integers that loops carry. They wrap, so their variables are unsigned:
-//! GCC 12.2 loses lanes of sums that are converted in each turn (GCC bug 107212).
+//! Sums and products of signed integers that loops carry. They wrap, so their variables are
+//! unsigned: GCC 12.2 loses lanes of sums that are converted in each iteration (GCC bug 107212).
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::code::{Binary, Callee, Code, Inst, Stmt, V};
 
-/// The values that loops carry as such sums and products: as parameters, and as results.
+/// The values that loops carry as such sums and products: their parameters and results.
 pub fn wrapping(code: &Code) -> FxHashSet<V> {
     let mut found = FxHashSet::default();
     note(code, &code.body, &mut found);
@@ -37,12 +37,12 @@ fn note(code: &Code, body: &[Stmt], found: &mut FxHashSet<V>) {
     }
 }
 
-/// Whether a value is computed by unsigned arithmetic though it is signed.
+/// Whether a signed value is computed with unsigned arithmetic.
 fn wraps(code: &Code, v: V, inst: &Inst) -> bool {
     let dtype = code.ty(v).dtype;
     dtype.is_signed_int()
         && match inst {
-            // Those of 64 bits are positions, which do not overflow.
+            // 64-bit integers are indices, which do not overflow.
             Inst::Binary(op, ..) => {
                 matches!(op, Binary::Add | Binary::Sub | Binary::Mul) && dtype != DType::I64
             }
@@ -53,7 +53,7 @@ fn wraps(code: &Code, v: V, inst: &Inst) -> bool {
         }
 }
 
-/// The unsigned type of as many bits.
+/// The unsigned type of the same width.
 pub fn unsigned_type(dtype: DType) -> &'static str {
     match dtype.bits() {
         64 => "uint64_t",

@@ -1,4 +1,4 @@
-//! The check of what indexes an axis.
+//! Prints the checks of indices.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::{Printer, Status, line};
 use crate::entry::{Entry, Indices};
 
 impl Printer<'_> {
-    /// Leaves where an element is out of its range; `pointers` are those of the arguments.
+    /// Returns if an element is out of its range. `pointers` are those of the arguments.
     pub(super) fn check_indices(&mut self, entry: &Entry, pointers: &[String]) {
         for own in &entry.indices {
             let dtype = entry.arguments[own.argument].ty.dtype;
@@ -18,7 +18,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Loops over the elements from `place` on.
+    /// Loops over the elements from offset `place` on.
     fn each_index(
         &mut self,
         own: &Indices,
@@ -67,7 +67,7 @@ impl Printer<'_> {
     }
 }
 
-/// How an element lies in memory.
+/// The format of an element in memory.
 #[derive(Clone, Copy)]
 struct Element {
     bits: usize,

@@ -1,21 +1,22 @@
-//! Which variant this processor takes: asked once by `cpuid`, kept in a variable.
+//! Chooses the variant for this processor. `cpuid` is only used once; the result is kept in a
+//! variable.
 
 use std::fmt::Write;
 
 use super::{Printer, line};
 
-/// A processor that code is made for.
+/// A processor that code is compiled for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Processor {
     /// `x86-64-v3`.
     pub name: String,
-    /// What `cpuid` must say.
+    /// The `cpuid` bits that it requires.
     pub bits: Vec<CpuidBits>,
-    /// The bits that the system must have set in XCR0: which registers it keeps.
+    /// The XCR0 bits that the operating system must have set: the registers that it saves.
     pub xcr0: u32,
 }
 
-/// Bits that must be set in what `cpuid` gives.
+/// Bits that must be set in the result of `cpuid`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuidBits {
     pub leaf: u32,
@@ -25,32 +26,32 @@ pub struct CpuidBits {
     pub mask: u32,
 }
 
-/// What was found, by the names of the values.
+/// The result of detection, as names of values.
 pub struct Detected {
     /// The number of the variant, of type `i32`.
     pub number: String,
-    /// Whether there is none.
+    /// Whether no variant matches.
     pub none: String,
 }
 
-/// What asks Linux for the right to use registers (ARCH_REQ_XCOMP_PERM), and the bit of those that
-/// are tiles (XFEATURE_XTILEDATA). The call is number 158, `arch_prctl`.
+/// The request for the right to use registers on Linux (ARCH_REQ_XCOMP_PERM), and the bit of the
+/// tile registers (XFEATURE_XTILEDATA). The system call is number 158, `arch_prctl`.
 pub const REQUEST: i64 = 0x1023;
 pub const TILE_DATA: i64 = 18;
 const ARCH_PRCTL: i64 = 158;
 
-/// From this leaf on, leaves are counted by themselves.
+/// Leaves from this one on have a maximum of their own.
 const EXTENDED: u32 = 0x8000_0000;
-/// What says whether XCR0 can be read: OSXSAVE.
+/// OSXSAVE: whether XCR0 can be read.
 const XSAVE: CpuidBits = CpuidBits { leaf: 1, subleaf: 0, register: 2, mask: 1 << 27 };
 
 impl Processor {
-    /// Whether there are processors that it is not.
+    /// Whether some processors do not match, so that it must be checked.
     pub fn asks(&self) -> bool {
         !self.bits.is_empty()
     }
 
-    /// What the variable holds for a variant. 0: not asked yet; -1: none.
+    /// The value of the variable for a variant. 0: not yet detected; -1: none matches.
     pub fn number(variant: usize) -> i64 {
         variant as i64 + 1
     }
@@ -61,7 +62,7 @@ impl Printer<'_> {
         format!("mithril_{}_processor", self.library.interface.model)
     }
 
-    /// Calls the function below.
+    /// Prints a call of the function that `detection` prints.
     pub(super) fn detected(&mut self) -> Detected {
         let function = format!("@{}_detect", self.variable());
         let number = self.value(format_args!("llvm.call {function}() : () -> i32"));
@@ -70,8 +71,8 @@ impl Printer<'_> {
         Detected { number, none }
     }
 
-    /// The function that gives the number of the variant, and what it keeps it in. Threads may ask
-    /// at one time: they find the same.
+    /// Prints the function that returns the variant's number, and the variable that caches it.
+    /// Several threads may detect it at the same time: they get the same result.
     pub(super) fn detection(&mut self) {
         let variable = self.variable();
         line!(
@@ -104,8 +105,8 @@ impl Printer<'_> {
         );
     }
 
-    /// What `cpuid` gives for each leaf that someone asks for: once, as it takes long where the
-    /// machine is a virtual one.
+    /// The results of `cpuid` for all leaves that are needed. Each is read once, as `cpuid` is slow
+    /// in a virtual machine.
     fn answers(&mut self, processors: &[Processor]) -> Answers {
         let asked = processors.iter().flat_map(|processor| &processor.bits).chain([&XSAVE]);
         let mut answers = Answers::default();
@@ -120,7 +121,7 @@ impl Printer<'_> {
         answers
     }
 
-    /// What the system keeps of registers; nothing where it does not say.
+    /// The value of XCR0: the registers that the operating system saves; 0 if it cannot be read.
     fn xcr0(&mut self, answers: &Answers) -> String {
         let readable = self.has(&XSAVE, answers);
         let zero = self.code(0, "i32");
@@ -145,7 +146,8 @@ impl Printer<'_> {
         fits
     }
 
-    /// Whether the system lets this process use tiles; it is asked where all else fits.
+    /// Whether the operating system lets this process use tiles. Only asked if everything else
+    /// matches.
     fn granted(&mut self, fits: &str, variant: usize) -> String {
         let none = self.code(0, "i1");
         line!(self, "llvm.cond_br {fits}, ^request{variant}, ^granted{variant}({none} : i1)");
@@ -164,7 +166,7 @@ impl Printer<'_> {
         format!("%granted{variant}")
     }
 
-    /// Whether the processor has the leaf, and the bits are set there.
+    /// Whether the processor has the leaf and the bits are set in it.
     fn has(&mut self, bits: &CpuidBits, answers: &Answers) -> String {
         let last = self.register(answers.of(bits.leaf & EXTENDED, 0), 0);
         let leaf = self.code(i64::from(bits.leaf as i32), "i32");
@@ -194,10 +196,10 @@ impl Printer<'_> {
     }
 }
 
-/// The type of what `cpuid` gives.
+/// The type of a result of `cpuid`.
 const REGISTERS: &str = "!llvm.struct<(i32, i32, i32, i32)>";
 
-/// What `cpuid` gave, by leaf and subleaf: the names of the values.
+/// The results of `cpuid`, by leaf and subleaf, as names of values.
 #[derive(Default)]
 struct Answers(Vec<((u32, u32), String)>);
 

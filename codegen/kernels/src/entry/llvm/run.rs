@@ -1,4 +1,4 @@
-//! What a variant of an entry does: its kernels, in order and in loops.
+//! Prints a variant of an entry: its kernels, in order and in loops.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -9,14 +9,15 @@ use mithril_runtime::size::Size;
 use super::{Printer, line};
 use crate::entry::{Base, Slot, Step};
 
-/// The most steps that are inlined.
+/// The maximum number of steps of a function that may be inlined.
 const FEW: usize = 16;
 
 impl Printer<'_> {
-    /// The function that launches what a variant of an entry does, on pointers that were checked.
+    /// Prints the function that launches a variant's kernels, on pointers that were already
+    /// checked.
     ///
-    /// It reads a pointer where it is used, and a long one is not inlined: hundreds of pointers that
-    /// live through hundreds of calls take LLVM seconds to find places for.
+    /// It loads each pointer where it is used, and long functions are not inlined: LLVM's register
+    /// allocation takes seconds if hundreds of pointers are live across hundreds of calls.
     pub(super) fn run(&mut self, at: usize, variant: usize) {
         let entry = &self.library.interface.entries[at];
         let steps = &entry.variants[variant].steps;
@@ -44,7 +45,7 @@ impl Printer<'_> {
         line!(self, "llvm.return\n}}");
     }
 
-    /// Prints a range of steps, of which the loops from number `of_loop` on are part.
+    /// Prints a range of steps, including the loops from number `of_loop` on that are in the range.
     fn steps(&mut self, frame: &mut Frame, steps: Range<usize>, mut of_loop: usize) {
         let variant = &self.library.interface.entries[frame.entry].variants[frame.variant];
         let mut at = steps.start;
@@ -165,15 +166,15 @@ impl Printer<'_> {
     }
 }
 
-/// What the steps of a function share, by the names of the values.
+/// Values that the steps of a function share, by name.
 struct Frame {
     entry: usize,
     variant: usize,
     scratch: String,
-    /// The bytes of it that each thread needs.
+    /// The bytes of scratch memory that each thread needs.
     own: String,
     buffers: String,
     dims: String,
-    /// The row that each loop is at.
+    /// The current row of each loop.
     rows: Vec<String>,
 }

@@ -1,17 +1,17 @@
-//! Calls that are lent threads: a step's tasks are shared among them, each with scratch memory of its
-//! own. Which thread does which changes no result.
+//! Calls with threads: the tasks of a step are shared among the threads, each with its own scratch
+//! memory. Results do not depend on which thread runs a task.
 
 use std::fmt::Write;
 
 use super::{Printer, line};
 use crate::entry::{Entry, Parameter};
 
-/// The most threads that a call takes.
+/// The maximum number of threads of a call.
 const MOST: i64 = 4096;
-/// Pieces of a step for each thread: some take longer than others.
+/// Pieces of a step per thread, more than one for load balancing.
 const PIECES: i64 = 4;
-/// What a part is given: the kernel, scratch memory, buffers and dims; the bytes of scratch memory
-/// that a thread has, the tasks, the pieces and the parts.
+/// The argument of a part: the kernel, scratch memory, buffers and dims; the bytes of scratch
+/// memory per thread, and the number of tasks, of pieces and of parts.
 const ARGUMENT: &str = "!llvm.struct<(ptr, ptr, ptr, ptr, i64, i64, i64, i64)>";
 const KERNEL: &str = "!llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64) -> ()";
 
@@ -27,12 +27,12 @@ pub fn parameters(entry: &Entry) -> impl Iterator<Item = (String, &'static str)>
 }
 
 impl Printer<'_> {
-    /// The function that runs a step.
+    /// The name of the function that runs a step.
     pub fn share_name(&self) -> String {
         format!("mithril_{}_share", self.library.interface.model)
     }
 
-    /// The entry for one thread.
+    /// Prints the entry without threads.
     pub fn alone(&mut self, entry: &Entry) {
         let (names, types): (Vec<_>, Vec<_>) = parameters(entry).unzip();
         let own = names.iter().zip(&types).map(|(name, ty)| format!("{name}: {ty}"));
@@ -67,7 +67,8 @@ impl Printer<'_> {
         self.finish(&bytes, "i64");
     }
 
-    /// The functions that share a step: one that the entry calls, and one that the threads do.
+    /// Prints the functions that share a step: the one that the entry calls, and the one that each
+    /// thread runs.
     pub fn sharing(&mut self) {
         self.share();
         self.part();
@@ -118,7 +119,7 @@ impl Printer<'_> {
         );
     }
 
-    /// Every so many pieces, from number `index` on.
+    /// Prints the part of a thread: every n-th piece from number `index` on, for n parts.
     fn part(&mut self) {
         let share = self.share_name();
         line!(self, "llvm.func internal @{share}_part(%argument: !llvm.ptr, %index: i64) {{");

@@ -23,8 +23,8 @@ use crate::scalar::exp2_nonpositive;
 
 struct Backward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, dOᵀ, P, dS, dQᵀ; log₂ Σ and D of each query, and where there is a mask the
-    /// greatest score, which is not in log₂ Σ then.
+    /// Qᵀ times scale, dOᵀ, P, dS, dQᵀ; log₂ Σ and D of each query. With a mask also the row
+    /// maximum, which log₂ Σ then does not include.
     turned: Mem,
     turned_gradient: Mem,
     powers: Mem,
@@ -35,7 +35,7 @@ struct Backward<'s> {
     greatest: Option<Mem>,
 }
 
-/// What is read and written for a head of queries. Gradients that nobody asks for are not there.
+/// The operands and results for one head of queries. Gradients that are not needed are `None`.
 struct Heads {
     query: Head,
     key: Head,
@@ -74,7 +74,7 @@ impl Heads {
     }
 }
 
-/// A task for each head of keys.
+/// Lowers the gradients, with a task for each head of keys.
 pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let gradient = |of: usize| {
         let is = |op: &Operation| *op.attr("of") == Attr::Int(of as i64);
@@ -120,7 +120,7 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     Lowered { code: tiles.nest.b.finish(), tasks, grain: 1, scratch, partials: vec![] }
 }
 
-/// Zeros for all keys or values of a head.
+/// Stores zeros for all keys or values of a head.
 fn clear(t: &mut Tiles, head: Head, width: i64) {
     let (zero, keys, none) = (t.nest.b.index(0), t.keys, t.number(0.0));
     t.each(zero, keys, 1, |t, key| {
@@ -133,7 +133,7 @@ fn clear(t: &mut Tiles, head: Head, width: i64) {
 }
 
 impl Backward<'_> {
-    /// A block of queries against all keys.
+    /// One block of queries against all keys.
     fn block(&self, t: &mut Tiles, heads: &Heads, q0: V) {
         let (width, value_width) = (self.site.width, self.site.value_width);
         let factor = t.number(self.site.scale * t.unit());
@@ -155,8 +155,8 @@ impl Backward<'_> {
         }
     }
 
-    /// log₂ Σ, the greatest score and D. Queries beyond the last, and those that see no key, have an
-    /// infinite log₂ Σ: their P is 0.
+    /// Loads log₂ Σ and the row maximum, and computes D. Queries past the end, and those that see
+    /// no key, get an infinite log₂ Σ, which makes their P zero.
     fn queries(&self, t: &mut Tiles, heads: &Heads, q0: V) {
         let (zero, last) = (t.nest.b.index(0), t.nest.b.offset(t.queries, -1));
         let (none, unit) = (t.number(0.0), t.number(std::f64::consts::LOG2_E));
@@ -227,7 +227,7 @@ impl Backward<'_> {
         }
     }
 
-    /// P and dS of some keys.
+    /// P and dS for a strip of keys.
     fn scores(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), strip: Strip, seen: Seen) {
         let cols = t.columns(strip.vector);
         let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
@@ -322,8 +322,8 @@ impl Backward<'_> {
     }
 }
 
-/// `Σ over queries of weights[key][q]·rows[q][d]` for some keys and vectors of elements: those of
-/// the first key first. Weights of queries that are not there are 0.
+/// `Σ over queries of weights[key][q]·rows[q][d]` for some keys and vectors of elements, ordered by
+/// key. The weights of queries past the end are 0.
 fn over_queries(
     t: &mut Tiles,
     (keys, columns): (&[V], &[V]),

@@ -19,12 +19,14 @@ use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
 use crate::scalar;
 
-/// No more than any score but -inf, which would give NaN where it is subtracted from itself.
+/// No larger than any score but -inf. As the initial row maximum it avoids -inf - -inf, which is
+/// NaN.
 pub const LEAST: f64 = f32::MIN as f64;
 
 struct Forward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, scores and then P, Oᵀ, the greatest scores before and now, the sums.
+    /// Qᵀ times scale; scores and then P; Oᵀ; the row maxima before and after a block; the row
+    /// sums.
     turned: Mem,
     scores: Mem,
     out: Mem,
@@ -33,7 +35,7 @@ struct Forward<'s> {
     sums: Mem,
 }
 
-/// What is read for a head of queries.
+/// The operands for one head of queries.
 struct Heads {
     query: Head,
     key: Head,
@@ -41,7 +43,7 @@ struct Heads {
     mask: Option<Masked>,
 }
 
-/// A task for each head.
+/// Lowers attention, with a task for each head.
 pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let output = site.output(&nest);
     let [logs, greatest] = [
@@ -103,7 +105,7 @@ impl Forward<'_> {
         }
     }
 
-    /// A block of keys: scores, their greatest, P, and what the values add.
+    /// One block of keys: computes the scores, the row maxima and P, and accumulates Vᵀ·P.
     fn keys(&self, t: &mut Tiles, heads: &Heads, q0: V, k0: V, seen: Seen) {
         let strips = t.strips(seen);
         if let Some(mask) = heads.mask {
@@ -123,7 +125,7 @@ impl Forward<'_> {
         }
     }
 
-    /// scores = K·Qᵀ of some keys, and the greatest so far.
+    /// Scores K·Qᵀ for a strip of keys, and the row maxima so far.
     fn score(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), strip: Strip, seen: Seen) {
         let cols = t.columns(strip.vector);
         let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
@@ -150,7 +152,7 @@ impl Forward<'_> {
         });
     }
 
-    /// What sums so far are to be multiplied by, now that greater scores are known.
+    /// The factors 2^(m - m') that rescale the sums to the new row maxima.
     fn shrink(&self, t: &mut Tiles) -> Vec<V> {
         let zero = t.nest.b.index(0);
         let mut factors = Vec::new();
@@ -166,7 +168,7 @@ impl Forward<'_> {
         factors
     }
 
-    /// P = 2^(scores - m), and its sums.
+    /// P = 2^(scores - m), and the row sums.
     fn powers(&self, t: &mut Tiles, strip: Strip) {
         let cols = t.columns(strip.vector);
         let zero = t.nest.b.index(0);
@@ -188,7 +190,7 @@ impl Forward<'_> {
         }
     }
 
-    /// O divided by the sums, turned back and written, for the queries that there are.
+    /// Divides O by the row sums, transposes it back and stores the rows of queries in range.
     fn finish(&self, t: &mut Tiles, output: Head, q0: V) {
         let (one, none) = (t.number(1.0), t.number(0.0));
         t.each_column(|t, col| {
@@ -196,13 +198,14 @@ impl Forward<'_> {
             let inverse = t.nest.b.div(one, sum);
             let empty = t.nest.b.compare(Cmp::Eq, sum, none);
             let inverse = t.nest.b.select(empty, none, inverse);
-            // Nobody asks for the greatest scores any more.
+            // The old row maxima are no longer needed, so their memory is reused.
             t.nest.b.store(self.before, col, inverse, None);
         });
         t.turn_back(self.out, self.site.value_width, output, q0, Some(self.before));
     }
 
-    /// log Σ eˢ = (m + log₂ l) log 2. With a mask that is log l, to which m is known.
+    /// log Σ eˢ = (m + log₂ l) log 2. With a mask the result is log l alone, as m is a separate
+    /// result.
     fn log(&self, t: &mut Tiles, logs: Head, q0: V) {
         let (unit, masked) = (t.number(std::f64::consts::LN_2), self.site.mask.is_some());
         t.one_each(logs, q0, |t, col| {

@@ -1,5 +1,5 @@
-//! What fusion knows of the kernels of attention: which operands they take, which results they
-//! share, and how they store heads.
+//! Fusion rules for the attention kernels: which operands they take, which results they share, and
+//! which layouts they store.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -10,9 +10,9 @@ use mithril_ir::op::view::View;
 
 use super::is_one;
 
-/// Heads are whole vectors of the widest registers there are.
+/// The head size must be a multiple of the lanes of the widest vector registers.
 const LANES: i64 = 16;
-/// Wider ones would not stay in the first cache.
+/// Larger heads would not stay in the first-level cache.
 const WIDEST: i64 = 256;
 
 fn result_of(op: &Operation) -> Option<Attention> {
@@ -22,12 +22,12 @@ fn result_of(op: &Operation) -> Option<Attention> {
     }
 }
 
-/// Whether it is attention, or its gradient.
+/// Whether an operation is attention or its gradient.
 pub fn is_attention(op: &Operation) -> bool {
     result_of(op).is_some()
 }
 
-/// Whether one kernel computes the results of both: attention and its sums, or its gradients.
+/// Whether one kernel computes both results: attention and its sums, or several gradients.
 pub fn shares(a: &Operation, b: &Operation) -> bool {
     let gradient = |op| result_of(op).map(|result| result == Attention::Gradient);
     let attrs = |op: &Operation| ["scale", "causal", "grouped"].map(|name| op.attr(name).clone());
@@ -37,16 +37,16 @@ pub fn shares(a: &Operation, b: &Operation) -> bool {
         && attrs(a) == attrs(b)
 }
 
-/// Whether attention can store its heads as `copy`, a transpose of its result.
+/// Whether attention can store its output directly in the layout of `copy`, a transpose of it.
 pub fn stores(f: &Function, definitions: &[Option<u32>], op: &Operation, copy: Value) -> bool {
     let own =
         turned(f, definitions, copy).is_some_and(|own| f.ops[own.attention].first == op.first);
     own && result_of(op) == Some(Attention::Output)
 }
 
-/// Whether a streaming kernel takes it: f32, heads of known widths that are
-/// multiples of 16, batches that are equal or not there, and, where it is causal, a query for each
-/// key.
+/// Whether a streaming kernel takes the operation. It requires f32, constant head sizes that are
+/// multiples of 16, and batch dims that are equal or 1; causal attention also needs as many queries
+/// as keys.
 pub fn fits(function: &Function, op: &Operation) -> bool {
     let [q, k, v] = [0, 1, 2].map(|i| function.ty(op.operands[i]));
     let ranks = [q, k, v].map(|t| t.shape.rank());
@@ -76,16 +76,16 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
     batches && counts && square && width(dim(q, rank - 1)) && width(dim(v, rank - 1))
 }
 
-/// A value whose elements are those of attention, in another order of its axes.
+/// A value that holds attention's output, possibly with its axes permuted.
 pub struct Turned {
-    /// The number of the operation.
+    /// The index of the attention operation.
     pub attention: usize,
-    /// For each axis of attention's result, from one element to the next in the value's memory.
+    /// For each axis of attention's output, its stride in the memory of the value.
     pub strides: Vec<Dim>,
 }
 
-/// How a value has the elements of attention: as they are, or behind a transpose that leaves the last
-/// axis where it is, and reshapes.
+/// Traces a value back to attention's output: directly, or through reshapes and a transpose that
+/// keeps the last axis.
 pub fn turned(function: &Function, definitions: &[Option<u32>], value: Value) -> Option<Turned> {
     let definition = |value: Value| definitions[value.index()].map(|at| at as usize);
     let mut at = definition(value)?;

@@ -1,5 +1,5 @@
-//! Masks on scores, which are columns of queries: rows of a mask are turned, as those of queries are,
-//! and a row that serves all queries is read an element at a time.
+//! Masks on scores. Scores have queries as columns, so the rows of a mask are transposed like those
+//! of queries. A row that all queries share is read one element at a time.
 
 use super::tiles::{Seen, Tiles};
 use super::{Mask, Site};
@@ -10,11 +10,11 @@ use crate::contract::lanes;
 #[derive(Clone, Copy)]
 pub struct Masked {
     pub mask: Mask,
-    /// Its elements as numbers, where queries differ.
+    /// Its elements as numbers, transposed; `None` if all queries share a row.
     turned: Option<Mem>,
 }
 
-/// Scratch memory for the masks of blocks.
+/// Allocates scratch memory for the mask of a block.
 pub fn room(t: &mut Tiles, site: &Site) -> Option<Mem> {
     site.mask_rows().map(|_| t.room(t.block()))
 }
@@ -24,7 +24,7 @@ impl Masked {
         Masked { mask, turned: room }
     }
 
-    /// Turns the mask of the queries from `q0` and the keys from `k0` on.
+    /// Transposes the mask of the queries from `q0` on and the keys from `k0` on.
     pub fn turn(&self, t: &mut Tiles, (q0, k0): (V, V), seen: Seen) {
         let (Some(turned), Mask { head, step, added, .. }) = (self.turned, self.mask) else {
             return;
@@ -54,8 +54,7 @@ impl Masked {
         });
     }
 
-    /// Masks the scores of some keys, which are row `row` and those behind it, and the queries at
-    /// `cols`.
+    /// Masks the scores of some keys, stored from row `row` on, and of the queries at `cols`.
     pub fn apply(
         &self,
         t: &mut Tiles,
@@ -85,7 +84,7 @@ impl Masked {
         }
     }
 
-    /// The element of a key that serves all queries.
+    /// The mask of a key, which all queries share.
     fn element(&self, t: &mut Tiles, key: V, seen: Seen) -> V {
         let last = t.nest.b.offset(t.keys, -1);
         let key = match seen {

@@ -1,6 +1,6 @@
 //! Attention and its gradients in portable code: the steps of [`forward`](super::forward) and
-//! [`backward`](super::backward), with a loop over the queries of a block in the place of vectors,
-//! which a C compiler makes vectors of.
+//! [`backward`](super::backward), with loops over the queries of a block instead of vectors. A C
+//! compiler vectorises these loops.
 
 mod backward;
 mod forward;
@@ -19,19 +19,19 @@ use crate::scalar;
 pub use backward::backward;
 pub use forward::forward;
 
-/// Queries, and keys, of a block.
+/// Queries in a block, and keys in a block.
 const BLOCK: i64 = 32;
-/// Rows, and terms of their sums, that are multiplied in one go: what is read serves several times.
+/// Unroll factor for both rows and terms of sums, so that each loaded number is used several times.
 const STEPS: usize = 4;
 
-/// Rows of one number for each query of a block.
+/// Allocates rows with one number for each query of a block.
 fn room(nest: &mut Nest, rows: i64, what: &'static str) -> Mem {
     let mem = nest.b.local(DType::F32, rows * BLOCK);
     nest.b.name(mem, what);
     mem
 }
 
-/// The queries of a block: which is the first, how many there are, and which keys they see.
+/// A block of queries: the first, their count, and how many keys they see.
 #[derive(Clone, Copy)]
 struct Block {
     first: V,
@@ -39,7 +39,7 @@ struct Block {
     keys: V,
 }
 
-/// The keys of a block, and the last that the queries see.
+/// A block of keys: the first, their count, and the last key that the queries see.
 #[derive(Clone, Copy)]
 struct Keys {
     first: V,
@@ -48,7 +48,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Some keys of the block from one on; the last of all for those behind it.
+    /// The next keys of the block from `from` on; past the end, the last key is repeated.
     fn numbers(self, nest: &mut Nest, from: V) -> [V; STEPS] {
         next(nest, from).map(|k| {
             let key = nest.b.add(self.first, k);
@@ -71,20 +71,20 @@ impl Site {
         nest.dim(&dims[dims.len() - 2])
     }
 
-    /// A head of a result, or of what has the shape of one.
+    /// One head of a result, or of an array with the same shape.
     fn dense(&self, nest: &mut Nest, mem: Mem, (side, width): (usize, i64), number: V) -> Head {
         let count = self.count(nest, side);
         let size = nest.b.times(count, width);
         Head { mem, at: nest.b.mul(number, size), stride: nest.b.index(width) }
     }
 
-    /// Whether all blocks of queries, or of keys, are whole.
+    /// Whether the number of queries (or keys) is a multiple of the block.
     fn is_whole(&self, side: usize) -> bool {
         let dims = &self.dims[side];
         dims[dims.len() - 2].as_const().is_some_and(|count| count % BLOCK == 0)
     }
 
-    /// How many queries, or keys, of those left a block has.
+    /// The size of the next block, given how many queries (or keys) are left.
     fn size(&self, nest: &mut Nest, side: usize, left: V) -> V {
         let size = nest.b.index(BLOCK);
         if self.is_whole(side) { size } else { nest.b.binary(Binary::Min, left, size) }
@@ -112,7 +112,7 @@ impl Site {
         });
     }
 
-    /// Rows of queries as columns, times a factor; queries beyond the last are zeros.
+    /// Transposes rows of queries to columns, times a factor; queries past the end are zeros.
     fn turn(
         &self,
         nest: &mut Nest,
@@ -138,8 +138,8 @@ impl Site {
         });
     }
 
-    /// `to[k][i] = Σ over d of from[k][d]·turned[d][i]` for the keys of a block, and as many more as
-    /// make them a multiple of [`STEPS`].
+    /// `to[k][i] = Σ over d of from[k][d]·turned[d][i]` for the keys of a block, rounded up to a
+    /// multiple of [`STEPS`].
     fn products(
         &self,
         nest: &mut Nest,
@@ -165,14 +165,14 @@ impl Site {
         });
     }
 
-    /// Where the mask of a block is turned, if each query has its own.
+    /// Allocates memory for the transposed mask of a block, if each query has its own row.
     fn mask_room(&self, nest: &mut Nest) -> Option<Mem> {
         self.mask?;
         self.mask_rows().map(|_| room(nest, BLOCK, "mask"))
     }
 
-    /// Masks the scores of a block, whose mask is first turned if each query has its own: to numbers,
-    /// which are as wide as scores.
+    /// Masks the scores of a block. If each query has its own mask row, the mask is first
+    /// transposed and converted to numbers, which are as wide as scores.
     fn masked(
         &self,
         nest: &mut Nest,
@@ -218,7 +218,7 @@ impl Site {
         });
     }
 
-    /// The score of a key and query `i`, -inf where it does not see it.
+    /// The score of a key and query `i`; -inf if the query does not see the key.
     fn hidden(&self, nest: &mut Nest, score: V, key: V, block: Block, i: V) -> V {
         if !self.causal {
             return score;
@@ -233,7 +233,7 @@ fn number(nest: &mut Nest, x: f64) -> V {
     nest.b.number(Ty::scalar(DType::F32), x)
 }
 
-/// Number `i` of a row of scratch memory.
+/// The index of number `i` in a row of scratch memory.
 fn cell(nest: &mut Nest, row: V, i: V) -> V {
     let row = nest.b.times(row, BLOCK);
     nest.b.add(row, i)
@@ -272,18 +272,18 @@ fn add(nest: &mut Nest, mem: Mem, at: V, more: V) {
     nest.b.store(mem, at, v, None);
 }
 
-/// e to the power of a score less another.
+/// exp(score - less).
 fn power(nest: &mut Nest, score: V, less: V) -> V {
     let difference = nest.b.sub(score, less);
     scalar::apply(&mut nest.b, Prim::Exp, DType::F32, &[difference], None)
 }
 
-/// The next numbers from one on.
+/// [`STEPS`] consecutive indices.
 fn next(nest: &mut Nest, first: V) -> [V; STEPS] {
     std::array::from_fn(|s| nest.b.offset(first, s as i64))
 }
 
-/// `to[r][x] += Σ over s of weights[r][s]·from[s][x]`, for rows that begin at these places.
+/// `to[r][x] += Σ over s of weights[r][s]·from[s][x]`, given the offsets at which the rows begin.
 fn tile(
     nest: &mut Nest,
     length: i64,
@@ -308,7 +308,7 @@ fn tile(
     });
 }
 
-/// The elements of a head in these rows, those of one place each, or of these places, one row each.
+/// Elements `places` of these rows of a head, grouped by element index or by row.
 fn elements(nest: &mut Nest, head: Head, rows: &[V], places: &[V], by_place: bool) -> Vec<Vec<V>> {
     let mut load = |row: V, d: V| {
         let at = element(nest, head, row, d);
@@ -320,7 +320,7 @@ fn elements(nest: &mut Nest, head: Head, rows: &[V], places: &[V], by_place: boo
     }
 }
 
-/// Numbers below a count, some at a time and the rest one by one.
+/// Loops over indices below a count, [`STEPS`] at a time and then one by one.
 fn several(nest: &mut Nest, count: V, body: &dyn Fn(&mut Nest, &[V])) {
     let (zero, step) = (nest.b.index(0), nest.b.index(STEPS as i64));
     let known = nest.b.constant(count).is_some_and(|count| count % STEPS as i64 == 0);
@@ -342,7 +342,7 @@ fn several(nest: &mut Nest, count: V, body: &dyn Fn(&mut Nest, &[V])) {
 /// `to[d][i] += Σ over the keys of a block of from[k][d]·weights[k][i]`
 fn spread(nest: &mut Nest, (from, width): (Head, i64), keys: Keys, weights: Mem, to: Mem) {
     let (zero, width, none) = (nest.b.index(0), nest.b.index(width), number(nest, 0.0));
-    // Weights of keys that are not there.
+    // Clears the weights of keys past the end.
     let end = nest.b.offset(keys.count, STEPS as i64 - 1);
     nest.each(keys.count, end, 1, |nest, k| {
         columns(nest, |nest, i| {

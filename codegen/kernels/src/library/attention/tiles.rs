@@ -1,4 +1,4 @@
-//! Blocks of queries against blocks of keys, in scratch memory whose rows are vectors of queries.
+//! Blocks of queries against blocks of keys. Rows of scratch memory are vectors of queries.
 
 use crate::loops::Loops;
 use mithril_ir::dtype::DType;
@@ -10,7 +10,7 @@ use crate::contract::lanes::{below, transpose};
 use crate::lower::nest::Nest;
 use crate::scalar::exp2_nonpositive;
 
-/// Keys or elements of a head that are worked at once, and how many steps of a sum are written out.
+/// Unroll factors: keys (or elements of a row) computed together, and terms of a sum.
 pub const ROWS: i64 = 4;
 pub const STEPS: i64 = 4;
 
@@ -18,13 +18,13 @@ pub const STEPS: i64 = 4;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     All,
-    /// Those that there are.
+    /// Those in range.
     Present,
-    /// Those that come no later than it.
+    /// Those up to its own position (causal).
     Earlier,
 }
 
-/// A part of a block of keys, and the vector of queries from which on it is seen.
+/// A range of keys in a block, and the first vector of queries that sees any of them.
 #[derive(Clone, Copy)]
 pub struct Strip {
     pub from: i64,
@@ -32,28 +32,28 @@ pub struct Strip {
     pub vector: i64,
 }
 
-/// An operand or a result, at the head that is worked.
+/// An operand or a result, restricted to one head.
 #[derive(Clone, Copy)]
 pub struct Head {
     pub mem: Mem,
-    /// Where it begins.
+    /// The offset of the head.
     pub at: V,
-    /// From one query, key or value to the next.
+    /// The stride between queries, keys or values.
     pub stride: V,
 }
 
-/// The code of a kernel, and the sizes of its blocks.
+/// A kernel's code under construction, and its block sizes.
 pub struct Tiles<'f> {
     pub nest: Nest<'f>,
     pub lanes: u32,
-    /// Vectors of a block of queries.
+    /// Vectors in a block of queries.
     pub vectors: i64,
     pub queries: V,
     pub keys: V,
-    /// Whether scores are exponents of e, not of 2: the least numbers there are, which masks have,
-    /// would overflow.
+    /// Whether scores are exponents of e instead of 2. Masks may contain the smallest finite
+    /// number, which would overflow when scaled by log₂ e.
     natural: bool,
-    /// The bytes of scratch memory so far.
+    /// Bytes of scratch memory allocated so far.
     pub scratch: i64,
 }
 
@@ -74,14 +74,14 @@ impl<'f> Tiles<'f> {
         Tiles { nest, lanes: isa.bytes / 4, vectors, queries, keys, natural, scratch: 0 }
     }
 
-    /// Scratch memory of so many rows of a block of queries.
+    /// Allocates scratch memory: this many rows, with one number for each query of a block.
     pub fn room(&mut self, rows: i64) -> Mem {
         let at = self.nest.b.index(self.scratch);
         self.scratch += rows * self.block() * 4;
         self.nest.b.scratch(DType::F32, at)
     }
 
-    /// The queries, and the keys, of a block.
+    /// The number of queries in a block, and of keys.
     pub fn block(&self) -> i64 {
         self.vectors * i64::from(self.lanes)
     }
@@ -94,13 +94,13 @@ impl<'f> Tiles<'f> {
         self.nest.b.number(self.ty(), x)
     }
 
-    /// Where the vectors of a row begin, from number `from` on.
+    /// The column offsets of the vectors of a row, from vector `from` on.
     pub fn columns(&self, from: i64) -> Vec<i64> {
         (from..self.vectors).map(|v| v * i64::from(self.lanes)).collect()
     }
 
-    /// The strips of a block of keys. On the diagonal they are seen by the queries from their own
-    /// on alone: two halves, for each is code of its own.
+    /// The strips of a block of keys. On the diagonal a strip is only seen by the queries from its
+    /// own position on. The block is split in just two halves, as each strip has its own code.
     pub fn strips(&self, seen: Seen) -> Vec<Strip> {
         let half = self.block() / 2;
         let strip = |from: i64, to: i64| Strip { from, to, vector: from / i64::from(self.lanes) };
@@ -110,12 +110,12 @@ impl<'f> Tiles<'f> {
         }
     }
 
-    /// What a number is multiplied by to be a score.
+    /// The factor that converts a product to a score: log₂ e if scores are exponents of 2.
     pub fn unit(&self) -> f64 {
         if self.natural { 1.0 } else { std::f64::consts::LOG2_E }
     }
 
-    /// A score less another, as an exponent of 2.
+    /// `score - other`, as an exponent of 2.
     pub fn less(&mut self, score: V, other: V) -> V {
         let less = self.nest.b.sub(score, other);
         if !self.natural {
@@ -125,13 +125,13 @@ impl<'f> Tiles<'f> {
         self.nest.b.mul(less, unit)
     }
 
-    /// The power that a score is, divided by that of one that is no less.
+    /// `2^(score - most)`, where `most` is not less than `score`.
     pub fn power(&mut self, score: V, most: V) -> V {
         let less = self.less(score, most);
         exp2_nonpositive(&mut self.nest.b, less)
     }
 
-    /// Element `col` of row `row` of scratch memory.
+    /// The index of column `col` in row `row` of scratch memory.
     pub fn cell(&mut self, row: V, col: i64) -> V {
         let row = self.nest.b.times(row, self.block());
         self.nest.b.offset(row, col)
@@ -152,26 +152,27 @@ impl<'f> Tiles<'f> {
         self.nest.b.store(mem, at, value, None);
     }
 
-    /// Where element `d` of row `row` of a head lies.
+    /// The index of element `d` of row `row` of a head.
     pub fn element(&mut self, head: Head, row: V, d: V) -> V {
         let at = self.nest.b.mul(row, head.stride);
         let at = self.nest.b.add(at, d);
         self.nest.b.add(head.at, at)
     }
 
-    /// Runs `body` for a task of each head, and gives the code.
+    /// Loops over the tasks, one for each head.
     pub fn tasks(&mut self, body: impl FnOnce(&mut Self, V)) {
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
         self.each(first, last, 1, body);
     }
 
-    /// Runs `body` for where each vector of a row begins: one code for all.
+    /// Loops over the column offsets of the vectors of a row; the code is not unrolled.
     pub fn each_column(&mut self, body: impl FnOnce(&mut Self, V)) {
         let (zero, block) = (self.nest.b.index(0), self.nest.b.index(self.block()));
         self.each(zero, block, i64::from(self.lanes), body);
     }
 
-    /// Writes a number for each of the queries that there are, from those of a vector of a row.
+    /// Stores one number for each query in range. `body` computes a vector of them for a column
+    /// offset.
     pub fn one_each(&mut self, to: Head, q0: V, body: impl FnOnce(&mut Self, V) -> V) {
         self.each_column(|own, col| {
             let value = body(own, col);
@@ -183,7 +184,7 @@ impl<'f> Tiles<'f> {
         });
     }
 
-    /// Runs `body` for the blocks of keys that the block of queries from `q0` on sees.
+    /// Loops over the blocks of keys that the block of queries from `q0` on sees.
     pub fn key_blocks(&mut self, q0: V, causal: bool, mut body: impl FnMut(&mut Self, V, Seen)) {
         let (zero, block) = (self.nest.b.index(0), self.block());
         if causal {
@@ -203,7 +204,8 @@ impl<'f> Tiles<'f> {
         self.nest.b.place_choice(rest, yes, no);
     }
 
-    /// Rows of queries as columns, times a factor; queries beyond the last are the last.
+    /// Transposes rows of queries to columns, times a factor; past the end the last query is
+    /// repeated.
     pub fn turn(&mut self, from: Head, q0: V, width: i64, to: Mem, factor: Option<V>) {
         self.turn_rows(q0, width, to, |own, rows, d| {
             let load = |&row: &V| {
@@ -215,7 +217,8 @@ impl<'f> Tiles<'f> {
         });
     }
 
-    /// What `read` gives for as many queries as a vector has lanes, from an element on: as columns.
+    /// Transposes to columns: `read` returns, for as many queries as a vector has lanes, a vector
+    /// of elements from an index on.
     pub fn turn_rows(
         &mut self,
         q0: V,
@@ -244,7 +247,7 @@ impl<'f> Tiles<'f> {
         });
     }
 
-    /// Columns, times a factor for each query, as rows of the queries that there are.
+    /// Transposes columns back to rows, times a factor for each query; stores the queries in range.
     pub fn turn_back(&mut self, from: Mem, width: i64, to: Head, q0: V, factors: Option<Mem>) {
         let (zero, width) = (self.nest.b.index(0), self.nest.b.index(width));
         let lanes = i64::from(self.lanes);
@@ -269,8 +272,8 @@ impl<'f> Tiles<'f> {
         });
     }
 
-    /// For some rows of keys, and each vector of queries at `cols`, the sums of products of their
-    /// elements: of keys that begin at `numbers`, and of what was turned.
+    /// Products of the keys `numbers` and the transposed queries, summed over elements, for each
+    /// vector of queries at `cols`.
     pub fn products(
         &mut self,
         head: Head,
@@ -299,8 +302,8 @@ impl<'f> Tiles<'f> {
         })
     }
 
-    /// `out[d][q] += Σ over a strip of keys of head[key][d]·from[key][q]`, what was there times
-    /// `shrink`.
+    /// `out[d][q] += Σ over a strip of keys of head[key][d]·from[key][q]`; the old `out` is
+    /// multiplied by `shrink` first.
     pub fn across(
         &mut self,
         (head, k0): (Head, V),
@@ -346,7 +349,8 @@ impl<'f> Tiles<'f> {
         });
     }
 
-    /// Adds to each sum an element of memory times a vector: those of the first element first.
+    /// Multiplies each broadcast element with each vector and adds it to its sum, ordered by
+    /// element.
     pub fn multiply(&mut self, mem: Mem, elements: &[V], vectors: &[V], sums: &mut [V]) {
         for (i, &at) in elements.iter().enumerate() {
             let element = self.nest.b.load(mem, at, 1, None);
@@ -358,7 +362,8 @@ impl<'f> Tiles<'f> {
         }
     }
 
-    /// The score of a key of a strip and the queries from `col` on, -inf where they do not see it.
+    /// The scores of a key of a strip and the queries from `col` on; -inf where a query does not
+    /// see it.
     pub fn hidden(&mut self, score: V, key: V, (q0, col): (V, i64), seen: Seen, strip: Strip) -> V {
         let unseen = self.number(f64::NEG_INFINITY);
         let b = &mut self.nest.b;
@@ -369,7 +374,7 @@ impl<'f> Tiles<'f> {
                 let seen = b.splat(present, self.lanes);
                 b.select(seen, score, unseen)
             }
-            // Beyond its own queries a strip is seen wholly; a key that is not there is later.
+            // Queries after the strip see all of it. Keys past the end come later than every query.
             Seen::Earlier if col >= strip.to => score,
             Seen::Earlier => {
                 let from = b.offset(q0, col);

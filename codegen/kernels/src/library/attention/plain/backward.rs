@@ -65,7 +65,7 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
     lowered(nest)
 }
 
-/// Zeros for all keys or values of a head.
+/// Stores zeros for all keys or values of a head.
 fn clear(nest: &mut Nest, site: &Site, of: Head, width: i64) {
     let keys = site.count(nest, KEY);
     let (zero, none) = (nest.b.index(0), number(nest, 0.0));
@@ -77,7 +77,7 @@ fn clear(nest: &mut Nest, site: &Site, of: Head, width: i64) {
     });
 }
 
-/// What is read, and the gradients that somebody asks for.
+/// The operands, and the gradients that are needed.
 struct Heads {
     sides: [Head; 6],
     mask: Option<Mask>,
@@ -89,8 +89,8 @@ struct Heads {
 
 struct Backward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, dOᵀ and dQᵀ; of a block of keys P and dS; log Σ, D, and where there is a mask
-    /// the greatest score, which is not in log Σ then, and the mask of a block.
+    /// Qᵀ times scale, dOᵀ and dQᵀ; P and dS of a block of keys; log Σ and D. With a mask also the
+    /// row maximum, which log Σ then does not include, and the mask of a block.
     turned: Mem,
     turned_gradient: Mem,
     out: Mem,
@@ -103,7 +103,7 @@ struct Backward<'s> {
 }
 
 impl Backward<'_> {
-    /// A block of queries against all keys, block by block.
+    /// One block of queries against all keys, block by block.
     fn block(&self, nest: &mut Nest, heads: &Heads, block: Block) {
         let site = self.site;
         let (query, gradient) = (heads.sides[QUERY], heads.sides[GRADIENT]);
@@ -137,8 +137,8 @@ impl Backward<'_> {
         });
     }
 
-    /// log Σ, the greatest score and D. Queries beyond the last, and those that see no key, have an
-    /// infinite log Σ: their P is 0.
+    /// Loads log Σ and the row maximum, and computes D. Queries past the end, and those that see no
+    /// key, get an infinite log Σ, which makes their P zero.
     fn queries(&self, nest: &mut Nest, heads: &Heads, block: Block) {
         fill(nest, self.logs, 1, f64::INFINITY);
         fill(nest, self.common, 1, 0.0);

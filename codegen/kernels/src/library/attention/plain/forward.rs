@@ -58,8 +58,8 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
 
 struct Forward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, scores and then P, Oᵀ, the greatest scores, the sums of P, what O
-    /// shrinks by, the mask of a block.
+    /// Qᵀ times scale; scores and then P; Oᵀ; the row maxima; the sums of P; the factors that
+    /// rescale O; the mask of a block.
     turned: Mem,
     scores: Mem,
     out: Mem,
@@ -78,7 +78,7 @@ impl Forward<'_> {
         fill(nest, self.total, 1, 0.0);
     }
 
-    /// A block of keys: scores, their greatest, P, and what the values add.
+    /// One block of keys: computes the scores, the row maxima and P, and accumulates Vᵀ·P.
     fn keys(
         &self,
         nest: &mut Nest,
@@ -115,7 +115,7 @@ impl Forward<'_> {
         spread(nest, (sides[VALUE], site.value_width), keys, self.scores, self.out);
     }
 
-    /// What was summed up is multiplied by, now that greater scores are known.
+    /// Rescales the sums so far to the new row maxima.
     fn shrink(&self, nest: &mut Nest) {
         columns(nest, |nest, i| {
             let before = nest.b.load(self.factors, i, 1, None);
@@ -133,7 +133,7 @@ impl Forward<'_> {
         });
     }
 
-    /// P of a key, and the sums of it.
+    /// P of one key, added to the row sums.
     fn powers(&self, nest: &mut Nest, k: V) {
         columns(nest, |nest, i| {
             let at = cell(nest, k, i);
@@ -164,8 +164,8 @@ impl Forward<'_> {
         });
     }
 
-    /// The logarithms of the sums, to which the greatest scores are added where there is no mask, and
-    /// those.
+    /// Stores the logarithms of the row sums, plus the row maxima if there is no mask; and the row
+    /// maxima.
     fn sums(&self, nest: &mut Nest, [logs, greatest]: [Option<Head>; 2], block: Block) {
         if logs.or(greatest).is_none() {
             return;
