@@ -1,5 +1,5 @@
-"""Builds the wheel: maturin makes the package, and the commands go in as the programs they are,
-with the code generator where LLVM is."""
+"""Builds the wheel. Maturin makes the package; the command-line programs are added as binaries, and
+the code generator if LLVM is installed."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from maturin import get_requires_for_build_editable, get_requires_for_build_whee
 
 LLVM = Path("/usr/lib/llvm-22/bin/llvm-config")
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", "target"), "dist")
-# The directory that `data` of [tool.maturin] names.
+# The directory that the `data` key of [tool.maturin] names.
 DATA = Path("target/wheel")
 
 
@@ -33,7 +33,7 @@ def _fill():
         _place(command + suffix, "scripts", command + suffix)
     if LLVM.exists():
         _build("--package", "mithril-native")
-        # Beside the package, and where the commands look.
+        # One copy in the package, and one where the commands search.
         _place("libmithril_native.so", "platlib/mithril", "_native.so")
         _place("libmithril_native.so", "data/lib", "libmithril_native.so")
 

@@ -1,8 +1,9 @@
-"""Runs a model from a wheel that is installed into a folder of its own.
+"""Installs a wheel into a temporary folder and runs a model from it.
 
     python tools/smoke.py dist/mithril-….whl
 
-As NumPy source and, where LLVM is on this machine, as native code: a wheel without it fails.
+The model runs as NumPy source and, if LLVM is installed, as native code. A wheel that lacks native
+code then fails.
 """
 
 import os
@@ -45,7 +46,7 @@ def main(wheel: str) -> None:
         subprocess.run([*install, folder, wheel], check=True)
         version = subprocess.check_output([f"{folder}/bin/mithril", "--version"], text=True)
         print(version, end="")
-        # What the package needs is in this environment; the package itself comes first.
+        # The environment has the package's dependencies; the installed wheel has precedence.
         environment = {**os.environ, "PYTHONPATH": folder, "MITHRIL_CACHE": f"{folder}/cache"}
         command = [sys.executable, "-c", PROGRAM, folder, "native" if LLVM.exists() else "source"]
         subprocess.run(command, cwd=folder, env=environment, check=True)

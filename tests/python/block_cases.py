@@ -1,4 +1,4 @@
-"""The blocks of the table for tests: how each is made and fed, and how near results are."""
+"""The cases of every block in the table: settings, inputs, references, and how to compare."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,24 +17,24 @@ ALL_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 4), (2, 1, 5))
 
 @dataclass
 class Case:
-    """How a block is made and fed, where that is not the default."""
+    """The settings and inputs of a block, where they differ from the defaults."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    # Terminals, or `*` for all, whose dtype is not what the block expects of itself.
+    # Dtypes of terminals (`*` for all) that differ from what the block declares.
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     # The number of values of a list terminal.
     count: int = 2
 
 
 def case(*shapes: tuple[int, ...], dtypes: Mapping[str, Any] | None = None, **settings: Any) -> Any:
-    """Shapes by terminal, in order."""
+    """A case from its shapes, in the order of the terminals."""
     return settings, shapes, dtypes or {}
 
 
 INT, BOOL, LABELS = {"*": ml.int64}, {"*": ml.bool}, {"target": ml.int64}
 M, V = (3, 4), (4,)
-# Where the defaults, (3, 4) for every terminal and no settings, do not do.
+# The cases of blocks that the default (no settings, (3, 4) for every terminal) does not suit.
 CASES: dict[str, Any] = {
     "LogicalNot": case(M, dtypes=BOOL),
     "BitwiseNot": case(M, dtypes=INT),
@@ -113,7 +113,7 @@ CASES: dict[str, Any] = {
 
 
 def variants(name: str) -> list[Case]:
-    """The block's cases: its own, or each shape that an elementwise block takes."""
+    """The cases of a block: those in the table, or each shape that an elementwise block takes."""
     info = _core.block_info(name)
     terminals = [i for i in info.inputs if not i.endswith("=")]
     if name in CASES:
@@ -132,7 +132,7 @@ def variants(name: str) -> list[Case]:
 
 
 def build(name: str, case: Case) -> tuple[Any, dict[str, Any]]:
-    """The block in a model with its terminals as inputs, and their shapes."""
+    """A model of the block with the block's terminals as inputs, and their shapes."""
     block = getattr(models, name)(**case.settings)
     shapes = dict(case.shapes)
     if "inputs" in shapes:
@@ -148,7 +148,7 @@ def build(name: str, case: Case) -> tuple[Any, dict[str, Any]]:
 
 
 def array(rng: np.random.Generator, name: str, argument: Any, shape: Any, most: int = 3) -> Any:
-    """Numbers that every function is smooth at, and `most` labels where labels are read."""
+    """Random numbers at which every function is smooth; labels below `most` for integers."""
     dtype = argument.dtype.name
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
@@ -158,8 +158,8 @@ def array(rng: np.random.Generator, name: str, argument: Any, shape: Any, most: 
 
 
 def close(got: Any, expected: Any, what: str, tolerance: float, step: float = 0) -> None:
-    """Within a part of what is largest, or a step of subnormal numbers: a gradient that cancels is
-    as exact as those that it is computed with."""
+    """Compares within `tolerance` of the largest value of all, or within `step`, a subnormal
+    number. A gradient that cancels is only as exact as the values it is computed from."""
     assert set(got) == set(expected), what
     finite = {n: np.isfinite(v) if v.dtype.kind == "f" else None for n, v in expected.items()}
     sizes = (
@@ -178,9 +178,9 @@ def close(got: Any, expected: Any, what: str, tolerance: float, step: float = 0)
 
 
 def by_another(name: str, shapes: Any, outputs: Any, values: Any, weights: Any) -> Any:
-    """Outputs and gradients by another library's function, torch's through its own autograd."""
+    """Outputs and gradients of another library's function; gradients are torch's autograd."""
     learned = (n for i in _core.block_info(name).inputs for n in values if n.endswith(f".{i}"))
-    # What is learned further inside is in order of its names.
+    # Params of nested blocks come last, in the order of their names.
     inside = (n for n in values if n.count(".") > 1)
     order = list(dict.fromkeys([*shapes, *learned, *inside]))
     floats = [n for n in order if values[n].dtype.kind == "f" and weights]

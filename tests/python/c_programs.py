@@ -1,7 +1,7 @@
-"""Programs in C around generated files: by which compilers, and how they are called.
+"""Programs in C around generated files, and the compilers and options to build them with.
 
-`MITHRIL_TESTS=all` tests each program in every build. Otherwise each has the builds that users are
-told of, and some of the others, chosen by `MITHRIL_SEED` (0 if that is not set).
+`MITHRIL_TESTS=all` tests each program in every build. Otherwise each is tested in the builds that
+the docs recommend, and in a sample of the others, drawn by the seed `MITHRIL_SEED` (default 0).
 """
 
 import os
@@ -19,13 +19,13 @@ SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover
 LEVELS = ["-O0", "-O2", "-O3"]
 ALL = os.environ.get("MITHRIL_TESTS") == "all"
 SEED = os.environ.get("MITHRIL_SEED", "0")
-# How many of the other builds a sample has.
+# The number of other builds in a sample.
 SAMPLE = 2
 
 
 @dataclass(frozen=True)
 class Build:
-    """A compiler, its options, and the command that runs its programs, if they need one."""
+    """A compiler, its options, and the command that runs its programs, if one is needed."""
 
     compiler: str
     options: tuple[str, ...]
@@ -36,18 +36,18 @@ class Build:
 
 
 def found_compilers():
-    """The compilers for this machine, each once, however many names it has."""
+    """The compilers for this machine. One that has several names is listed once."""
     versions = {}
     for name in ["gcc", *(f"gcc-{n}" for n in range(11, 17)), "clang"]:
         if shutil.which(name):
             done = subprocess.run([name, "--version"], capture_output=True, text=True, check=True)
-            # The first word is the name.
+            # The first word of the version is the compiler's name.
             versions.setdefault(done.stdout.partition(" ")[2], name)
     return list(versions.values()) or ["cc"]
 
 
 def has_sanitizers(compiler):
-    """Whether a compiler has its sanitizers with it."""
+    """Whether the sanitizers of a compiler are installed."""
     with tempfile.TemporaryDirectory() as folder:
         command = [compiler, *SANITIZED, "-x", "c", "-", "-o", f"{folder}/main"]
         program = b"int main(void) { return 0; }"
@@ -57,7 +57,7 @@ def has_sanitizers(compiler):
 
 COMPILERS = found_compilers()
 CHECKED = [name for name in COMPILERS if has_sanitizers(name)]
-# arm64, by an emulator.
+# A cross compiler for arm64, and the emulator that runs its programs.
 CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 HAS_CROSS = bool(shutil.which(CROSS) and shutil.which(EMULATOR))
 PLAIN = [
@@ -74,7 +74,7 @@ PLAIN = [
         if HAS_CROSS
     ),
 ]
-# What users are told to compile with, and what tells of undefined behaviour.
+# The builds that the docs recommend, and those that detect undefined behaviour.
 ALWAYS = [
     *(Build(name, ("-O3", "-march=native")) for name in COMPILERS[:1]),
     *(Build(name, tuple(SANITIZED)) for name in CHECKED),
@@ -82,7 +82,7 @@ ALWAYS = [
 
 
 def builds(name, *, checked=True):
-    """The builds that a program is tested in, with sanitizers if `checked`."""
+    """The builds to test a program in; with `checked`, those with sanitizers as well."""
     always = [build for build in ALWAYS if checked or "-g" not in build.options]
     others = [build for build in PLAIN if build not in always]
     if not ALL:
@@ -92,7 +92,7 @@ def builds(name, *, checked=True):
 
 
 def by_builds(names, *, checked=True):
-    """A test of each program in its builds, as `name` and `build`."""
+    """Parametrizes a test by `name` and `build`, for each program and its builds."""
     pairs = [(name, build) for name in names for build in builds(name, checked=checked)]
     ids = [f"{name}-{build}" for name, build in pairs]
     return pytest.mark.parametrize(("name", "build"), pairs, ids=ids)
@@ -118,8 +118,8 @@ int main(void) {
 }
 """
 
-# Memory lies between guard bytes, but where the sanitizers see more, and holds no numbers that are
-# expected.
+# Memory is between guard bytes, except where sanitizers detect more, and is filled with numbers
+# that no result has.
 FILES = """
 #include <string.h>
 
@@ -169,13 +169,13 @@ static void save(const char *name, const void *memory, size_t bytes) {
 
 
 def fields(prefix, names):
-    """The value of a struct of pointers, each to the variable of its name."""
+    """An initializer of a struct of pointers, each to the variable with the field's name."""
     pairs = (f".{identifier(name)} = {prefix}_{identifier(name)}" for name in names)
     return "{" + ", ".join(pairs) + "}"
 
 
 def call(function, dims, inputs, params, outputs, *, gradients, folder):
-    """C that loads arrays, calls a function and saves what it gives."""
+    """C code that loads arrays, calls a function and saves the results."""
     lines, free, args = [], [], [str(size) for size in dims]
     for name, array in {**inputs, **params}.items():
         key = identifier(name)
@@ -206,7 +206,7 @@ def call(function, dims, inputs, params, outputs, *, gradients, folder):
 
 
 def run(build, folder, body, *options, before=""):
-    """Compiles a program that includes `model.c` of the folder, and runs it there."""
+    """Compiles and runs a program in the folder, which includes the folder's `model.c`."""
     program = folder / "main.c"
     text = PROGRAM.replace("@BODY@", body).replace("\nint main", f"{before}\nint main")
     if "load(" in body:

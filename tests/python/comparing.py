@@ -1,4 +1,4 @@
-"""What is compared in tests: chains of blocks, random numbers, and how near results are."""
+"""Helpers for comparisons: chains of blocks, random numbers, and tolerances."""
 
 import numpy as np
 

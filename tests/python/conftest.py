@@ -21,9 +21,9 @@ MAKERS = {
     "cpu": "CpuBackend",
     "c": "CBackend",
 }
-# A shell's background job ignores interrupts, which some tests send, and so would what it starts.
+# A shell's background job ignores interrupts, and so do its children. Some tests send interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Native code needs a library that is built where LLVM is.
+# Native code needs this library, which is built only if LLVM is installed.
 NATIVE = Path(os.environ.get("MITHRIL_NATIVE") or Path(ml.__file__).with_name("_native.so"))
 
 
@@ -34,11 +34,11 @@ def has(kind: str) -> bool:
 
 
 INSTALLED = [kind for kind in MAKERS if has(kind)]
-# What the tests compile is nobody else's.
+# The tests have a cache of their own.
 os.environ["MITHRIL_CACHE"] = tempfile.mkdtemp(prefix="mithril-cache-")
-# Kernels that write outside of their memory are found.
+# Detects kernels that write outside their memory.
 os.environ.setdefault("MITHRIL_GUARD", "1")
-# Nor are costs those of the machine they run on.
+# Cost estimates do not depend on measurements of this machine.
 os.environ["MITHRIL_PROFILE"] = ""
 atexit.register(shutil.rmtree, os.environ["MITHRIL_CACHE"], ignore_errors=True)
 
@@ -68,7 +68,7 @@ def checkout() -> Path:
 
 @pytest.fixture(autouse=True)
 def jax_types():
-    """A test that turns JAX's 64-bit types on does so for itself alone."""
+    """Undoes JAX's switch to 64-bit types after a test that turns it on."""
     yield
     jax = sys.modules.get("jax")
     if jax is not None:
@@ -77,7 +77,7 @@ def jax_types():
 
 @pytest.fixture(params=INSTALLED)
 def backend(request):
-    """A backend of each framework that is installed, with float32."""
+    """A backend of each installed framework, in float32."""
     return getattr(ml, MAKERS[request.param])()
 
 

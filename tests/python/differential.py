@@ -1,6 +1,6 @@
-"""Runs emitted source and compares it with the evaluator's results.
+"""Runs generated source and compares its results with the evaluator's.
 
-`python differential.py FRAMEWORK KIND cases.json`, the cases from
+Usage: `python differential.py FRAMEWORK KIND cases.json`. The cases are the output of
 `cargo run --example differential -- FRAMEWORK KIND`.
 """
 
@@ -19,23 +19,23 @@ import numpy as np
 import references
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
-# These lose digits to cancellation whoever works them out; near 0, or of numbers far from it.
+# Operations that lose digits to cancellation in every implementation, near 0 or far from it.
 CONDITIONED = {"gelu", "gelu_tanh", "gelu_tanh_gradient", "layer_norm"}
-# What a framework, or the emitter, says of a dtype that it does not compute in.
+# Errors by which a framework, or the emitter, refuses a dtype.
 REFUSALS = re.compile(r"NotImplementedError|Backend does not support|RuntimeError: Promotion")
-# How many cases of which operations differ, by kind and framework.
+# The number of cases of each operation that may differ, by kind and framework.
 RECORDS = pathlib.Path(__file__).with_name("records")
 
 
 def array(tensor):
-    """A tensor of the cases as a NumPy array."""
+    """Converts a tensor of the cases to a NumPy array."""
     name = tensor["dtype"]
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
     return np.frombuffer(bytes.fromhex(tensor["bytes"]), dtype).reshape(tensor["shape"])
 
 
 class Numpy:
-    """Arrays to the framework and back, and the framework's own gradients."""
+    """Converts arrays to the framework's and back, and computes the framework's own gradients."""
 
     def into(self, x):
         return x
@@ -67,10 +67,10 @@ class Torch(Numpy):
         return x.detach().numpy()
 
     def gradients(self, outputs, params, seeds):
-        """By the framework's own rules; `outputs` takes params."""
+        """Gradients by the framework's autograd. `outputs` is a function of the params."""
         params = {name: x.requires_grad_() for name, x in params.items()}
         found = outputs(params)
-        # What does not depend on them has no gradient to ask for.
+        # autograd refuses outputs that do not depend on the params.
         varying = [name for name in seeds if found[name].requires_grad]
         if not varying:
             return {name: self.torch.zeros_like(x) for name, x in params.items()}
@@ -97,7 +97,7 @@ class Jax(Numpy):
             pull = jax.vjp(lambda p: {name: outputs(p)[name] for name in seeds}, params)[1]
             return pull(seeds)[0]
 
-        # One compilation is faster than one of each operation.
+        # One compilation takes less time than one for each operation.
         return jax.jit(gradients)(params, seeds)
 
 
@@ -105,7 +105,7 @@ BRIDGES = {"numpy": Numpy, "torch": Torch, "jax": Jax}
 
 
 def difference(framework, got, want, tolerance=None, least=0):
-    """What is wrong with a result; None where nothing is."""
+    """A message on a wrong result; None if it is right."""
     if got.shape != want.shape:
         return f"shape {got.shape}, expected {want.shape}"
     narrowed = framework == "jax" and want.dtype in (np.int64, np.uint64)
@@ -119,7 +119,7 @@ def difference(framework, got, want, tolerance=None, least=0):
     tolerance = tolerance or TOLERANCE[want.dtype.name]
     got, want = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(want)
-    # Where all is 0, rounding inside half-precision operations and inside gradients still shows.
+    # A minimum scale: half precision and gradients round inside, even if all results are 0.
     least = 1e-4 if tolerance > 1e-4 else least
     scale = np.maximum(np.abs(want), np.max(np.abs(want[finite]), initial=least))
     near = np.abs(got - want) <= tolerance * np.where(finite, scale, 0)
@@ -128,7 +128,7 @@ def difference(framework, got, want, tolerance=None, least=0):
 
 
 def inaccuracy(case, got, dtype):
-    """What is wrong with an elementwise result against its expression in many digits."""
+    """A message if an elementwise result differs from its expression in many digits."""
     operands = {name: array(x) for name, x in case["arguments"]["inputs"].items()}
     with np.errstate(all="ignore"):
         for i, one in enumerate(got.ravel()):
@@ -144,7 +144,7 @@ def inaccuracy(case, got, dtype):
 
 
 def load(case, folder):
-    """The functions of a case's file, which finds its constants beside `__file__`."""
+    """Runs a case's source and returns its names. The source finds its constants by `__file__`."""
     if case["constants"]:
         stored = {name: array(x) for name, x in case["constants"].items()}
         np.savez(pathlib.Path(folder) / "model.npz", **stored)
@@ -155,7 +155,7 @@ def load(case, folder):
 
 
 def results(bridge, case, folder):
-    """The dicts that a case's function returns."""
+    """The dicts that a case's function returns, with arrays of the framework."""
     function = load(case, folder)[case["function"]]
     arguments = {
         group: {name: bridge.into(array(x)) for name, x in tensors.items()}
@@ -170,13 +170,13 @@ def results(bridge, case, folder):
 
 
 def hardship(framework, bridge, case, folder):
-    """What is wrong with the framework's results, or the evaluator's, on hard arguments."""
+    """A message if the framework or the evaluator is wrong for hard arguments; otherwise None."""
     (outputs,) = results(bridge, case, folder)
     got, want = bridge.back(outputs["output"]), array(case["expected"]["outputs"]["output"])
     if "evaluator" in case:
-        # Single precision is held against the evaluator's results in double precision.
+        # Single precision is compared with the evaluator's results in double precision.
         both = got, array(case["evaluator"]["outputs"]["output"])
-        # What is too small for it is 0 there.
+        # Results too small for single precision are 0 there.
         least = np.finfo(np.float32).tiny
         faults = (difference(framework, x.astype(want.dtype), want, 1e-5, least) for x in both)
     elif want.dtype == bool:
@@ -187,7 +187,7 @@ def hardship(framework, bridge, case, folder):
 
 
 def run(framework, bridge, case, folder):
-    """What is wrong with a case; None where nothing is."""
+    """A message on what is wrong with a case; None if nothing is."""
     if "error" in case:
         return case["error"]
     try:
@@ -207,7 +207,7 @@ def run(framework, bridge, case, folder):
 
 
 def lint(cases, folder):
-    """What ruff says of the texts."""
+    """The messages of ruff on the generated source."""
     texts = {case["text"] for case in cases if "text" in case}
     for i, text in enumerate(sorted(texts)):
         (pathlib.Path(folder) / f"file_{i}.py").write_text(text)
@@ -220,7 +220,7 @@ def lint(cases, folder):
 
 
 def excuse(framework, case, why):
-    """Whether a case may fail: the op reference tells of it, or the dtype or call is refused."""
+    """Whether a case may fail: the op reference says so, or the dtype or call is refused."""
     if "note" not in case or not case.get("corner", "elements").endswith("elements"):
         return REFUSALS.match(why)
     names = {"numpy": "NumPy", "torch": "torch", "jax": "JAX"}
@@ -230,10 +230,10 @@ def excuse(framework, case, why):
 
 
 def outcomes(framework, cases, shown):
-    """How many cases of each operation fail, those that have no excuse apart; prints the latter."""
+    """Counts the failures of each operation; prints and returns those without an excuse."""
     bridge = BRIDGES[framework]()
     counts, failures = collections.Counter(), collections.defaultdict(list)
-    # A file that asks JAX for 64 bits does so for the whole process: such come last.
+    # Source that uses JAX's 64-bit types turns them on for the whole process, so it runs last.
     for case in sorted(cases, key=lambda c: "jax_enable_x64" in c.get("text", "")):
         with tempfile.TemporaryDirectory() as folder:
             why = run(framework, bridge, case, folder)
@@ -249,7 +249,7 @@ def outcomes(framework, cases, shown):
 
 
 def main(framework, kind, path, shown=3):
-    """Compares the failures that have an excuse with those on record, too; BLESS=1 records them."""
+    """Compares the excused failures with the records as well; BLESS=1 rewrites the records."""
     warnings.simplefilter("ignore")
     with open(path) as file:
         cases = json.load(file)

@@ -1,4 +1,4 @@
-"""Libraries made ahead of time, as programs without Mithril see them."""
+"""Helpers for exported libraries, which are called in a process without Mithril."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ def size(dim, dims):
 
 
 class Library:
-    """An exported model, called in a process of its own that has no Mithril."""
+    """An exported model. Calls run in a separate process, which does not import Mithril."""
 
     def __init__(self, paths, folder):
         self.paths, self.folder = paths, folder
@@ -28,7 +28,7 @@ class Library:
         return next(f for f in self.meta["functions"] if f["name"] == name)
 
     def call(self, end="", dims=None, **groups):
-        """Status and results by role and name, for arrays by role and name."""
+        """Calls the library with arrays by role and name; returns the status and the results."""
         own = self.function(end)
         arrays = {}
         for array in own["arguments"]:

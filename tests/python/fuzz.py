@@ -1,15 +1,15 @@
-"""Random models: what all backends make of them, against each operation as it stands.
+"""Random models: compares all backends with NumPy's source without optimizations.
 
     python tests/python/fuzz.py 2000 --first 0 --keep tests/python/records/fuzz.txt
     python tests/python/fuzz.py 500 --first 1000000000 --backends cpu,c --levels v2,v3 \\
         --compilers gcc,clang
 
-prints the seeds whose results differ, and how; `--keep` adds them to a file, whose seeds
-`test_fuzz.py` runs again. A seed draws a model by `grower.py`, a dtype, the numbers of its inputs,
-with or without special ones, the gradients of its output, and whether it is compiled for these
-shapes, for named dims, or for any. Dims are at most 4; of seeds from 1000000000 on, from 1 to 33,
-and some are known while others are open. `--levels` are the processors that native code and C are
-made for, `--compilers` those of C.
+Prints the seeds whose results differ, and how. `--keep` adds them to a file of seeds, which
+`test_fuzz.py` runs again. A seed draws a model by `grower.py`, a dtype, the inputs, with or without
+special values, and the gradients of the output. It also draws whether the model is compiled for
+these shapes, for named dims, or without shapes. Dims are at most 4; for seeds from 1000000000 on
+they are 1 to 33, and some are known while others are open. `--levels` are the processors to compile
+native code and C for, `--compilers` the compilers of C.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ BACKENDS: dict[str, Callable[[Any], Any]] = {
     "cpu": lambda dtype: ml.CpuBackend(dtype=dtype),
     "c": lambda dtype: ml.CBackend(dtype=dtype),
 }
-# From this seed on dims are from 1 to 33.
+# Seeds from this one on draw dims from 1 to 33.
 SIZED = 1_000_000_000
-# Whatever a model computes, sums of so few numbers do not lose more, by their bytes.
+# Tolerances by the dtype's bytes. Sums of so few numbers do not lose more in any model.
 TOLERANCE = {8: 1e-8, 4: 2e-4}
-# What inputs have among ordinary numbers; not all at once, so that something is left to compare.
+# Special values among the ordinary inputs. A model gets one set, so some results stay finite.
 SPECIAL = [
     [0.0, -0.0],
     [np.inf, 0.0],
@@ -52,7 +52,7 @@ SPECIAL = [
 
 
 class Case:
-    """What a seed stands for."""
+    """The model, options and inputs of a seed."""
 
     def __init__(self, seed: int) -> None:
         choose = random.Random(-1 - seed)
@@ -101,11 +101,11 @@ class Case:
         return ml.compile(self.model, made, **own, **math, **self.options)
 
     def own_gradients(self, backend: str) -> bool:
-        """Whether the framework differentiates."""
+        """Whether the framework computes the gradients itself."""
         return backend in ("torch", "jax") and self.autodiff == "framework"
 
     def plain(self) -> Any:
-        """Every operation as it stands."""
+        """The model compiled for NumPy without optimizations."""
         own = {"shapes": self.shapes, "optimization_level": "none"}
         return ml.compile(self.model, BACKENDS["numpy"](self.dtype), **own, **self.options)
 
@@ -117,7 +117,7 @@ class Case:
         return drawn.astype(np.float32 if self.dtype == ml.float32 else np.float64)
 
     def arrays(self, plain: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The params, the inputs among them, and the gradient of the output."""
+        """The params, which include the inputs, and the gradient of the output."""
         params = {
             name: self.draw(value.shape, 1.0, self.special)
             if name in self.shapes
@@ -129,7 +129,7 @@ class Case:
 
 @contextmanager
 def surroundings(target: str) -> Iterator[None]:
-    """The environment of a target: C of `c:gcc:x86-64-v3` is compiled by and for what it says."""
+    """Sets the environment for a target: `c:gcc:x86-64-v3` is C by that compiler for that level."""
     kind, *variant = target.split(":")
     names = ("CC", "MITHRIL_CPU") if kind == "c" else ()
     before = {name: os.environ.get(name) for name in names}
@@ -145,7 +145,7 @@ def surroundings(target: str) -> Iterator[None]:
 
 
 def targets(backends: list[str], levels: list[str], compilers: list[str]) -> list[str]:
-    """The backends, those of native code and of C for each level, C by each compiler."""
+    """The backends; native code and C for each level, and C by each compiler."""
     found = []
     for name in backends:
         by = {"cpu": [""], "c": [f":{compiler}" for compiler in compilers]}.get(name)
@@ -168,8 +168,9 @@ def results(compiled: Any, params: dict[str, Any], given: dict[str, Any]) -> dic
 
 
 def difference(got: Any, want: Any, scale: float, exact: bool) -> str | None:
-    """How two results differ; what is not finite may be anything where rules find composites."""
-    # JAX has no integers of 64 bits beside floats of 32.
+    """A message on how two results differ. NaN and infinities are compared only if `exact`: rules
+    that recognise composites may change them."""
+    # JAX has no 64-bit integers when its floats have 32 bits.
     if got.shape != want.shape or got.dtype.kind != want.dtype.kind:
         return f"is {got.dtype}{got.shape}, expected {want.dtype}{want.shape}"
     if want.dtype.kind != "f":
@@ -187,7 +188,7 @@ def difference(got: Any, want: Any, scale: float, exact: bool) -> str | None:
 
 
 def check(seed: int, backends: list[str]) -> str | None:
-    """What is wrong on one of the backends; `None` where all agree."""
+    """A message on a wrong result of one of the backends; `None` if all agree."""
     case = Case(seed)
     plain = case.plain()
     params, given = case.arrays(plain)
@@ -203,14 +204,14 @@ def check(seed: int, backends: list[str]) -> str | None:
             try:
                 got = results(case.compiled(name), params, given)
             except ml.ShapeError as error:
-                # Some blocks need a rank; dims that are not known are taken to be equal.
+                # Some blocks need a rank, and unknown dims are assumed to be equal.
                 if case.stated is case.shapes or "where: block" not in str(error):
                     raise
                 continue
         for of, want in expected.items():
             gradient = of.startswith("gradient")
             if gradient and case.special and case.own_gradients(name):
-                continue  # Frameworks multiply gradients of 0 by what is not finite.
+                continue  # Frameworks multiply gradients of 0 by NaN and infinities.
             exact = case.exact and not gradient
             wrong = difference(got[of], want, tolerance, exact)
             if wrong:
@@ -219,7 +220,7 @@ def check(seed: int, backends: list[str]) -> str | None:
 
 
 def described(seed: int, backends: list[str]) -> str | None:
-    """As [`check`], with errors as text."""
+    """Like `check`, but returns errors as text."""
     try:
         return check(seed, backends)
     except Exception as error:
@@ -236,7 +237,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="the file that seeds which differ are added to")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    # Kernels that write outside of their memory are found.
+    # Detects kernels that write outside their memory.
     os.environ.setdefault("MITHRIL_GUARD", "1")
     backends = targets(*(x.split(",") for x in (given.backends, given.levels, given.compilers)))
     failures = 0

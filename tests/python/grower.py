@@ -1,4 +1,4 @@
-"""Random models: what `fuzz.py` compiles for all backends."""
+"""Draws the random models that `fuzz.py` compiles for all backends."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from mithril.models import (
 SHAPES = [(3, 4), (4, 4), (2, 3, 4), (4,), (3, 1), (1, 4)]
 EMPTY = [(0, 4), (3, 0), (2, 0, 4), (0,)]
 INTEGERS = [ml.int8, ml.int32, ml.int64]
-# How far numbers are from whole ones before they are cut to them, and what they are compared with
-# from whole ones, so that rounding decides nothing.
+# Added before floats are truncated or compared with integers, so that rounding errors cannot change
+# the result.
 APART = 0.1234
 
-# Scores of more take NumPy too long.
+# Attention over more rows takes NumPy too long.
 MOST_QUERIES = 300
 
 Value = Any
@@ -60,11 +60,11 @@ Way = tuple[Callable[[], Value], Shape]
 
 @dataclass
 class Known:
-    """A connection of the model and what is known of it."""
+    """A connection of the model, with its shape and dtype."""
 
     value: Value
     shape: Shape
-    # Of integers, which have one of several.
+    # The dtype of integers; None for others.
     dtype: Any = None
 
 
@@ -73,13 +73,13 @@ class Grower:
 
     def __init__(self, seed: int, *, special: bool = False, sized: bool = False) -> None:
         self.choose = random.Random(seed)
-        # Where dims are from 1 to 33, the sizes that stand for those of `SHAPES`.
+        # The size for each size in `SHAPES`; with `sized`, it is drawn from 1 to 33.
         self.sizes = {2: 2, 3: 3, 4: 4}
         self.widths = [2, 3, 4]
         if sized:
             self.sizes = {size: self.choose.randint(1, 33) for size in self.sizes}
             self.widths = [self.choose.randint(1, 33) for _ in self.widths]
-        # Whether inputs have NaN and infinities.
+        # Whether inputs contain NaN and infinities.
         self.special = special
         self.dtype = self.choose.choice([ml.float64, ml.float64, ml.float32])
         self.model = Model()
@@ -104,13 +104,13 @@ class Grower:
         self.floats.append(Known(value, shape))
 
     def pick(self, among: list[Known] | None = None) -> tuple[Value, Shape]:
-        # The newest are read the most, so that chains grow long.
+        # Recent values are chosen most often, so that chains become long.
         known = self.floats if among is None else among
         chosen = known[-1 - min(int(self.choose.expovariate(0.6)), len(known) - 1)]
         return chosen.value, chosen.shape
 
     def partner(self, shape: Shape, among: list[Known]) -> tuple[Value, Shape] | None:
-        """A value that broadcasts with one of the shape, and the shape of both."""
+        """A value that broadcasts with `shape`, and the broadcast shape of both."""
         other = self.choose.choice(among)
         try:
             return other.value, np.broadcast_shapes(shape, other.shape)
@@ -118,12 +118,12 @@ class Grower:
             return None
 
     def finite(self, x: Value) -> Value:
-        """Without infinities, and what has infinite squares: targets differ in the softmax of what
-        has some, and PyTorch's GELU of one and layer norm of the other are NaN."""
+        """Bounds the value if inputs are special. With infinities, or values whose squares are
+        infinite, targets differ in softmax, and PyTorch's GELU and layer norm give NaN."""
         return self.apply(Tanh(), x) if self.special else x
 
     def log_of_exp(self, power: Value) -> Value:
-        """Not where numbers are tiny: XLA takes log(exp(x)) for x, which is then not 0."""
+        """The log of exp(x), unless numbers may be tiny: XLA simplifies log(exp(x)) to x."""
         return power * 0.5 if self.special else power.log()
 
     def unary(self) -> None:
@@ -230,7 +230,7 @@ class Grower:
         self.keep(self.choose.choice(ways)(), shape)
 
     def block(self, block: Any, x: Value = None, **named: Value) -> Value:
-        """A block with params of its own, or other inputs than the first ones."""
+        """Applies a block with its own params, or with other inputs than the first ones."""
         name = f"v{self.count}"
         self.count += 1
         self.model |= block(**(named or {"input": x}), output=name)
@@ -253,7 +253,7 @@ class Grower:
             self.keep(way(), left)
 
     def part(self) -> None:
-        """Parts, and what is joined of them."""
+        """Slices of a value, concatenations of slices, and similar."""
         x, shape = self.pick()
         if not shape:
             return
@@ -283,7 +283,7 @@ class Grower:
             return
         x = self.finite(x)
         width = self.choose.choice(self.widths)
-        # PyTorch's attention gives 0 where scores are NaN.
+        # PyTorch's attention gives 0 for NaN scores.
         own = self.apply(NanToNum(), x) if self.special else x
         turned = self.apply(SwapAxes(-1, -2), own)
         length = shape[-2]
@@ -322,10 +322,10 @@ class Grower:
         self.keep(way(), left)
 
     def whole(self) -> None:
-        """Integers: of floats, of truths, of each other."""
+        """Integers, computed from floats or from integers."""
         if not self.integers or self.choose.random() < 0.3:
             x, shape = self.pick()
-            # NaN is no integer.
+            # NaN cannot be cast to an integer.
             tame = self.apply(Tanh(), self.apply(NanToNum(), x) if self.special else x)
             dtype = self.choose.choice(INTEGERS)
             whole = self.apply(Cast(dtype), tame * 5.0 + APART)
@@ -358,7 +358,7 @@ class Grower:
             self.integers.append(Known(way(), left, dtype))
 
     def truth(self) -> None:
-        """Truths: comparisons, and what is made of them."""
+        """Bools, from comparisons or from other bools."""
         if not self.truths or self.choose.random() < 0.5:
             among = self.choose.choice([self.floats, self.integers or self.floats])
             x, shape = self.pick(among)
@@ -384,8 +384,8 @@ class Grower:
         self.truths.append(Known(way(), left))
 
     def back(self) -> None:
-        """Floats of integers and truths: cast, counted, chosen and read by them."""
-        # XLA takes a truth as a factor for a choice of zeros, also where the other one is NaN.
+        """Floats computed from integers and bools: casts, selections and gathers."""
+        # XLA multiplies by the bool to select between 0 and a value, which is wrong for NaN.
         kinds = [self.integers] if self.special else [self.integers, self.truths]
         if not any(kinds):
             return
@@ -415,11 +415,11 @@ class Grower:
             self.keep(way(), left)
 
     def below(self, i: Any, size: int) -> Any:
-        """Integers as indices of so many places."""
+        """Integers as indices of an axis of this size."""
         return (i if size < 128 else self.apply(Cast(ml.int64), i)) % size
 
     def grown(self) -> Model:
-        """The model: its outputs are `y` and, where it has integers and truths, `i` and `p`."""
+        """The model. Its outputs are `y` and, if it has integers and bools, `i` and `p`."""
         kinds = [self.unary, self.unary, self.binary, self.fold, self.rows, self.layout]
         kinds += [self.product, self.part, self.whole, self.truth, self.back, self.back]
         for _ in range(self.choose.randint(4, 16)):

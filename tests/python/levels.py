@@ -1,8 +1,8 @@
-"""Which tests run at which level of processor.
+"""Selects the tests that run for a processor level.
 
-Native code is made for MITHRIL_CPU in all of a run. Where that is the machine's own processor,
-every test runs. At another level the tests of native code run alone, and of a test that a table
-drives a sample, unless MITHRIL_TESTS is `all`. MITHRIL_SEED draws the sample.
+Native code is compiled for MITHRIL_CPU in the whole run. If that is the machine's own processor,
+every test runs. At another level only the tests of native code run, and of a parametrized test only
+a sample, unless MITHRIL_TESTS is `all`. MITHRIL_SEED is the seed of the sample.
 """
 
 import os
@@ -14,15 +14,15 @@ from pathlib import Path
 
 from mithril import _core
 
-# Of so many cases of a test a sample has all, and of more this part.
+# A sample has all cases of a test with at most FEW, and otherwise one in PART.
 FEW, PART = 3, 12
 SEED = os.environ.get("MITHRIL_SEED") or "0"
 ALL = os.environ.get("MITHRIL_TESTS") == "all"
 LEVELS = _core.processors()
 LEVEL = _core.processor()
-# Whether code is made for another processor than the machine's own.
+# Whether code is compiled for another processor than the machine's own.
 OTHER = LEVEL not in ("native", *LEVELS[-1:])
-# What files say whose tests make native code or C.
+# Matches files whose tests compile native code or C.
 NATIVE = re.compile(r"\b(CpuBackend|CBackend|INSTALLED|fuzz|c_programs|def test_\w+\(.*backend)\b")
 FRAMEWORKS = re.compile("numpy|torch|jax", re.IGNORECASE)
 
@@ -43,14 +43,14 @@ def has_native(file: Path) -> bool:
 
 
 def is_native(item) -> bool:
-    """Whether a test depends on the level, as far as its file and its parameters show."""
+    """Whether a test depends on the level, judging by its file and its parameters."""
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
     names = [x if isinstance(x, str) else getattr(x, "__name__", type(x).__name__) for x in given]
     return has_native(item.path) and not any(FRAMEWORKS.search(name) for name in names)
 
 
 def chosen(items: list) -> list:
-    """The tests that run, in their order."""
+    """The selected tests, in their order."""
     if not OTHER:
         return items
     native = [item for item in items if is_native(item)]

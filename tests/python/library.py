@@ -1,11 +1,11 @@
-"""Calls a library that was made ahead of time, with nothing but Python's own modules.
+"""Calls a library that was compiled ahead of time, using only Python's standard library.
 
     python -S library.py model.json function request.json
 
-The metadata says what the function takes. The request has `dims` by name and `arrays`: the bytes
-of each argument in hexadecimal digits, by where it is given (`x`, `mithril_net_params.linear_w`).
-Those of params that are left out are mapped from the file of weights. Prints the status and the
-bytes of each result in the same form.
+The metadata describes the function's arguments. The request has `dims` by name, and `arrays`: the
+bytes of each argument in hexadecimal, by the argument's parameter or field (`x`,
+`mithril_net_params.linear_w`). Missing params are mapped from the file of weights. Prints the
+status and the bytes of each result in the same form.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ BYTES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "f16": 2, "
 
 
 def place(array):
-    """Where an array is given: a parameter, or a field of a struct."""
+    """The key of an array in the request: a parameter, or a field of a struct."""
     return array.get("parameter") or f"{array['struct']}.{array['field']}"
 
 
@@ -30,12 +30,12 @@ def size(array, dims):
 
 
 GUARD = 256
-# Guard bytes; arguments and results, as large numbers that nothing expects; workspaces, NaN.
+# Fill bytes: of guards; of results, as large numbers that no result has; of workspaces, as NaN.
 CANARY, NEW, UNWRITTEN = 0xA5, 0xFB, 0xFF
 
 
 class Memory:
-    """Bytes between guard bytes. The address is a multiple of an element's size and of no more."""
+    """Bytes between guard bytes, at an address that is aligned to one element but no more."""
 
     def __init__(self, length, element, filled):
         self.whole = ctypes.create_string_buffer(length + 2 * GUARD + 128)
@@ -45,14 +45,14 @@ class Memory:
         ctypes.memset(self.address, filled, length)
 
     def holds(self):
-        """Whether the guard bytes are what they were."""
+        """Whether the guard bytes are unchanged."""
         before = ctypes.string_at(self.address - GUARD, GUARD)
         behind = ctypes.string_at(self.address + self.length, GUARD)
         return before == behind == bytes([CANARY]) * GUARD
 
 
 def mapped(folder, weights, kept):
-    """The address of each weight in the mapped file, which stays mapped as long as `kept` does."""
+    """Maps the file of weights, and returns the address of each. `kept` keeps the file mapped."""
     with (folder / weights["file"]).open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
     kept.append(ctypes.c_char.from_buffer(memory))

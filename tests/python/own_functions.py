@@ -1,4 +1,4 @@
-"""Functions of torch and scikit-learn for the blocks, on data and params in order of terminals."""
+"""Functions of torch and scikit-learn for the blocks, called with inputs and params in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F = torch.nn.functional
 
 
 def attention(x: Any, *params: Any) -> Any:
-    """Two heads over one key and value head."""
+    """Attention with two heads, which share one head of keys and values."""
     w_query, w_key, w_value, w_output, b_query, b_key, b_value, b_output = params
     parts = (x @ w + b for w, b in [(w_query, b_query), (w_key, b_key), (w_value, b_value)])
     heads = (part.unflatten(-1, (-1, 2)).transpose(-3, -2) for part in parts)
@@ -21,7 +21,7 @@ def attention(x: Any, *params: Any) -> Any:
 
 
 def least(x: Any) -> Any:
-    """The five least elements, and the least of all again where there are fewer."""
+    """The five smallest distinct elements, padded with the smallest one."""
     values, places = torch.sort(x.flatten(), stable=True)
     first = torch.ones_like(values, dtype=torch.bool)
     first[1:] = values[1:] != values[:-1]
@@ -30,7 +30,7 @@ def least(x: Any) -> Any:
 
 
 def score(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A metric of scikit-learn over classes of equal weight."""
+    """A scikit-learn metric in which all classes have equal weights."""
     return lambda x, y: torch.tensor(
         function(y, x.detach().argmax(-1), average="macro", zero_division=0), dtype=x.dtype
     )
@@ -46,7 +46,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "Mish": F.mish,
     "Hardswish": F.hardswish,
     "Sigmoid": torch.sigmoid,
-    # The gradient of its own divides by six in single precision.
+    # The gradient of torch's own function divides by six in single precision.
     "HardSigmoid": lambda x: F.relu6(x + 3) / 6,
     "Softplus": lambda x: torch.log1p(torch.exp(x)),
     "Softsign": F.softsign,
@@ -117,7 +117,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "LogicalNot": torch.logical_not,
     "BitwiseNot": torch.bitwise_not,
     "Cast": torch.Tensor.float,
-    # Its own clamp has no gradient at the bounds.
+    # torch's own clamp has a gradient of 0 at the bounds.
     "Clamp": lambda x: torch.where((x < 0.25) | (x > 0.625), x.detach().clamp(0.25, 0.625), x),
     "FloorDivide": lambda x, y: torch.div(x, y, rounding_mode="floor"),
     "Modulo": torch.remainder,
@@ -201,7 +201,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "F1": score(metrics.f1_score),
     "AUC": lambda x, y: torch.tensor(metrics.roc_auc_score(y, x.detach()), dtype=torch.float64),
 }
-# Nobody else has these, or draws the same numbers.
+# Other libraries do not have these blocks, or draw other random numbers.
 ALONE = {
     "StableReciprocal",
     "Dropout",

@@ -1,24 +1,24 @@
-"""Scalar expressions of the op table in hundreds of digits."""
+"""Evaluates the op table's scalar expressions in hundreds of digits."""
 
 import mpmath
 from mpmath import mp
 
-# Enough for 1 + x where x is the least normal double.
+# Enough digits for 1 + x where x is the smallest normal double.
 mp.dps = 340
 
 
 def remainder(x, y):
-    """With the sign of `y`."""
+    """The remainder with the sign of `y`."""
     return x - y * mpmath.floor(x / y)
 
 
 def power(x, y):
-    """nan where no real number is the result."""
+    """The power; NaN if it is not a real number."""
     return x**y if x >= 0 or y == mpmath.floor(y) else mpmath.nan
 
 
 def real(function):
-    """Outside its domain the result is complex here, nan for an element."""
+    """Wraps a function to return NaN outside its domain, where mpmath returns a complex number."""
 
     def checked(x):
         y = function(x)
@@ -77,7 +77,7 @@ PRIMITIVES = {
 
 
 def value(expression, operands):
-    """The expression's value, each node after those that it reads; nan where there is none."""
+    """The value of an expression, whose nodes are in topological order; NaN if there is none."""
     values = []
     for node in expression:
         if isinstance(node, str):

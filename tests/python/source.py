@@ -1,4 +1,4 @@
-"""Runs what `mithril-opt` emits."""
+"""Runs source that `mithril-opt` generates."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def emitted(text, framework, passes=""):
-    """The functions of the source that a text becomes."""
+    """The functions of the source generated from a module's text."""
     command = [Path(sys.executable).with_name("mithril-opt"), "-p", passes, "--emit", framework]
     run = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

@@ -1,4 +1,4 @@
-"""What sums are accumulated in, on each framework."""
+"""The precision in which sums are accumulated, on each framework."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,8 @@ func @main(%x: tensor<n x DTYPE>, %y: tensor<n x DTYPE>)
 }
 """
 
-# Of f32, the one is lost in f32; of f16, so many ones are beyond its whole numbers.
+# An f32 accumulator loses the 1 in these f32 values. A sum of this many f16 ones exceeds the range
+# in which f16 has every integer.
 LOST = np.array([2**24, 1, -(2**24)], np.float32)
 ONES = np.ones(4099, np.float16)
 

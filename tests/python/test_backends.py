@@ -1,4 +1,4 @@
-"""Backends as objects: equality, copies, pickles."""
+"""Equality, copies and pickles of backends."""
 
 import copy
 import pickle

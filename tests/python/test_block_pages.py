@@ -1,4 +1,4 @@
-"""What is said of blocks: formulas are what they compute, `help` is as short as it should be."""
+"""Docs of blocks: formulas agree with what blocks compute, and `help` is short."""
 
 import pydoc
 from typing import Any
@@ -11,7 +11,7 @@ from block_cases import array, build, variants
 import mithril as ml
 from mithril import _core, models
 
-# Blocks that no short expression of NumPy says: the doc and the example do.
+# Blocks without a short NumPy formula. Their docs and examples describe them instead.
 WITHOUT = {
     "AUC",
     "Bernoulli",
@@ -45,7 +45,7 @@ def test_every_other_block_has_a_formula():
 
 @pytest.mark.parametrize("name", sorted(set(_core.block_names()) - WITHOUT))
 def test_formulas_are_what_blocks_compute(name):
-    """NumPy and SciPy evaluate the formula on the block's own arrays and settings, in float64."""
+    """Evaluates the formula by NumPy and SciPy in float64, on the block's arrays and settings."""
     info = _core.block_info(name)
     for case in variants(name):
         model, shapes = build(name, case)
@@ -74,7 +74,7 @@ def default(text: str) -> Any:
 
 
 def settled(value: Any) -> Any:
-    """A setting as NumPy takes it."""
+    """A setting's value for NumPy."""
     return value.name if isinstance(value, ml.DType) else value
 
 

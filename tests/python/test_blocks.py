@@ -1,5 +1,5 @@
-"""Every block of the table, forward and gradient: NumPy, torch, JAX, native code and C against each
-other, and against the function that torch or scikit-learn has for it. All in float64."""
+"""Every block of the table, forward and gradient, in float64: NumPy, torch, JAX, native code and C
+against each other, and against torch's or scikit-learn's function for the block."""
 
 import inspect
 from typing import Any
@@ -19,13 +19,13 @@ if has("cpu"):
     BACKENDS = (*BACKENDS, ml.CpuBackend)
 if has("c"):
     BACKENDS = (*BACKENDS, ml.CBackend)
-# Draws of normal numbers are within rounding of the inverse error function; torch divides by six in
-# single precision in the gradient of its hardsigmoid.
+# Normally distributed draws have the rounding errors of the inverse error function. The gradient of
+# torch's hardsigmoid divides by six in single precision.
 LOOSE = {"Randn": 1e-11, "HardSigmoid": 1e-7}
 
 
 def results(name: str, case: Case, backend: Any) -> Any:
-    """Outputs, gradients of a weighted sum of them, and the inputs, by name as NumPy's."""
+    """Outputs, gradients of their weighted sum, and inputs, by name as NumPy arrays."""
     model, shapes = build(name, case)
     options = {"shapes": shapes, "jit": backend.kind == "c", "random": "exact"}
     probe = ml.compile(model, backend, **options)

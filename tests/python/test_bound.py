@@ -1,4 +1,4 @@
-"""Weights that are bound exist once, in the order in which kernels read them."""
+"""Bound weights exist once in memory, in the layout that kernels read."""
 
 import json
 import subprocess
@@ -63,7 +63,7 @@ def test_weights_exist_once():
         done = subprocess.run(run, capture_output=True, text=True, check=True, cwd=folder)
         return json.loads(done.stdout)
 
-    measured()  # compiles the kernels, which takes memory of its own
+    measured()  # compiles the kernels, which also takes memory
     after, most, explained = measured()
     weights = 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
     assert after <= 1.25 * weights, after / weights
@@ -72,7 +72,7 @@ def test_weights_exist_once():
 
 
 def bound_layers():
-    """A compiled model, bound and called; the model, its params and its input."""
+    """A model that is compiled, bound and called; also its params, input and output."""
     model = Model()
     model |= Linear(96, name="first")(input="x", output="h")
     model += Relu()(output="r")
@@ -89,7 +89,7 @@ def bound_layers():
 
 def test_what_was_packed_is_read_again(tmp_path):
     bound, params, x, y = bound_layers()
-    # As another program, of which a hook sees an inner value.
+    # The hook makes it another program, with an inner value as output.
     seen = []
     bound.register_hook("h", seen.append)
     np.testing.assert_array_equal(bound.evaluate({}, {"x": x})["y"], y)
@@ -98,7 +98,7 @@ def test_what_was_packed_is_read_again(tmp_path):
     np.testing.assert_allclose(hidden, want, rtol=1e-5, atol=1e-5)
     assert "hex" in bound.module
     assert bound.explain().before > 0
-    # Bound once more: the constants of before are part of it.
+    # Bind again: the earlier constants are part of the new model.
     again = bound.bind({})
     np.testing.assert_array_equal(again.evaluate({}, {"x": x})["y"], y)
 
@@ -120,7 +120,7 @@ def test_a_compile_of_the_same_constants_takes_the_same_memory():
     x = {"input": np.ones((3, 64), "f4")}
     first = ml.compile(model, constant_keys=constants, shapes={"input": ["n", 64]}, cache=True)
     want = first.evaluate({}, x)["output"]
-    # A copy was taken, whatever becomes of the array.
+    # The model has a copy, so changing the array has no effect.
     w[:] = 0
     np.testing.assert_array_equal(first.evaluate({}, x)["output"], want)
     first.register_hook("output", lambda _: None)
@@ -128,7 +128,7 @@ def test_a_compile_of_the_same_constants_takes_the_same_memory():
 
 
 def test_what_is_read_in_both_ways_is_there_in_both():
-    """One matrix is the table of an embedding and that of the logits."""
+    """The same matrix is an embedding's table and the weights of the logits."""
     model = Model()
     model |= Embedding(70, 32)(input="tokens", w="table", output="h")
     model |= Linear(48)(input="h", w="square", output="z")
@@ -162,7 +162,7 @@ def test_gradients_beside_bound_weights(dtype):
     first = {name: params[name] for name in params if name.startswith("first")}
     bound = compiled.bind(second)
     tolerance = {"rtol": 5e-2, "atol": 5e-2} if "16" in dtype else {"rtol": 1e-4, "atol": 1e-4}
-    # Forward alone, then with gradients, which read the weights in another order.
+    # First the forward pass only, then with gradients, which read the weights in another order.
     plain = bound.evaluate(first, x)
     own, got = bound.evaluate(first, x, output_gradients=seeds)
     for found in (plain, own):

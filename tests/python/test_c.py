@@ -1,4 +1,4 @@
-"""Models in generated C: warnings, sanitizers, and what a program in C gets from them."""
+"""Models as generated C: compiler warnings, sanitizers, and results in a C program."""
 
 import subprocess
 
@@ -41,7 +41,7 @@ def statistics():
     return model
 
 
-# A model, the shapes of its inputs, and the sizes of the dims that have names.
+# A model, the shapes of its inputs, and the sizes of its named dims.
 MODELS = {
     "mlp": (
         lambda: chain(Linear(33), Relu(), Linear(17), ml.Tanh(), Linear(5)),
@@ -61,7 +61,7 @@ MODELS = {
 
 
 def made(name):
-    """A model for C and for NumPy, with params, inputs and the seeds of its gradients."""
+    """A model compiled for C and for NumPy, with params, inputs and output gradients."""
     make, shapes, sizes = MODELS[name]
     compiled = ml.compile(make(), ml.CBackend(), shapes=shapes)
     numpy = ml.compile(make(), ml.NumpyBackend(), shapes=shapes)

@@ -1,4 +1,4 @@
-"""The backend for C: its file, its cache, its compiler, and what compilers make of it."""
+"""The C backend: its file, cache and compiler, and bugs of compilers that it avoids."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not has("c"), reason="there is no C compiler")
 @pytest.mark.parametrize("rows", [2, 3, 7])
 @pytest.mark.parametrize("columns", [1, 2, 3, 16, 33])
 def test_places_that_are_chosen_are_read(rows, columns, first):
-    """The gradient of a part of what is doubled: GCC 12 took rows of it for 0."""
+    """The gradient of a slice of `x` concatenated with itself. GCC 12 read some rows as 0."""
     model = Model()
     model |= Concat(axis=0)(inputs=["x", "x"], output="twice")
     model |= Buffer()(input=model.twice[first : first + rows], output="y")
@@ -38,7 +38,7 @@ def test_places_that_are_chosen_are_read(rows, columns, first):
 @by_every_compiler
 @pytest.mark.parametrize("shape", [[9, 9, 1], [5, 2], ["n", 4], [17, 7]])
 def test_sums_of_what_is_turned_have_each_number_once(compiler, shape, monkeypatch):
-    """GCC 12.2 took some of them twice: 3268 for the sum of 0 to 80."""
+    """GCC 12.2 added some elements twice: 3268 for the sum of 0 to 80."""
     monkeypatch.setenv("CC", compiler)
     model = Model()
     model |= ml.Flip(1)(input="x", output="turned")
@@ -53,7 +53,7 @@ def test_sums_of_what_is_turned_have_each_number_once(compiler, shape, monkeypat
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("size", [8, 16, 33])
 def test_products_of_integers_have_each_term(compiler, dtype, size, monkeypatch):
-    """GCC 12.2 left lanes out, where loops add to several sums: 924 for 1240."""
+    """GCC 12.2 dropped lanes in loops with several accumulators: 924 instead of 1240."""
     monkeypatch.setenv("CC", compiler)
     model = Model()
     a, b = (ml.IOKey(name, dtype=dtype) for name in "ab")
@@ -66,7 +66,7 @@ def test_products_of_integers_have_each_term(compiler, dtype, size, monkeypatch)
 
 
 def test_folders_of_killed_processes_are_removed(monkeypatch, tmp_path):
-    """A folder whose lock nobody holds is removed once it is a minute old."""
+    """A folder is removed if no process holds its lock and it is at least a minute old."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("MITHRIL_CACHE", "")
     held, left, young, foreign = (tmp_path / name for name in ["held", "left", "young", "other"])
@@ -118,7 +118,7 @@ def test_names_stay_in_comments(name, tmp_path):
 
 
 def fresh(factor):
-    """A model that no cache has."""
+    """A model that is in no cache."""
     model = Model()
     model |= ml.Multiply()(left="x", right=factor, output="y")
     return ml.compile(model, ml.CBackend(), shapes={"x": [3]})

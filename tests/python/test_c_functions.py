@@ -1,4 +1,4 @@
-"""Functions of generated C: how near they are, vectors of them, and their names."""
+"""Functions in generated C: accuracy, vectorization, and names."""
 
 import subprocess
 
@@ -12,7 +12,7 @@ from mithril.models import Model, Softmax
 
 pytestmark = pytest.mark.skipif(not has("c"), reason="there is no C compiler")
 
-# Functions of the file's own, beside those of C's library in f64.
+# The functions that the file defines, and the same by the C library in f64.
 FUNCTIONS = {
     "exp": (ml.Exponential, "exp(x)"),
     "log": (ml.Log, "log(x)"),
@@ -23,7 +23,7 @@ FUNCTIONS = {
     "cosh": (ml.Cosh, "cosh(x)"),
     "atan": (ml.Atan, "atan(x)"),
 }
-# Every 4099th float, special values among them, and what is most wrong.
+# Evaluates every 4099th float, including special values, and prints the largest error.
 SWEEP = """
 #define COUNT 4096
 static double wanted(double x) { return @WANTED@; }
@@ -58,7 +58,7 @@ static void sweep(void) {
 
 
 def function(name):
-    """C of a function of an array."""
+    """C source of a function applied to an array."""
     model = Model()
     model |= FUNCTIONS[name][0]()(input="x", output="y")
     return ml.compile(model, ml.CBackend(), shapes={"x": ["n"]}, jit=False).code
@@ -106,7 +106,7 @@ def test_compilers_make_vectors_of_loops(name, compiler, tmp_path):
         return
     command = [compiler, *STRICT[:1], "-O3", report, "-c", path, "-o", tmp_path / "model.o"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    # Maximum, powers and their sums, quotients.
+    # The row maximum, the powers with their sum, and the quotients.
     assert done.stderr.count("vectorized") >= (3 if name == "softmax" else 1), done.stderr
 
 

@@ -1,4 +1,4 @@
-"""The cache of native code: each test has a folder of its own, and processes of their own."""
+"""The cache of native code. Each test has its own folder and its own processes."""
 
 import os
 import re
@@ -30,7 +30,7 @@ print(line.split("(")[-1].split(",")[0], "libMLIR" in maps, *line[:-1].split("; 
 ABSENT = "1 compiled True 1 not in the cache"
 
 
-# Many kernels, each of which computes something else.
+# Several kernels that all differ.
 KERNELS = """
 import numpy as np, mithril as ml
 x = np.arange(28, dtype=np.float32).reshape(4, 7)
@@ -45,7 +45,7 @@ for number in range(1, 9):
 
 
 def start(folder, before="", program=PROGRAM, **environment):
-    """Runs a program; what is `None` of the environment is left out."""
+    """Starts a program in a process. A variable that is `None` is removed from the environment."""
     environment = {**os.environ, "MITHRIL_CACHE": str(folder), **environment}
     environment = {name: value for name, value in environment.items() if value is not None}
     command = [sys.executable, "-c", before + program]
@@ -64,7 +64,7 @@ def test_a_warm_cache_needs_no_compiler(tmp_path):
     assert result(start(folder)) == ABSENT
     assert folder.stat().st_mode & 0o777 == 0o700
     (entry,) = folder.iterdir()
-    # Not even the library is looked for.
+    # The native library is not even searched for.
     assert result(start(folder, MITHRIL_NATIVE="/nowhere")) == "0 compiled False"
     assert [entry] == list(folder.iterdir())
 
@@ -84,7 +84,7 @@ def test_damaged_entries_are_compiled_again(tmp_path):
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "folder", "huge"])
 def test_entries_that_are_no_files_are_not_read(tmp_path, kind):
-    """To read one would take for ever, or all memory."""
+    """Reading one would block forever, or use up all memory."""
     result(start(tmp_path / "cache"))
     (entry,) = (tmp_path / "cache").iterdir()
     whole = entry.read_bytes()
@@ -111,7 +111,7 @@ def test_processes_share_a_cache(tmp_path):
 
 
 def test_writers_may_be_killed_at_any_time(tmp_path):
-    """Of 32 at once half are killed, one every quarter of a second."""
+    """Of 32 concurrent processes half are killed, one every quarter of a second."""
     running = [start(tmp_path / "cache", program=KERNELS) for _ in range(32)]
     for process in running[::2]:
         time.sleep(0.25)
@@ -162,7 +162,7 @@ def test_folders_that_others_may_write_are_not_used(tmp_path):
     assert result(start("")) == "1 compiled True 1 without a cache: MITHRIL_CACHE is empty"
 
 
-# Root may read and write all, so it becomes another user once Python has loaded what it needs.
+# Root can read and write everything, so the process changes user after importing its modules.
 ANOTHER = """
 import inspect, linecache, logging, os, pathlib, tempfile
 import mithril as ml
@@ -178,7 +178,7 @@ NO_FOLDER = "1 compiled True 1 without a cache: its folder cannot be made"
 
 @pytest.fixture
 def another():
-    """A folder that the other user reaches, and may write."""
+    """A folder that the other user can reach and write to."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         own = Path(folder) / "own"
@@ -206,7 +206,7 @@ def test_a_folder_that_is_only_read(another):
 
 @pytest.mark.skipif(os.geteuid(), reason="a home of another user's is made by root")
 def test_a_home_that_is_another_users(another):
-    """What is measured of the machine, and compiled, is not to be seen there."""
+    """Measurements of the machine and compiled code must not be stored there."""
     environment = {"MITHRIL_CACHE": None, "MITHRIL_PROFILE": None, "XDG_CONFIG_HOME": None}
     home = another.parent / "closed"
     home.mkdir(mode=0o700)
@@ -254,7 +254,7 @@ print(made, line)
 
 
 def test_an_interrupt_ends_a_compilation(tmp_path):
-    """What was compiled before is kept, and the next call goes on from there."""
+    """Kernels compiled before the interrupt are kept, and the next call continues from there."""
     environment = {**os.environ, "MITHRIL_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

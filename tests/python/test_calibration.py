@@ -1,4 +1,4 @@
-"""`mithril bench`: what is measured of this machine, and what compiles make of it."""
+"""`mithril bench`: the measurements of this machine, and how compiling uses them."""
 
 import json
 import os
@@ -59,7 +59,8 @@ def test_nothing_is_kept_unless_asked(tmp_path):
 
 
 def test_measurements_are_of_this_machine():
-    """No machine adds in more than 0.1 ms, or multiplies in less than a femtosecond."""
+    """Bounds that hold on any machine: an addition takes at most 0.1 ms, a multiplication at least
+    a femtosecond."""
     found = calibration.measure("numpy")
     assert 10 < found["overhead"] < 100_000
     assert 0.1 < found["bytes"] < 10_000

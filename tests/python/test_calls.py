@@ -1,4 +1,4 @@
-"""Source that calls functions: external ones, gradients of their own, scans."""
+"""Source that calls functions: external ones, functions with their own gradients, and scans."""
 
 from pathlib import Path
 
@@ -34,13 +34,13 @@ func @thrice(%x: tensor<n x f32>, %i: tensor<n x i32>, %y: tensor<n x f32>,
 
 
 def of_numpy(text, params, inputs, seeds):
-    """Outputs, and gradients by the derived function."""
+    """Outputs, and gradients by the generated function."""
     scope = emitted(text, "numpy", "autodiff,dce")
     return scope["forward"](params, inputs), scope["gradients"](params, inputs, seeds)
 
 
 def of_torch(text, params, inputs, seeds):
-    """Outputs, and gradients by torch's own rules."""
+    """Outputs, and gradients by torch's autograd."""
     torch = pytest.importorskip("torch")
     params = {name: torch.tensor(x, requires_grad=True) for name, x in params.items()}
     inputs = {name: torch.tensor(x) for name, x in inputs.items()}
@@ -52,7 +52,7 @@ def of_torch(text, params, inputs, seeds):
 
 
 def of_jax(text, params, inputs, seeds):
-    """Outputs, and gradients by JAX's own rules."""
+    """Outputs, and gradients by JAX's autodiff."""
     jax = pytest.importorskip("jax")
     forward = jax.jit(emitted(text, "jax")["forward"])
     outputs, back = jax.vjp(lambda params: forward(params, inputs), params)
@@ -76,7 +76,7 @@ def test_a_custom_gradient_of_an_external_function_is_taken(framework):
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 @pytest.mark.parametrize("length", [0, 1, 6])
 def test_scans_agree_with_their_derived_gradients(framework, length):
-    """The evaluator checks those of NumPy, in `test_differential`."""
+    """`test_differential` compares NumPy's with the evaluator."""
     draw = np.random.default_rng(length)
     array = lambda *shape: draw.uniform(-1, 1, shape).astype(np.float32)  # noqa: E731
     params = {"w": array(4, 4), "h0": array(4)}

@@ -1,4 +1,4 @@
-"""Gradients that compute inner values again, and the memory that native code works with."""
+"""Gradient checkpointing, and the memory that native code works with."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def layers(count: int, width: int, *, checkpoint: bool = False) -> Model:
 
 
 def different() -> Model:
-    """Layers of which no two are alike."""
+    """Layers that all differ from each other."""
     sizes = [9, 8, 7, 6, 5, 4]
     activations = [Relu(), Tanh(), Gelu(), Tanh(), Relu(), Gelu()]
     return MLP(activations=activations, dimensions=sizes)
 
 
 def attention() -> Model:
-    """With random numbers, and dims that vary."""
+    """Attention with dropout, and dims that vary."""
     model, x = Model(), "input"
     for i in range(2):
         heads = MultiHeadAttention(2, is_causal=True)
@@ -254,15 +254,15 @@ def test_the_memory_that_is_told_is_what_a_step_takes(options, tmp_path):
     def measured():
         run = [sys.executable, "-c", MEASURE, json.dumps(options)]
         folder = str(__file__).rpartition("/")[0]
-        # Guards around blocks are memory that nobody tells of.
+        # Guards around buffers take memory that `memory()` does not count.
         environment = {**os.environ, "MITHRIL_GUARD": "0"}
         done = subprocess.run(
             run, env=environment, capture_output=True, text=True, check=True, cwd=folder
         )
         return json.loads(done.stdout)
 
-    measured()  # compiles the kernels, which takes memory of its own
+    measured()  # compiles the kernels, which also takes memory
     growth, told = measured()
-    # What was there before the step is exact; the inner values of the forward pass are there still.
+    # Memory in use before the step is known exactly. The forward pass's inner values still exist.
     taken = told["arguments"] + growth
     assert abs(taken - told["total"]) <= 0.05 * told["total"], (growth, told)

@@ -1,4 +1,4 @@
-"""What calls are checked for, and what is told where they do not fit."""
+"""The checks of calls, and the messages for arrays that do not fit."""
 
 import numpy as np
 import pytest
@@ -88,12 +88,12 @@ def test_calls_are_checked(backend, call, error, message):
         with pytest.raises(error) as caught:
             compiled.evaluate(*call(backend, params))
         assert str(caught.value).startswith(message)
-        # What is right once says nothing of what comes after it.
+        # A call that passes must not disable the check of later calls.
         compiled.evaluate(params, {"input": backend.ones(4, 3)})
 
 
 def test_params_in_place_are_checked_again(backend):
-    """An array that was checked before is read again once it is another."""
+    """An array that passed the check is checked again after it has changed in place."""
     compiled = linear(backend)
     params = compiled.randomize_params()
     inputs = {"input": backend.ones(1, 3)}
@@ -109,7 +109,7 @@ def test_names_may_come_in_any_order(backend):
     params = compiled.randomize_params()
     inputs = {"input": backend.ones(1, 3)}
     turned = dict(reversed(params.items()))
-    # Equal names that are other objects.
+    # Equal names, but other string objects.
     named = {bytes(name, "ascii").decode(): value for name, value in params.items()}
     for given in (params, turned, params, named, turned, turned):
         compiled.evaluate(given, inputs)
@@ -230,7 +230,7 @@ def test_batches_that_differ_name_blocks_terminals_and_dims(backend, shapes):
         "  got: [2 x 3] and [3 x 3]: 2 against 3 in axis -2\n"
         "  expected: dims that are equal, or 1, from the back"
     )
-    # Ranks that are open when source is generated are known to native code at the first call.
+    # Ranks that are open in generated source are known to native code, compiled at the first call.
     assert said == (guarded if shapes or backend is ml.CpuBackend else inferred)
 
 

@@ -1,5 +1,5 @@
-"""The rows of `docs/guide/from-pytorch.md` and `from-jax.md`: what they say is the same is so, and
-what they say differs does."""
+"""Checks the rows of `docs/guide/from-pytorch.md` and `from-jax.md`, on what is the same there and
+what differs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ HALVES = (SCORES > 0).astype("float32")
 
 
 def given(block: ml.Block, *arrays: Any) -> Any:
-    """The first output of a block for these arrays, in the order of its inputs."""
+    """The block's first output for these arrays, given in the order of its inputs."""
     shapes = {n: list(a.shape) for n, a in zip(block.inputs, arrays, strict=False)}
     compiled = ml.compile(block, ml.NumpyBackend(), shapes=shapes)
     inputs = dict(zip(compiled.inputs, arrays, strict=True))
@@ -178,7 +178,7 @@ def test_differ(name):
 
 
 def test_masks_of_attention_are_turned_round():
-    """A bool mask says what is seen, as of torch's function; torch's layer takes the contrary."""
+    """True means visible here and in torch's function, but hidden in torch's layer."""
     seen = np.tril(np.ones((3, 3), bool))
     model = ml.Model()
     block = ml.ScaledDotProduct()

@@ -47,7 +47,7 @@ def test_gradients_of_every_form_agree(backend):
 
 
 def test_numpy_goes_forward_once(monkeypatch):
-    """With gradients, the outputs are computed once; the function for gradients alone agrees."""
+    """With gradients, outputs are computed once. The function of gradients alone agrees."""
     model = Model()
     model += Linear(4)(input="input")
     model += ml.Tanh()
@@ -122,7 +122,7 @@ def test_jit_or_not(backend, jit):
 def test_the_file_runs_without_mithril(backend, tmp_path):
     path = tmp_path / "model.py"
     if not backend.writes:
-        # C is written to files of its own: see test_c_backend.py.
+        # C has tests of its own for files: see test_c_backend.py.
         message = r"ends in `\.c`" if backend.extension else "makes native code"
         with pytest.raises(ml.MithrilError, match=message):
             linear(backend, file_path=path)
@@ -201,7 +201,7 @@ def test_train_model(backend):
 
 
 def test_patterns_choose_params_as_search_does():
-    """The names of params in which a compiled regular expression is found, wherever it is."""
+    """Selects the params whose names contain a match of a compiled regular expression."""
     for pattern, chosen in [(r"\.w$", 2), ("^linear_0", 2), ("0", 2), ("b", 2), ("_1.w", 1)]:
         model = Model()
         model += Linear(2)(input="input")
@@ -394,8 +394,8 @@ def test_learned_inputs_are_bound(backend):
 
 
 def test_no_more_dims_are_asked_for_than_are_needed():
-    """Without shapes: a turn of what has a new last axis needs one dim of the input, folds of
-    folds one each."""
+    """Without `shapes=`, swapping axes after an op that adds a last axis needs one dim of the
+    input, and each of two successive reductions needs one."""
     model = Model()
     model |= ml.OneHot(3)(input="i", output="h")
     model |= ml.SwapAxes(-1, -2)(input="h", output="y")
@@ -415,7 +415,7 @@ def test_no_more_dims_are_asked_for_than_are_needed():
 
 
 def test_states_stay_states_in_training(backend):
-    """Their next values have somewhere to go. In inference there are none."""
+    """A state has a next value, so it cannot be bound or trained."""
     model, shapes, ones = Model(), {"x": ["n", 4]}, np.ones(4, "float32")
     model |= ml.BatchNorm1d(name="bn")(input="x", output="y")
     name = "bn.running_mean"

@@ -1,4 +1,4 @@
-"""Blocks where numbers end: the largest, the smallest, an axis too many, more than there is."""
+"""Blocks at the limits of numbers: largest and smallest values, too many axes, too much memory."""
 
 import subprocess
 import sys
@@ -98,7 +98,7 @@ def test_norms_of_halves_are_computed_in_single(name, dtype, size, block):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("block", [RotaryEmbedding(), PositionalEncoding()])
 def test_halves_have_thousands_of_positions(name, dtype, block):
-    """Positions and angles are computed in single precision, sines and cosines rounded once."""
+    """Positions and angles are computed in f32; sines and cosines are rounded once."""
     single, half = ml.NumpyBackend(), BACKENDS[name](dtype=dtype)
     x = half.to_numpy(half.array(np.random.default_rng(2).normal(size=(3000, 16))))
     results = []
@@ -244,7 +244,7 @@ def test_gradients_of_an_open_rank_and_an_axis_that_may_be_empty(name, rows, wid
 @pytest.mark.parametrize("name", ["numpy", "cpu"])
 @pytest.mark.parametrize("block", [Minimum, Maximum])
 def test_the_lesser_of_a_value_and_itself_passes_its_gradient_on(name, block):
-    """Where it is NaN, too: rules take the value in its place."""
+    """This holds for NaN as well: rules replace min(x, x) and max(x, x) by x."""
     backend = BACKENDS[name]()
     model = Model()
     model |= block()(left="x", right="x", output="y")

@@ -1,4 +1,4 @@
-"""Costs before anything runs, and explanations of what was done."""
+"""Costs before a run, and explanations of rewrites."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_mlp_costs_what_it_is_known_to():
     assert costs.total.flops == products + biases_and_relus
     linear = costs.at("linear_0")
     assert linear.params == first
-    # Input, weight and product; product, bias and sum.
+    # Input, weights and product; then product, bias and sum.
     assert linear.bytes == 4 * (32 * 784 + 784 * 128 + 32 * 128 + 2 * 32 * 128 + 128)
     assert costs.at("linear_7") is None
     assert next(block.path for block in costs.blocks) == ""
@@ -47,7 +47,7 @@ def test_an_mlp_costs_what_it_is_known_to():
 def test_costs_of_open_dims_are_formulas():
     total = Linear(10).cost({"input": ["n", 20]}).total
     assert total.flops == "410*n"
-    # The product, then the sum with the bias.
+    # The product, and the sum with the bias.
     assert total.peak == "80*n"
     assert total.params == 210
 
@@ -59,7 +59,7 @@ def test_peaks_of_open_dims_are_the_most_of_what_is_alive():
     model |= Relu()(input="y", output="r")
     model |= Relu()(input="r", output="r2")
     costs = model.cost({"x": ["n", 20], "y": ["m"]})
-    # Which is more is not known before `n` and `m` are.
+    # Which of the two is larger depends on `n` and `m`.
     assert costs.total.peak == "max(8*m + 40, 40*n + 40)"
     assert "max(8*m + 40, 40*n + 40) B" in costs.table()
     known = model.cost({"x": [3, 20], "y": [100]}).total.peak
@@ -96,7 +96,7 @@ def test_costs_of_what_is_compiled_without_shapes(backend):
     x = np.ones((4, 20), np.float32)
     compiled.evaluate(compiled.randomize_params(), {"input": x})
     if not compiled.backend.writes:
-        # Native code is for what the first call gave, whose batch may vary.
+        # Native code is compiled for the shapes of the first call, except that the batch may vary.
         assert compiled.cost().total.params == 210
 
 
@@ -121,7 +121,7 @@ def test_an_embedding_computes_nothing():
 
 def test_the_peak_is_of_what_is_alive_at_once():
     costs = Sequential([Relu(), Relu(), Relu()]).cost({"input": [250]})
-    # What one reads and what it writes; the input is the caller's.
+    # A block's input and output; the caller owns the input of the model.
     assert costs.total.peak == 2 * 1000
     assert costs.at("relu_0").peak == 1000
 
@@ -139,13 +139,13 @@ def test_gpt2_costs_what_a_counting_run_counts():
     params = compiled.randomize_params(seed=0)
     with FlopCounterMode(display=False) as counter:
         compiled.evaluate(params, {"input": torch.zeros((1, tokens), dtype=torch.int64)})
-    # It counts products alone.
+    # torch's counter counts only matrix products.
     assert counter.get_total_flops() <= costs.total.flops <= 1.02 * counter.get_total_flops()
 
 
 def test_gpt2_small_is_known():
     costs = gpt2(12).cost({"input": [1, TOKENS]})
-    # 124,439,808 with one matrix for embedding and logits (Radford et al. 2019).
+    # 124,439,808 when embedding and logits share a matrix (Radford et al. 2019).
     assert costs.total.params == 124_439_808 + 50257 * 768
     assert costs.at("h_0.attn").params == 4 * 768 * 768 + 4 * 768
 

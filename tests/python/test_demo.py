@@ -1,4 +1,4 @@
-"""What the demo writes where there is no terminal."""
+"""The output of the demo when it is not written to a terminal."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 
 def test_tables_in_files_are_whole(checkout):
     command = [sys.executable, "tools/demo/digits.py", "--backends", "numpy", "--steps", "3"]
-    # Too few steps to learn anything: the demo says so by its status.
+    # Too few steps to learn anything, which the exit status reports.
     done = subprocess.run(
         command,
         cwd=checkout,

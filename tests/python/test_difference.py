@@ -1,4 +1,4 @@
-"""`ml.diff`, `mithril diff`, `keep=` and gradients that Mithril writes for frameworks."""
+"""`ml.diff`, `mithril diff`, `keep=`, and gradients that Mithril generates for frameworks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def classifier() -> Model:
 
 
 def ratio() -> Model:
-    """`x / x` inside a block: 1 by the rules of `math="fast"`, NaN where x is 0."""
+    """`x / x` inside a block. By `math="fast"` it is 1, otherwise NaN where x is 0."""
     inner = Model(name="inner")
     inner |= Divide(name="ratio")(numerator="input", denominator="input", output="output")
     model = Model()
@@ -55,7 +55,7 @@ def ratio() -> Model:
 
 
 class Wrong(ml.NumpyBackend):
-    """A backend one of whose functions is wrong."""
+    """A backend with one wrong function."""
 
     def runner(self, program, namespace, **options):
         def spoilt():
@@ -286,14 +286,14 @@ def test_gradients_in_the_source_are_those_of_the_framework(backend, jit):
             )
     for framework, own in zip(results[:2], results[2:]):
         assert framework.keys() == own.keys()
-        # One gradient, of a bias of keys, is 0 but for rounding.
+        # The gradient of the bias of keys is 0 except for rounding.
         scale = max(float(abs(np.asarray(value)).max()) for value in framework.values())
         for name, value in framework.items():
             np.testing.assert_allclose(np.asarray(own[name]), np.asarray(value), atol=1e-12 * scale)
 
 
 def test_gradients_are_compared_where_ones_would_say_nothing():
-    """The sum of a softmax is 1: for ones its gradient is 0 but for rounding."""
+    """A softmax has a constant sum, so for ones its gradient is 0 except for rounding."""
     model = Model()
     model |= Linear(8, name="project")(input="x", output="h")
     model |= Softmax()(input="h", output="y")

@@ -1,4 +1,4 @@
-"""What the op reference says that targets do in their own ways, at the user's level."""
+"""Differences between targets that the op reference lists, seen through blocks."""
 
 import numpy as np
 import pytest

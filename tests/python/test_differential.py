@@ -1,4 +1,4 @@
-"""Every operation of the table, as source on each framework, against the reference evaluator."""
+"""Every operation of the table, as source for each framework, against the reference evaluator."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# See codegen/source/examples/differential/ for what each is.
+# The kinds of cases: see codegen/source/examples/differential/.
 KINDS = ["forward", "corners", "gradients", "hard", "kinks", "models"]
 
 

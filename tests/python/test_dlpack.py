@@ -1,4 +1,4 @@
-"""Arrays of other frameworks in calls of native code and C, and its arrays in theirs."""
+"""Arrays of other frameworks in calls of native code and C, and its results in frameworks."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ BACKENDS = [
 
 
 class Bare:
-    """An array of a framework that nobody knows."""
+    """An array of an unknown framework, which has only the methods of DLPack."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -66,7 +66,7 @@ def test_they_are_read_in_place(make: Any) -> None:
 
 @pytest.mark.parametrize("make", BACKENDS)
 def test_signs_that_torch_has_not_written_yet_count(make: Any) -> None:
-    """Those of the imaginary parts of conjugates."""
+    """The imaginary part of a conjugate has a delayed negation."""
     compiled = ml.compile(Relu(), make(), shapes={"input": [2]}, inference=True)
     x = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
     assert x.is_neg()
@@ -104,7 +104,7 @@ FRAMEWORKS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, *BACKENDS]
 
 @pytest.mark.parametrize("make", FRAMEWORKS)
 def test_arrays_of_numpys_classes(make: Any) -> None:
-    """A matrix is an array, whose `*` goes element by element; masked elements are no numbers."""
+    """A matrix is read as an array, with elementwise `*`. Masked elements are refused."""
     model = ml.Model()
     model |= ml.models.Multiply()(left="w", right="x", output="y")
     model.set_shapes({"w": [2, 2], "x": [2, 2]})
@@ -140,7 +140,7 @@ def test_tensors_that_have_not_all_elements(make: Any) -> None:
 @pytest.mark.parametrize("make", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_params_of_torch_are_bound(make: Any, dtype: str) -> None:
-    """Also those that a gradient is wanted of: nothing goes back through what is constant."""
+    """Tensors that require gradients can be bound too: constants have no gradients."""
     backend = make(dtype=dtype)
     compiled = ml.compile(Linear(3), backend, shapes={"input": ["n", 4]})
     own = getattr(torch, dtype)

@@ -1,5 +1,5 @@
-"""The Python blocks of the README, the guide, the pages of blocks and of errors run, and print what
-the text behind them says."""
+"""Runs the Python examples of the README, the guide, and the pages of blocks and errors, and checks
+that they print the text after them."""
 
 import contextlib
 import io
@@ -32,7 +32,7 @@ def test_pages_run(page, tmp_path, monkeypatch, request):
     text = page.read_text(encoding="utf-8")
     namespace = {"__name__": "page"}
     blocks = list(BLOCK.finditer(text))
-    # What nobody should see has no example; cargo runs those from Rust.
+    # Internal errors have no example, and cargo tests the examples in Rust.
     assert blocks or page.stem in ("E0901", "rust")
     for block in blocks:
         line = text.count("\n", 0, block.start()) + 1
@@ -50,7 +50,7 @@ def test_pages_of_errors_are_printed(page):
     assert ran.stdout == page.read_text(encoding="utf-8")
     assert ran.stdout.count("```python") in (0, 2)
     assert f"# {page.stem}: " in ran.stdout
-    # The example that fails is of this code.
+    # The failing example raises the error of this page.
     assert page.stem == "E0901" or page.stem in ran.stdout.split("```text")[1]
 
 

@@ -1,4 +1,4 @@
-"""Dtypes of inputs at compile, and integers as the values of floats."""
+"""Dtypes of inputs at compile time, and integers given for floats."""
 
 import numpy as np
 import pytest
@@ -145,7 +145,7 @@ def test_no_digit_is_lost_silently(number, dtype, wrap):
     backend = ml.NumpyBackend(dtype)
     for model, constants in [(added(right=wrap(number)), {}), (added(), {"y": wrap(number)})]:
         with pytest.raises(ml.MithrilError) as caught:
-            # Both sides are read: a constant alone takes any dtype.
+            # The rule needs both sides, as a constant on its own takes any dtype.
             ml.compile(model, backend, shapes={"x": [2]}, constant_keys=constants)
         message = str(caught.value)
         assert "an integer that is rounded" in message

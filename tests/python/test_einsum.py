@@ -31,7 +31,7 @@ EQUATIONS = [
 
 
 class Want(NamedTuple):
-    """What a block gives, and the gradients of its inputs for that of its output."""
+    """The expected output, and the gradients of the inputs for the output gradient `seed`."""
 
     output: np.ndarray
     seed: np.ndarray
@@ -39,7 +39,7 @@ class Want(NamedTuple):
 
 
 def reference(equation, arrays):
-    """torch's: NumPy refuses results without `...`."""
+    """Computed by torch, as NumPy refuses a result without `...`."""
     torch = pytest.importorskip("torch")
     tensors = [torch.tensor(a, dtype=torch.float64, requires_grad=True) for a in arrays]
     out = torch.einsum(equation, *tensors)
@@ -71,7 +71,7 @@ def test_rest_of_the_axes(backend, equation, shapes):
     arrays = drawn(shapes)
     given = {f"x{i}": list(shape) for i, shape in enumerate(shapes)}
     compare(backend, Einsum(equation), arrays, reference(equation, arrays), shapes=given)
-    # Dims that vary, but for those of one element, which are broadcast.
+    # All dims vary, except those of size 1, which broadcast.
     named = {n: [1 if d == 1 else f"d{d}" for d in dims] for n, dims in given.items()}
     if backend.writes:
         compare(backend, Einsum(equation), arrays, reference(equation, arrays), shapes=named)
@@ -91,7 +91,7 @@ MATRICES = [
 @pytest.mark.parametrize(("equation", "shapes"), MATRICES)
 def test_ranks_that_are_not_known(backend, equation, shapes):
     arrays = drawn(shapes)
-    # An operand without `...` has as many axes as labels.
+    # An operand without `...` has one axis for each label.
     labels = equation.partition("->")[0].split(",")
     known = {f"x{i}": list(s) for i, s in enumerate(shapes) if "..." not in labels[i]}
     compare(backend, Einsum(equation), arrays, reference(equation, arrays), shapes=known)

@@ -1,4 +1,4 @@
-"""Libraries made ahead of time: from C, from several threads, and by ctypes without Mithril."""
+"""Libraries compiled ahead of time, called from C, from threads, and by ctypes without Mithril."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2"]
 
 
 def agrees(model, folder, inputs, dims, shapes, *, tolerance=1e-5):
-    """The library of a model gives what NumPy gives: outputs, gradients and states."""
+    """Checks a model's library against NumPy: outputs, gradients and states."""
     compiled = ml.compile(model, ml.CpuBackend(), shapes=shapes)
     params = compiled.randomize_params(seed=0)
     library = export(compiled, folder, name="model", params=params)
@@ -72,7 +72,7 @@ def test_a_transformer_of_any_length(tmp_path):
         dims = {"batch": batch, "length": length}
         inputs = {"input": random(batch, length, 16)}
         library = agrees(model, tmp_path, inputs, dims, shapes, tolerance=1e-4)
-    # Dims that would not fit into memory are refused, and nothing is written.
+    # Dims that do not fit into memory are refused, and no result is written.
     status, _ = library.call(
         dims={"batch": -1, "length": 1},
         data={"input": random(1, 1, 16)},
@@ -114,7 +114,7 @@ def test_a_model_with_state(tmp_path):
 
 
 def test_results_that_are_copies_and_parts(tmp_path):
-    """A result that is an argument or another result; dims that are divided."""
+    """Results that are arguments or other results; dims that are divided."""
     model = Model()
     model |= ml.Buffer()(input="x", output="same")
     model |= ml.Exponential()(input="x", output="power")
@@ -142,7 +142,7 @@ def test_saved_models_are_compiled_by_the_command(tmp_path):
     paths = {"library": tmp_path / "libmodel.so", "metadata": tmp_path / "libmodel.json"}
     run = [command, "compile", tmp_path / "model.json", *options, "-o", paths["library"]]
     subprocess.run(run, check=True)
-    # The saved model is still there.
+    # The export did not overwrite the saved model.
     reference = ml.compile(ml.Model.load(tmp_path / "model.json"), ml.NumpyBackend())
     params, x = {"linear.w": random(4, 6), "linear.b": random(6)}, random(3, 4)
     want = reference.evaluate(params, {"input": x})["output"]
@@ -163,7 +163,7 @@ def test_bound_params_are_part_of_the_library(tmp_path):
 
 
 def test_other_processors_give_the_same(tmp_path):
-    """Series that count on fused arithmetic are right without it, too."""
+    """Series designed for fused multiply-add are also accurate without it."""
     blocks = (ml.Exponential, ml.Tanh, ml.Sine, ml.Erf, ml.Log1p, ml.Softplus, ml.Cosh, ml.Gelu)
     model = Model()
     for index, block in enumerate(blocks):
@@ -189,13 +189,13 @@ def test_a_level_may_be_too_low(tmp_path):
 
 
 def flags():
-    """What this machine's processor has, as Linux spells it."""
+    """The features of this machine's processor, under Linux's names."""
     told = Path("/proc/cpuinfo").read_text()
     return set(re.search(r"^flags\s*:(.*)$", told, re.MULTILINE)[1].split())
 
 
 def missing_feature():
-    """A feature that this machine has not, among those that can be asked for."""
+    """A feature that can be requested and that this machine lacks."""
     names = {
         "avx512bf16": "avx512_bf16",
         "avx512fp16": "avx512_fp16",
@@ -214,13 +214,13 @@ def test_an_old_processor_is_refused(tmp_path):
     params, x = compiled.randomize_params(seed=0), random(2, 3)
     library = export(compiled, tmp_path, params=params, cpu=f"v3+{feature}")
     (processor,) = library.meta["processors"]
-    # Features of tiles come with `amx-tile`.
+    # Requesting a tile feature adds `amx-tile`.
     assert processor.startswith("x86-64-v3+")
     assert processor.endswith(f"+{feature}")
     status, results = library.call(data={"input": x})
     assert status == 4
     assert results["output", "output"].tobytes() == bytes([NEW]) * 32
-    # With code for an older one beside it, that is taken.
+    # The library chooses the code for an older processor if it has it as well.
     library = export(compiled, tmp_path, params=params, cpu=["v2", f"v3+{feature}"])
     status, results = library.call(data={"input": x})
     assert status == 0
@@ -245,7 +245,7 @@ def test_tiles_are_for_processors_that_have_them(tmp_path):
 
 
 def build(folder, source, library, *more):
-    """A program of C that uses a library."""
+    """Compiles a C program that uses a library."""
     program = folder / "main"
     command = ["cc", *FLAGS, "-D_POSIX_C_SOURCE=200809L", f"-I{library.parent}", PROGRAMS / source]
     command += [library, f"-Wl,-rpath,{library.parent}", "-o", program, *more]
@@ -347,7 +347,7 @@ def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
     with pytest.raises(ml.MithrilError, match="there is no linker"):
         compiled.export(tmp_path, name="net")
     assert list((tmp_path / "libnet.so.objects").glob("*.o"))
-    # What was there before still is.
+    # The earlier library is unchanged.
     assert (tmp_path / "libnet.so").read_bytes() == before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
@@ -362,7 +362,7 @@ def test_a_call_costs_little(tmp_path):
 
 @pytest.mark.parametrize("length", [0, 1, 6])
 def test_loops_of_a_text_with_gradients(scan, length):
-    """Scans in a library against their source for NumPy: any number of iterations by one code."""
+    """Compares scans in a library with NumPy's source; one library serves any trip count."""
     params = {"w": random(4, 4, seed=1) / 2, "h0": random(4, seed=2)}
     inputs = {"x": random(length, 4, seed=3), "mask": random(length, seed=4)}
     source = emitted(SCAN.read_text(), "numpy", "autodiff,dce")

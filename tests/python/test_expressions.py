@@ -1,4 +1,4 @@
-"""Expressions: from inputs, by methods, by functions of NumPy, and as outputs."""
+"""Expressions, built from inputs, by methods and by functions of NumPy, and used as outputs."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_an_input_that_is_read_already_is_that_input():
 
 
 def test_an_io_key_starts_an_expression():
-    """The blocks join the model that reads it."""
+    """The expression's blocks are added to the model that reads it."""
     model = Model()
     twice = IOKey("x", shape=[2, 3]) * 2
     model |= Add()(left=1 - twice, right=IOKey("y").exp(), output="z")
@@ -185,7 +185,7 @@ def test_functions_of_numpy_that_no_block_computes():
 def test_a_connection_tells_its_dtype():
     model = Model()
     x, n = model.add_input("x"), model.add_input("n", dtype=ml.int32)
-    assert x.dtype is None  # the backend's
+    assert x.dtype is None  # the backend's dtype
     assert n.dtype == (n + 1).dtype == (n * n).dtype == ml.int32
     assert (x > 0).dtype == ml.bool
     assert x.cast("float16").sigmoid().dtype == ml.float16
@@ -220,7 +220,7 @@ def test_outputs_by_assignment():
     assert list(found) == ["h", "same", "given", "y"]
     assert np.allclose(found["same"], np.maximum(X, 0))
     assert np.allclose(found["given"], X)
-    model.h = h  # once more says nothing new
+    model.h = h  # repeating an assignment has no effect
     with pytest.raises(ml.MithrilError, match="two blocks write `y`"):
         model.y = h * 2
     with pytest.raises(ml.MithrilError, match="`name` is an attribute that models have") as caught:

@@ -1,4 +1,4 @@
-"""Random models on all backends: see `fuzz.py`."""
+"""Random models on all backends. See `fuzz.py`."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import fuzz
 import levels
 import pytest
 
-# What frameworks give does not depend on the level.
+# The results of frameworks do not depend on the level.
 BACKENDS = ["cpu", "c"] if levels.OTHER else ["torch", "jax", "cpu", "c"]
 ALL = BACKENDS if levels.OTHER else list(fuzz.BACKENDS)
-# Seeds that differed once, or are of something that did, each with a word on it.
+# Seeds that differed once, or resemble one that did, each with a note.
 KEPT = Path(__file__).with_name("records") / "fuzz.txt"
 
 
@@ -35,7 +35,7 @@ def test_kept_seeds_agree(seed):
 
 
 def test_what_differs_is_told(monkeypatch, tmp_path, capsys):
-    """A wrong backend is found, its seeds are kept, and its errors are no crash of the run."""
+    """Finds a wrong backend, keeps its seeds, and reports its errors without crashing."""
 
     class Wrong:
         def __init__(self, compiled):

@@ -1,4 +1,4 @@
-"""A query whose mask hides every key: 0, and gradients of 0, on every target."""
+"""A query whose mask hides every key gives 0 and gradients of 0, on every target."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mithril.models import MatrixMultiply, Model, ScaledDotProduct, Softmax, Tra
 
 F = torch.nn.functional
 HIDDEN = [3, 8]
-"""Queries that see no key."""
+"""The queries that see no key."""
 QUERIES, KEYS = 9, 13
-# By the axes of the scores, (2, 4, queries, keys).
+# Shapes of the mask, which broadcast to that of the scores, (2, 4, queries, keys).
 FORMS: dict[str, tuple[int, ...]] = {
     "pairs": (QUERIES, KEYS),
     "each head": (2, 4, QUERIES, KEYS),
@@ -25,7 +25,7 @@ FORMS: dict[str, tuple[int, ...]] = {
 
 
 def seen(form: tuple[int, ...]) -> Any:
-    """A bool mask: some queries, or a whole batch, see nothing."""
+    """A bool mask in which some queries, or a whole batch, see no key."""
     chosen = np.random.default_rng(0).random(form) < 0.5
     chosen[..., 0] = True
     if form[-2] == QUERIES:
@@ -55,7 +55,7 @@ def arrays(width: int, groups: int = 4) -> dict[str, Any]:
 
 
 def reference(params: dict[str, Any], mask: Any, seed: Any) -> tuple[Any, dict[str, Any]]:
-    """PyTorch's own in double precision."""
+    """PyTorch's result and gradients in double precision."""
     own = {n: torch.tensor(v, dtype=torch.float64, requires_grad=True) for n, v in params.items()}
     kind = torch.bool if mask.dtype == bool else torch.float64
     mask = torch.tensor(mask, dtype=kind, requires_grad=kind != torch.bool)
@@ -97,7 +97,7 @@ def made(request):
     return getattr(ml, MAKERS[request.param])()
 
 
-# Heads of 16 have a kernel of their own; those of 6 are computed by their parts.
+# Heads of width 16 have an attention kernel; those of width 6 are decomposed.
 @pytest.mark.parametrize("width", [16, 6])
 @pytest.mark.parametrize("kind", [ml.bool, ml.float32], ids=["bool", "float"])
 @pytest.mark.parametrize("form", FORMS)
@@ -131,7 +131,7 @@ def test_as_it_is_written(made, options):
 
 
 def test_a_softmax_that_is_written_out_may_become_it():
-    """Alone it gives NaN for such a row."""
+    """A softmax that stays a softmax gives NaN for such a row."""
     model = Model()
     q, k, v = (np.float32(arrays(16)[name]) for name in "qkv")
     mask = seen((QUERIES, KEYS))

@@ -1,4 +1,4 @@
-"""What a message says would mend it, and what it says was got and expected."""
+"""The hints in messages, and what they say was got and expected."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def given(block, *shape, **shapes):
 
 
 def two(block, terminals, b=(2, 5), **shapes):
-    """The block on a `Linear(3)` and a `Linear(4)`."""
+    """The block applied to the outputs of a `Linear(3)` and a `Linear(4)`."""
     model = Model()
     model |= Linear(3)(input="a", output="x")
     model |= Linear(4)(input="b", output="z")
@@ -51,7 +51,7 @@ def two(block, terminals, b=(2, 5), **shapes):
 
 
 def through(*blocks):
-    """The sum of a `Linear(3)` that goes through blocks and a `Linear(4)`."""
+    """The sum of a `Linear(3)`, followed by blocks, and a `Linear(4)`."""
     model = Model()
     model |= Linear(3)(input="a", output="x")
     for i, block in enumerate(blocks):
@@ -71,7 +71,7 @@ def nested():
 
 
 def one(block):
-    """The block on a `Linear(3)`."""
+    """The block applied to the output of a `Linear(3)`."""
     model = Model()
     model |= Linear(3)(input="a", output="x")
     model |= block(input="x", output="y")
@@ -459,7 +459,7 @@ def test_what_reads_nothing_is_not_chained(block, what, hint):
 
 
 def pair_of_sums():
-    """A model of which `+=` cannot know what to connect."""
+    """A model without a standard input, so `+=` has nothing to connect."""
     inner = Model()
     inner |= Zeros([3])(output="zeros")
     inner |= Add()(left="a", right="b", output="c")
@@ -474,10 +474,10 @@ def test_a_model_without_standard_input_is_not_chained():
     message = str(caught.value)
     assert "has no standard input" in message
     assert "expected: connections of `a`, `b`" in message
-    # Its author says what it reads: then `+=` is `|=`.
+    # A call that names the inputs makes `+=` behave like `|=`.
     model += pair_of_sums()(a="y", b="x")
     chosen = pair_of_sums()
     chosen.set_standard(input="a")
     model += chosen
-    # A list that is given has no standard input either.
+    # A list of inputs has no standard input, so it must be given.
     model += Concat()(inputs=["x", "y"])

@@ -1,4 +1,4 @@
-"""What hooks look at, and what they leave as it is; what `bind` takes along."""
+"""The values that hooks get, the effects they must not have, and what `bind` keeps."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def perceptron(backend, **options):
 
 
 def test_gradients_stay_as_they_are(backend):
-    """A gradient of 0 that came from there would be undefined where the derivative is infinite."""
+    """A gradient of 0 for the hooked value would be multiplied by an infinite derivative."""
     model = Model()
     model |= Sqrt()(input="x", output="s")
     model |= Sum()(input="x", output="y")
@@ -72,7 +72,7 @@ def test_values_of_a_block_go_by_their_numbers(backend):
 
 
 def test_bound_models_go_on_from_the_state(backend):
-    """With the hooks; what they do to the state is not seen here."""
+    """A bound model also has the hooks. Its calls do not change the original's state."""
     model = Model()
     model |= Linear(3)(input="x", output="h")
     model |= BatchNorm1d()(input="h", output="y")

@@ -1,4 +1,4 @@
-"""Generated source as a person who knows the framework would write it."""
+"""Generated source reads like code that an experienced user of the framework would write."""
 
 import re
 
@@ -53,7 +53,7 @@ def stacked():
     return model
 
 
-# By block and shapes, the line that makes the output in each framework.
+# The line that computes the output in each framework, by block and shapes.
 LINES = {
     "tril": (
         Tril,
@@ -101,7 +101,7 @@ LINES = {
         {"input": [4, 5], "target": [4]},
         {"torch": 'F.cross_entropy(x, target, reduction="none")'},
     ),
-    # Of more axes, the classes of `F.cross_entropy` are along another.
+    # `F.cross_entropy` has the classes on another axis if there are more axes.
     "cross entropy of sequences": (
         CrossEntropy,
         {"input": [2, 4, 5], "target": [2, 4]},
@@ -216,10 +216,10 @@ def test_halves_of_a_repeated_block_say_what_they_hand_on():
     handed = handed[handed.index("return (") : handed.index("    )\n\n\n")].split()
     assert {"gelu_0,", "layer_norm_1,", "softplus_2,", "h,"} <= set(handed)
     assert not {"saved,", "mul,", "div,", "add,", "sub,"} & set(handed)
-    # The first part hands no gradient on to the input, and goes forward as the others do.
+    # The first part needs no gradient of its input; its forward function is shared with the others.
     halves = [line for line in source.splitlines() if line.startswith("def part_")]
     assert sorted(halves) == ["def part_backward(", "def part_backward_1(", "def part_forward("]
-    # Constants are written where they are used.
+    # Constants are repeated where they are used instead of being passed on.
     assert not [name for name in handed[2:] if not name[0].isalpha()]
 
 
@@ -240,7 +240,7 @@ def test_inner_values_have_nouns_for_names(kind):
     verbs = {"add", "sub", "mul", "div", "neg", "eq", "select", "max_", "sum_", "log", "exp"}
     assert not [n for n in names if re.sub(r"_\d+$", "", n) in verbs], source
     if kind != "numpy":
-        # What passes a barrier is called as what comes out of it.
+        # The operand and the result of a barrier have the same name.
         assert "running_var_1 = " in source
 
 

@@ -1,4 +1,4 @@
-"""Graphs as importers give them: what optimizing leaves of them, as docs/speed.md says."""
+"""Imported graphs: the operations and launches left after optimizing, as in docs/speed.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPEED = Path(__file__).parents[2] / "docs" / "speed.md"
 
 
 def stated(case: Case) -> tuple[list[int], list[int]]:
-    """Operations and launches, before and after, in the table of the docs."""
+    """The numbers of operations and of launches, before and after, from the table in the docs."""
     row = re.search(rf"^\| {case.name} \|(.*)$", SPEED.read_text(), re.M)
     assert row, f"docs/speed.md has no row of `{case.name}`"
     before = [[int(number) for number in re.findall(r"\d+", cell)] for cell in row[1].split("|")]

@@ -1,4 +1,4 @@
-"""Indices of connections mean what NumPy says."""
+"""Indexing a connection means what it means in NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Integers that index an axis are checked where a call enters, on every backend and in C."""
+"""Calls check integers that index an axis, on every backend and in C."""
 
 import subprocess
 
@@ -60,7 +60,7 @@ def test_a_token_out_of_range(backend):
         "  expected: -10 to 9\n  more: mithril error E0205"
     )
     assert "got: -11 at [1, 2]" in refused(compiled, {"x": np.array([[0, 1, 2], [3, 4, -11]])})
-    # An `IndexError`, as frameworks raise.
+    # It is an `IndexError`, as in the frameworks.
     with pytest.raises(IndexError):
         compiled.evaluate(params, {"x": TOKENS + 1})
 
@@ -84,7 +84,7 @@ def test_a_label_out_of_range(backend, options):
         "Index out of range: `t` of inputs\n  where: block `loss`\n  got: -100 at [2]\n"
         "  expected: 0 to 4\n  more: mithril error E0205"
     )
-    # Labels do not count from the end.
+    # Negative labels do not count from the end.
     assert "got: -1 at [0]" in refused(compiled, {**inputs, "t": np.array([-1, 0, 0])})
     gradients = compiled.evaluate_gradients
     with pytest.raises(ml.IndexRangeError, match="got: 5 at"):
@@ -140,7 +140,7 @@ def test_what_else_indexes(backend):
 
 @EVERY
 def test_indices_are_found_through_what_keeps_them(backend):
-    """Slices, other axes and casts; what a slice leaves out is not read."""
+    """Through slices, other axes and casts. Elements that a slice drops are not checked."""
     model = Model()
     model |= Slice(start=1, axis=1)(input="x", output="rest")
     model |= Transpose()(input="rest", output="turned")
@@ -173,7 +173,7 @@ def test_left_out(kind):
     compiled = embedding(getattr(ml, MAKERS[kind]), checks=False)
     params = compiled.randomize_params(seed=0)
     y = compiled.evaluate(params, {"x": np.array([[0, 1, 12]])})["y"]
-    # The defined result: the last row.
+    # Without checks the index is clamped to the last row.
     np.testing.assert_array_equal(y[0, 2], params["tokens.w"][9])
     if kind == "c":
         assert "return MITHRIL_ERROR_INDEX" not in compiled.code
@@ -204,7 +204,7 @@ def layouts():
 
 @EVERY
 def test_every_layout(backend):
-    """Each place of an array may be wrong, however it lies in memory."""
+    """Finds a wrong element at any position, in any memory layout."""
     model = ml.compile(Embedding(20, 2), backend(), shapes={"input": ["n", "m"]})
     params = model.randomize_params(seed=0)
     for x in layouts():
@@ -217,7 +217,7 @@ def test_every_layout(backend):
                 model.evaluate(params, {"input": wrong})
 
 
-# The same in C.
+# The same checks in C.
 
 CALL = """
 #include "model.c"
@@ -243,7 +243,7 @@ def test_c_source_checks_indices(tmp_path):
     command = ["cc", *STRICT, "-O2", "main.c", "-o", "main", "-lm"]
     subprocess.run(command, cwd=tmp_path, check=True)
     ran = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    # Nothing was written.
+    # The call wrote no result.
     assert ran.stdout == "0 5 7"
 
 

@@ -1,4 +1,4 @@
-"""First values: those of PyTorch's layers of the same names, what `init` says, keys, saving."""
+"""Initial values: like those of PyTorch's layers; `init`, keys, and saving."""
 
 import math
 
@@ -32,19 +32,19 @@ def params(block, shape=(4, 300), backend=NUMPY, seed=0, **options):
 
 
 def alike(own, theirs):
-    """Both are drawn alike: mean, deviation, ends and quantiles, within what chance allows."""
+    """Compares two samples within sampling error: mean, deviation, maximum and quantiles."""
     own, theirs = np.asarray(own, np.float64).ravel(), np.asarray(theirs, np.float64).ravel()
     assert own.size == theirs.size
     if theirs.std() == 0:
         np.testing.assert_array_equal(own, theirs)
         return
-    # Some five standard errors of the difference of two samples' quantiles.
+    # About five standard errors of the difference of two samples' quantiles.
     slack = 10 * theirs.std() / math.sqrt(own.size)
     assert abs(own.mean() - theirs.mean()) < slack
     assert abs(own.std() - theirs.std()) < slack
     for q in (0.1, 0.25, 0.5, 0.75, 0.9):
         assert abs(np.quantile(own, q) - np.quantile(theirs, q)) < 2 * slack
-    # A bounded draw comes near its bounds and stays within them, a normal one does not.
+    # The maximum of a bounded distribution is near its bound; that of a normal one varies more.
     assert abs(own).max() == pytest.approx(abs(theirs).max(), rel=0.3)
 
 
@@ -86,7 +86,7 @@ def test_running_moments():
 
 @pytest.mark.parametrize("context", [96, 160])
 def test_multi_head_attention(context):
-    """PyTorch has query, key and value in one matrix where they read the same width."""
+    """PyTorch joins the query, key and value weights if their inputs have the same width."""
     torch.manual_seed(0)
     theirs = torch.nn.MultiheadAttention(96, 4, kdim=context, vdim=context)
     model = Model()
@@ -109,7 +109,7 @@ def test_multi_head_attention(context):
 
 def test_heads_that_share_keys():
     own = params(MultiHeadAttention(8, kv_heads=2), (2, 5, 64))
-    # One matrix of 64 columns for the query, and 16 each for keys and values.
+    # The joined matrix would have 64 columns for queries, and 16 each for keys and values.
     bound = math.sqrt(6 / (64 + 64 + 2 * 16))
     for name in ("w_query", "w_key", "w_value"):
         assert 0.97 * bound < abs(own[name]).max() <= bound
@@ -144,11 +144,11 @@ NAMED = {
 @pytest.mark.parametrize("name", NAMED)
 def test_named(name):
     torch.manual_seed(0)
-    # PyTorch has (out, in).
+    # PyTorch's weights are (out, in).
     theirs = NAMED[name](torch.empty(400, 300))
     own = params(Linear(400, init=name))
     alike(own["w"], theirs)
-    # That of the bias stays.
+    # `init` for the weights does not change the bias.
     assert 0 < abs(own["b"]).max() <= 1 / math.sqrt(300)
 
 
@@ -165,7 +165,7 @@ def test_truncated_normal_is_cut():
 
 
 def test_the_fan_of_an_embedding():
-    """PyTorch's weights are (out, in), and those of `Embedding` are as ours."""
+    """`Embedding` has weights of PyTorch's shape, whose inits read it as (out, in)."""
     torch.manual_seed(0)
     theirs = torch.nn.init.kaiming_normal_(torch.empty(500, 64))
     block = Embedding(500, 64, init="kaiming_normal")
@@ -248,7 +248,7 @@ def test_the_same_on_every_backend(shapes):
     for other in drawn[1:]:
         for name, value in drawn[0].items():
             np.testing.assert_array_equal(value, other[name])
-    # The bias has the fan of the weights, which the first call tells.
+    # The bias uses the fan of the weights, which is known at the first call.
     assert 0 < abs(drawn[0]["linear_0.b"]).max() <= 1 / math.sqrt(5)
 
 
@@ -348,7 +348,7 @@ def test_messages(make, lines):
 
 
 def test_values_are_those_of_rust():
-    """As `frontend/driver/tests/compiled.rs` has them."""
+    """The same values are in `frontend/driver/tests/compiled.rs`."""
     model = Model()
     model += Linear(3)(input="x")
     model += Relu()

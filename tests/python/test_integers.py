@@ -1,4 +1,4 @@
-"""Integers whose dtype nobody set: one dict of arrays runs on every backend."""
+"""Integers without a declared dtype: the same dict of arrays runs on every backend."""
 
 import numpy as np
 import pytest
@@ -105,7 +105,7 @@ def test_tensors_of_torch_for_native_code():
         np.testing.assert_array_equal(y, params["w"][1:4])
 
 
-# Memory, and what does not fit together.
+# Lack of memory, and arrays that do not fit.
 
 
 @EVERY

@@ -1,4 +1,4 @@
-"""The processor that native code is made for: `cpu=`, and the environment's MITHRIL_CPU."""
+"""The processor to compile native code for: `cpu=`, and the environment variable MITHRIL_CPU."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def test_levels_agree(level, tier):
 
 
 def few_features(backend, features):
-    """A linear layer on few features with an open batch, where a seed counts the results."""
+    """A linear layer with few features, an open batch and integer values, so results are exact."""
     model = ml.Model()
     model |= ml.Linear(9)(input="x", w="w", b="b", output="y")
     compiled = ml.compile(model, backend, shapes={"x": ["batch", features]})
@@ -114,7 +114,7 @@ def test_no_such_level():
         ml.CpuBackend(cpu=3)
 
 
-# No machine has both.
+# No processor has both features.
 ABSENT = "v4+amx-fp16+avxneconvert"
 
 

@@ -1,4 +1,4 @@
-"""The commands that make libraries of objects and of C: which are taken, and how they are ended."""
+"""The linkers and C compilers that make libraries: which are chosen, and how to interrupt them."""
 
 import os
 import shutil
@@ -18,13 +18,13 @@ import mithril as ml
 from mithril.models import Linear, Relu
 
 pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
-# Those that there are: one of them is needed.
+# The installed linkers. One of them suffices.
 LINKERS = [name for name in ("cc", "ld", "ld.lld", "ld.lld-22") if shutil.which(name)]
 PROGRAM = Path(__file__).parents[1] / "rust" / "layer.rs"
 
 
 def alone(folder, command):
-    """A folder for the search path that has one command."""
+    """A folder with one command, for use as the search path."""
     folder.mkdir()
     (folder / command).symlink_to(shutil.which(command))
     return str(folder)
@@ -36,7 +36,7 @@ def test_each_linker_will_do(linker, tmp_path, monkeypatch):
     params, x = compiled.randomize_params(seed=0), random(3, 4)
     path = alone(tmp_path / "bin", linker)
     if linker == "cc":
-        # A compiler finds its linker there.
+        # A compiler searches the path for its linker.
         path += os.pathsep + os.environ["PATH"]
     with monkeypatch.context() as patched:
         patched.setenv("PATH", path)
@@ -48,7 +48,7 @@ def test_each_linker_will_do(linker, tmp_path, monkeypatch):
 
 
 def test_without_a_linker_the_command_is_told(tmp_path, monkeypatch):
-    """As a shell takes it, be there spaces in the names of folders."""
+    """The message has the command quoted for a shell, even if folders' names have spaces."""
     compiled = ml.compile(chain(Linear(5)), shapes={"input": [3, 4]}, inference=True)
     folder = tmp_path / "it's a folder"
     with monkeypatch.context() as patched:
@@ -78,7 +78,7 @@ def test_a_program_of_rust(tmp_path):
 
 
 def slow_compiler(folder):
-    """A compiler that says its version at once, and compiles for ever."""
+    """A compiler that prints its version at once, but never finishes compiling."""
     folder.mkdir()
     compiler = folder / "cc"
     lines = [
@@ -94,7 +94,7 @@ def slow_compiler(folder):
 
 
 def interrupted(begun, work):
-    """How long work goes on that is interrupted once a file is there."""
+    """Interrupts `work` when the file exists, and returns how long it continues, in seconds."""
     at = []
 
     def interrupt():

@@ -1,4 +1,4 @@
-"""Kernels that LLVM fails on: Cranelift compiles them, and a warning names each."""
+"""Kernels that LLVM cannot compile: Cranelift compiles them, and a warning names each."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ from exported import Library
 
 pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
 
-# A code generator that gives LLVM an instruction of another processor in place of each kernel whose
-# text contains FAILS. LLVM's error for it is fatal.
+# A code generator that replaces each kernel whose text contains FAILS by an instruction of another
+# processor. LLVM's error for it is fatal.
 STUB = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -46,7 +46,7 @@ int mithril_native_compile(Bytes text, Bytes cpu, Bytes features, unsigned stage
 }
 """
 
-# Two kernels: the size of `a` is in the text of the first one alone.
+# Of the two kernels, only the text of the first contains the size of `a`.
 COUNT = 4243
 MODEL = (
     f"""
@@ -108,7 +108,7 @@ def test_cranelift_compiles_what_llvm_fails_on(stub, tmp_path):
     assert "block `first`" in ended.stderr
     assert "LLVM ended with a fatal error: " in ended.stderr
     assert "please report it" in ended.stderr
-    # What Cranelift made is not kept as LLVM's.
+    # Cranelift's code is not cached in place of LLVM's.
     ended = run(code, NATIVE, tmp_path)
     assert "1 compiled, 1 found" in ended.stdout
     assert ended.stderr == ""

@@ -1,4 +1,4 @@
-"""Means of losses: those of PyTorch, gradients too, on every backend."""
+"""Means of losses and their gradients agree with PyTorch's, on every backend."""
 
 import numpy as np
 import pytest
@@ -24,10 +24,10 @@ LABELS = np.array([0, 3, 1, 2, 3, 1])
 WEIGHTS = [0.5, 2.0, 0.1, 3.0]
 PROBABILITIES = rng.dirichlet(np.ones(4), 6).astype(np.float32)
 SEQUENCES = rng.standard_normal((3, 5, 4)).astype(np.float32)
-# The last sequence has nothing that counts.
+# The last sequence has only ignored tokens.
 TOKENS = np.array([[0, 3, 9, 2, 9], [1, 1, 2, 9, 3], [9, 9, 9, 9, 9]])
 
-# The settings of both, scores and targets.
+# Settings of the loss here and in PyTorch, scores and targets.
 CASES = {
     "plain": ({}, SCORES, LABELS),
     "ignored": ({"ignore_index": 3}, SCORES, LABELS),
@@ -52,7 +52,7 @@ CASES = {
 
 
 def trained(loss, steps=None, coef=1.0):
-    """A model that only gives its scores, which are what is trained, and their loss."""
+    """A model whose output is its trainable scores, with their loss."""
     model = Model()
     model |= Multiply()(left="scores", right=1.0, output="output")
     training = ml.TrainModel(model)
@@ -62,13 +62,13 @@ def trained(loss, steps=None, coef=1.0):
 
 
 def measured(backend, training, scores, target, shapes=True):
-    """The cost and its gradient by the scores."""
+    """The cost, and its gradient with respect to the scores."""
     if target.dtype == np.int64 and backend.kind == "jax":
         target = target.astype(np.int32)
     dtypes = {"target": target.dtype}
     known = {"scores": list(scores.shape)} if shapes else {}
     if shapes or target.dtype == np.float32:
-        known["target"] = list(target.shape)  # by itself it would be that of indices
+        known["target"] = list(target.shape)  # the default would be the shape of class indices
     compiled = ml.compile(training, backend, shapes=known, dtypes=dtypes, trainable_keys=["scores"])
     params = {"scores": backend.array(scores)}
     outputs, gradients = compiled.evaluate(params, {"target": target}, output_gradients=True)
@@ -99,7 +99,7 @@ def test_torch_has_the_same_mean(backend, name, shapes):
 
 
 def test_the_numbers_of_the_documents():
-    """Half of the targets are ignored: the mean is over the other half."""
+    """Half of the targets are ignored, so the mean is over the other half."""
     training = trained(CrossEntropy(ignore_index=-100))
     target = np.array([1, -100, 2, -100])
     scores = np.array([[1, 2, 3], [4, 5, 6], [3, 1, 2], [0, 1, 0]], np.float32)
@@ -109,7 +109,7 @@ def test_the_numbers_of_the_documents():
 
 
 def test_nothing_counts(backend):
-    """PyTorch's mean is NaN then; a step of training had better stand still."""
+    """PyTorch's mean would be NaN; here a training step leaves the params unchanged."""
     target = np.full(6, 3)
     for settings in ({"ignore_index": 3}, {"weights": [1.0, 1.0, 1.0, 0.0]}):
         value, gradient = measured(backend, trained(CrossEntropy(**settings)), SCORES, target)
@@ -118,7 +118,7 @@ def test_nothing_counts(backend):
 
 
 def test_means_of_means(backend):
-    """Of each sequence, then of the sequences in which something counts."""
+    """The mean of each sequence, then of the sequences with at least one counted token."""
     training = trained(CrossEntropy(ignore_index=9), [Mean(axis=1), Mean()])
     value, gradient = measured(backend, training, SEQUENCES, TOKENS)
     x = torch.tensor(SEQUENCES, requires_grad=True)
@@ -130,7 +130,7 @@ def test_means_of_means(backend):
 
 
 def test_steps_before_the_mean():
-    """Weights go along with elements that only move; behind a sum a mean is a plain one."""
+    """Steps that only move elements keep the weights; after a sum, the mean is unweighted."""
     loss = CrossEntropy(ignore_index=9)
     numpy = ml.NumpyBackend()
     whole, _ = measured(numpy, trained(loss, [Mean()]), SEQUENCES, TOKENS)
@@ -210,7 +210,7 @@ def test_only_a_loss_with_weights_has_them():
 
 
 def test_losses_of_your_own():
-    """A model that gives `weight` beside its standard output is a loss with weights."""
+    """A model with an output `weight` next to its standard output is a weighted loss."""
     loss = Model()
     loss |= Subtract()(left="input", right="target", output="difference")
     loss |= Multiply()(left="target", right=2.0, output="weight")
@@ -224,7 +224,7 @@ def test_losses_of_your_own():
 
 
 def test_halves_do_not_overflow(backend):
-    """The sum of the losses leaves float16, their mean does not."""
+    """The sum of the losses overflows float16; their mean does not."""
     if backend.kind not in ("numpy", "torch", "jax", "cpu"):
         return
     half = {"numpy": ml.NumpyBackend, "torch": ml.TorchBackend, "jax": ml.JaxBackend}

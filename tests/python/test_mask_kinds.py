@@ -1,4 +1,4 @@
-"""Masks whose dtype nobody set: bool selects, float is added; and the axes that a mask may have."""
+"""Masks without a declared dtype: bool selects, float is added. Also the axes of masks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(*shape: int) -> Any:
 
 
 def padding(batch: int = BATCH, length: int = LENGTH) -> Any:
-    """(batch, keys): the first keys of each."""
+    """A (batch, keys) mask that shows each sequence's first keys."""
     return np.arange(length) < np.arange(2, batch + 2)[:, None]
 
 
@@ -50,7 +50,7 @@ def plain(backend: Any, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def reference(params: dict[str, Any], x: Any, scores: Any) -> tuple[Any, dict[str, Any]]:
-    """PyTorch's of a mask that has all axes; and the gradients of the sum."""
+    """PyTorch's output for a mask with all axes, and the gradients of its sum."""
     own = {n: torch.tensor(v, dtype=torch.float64, requires_grad=True) for n, v in params.items()}
     path = next(name for name in own if name.endswith("w_query"))[: -len("w_query")]
     x = torch.tensor(x, dtype=torch.float64)
@@ -69,10 +69,10 @@ def reference(params: dict[str, Any], x: Any, scores: Any) -> tuple[Any, dict[st
 
 
 def check(compiled: Any, params: dict[str, Any], x: Any, mask: Any, scores: Any) -> None:
-    """`scores` is the mask with all axes."""
+    """Compares a call with PyTorch. `scores` is the same mask with all axes."""
     backend = compiled.backend
     inputs = {"x": backend.from_numpy(x.copy()), "mask": backend.from_numpy(mask.copy())}
-    # What a call gives has shapes without `shapes=`, too.
+    # The first call determines the shapes if `shapes=` does not.
     compiled.evaluate(params, inputs)
     values = plain(backend, params)
     want, theirs = reference(values, x, scores)
@@ -104,7 +104,7 @@ FORMS = {
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_what_the_first_call_gives(made, form, shapes, caplog):
-    """Bool, then float, then bool again: two programs."""
+    """A bool mask, a float one, and a bool one again need two programs."""
     mask, scores = FORMS[form]
     compiled = ml.compile(attention(), made, shapes=shapes)
     params = compiled.randomize_params(seed=0)
@@ -127,7 +127,7 @@ def test_both_kinds_of_axes_in_turn(made):
 
 
 def test_the_axes_of_the_first_call_stay(made):
-    """A last batch of as many sequences as queries is read as those before it."""
+    """A batch with as many sequences as queries is ambiguous; it is read like the earlier ones."""
     compiled = ml.compile(attention(), made)
     params = compiled.randomize_params(seed=0)
     for batch in (BATCH, LENGTH):
@@ -145,7 +145,7 @@ def test_axes_that_cannot_be_told_are_refused(made):
     assert "(queries, keys) or (batch, keys)" in text
     assert "multi_head_attention" in text
     assert "mask[:, None]" in text
-    # As the hint says.
+    # Follow the hint.
     check(compiled, params, inputs["x"], inputs["mask"][:, None], inputs["mask"][:, None, None])
     check(compiled, params, inputs["x"], inputs["mask"][None], inputs["mask"])
 
@@ -183,7 +183,7 @@ def test_dtypes_at_compile(made):
 
 
 def test_a_mask_that_is_moved_before(made):
-    """Through blocks that only move elements."""
+    """The mask is found through blocks that only move elements."""
     model = Model()
     model |= Buffer()(input="mask", output="own")
     model |= MultiHeadAttention(HEADS)(input="x", mask=model.own[:, None, :], output="y")
@@ -277,7 +277,7 @@ def test_hints_keep_the_meaning(given, hint):
 
 
 def test_a_float_mask_for_a_bool_input():
-    """A cast would make True of -inf."""
+    """A cast would turn -inf into True."""
     compiled = ml.compile(
         attention(), ml.NumpyBackend(), shapes={"x": [2, 3, WIDTH]}, dtypes={"mask": ml.bool}
     )
@@ -289,7 +289,7 @@ def test_a_float_mask_for_a_bool_input():
 
 
 def test_a_bool_in_a_sum():
-    """Ones and zeros that are added to scores would let all through."""
+    """A bool mask added to scores as zeros and ones would hide nothing."""
     model = Model()
     model |= Add()(left="scores", right=IOKey("mask", dtype=ml.bool), output="y")
     with pytest.raises(ml.MithrilError, match="`Where`"):

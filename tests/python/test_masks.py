@@ -1,4 +1,4 @@
-"""Attention with a mask, by kernels that never have all scores in memory."""
+"""Attention with a mask, by kernels that never hold all scores in memory."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from mithril.models import Buffer, Model, ScaledDotProduct
 F = torch.nn.functional
 BACKENDS = {"cpu": ml.CpuBackend, "c": ml.CBackend}
 SIZES = [(1, 1), (7, 33), (33, 17), (17, 127), (70, 64)]
-# By the dims of queries ("t") and keys ("s"), of 2 batches of 4 heads.
+# Shapes of the mask, with the dims of queries ("t") and keys ("s"), for 2 batches of 4 heads.
 FORMS = [
     ["t", "s"],
     ["s"],
@@ -51,13 +51,13 @@ def drawn_mask(form, dtype, t, s):
     if dtype is not ml.bool:
         return numbers.astype(np.float32)
     seen = numbers > 0
-    # PyTorch has no gradient of queries that see nothing.
+    # PyTorch has no gradient for queries that see no key.
     seen[..., 0] = True
     return seen
 
 
 def reference(params, mask, seed, **settings):
-    """PyTorch's own in double precision: the output, and the gradients."""
+    """PyTorch's output and gradients in double precision."""
     own = {n: torch.tensor(v, dtype=torch.float64, requires_grad=True) for n, v in params.items()}
     mask = torch.tensor(mask if mask.dtype == bool else mask.astype(np.float64))
     mask = mask.expand(1, -1) if mask.ndim == 1 else mask
@@ -124,7 +124,7 @@ def test_no_queries_or_keys(make, sizes):
 
 
 def hidden():
-    """Keys that queries do not see: two of them none."""
+    """A bool mask of hidden keys. Two queries see no key."""
     hidden = np.random.default_rng(2).random((37, 41)) < 0.5
     hidden[:, 0] = False
     hidden[[3, 36]] = True
@@ -147,7 +147,7 @@ def test_a_query_that_sees_no_key_gives_nothing(make, dtype):
 
 
 def parts(mask, params, seed):
-    """What NumPy's source, which has the parts of attention, makes of it, with its gradients."""
+    """Output and gradients of NumPy's source, which decomposes attention."""
     compiled = attending(ml.NumpyBackend(), ["t", "s"])
     with np.errstate(all="ignore"):
         output, gradients = compiled.evaluate(params, {"m": mask}, output_gradients=seed)
@@ -156,7 +156,8 @@ def parts(mask, params, seed):
 
 @pytest.mark.parametrize("least", [-1e4, -1e9, np.finfo(np.float32).min])
 def test_keys_that_are_hidden_by_a_number(make, least):
-    """A query that would see none sees all, the more alike the greater the number is."""
+    """If a finite number hides all keys of a query, it sees all, the more evenly the larger the
+    number is."""
     mask = np.where(hidden(), least, 0).astype(np.float32)
     params, seed = arrays(*mask.shape), {"output": seeded((2, 4, 37, 32))}
     output, gradients = attending(make(), ["t", "s"]).evaluate(
@@ -188,7 +189,7 @@ def test_infinite_and_undefined_scores(make, where, value):
 
 
 def test_a_mask_that_is_trained(make):
-    """Its gradient is summed to its shape, and is not in the kernel."""
+    """The gradient of the mask is reduced to its shape, and the kernel does not compute it."""
     compiled = attending(make(), [4, 1, "s"], trained="qkvm")
     params = arrays(9, 13)
     mask = drawn_mask([4, 1, "s"], ml.float32, 9, 13)
@@ -205,7 +206,7 @@ def test_a_mask_that_is_trained(make):
 
 
 def test_a_mask_that_is_computed_and_moved(make):
-    """Transposed, sliced, of other masks: what the kernel reads is what was meant."""
+    """Transposed, sliced, and computed from other masks: the kernel reads the right elements."""
     model = Model()
     model |= Buffer()(input="pair", output="seen")
     model |= Buffer()(input="padding", output="there")

@@ -1,4 +1,4 @@
-"""What is told to who writes something that cannot be meant: one line of a program each."""
+"""The messages for invalid programs, one line of a program each."""
 
 import pickle
 import threading
@@ -449,7 +449,7 @@ def test_sizes_are_integers_of_any_kind():
 def test_an_argument_of_another_kind_is_named():
     with pytest.raises(ml.UsageError) as caught:
         ml.TrainModel(connected()).add_loss(SquaredError(), coef="half")
-    # Python shows it below the message.
+    # Python prints the note below the message.
     assert caught.value.__notes__ == ["while processing 'coef'"]
 
 

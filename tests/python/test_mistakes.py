@@ -1,5 +1,5 @@
-"""Fifty mistakes of a first day, each a short script, and what is said of it: see
-`records/mistakes.txt`, which `BLESS=1` writes anew."""
+"""Fifty mistakes of a first day, each a short script, and the message for it: see
+`records/mistakes.txt`, which `BLESS=1` rewrites."""
 
 import os
 import re

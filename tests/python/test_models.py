@@ -1,4 +1,4 @@
-"""Building models from Python: syntax alone; the rules are tested in Rust."""
+"""Building models from Python: only the syntax. Tests in Rust cover the rules."""
 
 import copy
 import inspect

@@ -1,4 +1,4 @@
-"""Names that source could not take as they are: it runs, and does no more than it should."""
+"""Names that are not valid in source: the source runs, and does nothing else."""
 
 import ast
 
@@ -25,7 +25,7 @@ NAMES = [
     "\\",
     "{x}",
     "x",
-    # Cyrillic, and wide: both read as x.
+    # Cyrillic and full-width letters, both of which look like x.
     "\u0445",
     "\uff58",
     "日本",
@@ -87,7 +87,7 @@ def test_names_without_nul():
 
 
 def layers() -> Model:
-    """A layer for each name, which its input, its block and its output have."""
+    """A model with a layer for each name; its input, block and output have that name."""
     model = Model()
     for name in NAMES:
         model |= Linear(2, name=name)(input=f"{name}", output=f"{name} out")
@@ -120,6 +120,6 @@ def test_source_says_nothing_that_a_name_says(kind):
     assert imported <= {"math", "numpy", "torch", "jax", "jax.numpy"}
     called = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     assert called <= {"outputs_and_gradients", "output_gradients"}
-    # Look-alikes are told apart by what is plain ASCII.
+    # Names in source are ASCII, so look-alikes differ visibly.
     names = {n.id for n in nodes if isinstance(n, ast.Name)}
     assert all(name.isascii() and len(name) < 80 for name in names)

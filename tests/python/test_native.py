@@ -102,10 +102,10 @@ def test_attention_and_its_gradients_agree_with_torch(causal, groups):
         near(outputs["output"], want)
         largest = max(float(w.grad.abs().max()) for w in own.values())
         for name, gradient in gradients.items():
-            # That of the keys' bias is 0 but for rounding.
+            # The gradient of the bias of keys is 0 except for rounding.
             bound = 1e-5 * largest
             np.testing.assert_allclose(gradient, own[name].grad, rtol=1e-4, atol=bound)
-    # Scores are never all in memory.
+    # The scores are never all in memory.
     assert compiled.code.count("attention_gradient(") == 3
     assert "softmax" not in compiled.code
 
@@ -116,7 +116,7 @@ def test_attention_and_its_gradients_agree_with_torch(causal, groups):
     [(Transpose(), np.transpose), (Flip(0), np.flipud), (Flip(1), np.fliplr)],
 )
 def test_rows_of_what_is_moved(block, moved, backend):
-    """`tanh`, moved, is needed by several sweeps over a row."""
+    """`tanh`, after a move, is needed in several passes over a row."""
     model = Model()
     model |= Tanh()(input="x", output="h")
     model |= block(model.h, output="moved")
@@ -132,7 +132,7 @@ def test_rows_of_what_is_moved(block, moved, backend):
 
 
 def test_large_rows_behind_an_axis_of_one():
-    """Each is written along with a sweep of the next one."""
+    """The stores of a row are interleaved with the first pass over the next one."""
     x = random(1, 4200, 512)
     compiled = ml.compile(Softmax(), ml.CpuBackend(), shapes={"input": x.shape}, inference=True)
     powers = np.exp(x - x.max(-1, keepdims=True))
@@ -141,7 +141,7 @@ def test_large_rows_behind_an_axis_of_one():
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_special_rows_among_large_ones(threads):
-    """The greatest of a row is looked for along with the powers of the row before."""
+    """The row maximum is computed while the exponentials of the previous row are."""
     x = random(4200, 512)
     x[[0, 7, 8, 4199], 3] = np.nan
     x[[1, 7, 2100], 511] = np.inf
@@ -258,7 +258,8 @@ def test_other_floats(dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_gradients_of_embeddings_are_sums(dtype):
-    """Thousands of updates to a row, as many as halves could not count; the same by any threads."""
+    """Rows get thousands of updates, more than half precision can count. The result is the same
+    for any number of threads."""
     count, width = 5000, 70
     indices = np.random.default_rng(1).integers(0, 40, count) ** 2
     seen = set()
@@ -293,7 +294,7 @@ def test_products_of_bfloat16(shape):
     for made in (compiled, compiled.bind(params)):
         given = params if made is compiled else {}
         got = made.evaluate(given, {"input": x})["output"]
-        # One rounding to eight bits at the end; sums are exact to f32's.
+        # One rounding to 8 bits at the end; the sums have the precision of f32.
         np.testing.assert_allclose(got.astype(float), want, rtol=2**-8, atol=1e-4)
 
 
@@ -358,7 +359,7 @@ def test_long_compilations_tell_a_terminal_how_far_they_are():
     ) as process:
         os.close(theirs)
         shown = b""
-        with contextlib.suppress(OSError):  # the end of a terminal
+        with contextlib.suppress(OSError):  # the end of the terminal's output
             while some := os.read(ours, 4096):
                 shown += some
     assert process.returncode == 0
@@ -393,8 +394,8 @@ def test_a_gpt_writes_what_torch_writes():
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_that_are_written_behind_the_next(threads):
-    """Results of 8 MB and more are written while the next row is computed: NaN, infinities and
-    zeros stay in their rows, the first and the last are written, too."""
+    """Results of 8 MB and more are stored while the next row is computed. NaN, infinities and zeros
+    stay in their rows, and the first and last rows are stored too."""
     x = np.random.default_rng(0).standard_normal((2051, 1024)).astype(np.float32) * 4
     x[0, 5], x[7, 1023], x[1025, 0], x[2050, 77] = np.nan, -np.inf, np.inf, np.nan
     x[9], x[10], x[11, ::2], x[11, 1::2] = -np.inf, 0, -0.0, -500
@@ -419,7 +420,7 @@ def test_rows_that_are_written_behind_the_next(threads):
 
 
 def test_where_a_row_stands_is_not_seen_in_its_bits():
-    """Not among those of a task, whose last one has no next one, and not with more threads."""
+    """The last row of a task, which has no next row, has the same bits; so with more threads."""
     row = np.random.default_rng(0).standard_normal(1024).astype(np.float32) * 30
     x = np.tile(row, (4096, 1))
     model = Model()
@@ -435,7 +436,7 @@ def test_where_a_row_stands_is_not_seen_in_its_bits():
 
 
 def test_sums_over_no_rows_are_zero():
-    """Whatever was in memory before."""
+    """The result does not depend on the previous contents of memory."""
     for rows in (64, 0):
         model = Model()
         model |= LayerNorm()(input="x", output="y")
@@ -450,7 +451,7 @@ def test_sums_over_no_rows_are_zero():
 @pytest.mark.parametrize("make", [ml.CpuBackend, ml.CBackend] if has("c") else [ml.CpuBackend])
 @pytest.mark.parametrize("row", [[], [3], [40]])
 def test_reads_from_nothing_are_zero(make, row):
-    """Along an axis whose size is a call's own, and here 0."""
+    """The size of the axis is known only at the call, and is 0 here."""
     shapes = {"input": ["n", *row], "indices": ["m"]}
     compiled = ml.compile(Gather(), make(), shapes=shapes, checks=False)
     for n in (0, 2):

@@ -1,4 +1,4 @@
-"""Native code: arrays that calls read, write over and hold."""
+"""Native code: arrays that calls read, overwrite and keep."""
 
 import gc
 import subprocess
@@ -51,12 +51,12 @@ def test_arrays_that_are_not_plain_are_copied():
 
 
 class Own(np.ndarray):
-    """An array of a class of the user's."""
+    """A user's subclass of `ndarray`."""
 
 
 @pytest.mark.parametrize("make", [ml.CpuBackend, C_BACKEND])
 def test_arrays_of_other_classes_are_read_as_arrays(make, tmp_path):
-    """Files that are mapped are arrays of another class, too."""
+    """Memory-mapped arrays are of a subclass as well."""
     compiled = ml.compile(Linear(3), make(), shapes={"input": ["n", 4]})
     params, x = compiled.randomize_params(seed=0), random(5, 4)
     want = compiled.evaluate(params, {"input": x})["output"]
@@ -72,7 +72,7 @@ def test_arrays_of_other_classes_are_read_as_arrays(make, tmp_path):
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("make", [ml.CpuBackend, C_BACKEND])
 def test_dtypes_for_storage(make, dtype):
-    """Written and read, as NumPy has them by `ml_dtypes`."""
+    """Reads and writes them as arrays of NumPy with the dtypes of `ml_dtypes`."""
     there, back = Model(), Model()
     there |= Cast(dtype=dtype)(input="x", output="y")
     back |= Cast(dtype="float32")(input="x", output="y")
@@ -123,7 +123,7 @@ def test_states_that_cannot_be_written_stay():
 
 
 def test_donated_states_that_share_memory_stay():
-    """With each other, or with a param, which is never written."""
+    """States that share memory with each other, or with a param, are not overwritten."""
     model, shapes = ml.BatchNorm1d(), {"input": [8, 3]}
     plain, donating = (ml.compile(model, ml.CpuBackend(donate=d), shapes=shapes) for d in (0, 1))
     params = plain.randomize_params(seed=0)
@@ -137,7 +137,7 @@ def test_donated_states_that_share_memory_stay():
 
 
 def test_bound_params_are_held_twice_at_most():
-    """As they were given, for other compilations, and as kernels read them."""
+    """Once as given, for further compilations, and once in the layout that kernels read."""
     code = """
 import gc, os, numpy as np, mithril as ml
 def held():

@@ -1,6 +1,6 @@
-"""Every block of the table as native code that is compiled once and run at any size, in each dtype
-of floats, on views of arrays that C would not have: beside another library's function in float64,
-or our own for NumPy where nobody else has it."""
+"""Every block of the table as native code, compiled once and run with any sizes, in each float
+dtype, on arrays that are not C-contiguous. Results are compared with another library's function in
+float64, or with our NumPy source if no library has one."""
 
 import itertools
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ import mithril as ml
 from mithril import _core
 
 Arrays = dict[str, Any]
-# What stands for the sizes of a block's case.
+# Names of the dims that replace the sizes of a block's case.
 NAMES = {2: "a", 3: "b", 4: "c", 5: "d", 6: "e"}
-# Sizes that settings, heads or pairs need, and that of vectors whose angle is asked for.
+# Sizes that must stay: those that settings, heads or pairs need, and of vectors with an angle.
 KEPT = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
 KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
-# Multiples of no vector and no tile; and nothing at all.
+# Sizes that are multiples of no vector or tile, and empty ones.
 SIZES = [
     {"a": 2, "b": 7, "c": 17, "d": 33, "e": 9},
     {"a": 1, "b": 1, "c": 1, "d": 1, "e": 3},
@@ -31,14 +31,14 @@ SIZES = [
     {"a": 1, "b": 1000, "c": 333, "d": 7, "e": 1000},
     {"a": 17, "b": 0, "c": 7, "d": 1, "e": 33},
 ]
-# Statistics of no rows are NaN to torch, and its convolution of no channels gives no filters.
+# torch gives NaN for statistics over no rows, and no filters for a convolution without channels.
 NOT_EMPTY = {"BatchNorm1d", "Conv2d"}
-# What other libraries say of sizes that a function is not defined at.
+# Errors of other libraries for sizes at which a function is not defined.
 REFUSED = (RuntimeError, IndexError, ValueError)
-# Parts of what is largest: in double and single precision the rounding of some thousand numbers
-# that are added up; two units in the last place of halves, whose sums are single precision's.
+# Relative to the largest value: in double and single precision the rounding errors of sums of some
+# thousand numbers; in half precision two units in the last place, as sums are in single precision.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
-# The greatest number that is drawn is another one where halves are rounded at each step.
+# Rounding at each step changes which drawn number is the largest.
 EXACT_ALONE = {"Categorical"}
 EVERY = [
     (name, dtype)
@@ -46,7 +46,7 @@ EVERY = [
     for name in _core.block_names()
     if name not in EXACT_ALONE or dtype not in ("bfloat16", "float16")
 ]
-# By a compiler of C, which takes its time.
+# A sample for C, as compiling C is slow.
 SHARE_IN_C = list(zip(_core.block_names()[::6], itertools.cycle(TOLERANCES)))
 
 
@@ -63,13 +63,13 @@ def wide(arrays: Mapping[str, Any]) -> Arrays:
 
 
 def rounded(arrays: Mapping[str, Any], like: Mapping[str, Any]) -> Arrays:
-    """As wide as before, but of numbers that the other arrays' dtypes have."""
+    """Rounds values to the dtypes of the other arrays, and returns them in double precision."""
     with np.errstate(over="ignore", under="ignore"):
         return wide({n: x.astype(like[n].dtype) for n, x in arrays.items()})
 
 
 def view(x: Any, way: int) -> Any:
-    """The same elements, turned, with gaps between them, or backwards."""
+    """A copy in another memory layout: column-major, with gaps, or reversed."""
     if way % 3 == 0:
         return x.copy("F")
     step = slice(None, None, 2 if way % 3 == 1 else -1)
@@ -79,7 +79,7 @@ def view(x: Any, way: int) -> Any:
 
 
 class Native:
-    """A block that is compiled once, with all its floats as params."""
+    """A block that is compiled once, with all its floating-point inputs as params."""
 
     def __init__(self, name: str, backend: Any, dtypes: Mapping[str, Any] | None = None) -> None:
         self.name, self.backend = name, backend
@@ -112,7 +112,7 @@ class Native:
         return params, {n: x for n, x in values.items() if n not in params} | self.keys
 
     def weights(self, outputs: Arrays, rng: np.random.Generator) -> Arrays:
-        """Of the sum that there are gradients of."""
+        """The weights of the sum of outputs that is differentiated."""
         if not self.compiled.params:
             return {}
         dtypes = {r.name: r.dtype.name for r in self.compiled._program.results}
@@ -136,7 +136,7 @@ class Native:
         if self.name in OWN:
             outputs = self.compiled.outputs
             return by_another(self.name, self.shapes, outputs, wide(values), wide(weights))
-        # Other random numbers are drawn in another dtype.
+        # Random numbers depend on the dtype, so it must be the same.
         same = _core.block_info(self.name).group == "Random" or self.name == "Dropout"
         backend = ml.NumpyBackend(dtype=self.backend.dtype if same else ml.float64)
         values, weights = (values, weights) if same else (wide(values), wide(weights))
@@ -174,8 +174,8 @@ def check(name: str, backend: Any) -> None:
 
 
 def tier(name: str, dtype: str) -> str:
-    """Cranelift's code has the bits of LLVM's, and is there at once. What LLVM makes is looked at
-    in single precision, and where halves are added up."""
+    """The tier to test. Cranelift's code has the same bits as LLVM's and compiles faster. LLVM's is
+    tested in float32, and in bfloat16 for blocks that accumulate."""
     adds = _core.block_info(name).group in ("Reduce", "Layer")
     return "llvm" if dtype == "float32" or (adds and dtype == "bfloat16") else "instant"
 
@@ -195,12 +195,12 @@ def test_c_at_any_size(name, dtype):
 
 
 def check_whole(native: Native) -> None:
-    """Beside our own for NumPy, element by element."""
+    """Compares integers and bools with our NumPy source, element by element."""
     own = native.compile(ml.NumpyBackend())
     for way, sizes in enumerate(SIZES):
         values = native.values(sizes, np.random.default_rng(way))
         if "denominator" in values:
-            # By 0 there is no quotient, and NumPy says another one.
+            # A quotient by 0 is undefined, and NumPy's result differs.
             values["denominator"] = np.maximum(values["denominator"], 1)
         try:
             want = own.evaluate(*native.split(values))

@@ -1,4 +1,4 @@
-"""Native code: the threads of a call, and calls of many threads."""
+"""Native code: threads within a call, and calls from several threads."""
 
 import os
 import re
@@ -60,7 +60,7 @@ def test_threads_do_not_change_results():
 
 
 def test_an_interrupt_ends_a_call():
-    """A call returns at the end of the launch that is under way."""
+    """A call returns at the end of the current launch."""
     layers = [Linear(1024, use_bias=False, name=f"l{i}") for i in range(100)]
     compiled = ml.compile(
         chain(*layers), ml.CpuBackend(threads=1), shapes={"input": ["n", 1024]}, inference=True
@@ -72,7 +72,7 @@ def test_an_interrupt_ends_a_call():
     start = time.perf_counter()
     np.testing.assert_array_equal(compiled.evaluate(params, {"input": x})["output"], x)
     whole = time.perf_counter() - start
-    # Late enough that the call runs, early enough that most of it is left.
+    # Late enough for the call to have started, early enough that most of it is left.
     timer = threading.Timer(whole / 10, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Attention and encodings of positions without `shapes=`: forward and gradients as PyTorch's."""
+"""Attention and positional encodings without `shapes=`: forward and gradients like PyTorch's."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def classifier() -> Any:
 
 
 def positions(length: int, width: int) -> Any:
-    """Vaswani et al. 2017, sec. 3.5."""
+    """The encoding of Vaswani et al. 2017, sec. 3.5."""
     at = torch.arange(length, dtype=torch.float64)[:, None]
     turn = at * 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     return torch.stack([turn.sin(), turn.cos()], -1).flatten(-2)
@@ -102,7 +102,7 @@ def classified(params: dict[str, Any], tokens: Any, mask: Any, labels: Any) -> A
 
 
 def test_a_classifier_of_sequences(made):
-    """Of several lengths, with padding as bools."""
+    """Sequences of several lengths, with a bool mask for padding."""
     compiled = ml.compile(classifier(), made)
     params = compiled.randomize_params(seed=0)
     rng = np.random.default_rng(1)
@@ -128,7 +128,7 @@ def test_a_classifier_of_sequences(made):
 
 @pytest.mark.parametrize("settings", [{}, {"kv_heads": 2}, {"is_causal": True}], ids=str)
 def test_attention_alone(made, settings):
-    """As with `shapes=`."""
+    """Attention on its own gives the same as with `shapes=`."""
     model = MultiHeadAttention(HEADS, **settings)
     opened = ml.compile(model, made)
     params = opened.randomize_params(seed=0)
@@ -171,7 +171,7 @@ def test_positions(made):
 
 
 def test_rotations(made):
-    """Su et al. 2021, eq. 34, of halves; and gradients."""
+    """Su et al. 2021, eq. 34, applied to halves of vectors, with gradients."""
     compiled = ml.compile(RotaryEmbedding(), made, trainable_keys=["input"])
     for shape in ((2, 5, WIDTH), (2, 3, 4, 8)):
         value = torch.tensor(x(*shape), dtype=torch.float64, requires_grad=True)

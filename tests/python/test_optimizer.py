@@ -1,4 +1,4 @@
-"""Models written the naive way: they compile to what is made of the blocks there are for them."""
+"""Models written without the composite blocks compile to the same as models that use them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Value = Any
 
 
 class Writer:
-    """Applies blocks to connections of one model."""
+    """Applies blocks to connections of a model."""
 
     def __init__(self) -> None:
         self.model = Model()
@@ -91,7 +91,7 @@ def case(
 
 
 def on(block: Any) -> Write:
-    """The block on `x`."""
+    """Applies the block to `x`."""
     return lambda w: w(block(), w.input("x"))
 
 
@@ -308,7 +308,7 @@ def _(w: Writer) -> Value:
 
 
 def shape_of(module: str) -> str:
-    """The operations alone: without names, places and paths."""
+    """Only the operations of a module, without names, locations and paths."""
     body = module[module.index("{") + 1 :]
     body = re.sub(r" @ .*$", "", body, flags=re.MULTILINE)
     body = re.sub(r"square\((%\w+)\)", r"mul(\1, \1)", body)

@@ -1,4 +1,4 @@
-"""Blocks whose gradients are blocks."""
+"""Blocks whose gradients are defined by other blocks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.C
 
 
 def straight() -> Model:
-    """Passes the gradient on as it is."""
+    """A straight-through gradient: returns the output gradient unchanged."""
     model = Model()
     model |= Buffer()(input="output_gradient", output="input_gradient")
     return model
 
 
 def twice_product() -> Model:
-    """Of `left * right`: the gradient of `left` alone, and twice as large."""
+    """The gradient of `left * right` for `left` only, multiplied by two."""
     model = Model()
     model |= Multiply()(left="output_gradient", right="right", output="half")
     model |= Multiply()(left="half", right=2.0, output="left_gradient")
@@ -90,7 +90,7 @@ def test_a_model_that_is_trained_keeps_its_gradient():
     _, gradients = compiled.evaluate(
         {"left": left}, {"right": right, "target": target}, output_gradients=True
     )
-    # The gradient of the squared error, and twice that of the product.
+    # The gradient of the squared error times twice the gradient of the product.
     expected = 2 * (left * right - target) * 2 * right
     np.testing.assert_array_equal(gradients["left"], expected)
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_a_gradient_is_refused():
 
 
 def rounding() -> Model:
-    """A straight-through block with an inner one that has a gradient of its own, too."""
+    """A straight-through block around an inner block that also has its own gradient."""
     inner = Model(name="inner", gradient=straight())
     inner |= Multiply(name="scale")(left="input", right=4.0, output="scaled")
     inner |= Round(name="round")(input="scaled", output="output")
@@ -152,7 +152,7 @@ def rounding() -> Model:
 )
 @pytest.mark.parametrize("inference", [True, False])
 def test_values_inside_are_kept(backend, inference):
-    """Of training, too: no gradient goes through them, and that of the block stays its own."""
+    """Keeping values works in training, too, and does not change the block's own gradient."""
     backend = backend(dtype=ml.float64)
     paths = ["block.half", "block.halves", "block.inner", "block.inner.scale", "block.inner.round"]
     compiled = ml.compile(

@@ -1,4 +1,4 @@
-"""The package as installed: its version, its types."""
+"""The installed package: its version and types."""
 
 import re
 import subprocess

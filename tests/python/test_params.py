@@ -1,4 +1,4 @@
-"""Params in files, under other names, and in inference; models that are in use."""
+"""Params in files, renamed, and in inference; changing models that are in use."""
 
 import json
 import os
@@ -110,7 +110,7 @@ def test_torch_gets_leaves(tmp_path):
 
 
 def test_other_readers_of_safetensors_read_it(tmp_path):
-    """By the format's definition: a length, a head in JSON, then the elements."""
+    """The format's definition: the header's length, a JSON header, then the elements."""
     path = tmp_path / "params.safetensors"
     ml.save_params(path, {"a.w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(1)})
     data = path.read_bytes()
@@ -230,7 +230,7 @@ def test_params_whose_names_changed_are_told_and_renamed(backend):
     both = after.randomize_params(seed=1) | renamed
     after.evaluate(both, inputs)
     assert both["linear_0.w"] is params["linear.w"]
-    # The other way, and names that are what they were.
+    # The other direction, with names that did not change.
     assert before.rename_params(renamed).keys() == params.keys()
     assert after.rename_params(both).keys() == both.keys()
 
@@ -296,7 +296,7 @@ def test_inference_reads_the_state_of_training(backend):
             np.testing.assert_array_equal(own, backend.to_numpy(value))
     other = plain.evaluate(params, x)["output"]
     assert not np.allclose(backend.to_numpy(other), values[-1])
-    # One that is bound keeps the state it was bound with.
+    # A bound model keeps the state that it was bound with.
     bound = use.bind(params)
     held = backend.to_numpy(bound.evaluate({}, x)["output"])
     np.testing.assert_allclose(held, values[-1], rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""The functions that emitted files are given for what a framework lacks."""
+"""The helper functions that generated source contains where a framework lacks one."""
 
 import importlib.util
 import math
@@ -11,7 +11,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "codegen/source/src/backends/prelud
 
 
 def prelude(framework):
-    """A prelude, or a skip where the framework is not installed."""
+    """The prelude of a framework. Skips the test if the framework is not installed."""
     pytest.importorskip(framework)
     spec = importlib.util.spec_from_file_location(
         f"prelude_{framework}", FOLDER / f"{framework}.py"

@@ -1,4 +1,4 @@
-"""What the commands do where standard output cannot be written, or an input has two shapes."""
+"""Commands whose standard output cannot be written, and inputs with two shapes."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from mithril.models import Divide, Linear, Model
 
 FOLDER = Path(sys.executable).parent
-# How each is called on the file of a model, and its status where the disk is full.
+# How to call each command on the file of a model, and its exit status if the disk is full.
 COMMANDS = {
     "cache": ("mithril cache list", 1),
     "summary": ("mithril summary {model}", 1),
@@ -39,7 +39,7 @@ def run(command, file, out):
 
 
 def unread(command, file):
-    """Runs it where nobody reads what it prints."""
+    """Runs the command with a pipe as standard output that nobody reads."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -66,7 +66,7 @@ def test_commands_tell_that_the_disk_is_full(name, file):
 
 
 def test_backends_that_differ_are_told_where_nobody_reads(tmp_path):
-    """By the status, as where somebody does."""
+    """The exit status says so, as it does when the output is read."""
     model = Model()
     model |= Divide()(numerator="x", denominator="x", output="y")
     model.save(tmp_path / "model.json")

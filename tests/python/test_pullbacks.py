@@ -1,4 +1,4 @@
-"""Gradients that PyTorch has operations for, written into its source: they are its own."""
+"""Gradients in PyTorch source that use PyTorch's own backward operations."""
 
 import itertools
 import tracemalloc
@@ -58,7 +58,7 @@ BLOCKS = [
 
 
 def gradients(model, shapes, autodiff, dtype="float64"):
-    """The gradients of all arguments, and the source."""
+    """The gradients of all arguments, and the generated source."""
     backend = ml.TorchBackend(dtype=dtype)
     compiled = ml.compile(
         model, backend, shapes=shapes, autodiff=autodiff, trainable_keys=list(shapes)
@@ -76,7 +76,7 @@ def gradients(model, shapes, autodiff, dtype="float64"):
 
 
 def agree(make, shapes, bound, dtype="float64"):
-    """Compares Mithril's gradients with torch's, as parts of the greatest; gives the source."""
+    """Compares gradients with torch's, relative to the largest value. Returns the source."""
     own, code = gradients(make(), shapes, "mithril", dtype)
     theirs, _ = gradients(make(), shapes, "framework", dtype)
     assert own.keys() == theirs.keys()
@@ -117,7 +117,7 @@ def test_attention_of_any_rank(front, causal):
 
 @pytest.mark.parametrize("turned", ["q", "k", "v", "qkv"])
 def test_attention_of_what_is_laid_out_otherwise(turned):
-    """PyTorch's kernel reads the elements of a row as neighbours."""
+    """PyTorch's kernel needs the elements of a row to be contiguous."""
 
     def model():
         outer = Model()
@@ -142,7 +142,7 @@ def test_attention_of_grouped_heads():
 
 
 def test_attention_with_a_mask_is_differentiated_by_its_parts():
-    """Once the mask was forgotten here."""
+    """A regression test: the gradient once ignored the mask."""
     shapes = {"q": [2, 4, 8], "k": [2, 4, 8], "v": [2, 4, 8], "m": [4, 4]}
     code = agree(lambda: attending(mask=True), shapes, 1e-12)
     assert "_attention_gradient(" not in code
@@ -174,7 +174,7 @@ def jax_activations():
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu"])
 def test_jax_computes_what_a_gradient_shares_once(name):
-    """Of each element, XLA counts one transcendental function, and the density of GELU."""
+    """Per element, XLA counts one transcendental function, and the density of the exact GELU."""
     jax = pytest.importorskip("jax")
     block, function, count = jax_activations()[name]
     model = Model()
@@ -202,7 +202,7 @@ def test_jax_computes_what_a_gradient_shares_once(name):
 
 
 def test_values_that_nothing_reads_again_are_let_go():
-    """A step holds less than all it makes."""
+    """A step uses less memory than without `del`."""
     model = Sequential([block for _ in range(4) for block in (Linear(256), Tanh())])
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2048, 256]})
     params = compiled.randomize_params(seed=0)

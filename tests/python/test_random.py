@@ -1,4 +1,4 @@
-"""Random blocks in source: the framework's own generator by default, the same bits on request."""
+"""Random blocks in source: the framework's generator by default, exact bits on request."""
 
 import re
 from statistics import median
@@ -132,7 +132,7 @@ def test_exact_bits_are_those_of_every_target():
 
 
 def test_new_keys_are_keys():
-    """A block gives the key for the next draw, which any other reads."""
+    """A block returns a key for the next draw, which any random block can use."""
     for kind in OWN:
         model = Model()
         first = Randn([30])
@@ -196,7 +196,8 @@ def test_an_unknown_source():
 
 
 def test_dropout_is_about_as_fast_as_torch():
-    """Forward and training step within 1.3 times `nn.Dropout`, and slack for a busy machine."""
+    """Forward and training step take at most 1.3 times `nn.Dropout`, with slack for a busy
+    machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Models without `shapes=` whose blocks need ranks: they compile at the first call."""
+"""Models without `shapes=` whose blocks need ranks compile at the first call."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from mithril.models import (
 )
 
 AXES = {"axis", "first", "second", "permutation", "pad_width", "reps", "start", "end"}
-"""Parameters that say which axes a block works on."""
-# `start` is an element of these.
+"""The parameters that say which axes a block works on."""
+# In these blocks `start` is a number or an element, not an axis.
 NOT_AXES = {"Arange": {"start"}, "Linspace": {"start"}, "Slice": {"start"}}
-# What an axis from the front needs beside the default case.
+# Additions to the default case that an axis counted from the front needs.
 FRONT: dict[str, dict[str, Any]] = {
     "CrossEntropy": {"shapes": {"input": (3, 4, 2), "target": (3, 2)}, "axes": (1,)},
     "ExpandDims": {"axes": (1, (0, 2))},
@@ -47,7 +47,7 @@ FRONT: dict[str, dict[str, Any]] = {
 
 
 def axis_cases() -> list[Any]:
-    """Every block of the table that names axes, with axes counted from the front, and several."""
+    """Every block with axes, with axes counted from the front, and with several values."""
     cases = []
     for name in _core.block_names():
         info = _core.block_info(name)
@@ -126,7 +126,7 @@ def test_blocks_that_name_axes_need_no_shapes(kind, name, case):
 
 
 def layered() -> Model:
-    """Params before and after a block that needs a rank."""
+    """A model with params before and after a block that needs a rank."""
     model = Model()
     model += Linear(4, name="before")(input=IOKey("input"))
     model += Softmax(axis=1)
@@ -329,7 +329,7 @@ def wrong_dims() -> Model:
 
 
 def wrong_after() -> Model:
-    """The sum does not fit, whatever the rank of what the softmax is of."""
+    """Shapes that do not fit, for any rank of the softmax's input."""
     model = Model()
     model |= Linear(3, name="left")(input="b", output="u")
     model |= Linear(4, name="right")(input="b", output="v")
@@ -479,7 +479,7 @@ def test_backends_are_compared_without_shapes():
 
 
 def test_the_same_ranks_with_other_sizes_of_params():
-    """Native code has the sizes of params in it: a rank is lowered once."""
+    """Native code contains the sizes of params, but a rank is lowered only once."""
     compiled = ml.compile(layered(), ml.CpuBackend())
     for width in (6, 8, 6):
         params = compiled.randomize_params(seed=0)

@@ -1,4 +1,4 @@
-"""What is read where it lies: rows for one-hot matrices, parts of parts; folds of what repeats."""
+"""Reads in place: rows instead of one-hot products, slices of slices, reductions of broadcasts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_one_hot_matrices_read_rows(backend: str, write: Any) -> None:
 
     generator = np.random.default_rng(3)
     table = generator.normal(size=(CLASSES, WIDTH)).astype(np.float32)
-    # Indices that there are, and some that choose nothing.
+    # Valid indices, and some that are out of range and select nothing.
     places = np.array([0, 3, CLASSES - 1, 3, CLASSES, -1, CLASSES + 70], np.int32)
     chosen = (places[:, None] == np.arange(CLASSES)).astype(np.float32)
     cotangent = generator.normal(size=(len(places), WIDTH)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Reductions with a root where it is not smooth, and over nothing, against torch."""
+"""Reductions with a root, where it is not smooth, and over empty axes, compared with torch."""
 
 import numpy as np
 import pytest

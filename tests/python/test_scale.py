@@ -1,4 +1,4 @@
-"""Long, wide and deep models: compiled in time that grows with their size, on a small stack."""
+"""Long, wide and deep models: compile time grows with their size, and a small stack suffices."""
 
 import random
 import threading
@@ -39,7 +39,7 @@ def chain(count: int, block: type = Tanh) -> ml.Model:
 
 
 def wide(count: int) -> ml.Model:
-    """One value read by many blocks, and all they give side by side."""
+    """One value that many blocks read, and the concatenation of their outputs."""
     model = ml.Model()
     model |= Buffer()(input="input", output="x")
     names = [f"y{i}" for i in range(count)]
@@ -68,7 +68,7 @@ def nested(depth: int) -> ml.Model:
 
 
 def drawn(count: int, unary: tuple = (Tanh, Sigmoid, Relu)) -> ml.Model:
-    """Operations on what was computed lately and on what nothing has read yet."""
+    """Operations on recent values and on values that nothing has read yet."""
     draw = random.Random(count)
     model, recent, unread = ml.Model(), ["input"], ["input"]
 
@@ -95,7 +95,7 @@ def drawn(count: int, unary: tuple = (Tanh, Sigmoid, Relu)) -> ml.Model:
 
 
 def on_small_stack(work):
-    """What `work` gives in a thread with 1 MB of stack."""
+    """Runs `work` in a thread with a stack of 1 MB, and returns its result."""
     results = []
     before = threading.stack_size(1 << 20)
     try:
@@ -187,9 +187,9 @@ def test_more_elements_than_64_bits_count():
     "model",
     [
         chain(10_000),
-        # Each of its blocks reduces a row twice.
+        # Each of its blocks has two reductions of a row.
         chain(1_000, Softmax),
-        # All its blocks share their constants.
+        # All of its blocks share their constants.
         chain(10_000, Gelu),
         drawn(10_000),
         drawn(10_000, (Sine, Cosine, Tanh)),
@@ -204,7 +204,7 @@ def test_native_code_and_gradients_of_many_operations(model):
     native = ml.compile(model, cache=False, **options)
     given = {"output": np.ones_like}
     outputs, gradients = native.evaluate({"input": x}, {}, output_gradients=given)
-    # Of all threads. It takes some 4 to 9 s; what grows with the square takes minutes.
+    # CPU time of all threads: 4 to 9 s; quadratic growth would take minutes.
     assert time.process_time() - start < 40
     source = ml.compile(model, ml.NumpyBackend(), **options)
     expected = source.evaluate({"input": x}, {}, output_gradients=given)
@@ -220,7 +220,7 @@ def test_first_values_of_many_params():
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2, 8]})
     start = time.thread_time()
     params = compiled.randomize_params(seed=0)
-    # It takes 0.3 s; what grows with the square took 30.
+    # It takes 0.3 s; with quadratic growth it took 30 s.
     assert time.thread_time() - start < 5
     assert len(params) == 4_000
 
@@ -234,7 +234,7 @@ def test_native_code_and_gradients_of_many_inputs():
     native = ml.compile(many_inputs(2_000), cache=False, shapes=shapes, trainable_keys=names)
     rows = draw.uniform(-1, 1, (2_000, 8)).astype(np.float32)
     outputs, gradients = native.evaluate(params, {}, output_gradients={"output": rows})
-    # Of all threads. It takes 0.3 s; a kernel for each input would take 16.
+    # CPU time of all threads: 0.3 s; a kernel for each input would take 16 s.
     assert time.process_time() - start < 8
     np.testing.assert_array_equal(outputs["output"], np.concatenate(list(params.values())))
     np.testing.assert_array_equal(np.concatenate([gradients[name] for name in names]), rows)

@@ -1,4 +1,4 @@
-"""Second derivatives: `differentiate=`, and the frameworks' own through generated source."""
+"""Second derivatives: by `differentiate=`, and by frameworks through generated source."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BACKENDS: list[Callable[..., Any]] = [
 
 
 def classifier(*inner: Any) -> Any:
-    """A cross-entropy behind two layers with blocks between them."""
+    """A cross-entropy after two linear layers, with blocks between them."""
     model = Model()
     model += Linear(4)(input="input")
     for block in inner:
@@ -47,7 +47,7 @@ def classifier(*inner: Any) -> Any:
 
 
 def attending() -> Any:
-    """A cross-entropy behind attention of the rows to each other."""
+    """A cross-entropy after self-attention over the rows."""
     model = Model()
     for name in "qkv":
         model |= Linear(4, name=name)(input="input", output=f"{name}_rows")
@@ -81,7 +81,7 @@ def data_of_six() -> Arrays:
 
 
 def params_of(compiled: ml.CompiledModel) -> tuple[Arrays, Arrays]:
-    """Params, and a vector to multiply by."""
+    """Params, and a vector to multiply the Hessian by."""
     shapes = {name: tuple(v.shape) for name, v in compiled.randomize_params().items()}
     return numbers(shapes, 1), numbers(shapes, 2)
 
@@ -92,7 +92,7 @@ def gradients_of(compiled: ml.CompiledModel, params: Arrays, data: Arrays) -> Ar
 
 
 def by_differences(model: Any, params: Arrays, vector: Arrays, data: Arrays) -> Arrays:
-    """The Hessian times a vector, from gradients at two points near the params."""
+    """The Hessian times a vector, by a central difference of gradients around the params."""
     compiled = ml.compile(model, ml.NumpyBackend(dtype=ml.float64), shapes=SHAPES)
     step = 1e-5
     after, before = (
@@ -176,7 +176,7 @@ def test_torch_differentiates_twice(name: str) -> None:
 
 
 def least_squares(backend: Any, **options: Any) -> ml.CompiledModel:
-    """The mean of squared errors of `input @ w`: its Hessian is 2 XᵀX / n."""
+    """The mean squared error of `input @ w`, whose Hessian is 2 XᵀX / n."""
     model = TrainModel(Linear(1, use_bias=False))
     model.add_loss(SquaredError(), input="output", target="target")
     return ml.compile(model, backend, differentiate=True, **options)

@@ -1,4 +1,4 @@
-"""Settings of blocks that cannot be meant: each is refused where it is written."""
+"""Invalid settings of blocks: each is refused where it is written."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_a_layer_beyond_memory(backend):
     for shapes in (None, {"input": [2, 3]}):
         with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
             ml.compile(Linear(2**62), backend, shapes=shapes)
-    # What is known at the first call alone.
+    # The size is known only at the first call.
     compiled = ml.compile(Linear(2**41, use_bias=False), backend)
     with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
         compiled.evaluate(compiled.randomize_params(), {"input": backend.ones(1, 7)})

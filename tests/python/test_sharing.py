@@ -1,4 +1,4 @@
-"""One block object is one set of params, however often it is used."""
+"""A block object has one set of params, however often it is used."""
 
 import copy
 import pickle
@@ -66,7 +66,7 @@ TOWERS = {
 
 
 def of_torch(params, inputs):
-    """The siamese model and its gradients in torch."""
+    """The siamese model's output and gradients in torch."""
     torch = pytest.importorskip("torch")
     own = {n: torch.tensor(np.array(v), requires_grad=True) for n, v in params.items()}
     short = {n.split(".", 1)[1]: v for n, v in own.items()}
@@ -169,10 +169,10 @@ def test_a_copy_has_params_of_its_own():
         assert len(params_of(both)) == 2 * len(params_of(one))
     for copied in (copy.copy(layer), copy.deepcopy(layer)):
         assert len(params_of(model_of(layer, copied))) == 4
-    # What is shared inside is shared inside the copy.
+    # Blocks that are shared in a model are shared in its copy.
     pair = siamese(Linear(2)).copy()
     assert params_of(pair) == {"linear_0.w", "linear_0.b"}
-    # A model that is used can be changed as its copy.
+    # A copy of a model in use can be changed.
     more = tower.copy()
     more += Relu()
     assert "output" in more.outputs
@@ -188,7 +188,7 @@ def test_a_name_is_the_param_of_the_block_that_it_is_connected_to():
     model |= layer("x", w="weight", output="a")
     model |= layer("x", output="b")
     assert params_of(model) == {"weight", "linear_0.b"}
-    # Names that differ are params that differ.
+    # Different names make different params.
     other = Model()
     other |= layer("x", w="one", output="a")
     other |= layer("x", w="two", output="b")

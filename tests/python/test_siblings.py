@@ -1,4 +1,4 @@
-"""Products that share an operand become parts of one, where that costs less."""
+"""Products that share an operand are merged into one, if that costs less."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_bound_weights_are_joined_once():
     assert compiled.code.count(" @ ") == 3
     bound = compiled.bind(params)
     assert bound.code.count(" @ ") == 1
-    # No more than what was given is kept, and nothing is joined in a call.
+    # Weights are not kept twice, and a call does not concatenate them.
     assert "concatenate" not in bound.code
     assert "products-joined" in [rule.rule for rule in bound.explain().rules]
     x = drawn({"x": (1, 16)})
@@ -51,7 +51,7 @@ def test_weights_that_are_given_are_not_copied_for_nothing():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_narrow_products_of_a_large_operand(backend):
-    """Forward and backward by one product each, with the numbers of three."""
+    """One product each in the forward and backward pass gives the numbers of three."""
     model = siblings(4, use_bias=False)
     made = [
         ml.compile(model, own(dtype=ml.float64), shapes={"x": [512, 96]}, optimization_level=level)

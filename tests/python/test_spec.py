@@ -1,4 +1,4 @@
-"""The documents' own snippets, run as they stand: see the head of each file in `spec/`."""
+"""Runs the snippets of the documents unchanged. See the head of each file in `spec/`."""
 
 import re
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ def stories(file: Path) -> list[Story]:
                 found.append(Story(f"{file.stem}: {title}", file))
             line = text.count("\n", 0, match.start()) + 1
             found[-1].parts.append((line, match["code"]))
-            # What follows a preamble is its snippet.
+            # The next snippet belongs to a preamble.
             goes_on = bool(match["preamble"])
     return found
 
@@ -52,7 +52,7 @@ def test_snippets_run(story, tmp_path, monkeypatch, frameworks):
     monkeypatch.syspath_prepend(str(tmp_path))
     namespace = {"__name__": "snippet"}
     for line, code in story.parts:
-        # Errors name the line of the document.
+        # Errors give the line in the document.
         padded = "\n" * line + code
         exec(compile(padded, str(story.file), "exec"), namespace)
 
@@ -60,7 +60,7 @@ def test_snippets_run(story, tmp_path, monkeypatch, frameworks):
 def test_every_snippet_of_the_documents_is_here():
     texts = {file.stem: file.read_text(encoding="utf-8") for file in SPEC.glob("*.md")}
     counts = {name: text.count("\n```python\n") for name, text in texts.items()}
-    # All but those of meshes, and of backends under "Backends".
+    # All snippets except those of meshes, and those of backends under the heading "Backends".
     assert counts == {"readme": 2, "faq": 9, "training": 5}
     parts = sum(len(story.parts) for story in STORIES)
     assert parts == sum(text.count("\n```python") for text in texts.values())

@@ -1,5 +1,5 @@
-"""Functions of numbers on native targets, from NaN and infinities to subnormal numbers, beside
-NumPy's in extended precision; integers where their arithmetic has no answer, beside NumPy's."""
+"""Functions on native targets for NaN, infinities and subnormal numbers, compared with NumPy in
+extended precision; and integer operations without a defined result, compared with NumPy."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ ONE = np.longdouble(1)
 
 
 def ordered(function):
-    """With -0 before 0, which NumPy takes for equal."""
+    """Wraps minimum or maximum to order -0 before 0, which NumPy considers equal."""
     below = function(np.float64(1), 2) == 1
 
     def own(x, y):
@@ -62,7 +62,7 @@ FUNCTIONS = {
     "Ceil": np.ceil,
     "Round": np.round,
 }
-# Of two numbers, by the names of their terminals.
+# Functions of two numbers, with the names of their terminals.
 PAIRS = {
     "Power": (np.power, "base", "exponent"),
     "Atan2": (np.arctan2, "left", "right"),
@@ -74,7 +74,7 @@ UNITS = {"float32": 2, "float64": 4}
 
 
 def values(dtype, count):
-    """Special values, where functions overflow, and numbers of every size."""
+    """Special values, numbers near which functions overflow, and numbers of every magnitude."""
     about = np.finfo(dtype)
     least = [about.smallest_subnormal, about.tiny / 3, about.tiny, about.max, about.eps]
     known = [0, np.inf, *least, 0.5, 1, 1.5, 2, 3, 88.8, 103.9, 709.7, 745.1, 2**17, 2**17 + 1, 1e6]
@@ -86,7 +86,8 @@ def values(dtype, count):
 
 
 def check(name, got, want, units):
-    """NaN for NaN, the same infinities and signs of zero, and so near."""
+    """Compares NaN, infinities and signs of zero exactly, others within `units` in the last
+    place."""
     nearest = want.astype(got.dtype)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(nearest), name)
     known = np.isfinite(nearest)
@@ -104,7 +105,7 @@ def test_functions_of_a_number(target, dtype):
     model = Model()
     for name in FUNCTIONS:
         model |= getattr(models, name)()(input="x", output=name)
-    # Powers of a number, and what is behind a square root.
+    # Powers of a constant base, and the reciprocal of a square root.
     model |= models.Power()(base=2.0, exponent="x", output="exp2")
     model |= models.Sqrt()(input="x", output="root")
     model |= models.Reciprocal()(input="root", output="rsqrt")
@@ -168,7 +169,7 @@ INTEGERS = {
 @by_every_target
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
 def test_integers_that_have_no_quotient_and_shifts_beyond_the_width(target, dtype):
-    """As `docs/ops.md` says; what is too large wraps."""
+    """The results are those that `docs/ops.md` defines; overflow wraps around."""
     about = np.iinfo(dtype)
     some = [about.min, about.min + 1, -65, -7, -2, -1, 0, 1, 2, 3, 7, about.bits - 1, about.bits]
     some = [n for n in [*some, about.bits + 1, about.max - 1, about.max] if n >= about.min]
@@ -189,7 +190,7 @@ def test_integers_that_have_no_quotient_and_shifts_beyond_the_width(target, dtyp
 @by_every_target
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_indices_out_of_range(target, dtype):
-    """Those below 0 count from the end; what is still out of range is the first or the last."""
+    """Negative indices count from the end; then indices are clamped to the first or last row."""
     about = np.iinfo(dtype)
     indices = np.array([about.min, -6, -5, -1, 0, 4, 5, about.max], dtype)
     model = Model()

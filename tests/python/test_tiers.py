@@ -1,5 +1,5 @@
-"""Tiers of native code: instant code gives what LLVM's gives, bit by bit, before it is replaced and
-after."""
+"""Tiers of native code: instant code has the same bits as LLVM's, before and after it is
+replaced."""
 
 import os
 import subprocess
@@ -73,7 +73,7 @@ def compiled_of(name, tier, dtype="float32", **options):
 
 
 def results(compiled, params, inputs):
-    """The output and all gradients, as bytes."""
+    """The output and all gradients as bytes."""
     output = compiled.evaluate(params, inputs)["output"]
     seed = np.ones_like(output)
     again, gradients = compiled.evaluate(params, inputs, output_gradients={"output": seed})
@@ -82,7 +82,7 @@ def results(compiled, params, inputs):
 
 
 def replaced(compiled, within=120.0):
-    """Waits until no code of the first tier is left."""
+    """Waits until LLVM's code has replaced all instant code."""
     end = time.monotonic() + within
     while time.monotonic() < end:
         lines = compiled.report().splitlines()
@@ -131,7 +131,7 @@ def test_code_is_replaced_while_threads_call(name, tmp_path, monkeypatch):
             done.set()
         assert all(call.result(timeout=60) >= 5 for call in running)
     assert results(compiled, params, inputs) == want
-    # What was compiled behind the calls is kept for others.
+    # Code that was compiled in the background is cached for other models.
     again, _ = compiled_of(name, "auto", cache=False)
     assert results(again, params, inputs) == want
     assert "instant" not in again.report()
@@ -158,7 +158,7 @@ def test_options_are_checked():
         ml.CpuBackend(tier=1)
 
 
-# Processes of their own.
+# These tests run in separate processes.
 
 ONCE = """
 import logging, os, sys, time
@@ -274,13 +274,13 @@ thread.join()
 @pytest.mark.parametrize("how", FORKS)
 @pytest.mark.parametrize("pause", [0.0, 0.02])
 def test_a_process_may_fork_while_it_compiles(how, pause, tmp_path):
-    """The child calls what its parent compiled, and compiles itself."""
+    """The child calls code that its parent compiled, and compiles code itself."""
     ended = run(f"{FORKED}\ntime.sleep({pause})\n{FORKS[how]}", tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_a_forked_process_goes_on_replacing(tmp_path):
-    """What its parent had not begun when it forked, the child compiles itself."""
+    """The child compiles the kernels that its parent had not started when it forked."""
     code = """
 import re
 def replaced():

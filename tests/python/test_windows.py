@@ -1,4 +1,4 @@
-"""Convolution and pooling against PyTorch's, forward and gradients, on every backend."""
+"""Convolution and pooling compared with PyTorch, forward and gradients, on every backend."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import mithril as ml
 from mithril.models import Conv2d, MaxPool2d, Model
 
 BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CBackend, ml.CpuBackend]
-# Images, filters, and what the block is made with.
+# Shapes of images and filters, and the settings of the block.
 CONVS = [
     ((2, 3, 8, 9), 4, {"kernel_size": 3}),
     ((2, 3, 8, 9), 4, {"kernel_size": 3, "padding": 1, "use_bias": False}),
@@ -37,14 +37,14 @@ POOLS = [
 
 
 def numbers(shape, seed):
-    """Numbers without ties, so that all targets have one gradient of a maximum."""
+    """Distinct numbers, so that the gradient of a maximum is unique."""
     count = int(np.prod(shape))
     order = np.random.default_rng(seed).permutation(count)
     return (order / max(count, 1) * 4 - 2).reshape(shape).astype(np.float32)
 
 
 def check(block, backend, x, params, expected, *, named):
-    """Compares results and gradients with those of `expected`, a function of torch's tensors."""
+    """Compares results and gradients with those of `expected`, a function of torch tensors."""
     leaves = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
     images = torch.tensor(x, requires_grad=True)
     want = expected(images, leaves)

@@ -1,4 +1,4 @@
-"""What a type checker must make of the public interface; checked, never run."""
+"""A sample of the public interface for a type checker. It is checked, but never run."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ assert_type(ml.__version__, str)
 
 
 class Network(Model):
-    """Models are subclassed, built by operators and called."""
+    """A subclass of Model, built with operators and called."""
 
     def __init__(self, width: int, name: str | None = None) -> None:
         super().__init__(name=name)

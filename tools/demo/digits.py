@@ -1,9 +1,10 @@
-"""Trains one classifier of handwritten digits on every backend, from the same params on the same
-batches, and shows that they agree.
+"""Trains a classifier of handwritten digits on every backend, with the same initial params and
+batches, and shows that the results agree.
 
     make demo            or: python tools/demo/digits.py --backends numpy,torch,jax
 
-Accuracy is of 360 images that training never sees. The files that each backend runs lie in out/.
+The accuracy is that on 360 images that are not used for training. The folder out/ gets the code
+that each backend runs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Threads gain nothing on matrices this small, and lose much where other programs run too.
+# More threads do not help on such small matrices, and are much slower if other programs run.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -36,9 +37,9 @@ BACKENDS = {
     "cpu": ml.CpuBackend,
     "c": ml.CBackend,
 }
-# What each leaves behind: source, or a listing of what native code launches.
+# The suffix of each backend's file: source, or for native code a listing of its launches.
 SUFFIXES = {"cpu": ".txt", "c": ".c"}
-# Columns where standard output is no terminal: no table or line has more.
+# The width in columns if standard output is not a terminal: enough for every table and line.
 WIDE = 1000
 BATCH = 64
 RATE = 0.3
@@ -47,7 +48,7 @@ TOLERANCE = 1e-5
 
 @dataclass
 class Data:
-    """Images as rows of 64 numbers from 0 to 1, and labels; in training and test parts."""
+    """Images as rows of 64 numbers from 0 to 1, and labels, split for training and testing."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -57,7 +58,7 @@ class Data:
 
 @dataclass
 class Run:
-    """What came of one backend."""
+    """The results of one backend."""
 
     name: str
     compile_ms: float
@@ -69,7 +70,7 @@ class Run:
 
 
 def digits() -> Data:
-    """The images in an order that is the same every time, the last fifth for testing."""
+    """The images in a fixed random order; the last 360, a fifth, are for testing."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))
     images, labels = images[order] / 16.0, labels[order]
@@ -77,7 +78,7 @@ def digits() -> Data:
 
 
 def classifier() -> Model:
-    """One model for all backends: two hidden layers, logits out."""
+    """The model for all backends: two hidden layers, with logits as output."""
     hidden = Model(name="hidden")
     for _ in range(2):
         hidden += Linear(64)
@@ -94,7 +95,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
-    """The mean loss, and its gradient by the logits."""
+    """The mean loss, and its gradient with respect to the logits."""
     rows = np.arange(len(labels))
     chances = softmax(logits)
     gradient = chances.copy()
@@ -144,7 +145,7 @@ def train(name: str, data: Data, initial: dict[str, np.ndarray], steps: int, bar
 
 
 def chosen(text: str | None, console: Console) -> list[str]:
-    """The backends named, or all whose framework is installed."""
+    """The named backends, or all whose frameworks are installed."""
     names = list(BACKENDS) if text is None else [n.strip() for n in text.split(",") if n.strip()]
     usable = []
     for name in names:
@@ -163,7 +164,7 @@ def chosen(text: str | None, console: Console) -> list[str]:
 
 
 def report(runs: list[Run], console: Console) -> bool:
-    """Prints the table and the agreement. Whether all is as it should be."""
+    """Prints the table and the agreement. Returns whether all backends pass."""
     table = Table(
         title="One classifier of digits, trained from the same params on the same batches"
     )
@@ -201,12 +202,12 @@ def main() -> int:
     parser.add_argument("--backends", help="names behind commas; what is installed, if left out")
     parser.add_argument("--steps", type=int, default=800, help="training steps (800)")
     options = parser.parse_args()
-    # A file or a pipe has no columns: tables are as wide as they are.
+    # A file or a pipe has no width, so tables are not wrapped.
     console = Console(width=None if sys.stdout.isatty() else WIDE)
     names = chosen(options.backends, console)
     data = digits()
     OUT.mkdir(exist_ok=True)
-    # NumPy's own params, for all backends.
+    # NumPy's backend draws the initial params for all backends.
     numpy = ml.NumpyBackend(dtype=ml.float64)
     start = ml.compile(classifier(), numpy, shapes={"input": [BATCH, 64]})
     initial = start.randomize_params(seed=0)

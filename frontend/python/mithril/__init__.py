@@ -1,7 +1,7 @@
 """Mithril: write a model once, run it on any backend.
 
-Every block is here and in `mithril.models`; backends are here and in `mithril.backends`. Nothing
-but the extension module is imported before it is asked for.
+All blocks are in this module and in `mithril.models`, all backends here and in `mithril.backends`.
+Importing this package loads only the extension module; everything else is imported on first use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from .errors import (
     UsageError,
 )
 
-# What `typing` has costs more to import than all else here; type checkers know the name.
+# Importing `typing` would take longer than importing everything else here. Type checkers know this
+# name without it.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import typing

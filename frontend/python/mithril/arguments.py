@@ -1,4 +1,4 @@
-"""What a compiled model is called on: checked, and made ready where it is not."""
+"""Checks the arrays of a call to a compiled model, and converts them where necessary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arrays = dict[str, Any]
 
 
 class Arguments:
-    """The arguments of a program, and the check of what calls give for them."""
+    """The arguments of a program, and the check of the arrays that a call gives for them."""
 
     def __init__(self, backend: Backend, program: _core.Program) -> None:
         self.backend = backend
@@ -35,7 +35,10 @@ class Arguments:
         state: Arrays | None,
         output_gradients: Arrays | None = None,
     ) -> tuple[Arrays, Arrays, Arrays | None]:
-        """Params, inputs and state as the program takes them. Errors: those of the check."""
+        """Params, inputs and state, converted to arrays that the program takes.
+
+        Errors: those of the check.
+        """
         if self.checker.check(params, inputs, state, output_gradients):
             return params, inputs, state
         return self.ready(params, inputs, state, output_gradients)
@@ -47,7 +50,7 @@ class Arguments:
         state: Arrays | None = None,
         output_gradients: Arrays | None = None,
     ) -> tuple[Arrays, Arrays, Arrays | None]:
-        """Params with their values, all as arrays of the framework."""
+        """Gives deferred params their values, and converts all arrays to the framework's."""
         waiting = {n: v for n, v in params.items() if isinstance(v, Deferred)}
         if waiting:
             shapes = self.checker.shapes(params, inputs)
@@ -60,8 +63,11 @@ class Arguments:
         return params, inputs, state
 
     def _converted(self, arrays: Arrays) -> Arrays:
-        """NumPy's arrays as the framework's, and those that the backend adopts; others stay, to be
-        refused. Integers get the dtype of the program where any are taken."""
+        """Converts NumPy arrays, and arrays that the backend can adopt, to the framework's.
+
+        Other values are returned unchanged, and the check refuses them. An integer array gets the
+        program's dtype if the argument takes any integer dtype.
+        """
         import numpy as np  # noqa: PLC0415
 
         def converted(name: str, value: Any) -> Any:
@@ -76,27 +82,27 @@ class Arguments:
                 value = self._integers(name, value)
             if _name(value.dtype) != self.dtypes.get(name):
                 return value
-            # In this machine's order of bytes. NumPy makes a dtype of its own for each new order,
-            # which native code does not know.
+            # Convert to the machine's byte order. NumPy makes a new dtype object for each change of
+            # byte order, and native code does not recognise it.
             dtype = None if value.dtype.isnative else value.dtype.newbyteorder("=")
             return self.backend.from_numpy(np.asarray(value, dtype))
 
         return {name: converted(name, value) for name, value in arrays.items()}
 
     def _own_integers(self, name: str, value: Any) -> Any:
-        """The same for an array of the framework."""
+        """Does the same for an array of the framework."""
         if name not in self.integers or not self.backend.is_array(value):
             return value
         dtype, wanted = DType(value.dtype), DType(self.dtypes[name])
         if dtype.name == wanted.name or not dtype.name.startswith(("int", "uint")):
             return value
         if not _holds(wanted, dtype):
-            # Values decide; those of a device are fetched for it.
+            # The values decide whether they fit, so fetch them from the device.
             return self.backend.from_numpy(self._integers(name, self.backend.to_numpy(value)))
         return self.backend.cast(value, wanted)
 
     def _integers(self, name: str, value: Any) -> Any:
-        """NumPy's integers as those of the program. Errors: it has no such values."""
+        """Casts NumPy integers to the program's dtype. Errors: a value is out of its range."""
         import numpy as np  # noqa: PLC0415
 
         if _name(value.dtype) == self.dtypes[name] and value.dtype.isnative:
@@ -115,9 +121,9 @@ class Arguments:
         return np.asarray(value).astype(wanted)
 
     def with_keys(self, inputs: Arrays) -> Arrays:
-        """The inputs with keys that were not given, drawn from the backend's random numbers."""
+        """Adds the random keys that were not given, drawn from the backend's random numbers."""
         if not self.keys or not isinstance(inputs, dict):
-            return inputs  # for the check to refuse
+            return inputs  # the check refuses this
         missing = [name for name in self.keys if name not in inputs]
         if not missing:
             return inputs
@@ -126,20 +132,20 @@ class Arguments:
 
 @functools.cache
 def _name(dtype: Any) -> str:
-    """The name of a dtype of NumPy, which takes NumPy 3 µs to find."""
+    """The name of a NumPy dtype. It is cached, as NumPy takes 3 µs to compute it."""
     return str(dtype.name)
 
 
 @functools.cache
 def _casts(dtype: Any, wanted: Any) -> bool:
-    """Whether NumPy's integers of one dtype are all those of another, too."""
+    """Whether the dtype `wanted` can hold every integer of `dtype`. Both are NumPy's."""
     import numpy as np  # noqa: PLC0415
 
     return bool(np.can_cast(dtype, wanted, "safe"))
 
 
 def _holds(wide: DType, dtype: DType) -> bool:
-    """Whether integers of one dtype are all those of another, too."""
+    """Whether the dtype `wide` can hold every integer of `dtype`."""
     signed = not dtype.name.startswith("u")
     if wide.name.startswith("u"):
         return not signed and wide.bits >= dtype.bits

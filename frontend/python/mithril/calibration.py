@@ -1,4 +1,4 @@
-"""`mithril bench`: what operations take on this machine, on each backend."""
+"""`mithril bench`: measures the cost of operations on this machine, on each backend."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _MATRIX = 512
 _CACHED = 256
 _LARGE = 2048
 _EXPONENTIAL = 13
-"""How many additions an exponential of what is negated counts."""
+"""The cost of an exponential and a negation, in additions."""
 
 
 def measure(backend: str) -> dict[str, float]:
-    """What a backend (`numpy`, `torch`, `jax`, `cpu`) takes for operations in float32.
+    """Measures float32 operations on a backend (`numpy`, `torch`, `jax`, `cpu`).
 
-    Gives the nanoseconds that an operation takes whatever its size (`overhead`), and what is done
-    in a nanosecond: bytes read and written (`bytes`), multiplications and additions of matrix
-    products (`products`), additions of elementwise operations on what is in the cache (`scalars`).
+    Returns the fixed cost of an operation in nanoseconds (`overhead`), and three rates per
+    nanosecond: bytes read and written (`bytes`), multiplications and additions of matrix products
+    (`products`), and additions of elementwise operations on cached arrays (`scalars`).
 
     Errors: there is no such backend, or its framework is not installed.
     """
@@ -53,7 +53,7 @@ def measure(backend: str) -> dict[str, float]:
 
 
 def _products(make: Callable[[], Any], count: int, size: int) -> float:
-    """A chain of products with a matrix of ones divided by its size."""
+    """Nanoseconds of a chain of products with a matrix whose elements are all 1 / `size`."""
     from .models import MatrixMultiply, Model  # noqa: PLC0415
 
     model = Model()
@@ -74,7 +74,7 @@ def _added(make: Callable[[], Any]) -> float:
 
 
 def _exponentials(make: Callable[[], Any], count: int) -> float:
-    """Of exponentials of what is negative, one after the other."""
+    """Nanoseconds of a chain of exponentials, each of a negated value."""
     from .models import Exponential, Model, Negate  # noqa: PLC0415
 
     model = Model()
@@ -88,7 +88,7 @@ def _exponentials(make: Callable[[], Any], count: int) -> float:
 
 
 def _least(make: Callable[[], Any], model: Any, shapes: dict[str, list[int]], fill: float) -> float:
-    """The least nanoseconds of several runs, of the model as it is written."""
+    """Minimum nanoseconds over several runs of the unoptimized model."""
     from .compilation import compile as compile_model  # noqa: PLC0415
 
     backend = make()
@@ -113,7 +113,7 @@ def _least(make: Callable[[], Any], model: Any, shapes: dict[str, list[int]], fi
 
 
 def main(request: str) -> NoReturn:
-    """What `mithril bench` runs: prints the measurements as JSON."""
+    """Runs `mithril bench`: prints the measurements as JSON."""
     import json  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
@@ -123,7 +123,7 @@ def main(request: str) -> NoReturn:
         try:
             measured[backend] = measure(backend)
         except (MithrilError, OSError) as error:
-            # What nobody asked for by name may be missing.
+            # A backend may be missing, unless the user named it.
             if asked or not isinstance(error, BackendError):
                 print(f"error: {error}", file=sys.stderr)
                 sys.exit(2)

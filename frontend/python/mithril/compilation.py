@@ -1,4 +1,4 @@
-"""`ml.compile`: from a model to a compiled one."""
+"""`ml.compile`: compiles a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def _tells_keywords(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, which tells of a keyword that it does not have by a `UsageError`."""
+    """Wraps the function to raise a `UsageError` with a hint for an unknown keyword."""
     known = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -76,58 +76,59 @@ def compile(
     checks: bool | None = None,
     backend_map: Mapping[str, Backend] | None = None,
 ) -> CompiledModel:
-    """Compiles a model for a backend; for this machine's processor, if none is given.
+    """Compiles a model for a backend. The default backend is native code for this machine.
 
-    `shapes` gives terminals their dims: numbers, names, or `None` where a dim may vary. Without it,
-    what the shapes of params depend on is known at the first call; so are ranks that the code
-    needs, which is compiled then, once for each set of ranks. `dtypes` gives inputs their dtypes,
-    such as `{"tokens": ml.int32}`, by names or as dtypes of a framework; other inputs have the
-    backend's, masks the dtype of the first call's (bool or floats), and what blocks read integers
-    from takes integers of every dtype. `jit` asks the framework to
-    compile the generated source further. `file_path` is where the source is written. `inference`
-    compiles the forward alone, with Dropout and normalisations as they are in use.
+    `shapes` gives terminals their dims: numbers, names, or `None` for a dim that may vary. Without
+    it, the shapes of params that depend on inputs are known at the first call. If the code needs
+    the ranks of inputs, it is compiled at the first call, once for each set of ranks. `dtypes`
+    gives inputs their dtypes, such as `{"tokens": ml.int32}`, by name or as dtypes of a framework.
+    Other inputs have the backend's dtype; a mask has that of the first call (bool or float), and an
+    input that blocks read as integers takes every integer dtype. `jit` asks the framework to
+    compile the generated source further. `file_path` is the file to write the source to.
+    `inference` compiles only the forward pass, with Dropout and normalisations in inference mode.
 
-    `trainable_keys`, `data_keys` and `discard_keys` are names of terminals that become params, that
-    become inputs, and that are left out of the outputs, with `*` for any part of a name
-    (`"hidden.*"`); `constant_keys` maps inputs to values.
-    Integers become floats there, where floats are read and no digit is lost.
+    `trainable_keys` names terminals that become params, `data_keys` terminals that become inputs,
+    and `discard_keys` terminals that are left out of the outputs. `*` stands for any part of a name
+    (`"hidden.*"`). `constant_keys` maps inputs to values. Integer values become floats for an input
+    of floats, if that loses no digits.
 
-    `keep` names inner values that become outputs, too: terminals of the model, and blocks by their
-    paths, such as `h.0.attn`.
+    `keep` names inner values that become outputs as well: terminals of the model, and blocks by
+    their paths, such as `h.0.attn`.
 
-    `differentiate` names a scalar output, `True` for `final_cost`: its gradients by the params
-    become outputs `<param>_gradient`, whose own gradients are products with second derivatives.
+    `differentiate` names a scalar output; `True` stands for `final_cost`. Its gradients with
+    respect to the params become outputs `<param>_gradient`. Gradients of these outputs are products
+    with second derivatives.
 
-    `cache` takes what was compiled from an equal model with the same options before. `verbose`
-    prints what was done; of native code also each kernel with what it costs and how long it took to
-    compile, and `report()` then says how long each takes in a call. `debug` prints the shapes and
-    dtypes of named inner values at each call.
+    `cache` reuses the code of an equal model that was compiled with the same options. `verbose`
+    prints a report; for native code it also lists each kernel with its cost and compile time, and
+    `report()` then includes the time of each kernel in a call. `debug` prints the shapes and dtypes
+    of named inner values at each call.
 
-    `optimization_level="none"` keeps every operation of the model, `"basic"` does what is better
-    wherever it can be done, and `"full"` takes of equal forms what costs least on the backend.
-    `math` says which forms are equal: `"exact"`, those of the same bits; `"recognise"`, also
-    compositions such as a softmax written out, which become the operation that stays finite;
-    `"reassociate"`, also sums and products in another order; `"fast"`, also what is equal of
-    ordinary numbers alone, such as `x / x` and 1. `gradient_checkpointing` (or
-    `use_checkpointing`) computes the inner values of repeated blocks again for the gradients,
-    instead of keeping them; where no block repeats, of about as many parts as each has operations.
-    `autodiff="mithril"` writes the gradients into the source of frameworks that would take
-    them by themselves, which is how they are made for all others.
-    `random` says where the numbers of `Dropout` and other random blocks come from in source for
-    NumPy and PyTorch: `"framework"`, its own generator, seeded by the key and the block's path;
-    `"exact"`, the bits that JAX, native code and C always draw, which takes some twenty times as
-    long.
-    `memory_budget`, such as `"2GB"`, is what a call of native code may work with: gradients
-    compute again as many of these as it takes.
-    `memory_planning="none"` gives each inner value of native code memory of its own;
-    otherwise those that live at other times share it. Frameworks manage their memory themselves.
+    `optimization_level="none"` keeps every operation of the model, `"basic"` applies the rules that
+    always help, and `"full"` chooses among equal forms the one that costs least on the backend.
+    `math` says which forms count as equal: `"exact"`, forms with the same bits; `"recognise"`, also
+    compositions such as a written-out softmax, which become the numerically stable operation;
+    `"reassociate"`, also sums and products in another order; `"fast"`, also forms that are equal
+    only for ordinary numbers, such as `x / x` and 1.
+    `gradient_checkpointing` (or `use_checkpointing`) recomputes the inner values of repeated blocks
+    for the gradients instead of keeping them. If no block repeats, the model is divided into about
+    as many parts as each part has operations.
+    `autodiff="mithril"` writes the gradients into the source even where the framework could compute
+    them itself. The other targets always have them in their code.
+    `random` selects the source of random numbers in NumPy and PyTorch code, for `Dropout` and other
+    random blocks: `"framework"`, the framework's generator, seeded by the key and the block's path;
+    `"exact"`, the bits that JAX, native code and C always draw, which takes about 20 times as long.
+    `memory_budget`, such as `"2GB"`, limits the memory that a call of native code works with:
+    gradients recompute as many inner values as that needs.
+    `memory_planning="none"` gives each inner value of native code its own memory; otherwise values
+    with disjoint lifetimes share memory. Frameworks manage their memory themselves.
 
-    Integers of inputs that index an axis (tokens, labels, positions) are checked where a call
-    enters: one out of range is an `IndexRangeError` that names the input, the value, its place, the
-    range and the block. `checks=False` leaves that out; `checks=True` also fetches arrays that lie
-    on a device, to check them. Integers inside keep what the operation makes of them.
+    A call checks the integer inputs that index an axis (tokens, labels, positions). One out of
+    range raises an `IndexRangeError` that names the input, the value, its position, the range and
+    the block. `checks=False` skips this; `checks=True` also fetches arrays from a device to check
+    them. Integers that the model computes are not checked: each operation defines what they do.
 
-    Errors: `MithrilError`, as its message says; `UsageError` for a keyword there is not.
+    Errors: `MithrilError`, as its message says; `UsageError` for an unknown keyword.
     """
     if not isinstance(model, _core.Block):
         raise UsageError(
@@ -202,7 +203,7 @@ def _budget(budget: str | int | None, backend: Backend) -> int | None:
 
 
 def _constants(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Values by name; copies of arrays, which all that is compiled with them shares."""
+    """Values by name. Arrays are copied once, and everything compiled with them shares the copy."""
     values = mapping(given, "constant_keys", "values by name")
     return {
         name: _core.Constant(value) if hasattr(value, "dtype") else value
@@ -214,7 +215,7 @@ def _dtypes(given: Mapping[str, object] | None, backend: Backend) -> dict[str, _
     dtypes = mapping(given, "dtypes", "dtypes by name of an input")
     dtypes = {name: _core.DType(dtype) for name, dtype in dtypes.items()}
     for name, dtype in dtypes.items():
-        # JAX has 64-bit types once a program asks for them.
+        # JAX turns its 64-bit types on once a program asks for them.
         if dtype.bits < 64 and dtype.name not in backend.samples:
             raise BackendError(
                 f"{backend!r} has no such arrays\n  got: {dtype.name} for `{name}` in `dtypes`"
@@ -236,8 +237,10 @@ def _names(keys: Keys, keyword: str) -> list[str]:
 
 
 def _fitting(keys: Keys, keyword: str, terminals: Sequence[str]) -> list[str]:
-    """Names as they are, and those of the terminals that a pattern fits. Errors: a pattern that
-    fits none."""
+    """Replaces each pattern by the names of the terminals that match it; keeps other names.
+
+    Errors: a pattern that matches no terminal.
+    """
     fitting: dict[str, None] = {}
     for key in _names(keys, keyword):
         found = [name for name in terminals if fnmatchcase(name, key)] if "*" in key else [key]
@@ -270,7 +273,7 @@ def _check_values(**given: object) -> None:
 
 
 def _made_of(given: object) -> str:
-    """The hint for a class of backends, or the name of one, that stands where one was meant."""
+    """The hint for a backend class, or the name of a backend, given in place of a backend."""
     from .backends.base import Backend  # noqa: PLC0415
     from .difference import BACKENDS  # noqa: PLC0415
 

@@ -31,8 +31,8 @@ OutputGradients = Any
 class CompiledModel:
     """A model compiled for one backend; `ml.compile` makes it.
 
-    Arrays are the framework's own, of the dtypes the model was compiled for; inputs may be NumPy's.
-    Names, ranks, dims and dtypes are checked at every call.
+    Arrays are the framework's own, with the dtypes that the model was compiled for; inputs may also
+    be NumPy arrays. Every call checks names, ranks, dims and dtypes.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class CompiledModel:
         self.backend = backend
         self.jit = jit
         self._model = model
-        # Whose state this one reads, where it is not its own.
+        # The model whose state this one reads; None if it has its own.
         self._training = training
         self._options = options
         self._hooks: dict[str, list[Callable[[Array], object]]] = {}
@@ -71,7 +71,7 @@ class CompiledModel:
         self._variants: Variants | None = None
         if program.is_open:
             if self._file_path is not None:
-                program.settled()  # which raises what a file needs
+                program.settled()  # raises the error for a file that needs ranks or dtypes
             self._variants = Variants(backend, program, self._root_program, self._variant_of)
         self._own = program
         arguments = program.arguments
@@ -79,11 +79,11 @@ class CompiledModel:
         self._params = [a.name for a in arguments if a.role == "param"]
         self._inputs = [a.name for a in arguments if a.role in ("data", "constant")]
         self._states = [a.name for a in arguments if a.role == "state"]
-        # Params that the training model alone has.
+        # Params that only the training model has.
         trained = () if self._training is None else self._training.params
         self._unread = frozenset(trained).difference(self._params)
         self._keys = [a.name for a in arguments if a.role == "key"]
-        # The variant that was called last, which is tried first.
+        # The variant of the last call. The next call tries it first.
         self._variant = self._variant_of(program)
         if not self._inner:
             self._shown = tuple(self._variant.outputs)
@@ -117,13 +117,13 @@ class CompiledModel:
         )
 
     def _settle(self) -> None:
-        """Chooses the short ways of a call: there are some where nothing is done beside it."""
+        """Decides which fast paths calls may take: those that only run the code."""
         self._plain = not (self._keys or self._states or self._hooks or self._debug)
         self._quick = self._plain and not self._options["inference"]
 
     @property
     def _program(self) -> _core.Program:
-        """The program that was called last."""
+        """The program of the last call."""
         return self._variant.program
 
     @property
@@ -132,7 +132,7 @@ class CompiledModel:
 
     @property
     def _runner(self) -> Any:
-        """What runs the program that was called last. Errors: there is no code yet."""
+        """The runner of the last call's program. Errors: there is no code yet."""
         self._program.settled()
         return self._variant.runner
 
@@ -142,16 +142,16 @@ class CompiledModel:
             "\n  hint: pickle the model and the params, and compile the model where it is used"
         )
 
-    # What it is made of.
+    # Contents.
 
     @property
     def params(self) -> tuple[str, ...]:
-        """The names of what is learned."""
+        """The names of the trainable params."""
         return tuple(self._params)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the inputs, keys of random numbers included."""
+        """The names of the inputs, including keys of random numbers."""
         return tuple(self._inputs + self._keys)
 
     @property
@@ -166,17 +166,17 @@ class CompiledModel:
 
     @property
     def code(self) -> str:
-        """The generated source; for native code its launches and kernels. Without `shapes=` that
-        for the ranks of the last call, where ranks are needed.
+        """The generated source; for native code, its launches and kernels. If the code depends on
+        ranks that `shapes=` does not give, it is the code for the ranks of the last call.
 
-        Errors: `MithrilError` before the first call, naming the terminals whose ranks, or the masks
-        whose dtypes, are needed.
+        Errors: `MithrilError` before the first call, naming the terminals whose ranks are needed,
+        or the masks whose dtypes are needed.
         """
         return self._program.source if self.backend.writes else str(self._runner.code)
 
     @property
     def module(self) -> str:
-        """What the source was generated from, in the text form of Mithril's IR.
+        """The module that the source was generated from, as text of Mithril's IR.
 
         Errors: as for `code`.
         """
@@ -184,12 +184,12 @@ class CompiledModel:
 
     @property
     def timings(self) -> dict[str, float]:
-        """Seconds that each stage of the compilation took."""
+        """The time of each stage of the compilation in seconds."""
         return dict(self._program.timings)
 
     def report(self) -> str:
-        """What was compiled and how long each stage took, in lines of text; for a model that was
-        compiled with `verbose=True` also how long each kernel of native code takes in a call."""
+        """What was compiled and how long each stage took, as lines of text. For a model that was
+        compiled with `verbose=True` it includes the time of each native kernel in a call."""
         names = {
             "params": self.params,
             "inputs": self.inputs,
@@ -201,13 +201,13 @@ class CompiledModel:
         return reported(self._program, self.backend, names, native, self._file_path)
 
     def memory(self, **dims: int) -> dict[str, int]:
-        """The bytes that a call of native code works with, a training step where there are
-        gradients: `arguments`, `results`, `temporaries`, `constants` and their `total`.
+        """The bytes that a call of native code works with: `arguments`, `results`, `temporaries`,
+        `constants` and their `total`. If there are gradients, the call is a training step.
 
-        `dims` are numbers for the dims that have none.
+        `dims` gives numbers to the dims that have none.
 
-        Errors: `BackendError` for a backend that makes no native code; `MithrilError` for dims
-        without numbers, or that the model has not.
+        Errors: `BackendError` for a backend that makes no native code; `MithrilError` for dims that
+        have no number, or that the model does not have.
         """
         _check_sizes(dims)
         found = self._program.memory(dims)
@@ -221,21 +221,21 @@ class CompiledModel:
     def cost(
         self, shapes: Mapping[str, Sequence[int | str | None]] | None = None, **dims: int
     ) -> _core.Costs:
-        """What each block costs in one forward pass of the model as it is composed: arithmetic,
-        memory traffic, params, and the most bytes of inner values alive at once; formulas where
-        dims have no numbers.
+        """The cost of each block in one forward pass of the model as composed: arithmetic, memory
+        traffic, params, and the peak memory of inner values in bytes. Costs are formulas if dims
+        have no numbers.
 
-        `shapes` are those of inputs that were compiled without, `dims` numbers for dims.
+        `shapes` gives shapes to inputs that were compiled without them, `dims` numbers to dims.
 
-        Errors: `MithrilError` for inputs and dims that are not there, or shapes that do not fit.
+        Errors: `MithrilError` for unknown inputs and dims, or shapes that do not fit.
         """
         _check_sizes(dims)
         return self._program.cost(mapping(shapes, "shapes", "shapes by name"), dims)
 
     def explain(self) -> _core.Explanation:
-        """Which rules have rewritten the model, where, and what each is worth.
+        """The rules that have rewritten the model, where they were applied, and their gains.
 
-        Printed, it is a table; its `rules` have the same as data. Times are estimates for the
+        It prints as a table; its `rules` hold the same as data. Times are estimates for the
         backend: a rule's gain is how much longer the program would take without it.
         """
         return self._program.explain()
@@ -255,21 +255,21 @@ class CompiledModel:
         *,
         key: Any = None,
     ) -> Arrays:
-        """Initial params by name, from the backend's random numbers, or from `seed` or `key`.
+        """Initial params by name, drawn from the backend's random numbers, or by `seed` or `key`.
 
-        A key is an integer, as a seed is, or a random key: two words of uint32, as
-        `jax.random.key_data` gives them. The same one gives the same values on every backend.
+        A key is an integer, like a seed, or a random key: two uint32 words, as from
+        `jax.random.key_data`. The same key gives the same values on every backend.
 
-        `init` says how params begin in the place of what their blocks say, by patterns of names:
-        `{"*.b": "zeros", "h.*.w": "kaiming_normal"}`. `*` is any part of a name, dots too, `?` a
-        character, `[ab]` one of several; the first pattern that fits a param counts. Values are
-        names, numbers or functions, as for the `init` of `Linear`.
+        `init` overrides the initial values of the blocks, by patterns of param names:
+        `{"*.b": "zeros", "h.*.w": "kaiming_normal"}`. `*` matches any part of a name, including
+        dots, `?` one character, and `[ab]` one of several. The first pattern that matches a param
+        is used. Values are names, numbers or functions, as for the `init` of `Linear`.
 
-        Where their shapes depend on inputs that were not given with `shapes=`, the entries take
-        their values at the first `evaluate`, in place.
+        Params whose shapes depend on inputs that were not given with `shapes=` are filled in at the
+        first `evaluate`, in the returned dict.
 
-        Errors: `UsageError` for a seed or key that is none; `TerminalError` for a pattern that
-        fits no param; an `init` there is not.
+        Errors: `UsageError` for an invalid seed or key; `TerminalError` for a pattern that matches
+        no param; an unknown `init`.
         """
         if seed is not None and key is not None:
             raise UsageError("`seed` and `key` are two names of one thing\n  expected: one of them")
@@ -280,17 +280,19 @@ class CompiledModel:
     get_parameters = randomize_params
 
     def initial_state(self, params: Arrays | None = None, inputs: Arrays | None = None) -> Arrays:
-        """The state before the first call. `params` and `inputs` give the shapes that are open.
+        """The state before the first call. `params` and `inputs` determine open shapes.
 
-        Errors: `MithrilError` where a shape is still open.
+        Errors: `MithrilError` if a shape is still open.
         """
         shapes = self._arguments.checker.shapes if self._variants is None else self._variants.shapes
         return drawing.state(self._own, self.backend, shapes(dict(params or {}), inputs or {}))
 
     @property
     def state(self) -> Arrays:
-        """The state that the compiled model holds. Errors: `MithrilError` before the first call
-        where shapes are not known."""
+        """The state that the compiled model holds.
+
+        Errors: `MithrilError` before the first call if shapes are not known.
+        """
         if self._training is not None:
             held = self._training.state
             return {name: held[name] for name in self._states}
@@ -308,7 +310,7 @@ class CompiledModel:
         self._state = state
 
     def _held(self, params: Arrays, inputs: Arrays) -> Arrays:
-        """The state for a call that is given none."""
+        """The held state, or the initial one, for a call without `state`."""
         if self._training is not None and self._training._state is not None:
             return self.state
         if self._state is None:
@@ -319,10 +321,10 @@ class CompiledModel:
         return self._state
 
     def bind(self, params: Mapping[str, Array]) -> CompiledModel:
-        """A compiled model with copies of these params in it as constants, a copy of the state
-        that this one holds, and its hooks.
+        """A compiled model with copies of these params as constants. It also has a copy of the
+        current state, and the same hooks.
 
-        Errors: `TerminalError` for a name that the model has not.
+        Errors: `TerminalError` for a name that the model does not have.
         """
         if not isinstance(params, Mapping):
             raise UsageError(
@@ -352,21 +354,20 @@ class CompiledModel:
         return bound
 
     def rename_params(self, params: Mapping[str, Array]) -> Arrays:
-        """Params that have names which the model had before blocks were added beside theirs, or
-        left out, under the names they have now: `linear.w` becomes `linear_0.w` with a second
-        `Linear`. Other names stay, and params that are new to the model are left to be added.
+        """Renames params from an earlier version of the model, before blocks of the same kind were
+        added or removed: `linear.w` becomes `linear_0.w` once there is a second `Linear`. Other
+        names stay, and params that are new to the model are not added.
 
         Errors: `TerminalError` for a name that the model neither has nor had.
         """
         return renaming.rename(params, self._params)
 
     def for_inference(self, *, shapes: Mapping[str, Any] | None = None) -> CompiledModel:
-        """The model compiled with `inference=True`, to be evaluated with the params that this one
-        trains, by the same names. Of a `TrainModel` losses, metrics and their targets are left out.
+        """The model compiled with `inference=True`. It takes the params that this model trains, by
+        the same names. A `TrainModel` is compiled without losses, metrics and their targets.
 
-        The state is read from this compiled model at each call: running statistics are those of the
-        training so far. `shapes` are those of inputs that differ from this one's, such as a batch
-        of another size.
+        Each call reads the state of this compiled model, so running statistics are up to date with
+        the training. `shapes` overrides shapes of inputs, such as for another batch size.
 
         Errors: those of compiling.
         """
@@ -381,7 +382,7 @@ class CompiledModel:
         )
 
     def _with(self, options: dict[str, Any]) -> CompiledModel:
-        """The same model compiled with other options, without hooks and a file."""
+        """The same model compiled with other options, without hooks and without a file."""
         options = {**self._options, **options}
         model, backend = self._model, self.backend
         return CompiledModel(
@@ -396,16 +397,16 @@ class CompiledModel:
         params: Mapping[str, Array] | None = None,
         cpu: str | Sequence[str] | None = None,
     ) -> dict[str, Path]:
-        """Writes a shared library for C into a folder, and beside it its header, its metadata as
-        JSON and, where `params` are given, their values as safetensors. The paths, by `library`,
-        `header`, `metadata` and `weights`.
+        """Writes a shared library for C to a folder, with a header and metadata as JSON, and the
+        values of `params`, if given, as safetensors. Returns the paths, by `library`, `header`,
+        `metadata` and `weights`.
 
-        `name` is what the names of files and functions contain; by default it is the model's. `cpu`
-        is the processor that it is for: `native`, `x86-64-v2` to `x86-64-v4`, or several, among
-        which the library chooses when it is first called; by default that of the backend.
+        `name` becomes part of the names of files and functions; the default is the model's name.
+        `cpu` is the processor to compile for: `native`, or `x86-64-v2` to `x86-64-v4`. Of several,
+        the library chooses one at its first call. The default is the backend's processor.
 
-        Errors: `BackendError` for a backend that makes no native code, or where code cannot be
-        made; `MithrilError` for a model whose inputs have no shapes yet, or params that do not fit.
+        Errors: `BackendError` for a backend that makes no native code, or if code cannot be made;
+        `MithrilError` for a model whose inputs have no shapes yet, or params that do not fit.
         """
         if self.backend.writes:
             raise BackendError(
@@ -428,15 +429,15 @@ class CompiledModel:
                 f"`cpu` is the processor that a library is for, or several\n  got: {shown(cpu)}"
                 '\n  expected: "native", "x86-64-v3", ["v3", "v4"] or their like'
             )
-        # Hooks are of this process: what they see is no output of the library.
+        # Hooks belong to this process: the values they see are not outputs of the library.
         runner = self._with({})._runner if self._inner else self._runner
         paths = runner.native.export(path_text(folder, "folder"), name, list(processors), values)
         return {what: Path(path) for what, path in paths.items()}
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
-        """Calls `hook` with the value of an output, a named inner terminal or a block at each call.
+        """Calls `hook` in each call with the value of an output, inner terminal or block.
 
-        Errors: `TerminalError` for what is not there; `UsageError` for a hook that is no function.
+        Errors: `TerminalError` for an unknown name; `UsageError` for a hook that is not a function.
         """
         if not isinstance(name, str):
             raise UsageError(
@@ -451,7 +452,7 @@ class CompiledModel:
         self._settle()
 
     def _look_at(self, name: str) -> None:
-        """Makes an output of an inner value; the state and the file stay as they are."""
+        """Makes an inner value an output, without changing the state or the file."""
         before, state, path = self._inner, self._state, self._file_path
         self._file_path = None
         block, _, part = name.rpartition(".")
@@ -461,7 +462,7 @@ class CompiledModel:
             except TerminalError as error:
                 if not (block and part.isdigit()):
                     raise
-                # One of the values of a block, by its number.
+                # The name may end in the number of one of a block's values.
                 try:
                     self._keep([*before, block])
                 except TerminalError:
@@ -492,16 +493,17 @@ class CompiledModel:
         state: Arrays | None = None,
         output_gradients: OutputGradients = None,
     ) -> Any:
-        """The outputs by name; with `output_gradients`, `(outputs, gradients)`.
+        """The outputs by name; with `output_gradients`, the tuple `(outputs, gradients)`.
 
-        `output_gradients` is a dict of arrays by output, one array where there is one output,
-        functions of the outputs in the place of arrays, one function from the dict of outputs to a
-        dict, or `True` for the output `final_cost`. `gradients` has one entry per param.
+        `output_gradients` is a dict by output of arrays, or of functions from the output to an
+        array. It can also be one array if there is one output, a function from the dict of outputs
+        to a dict, or `True` for ones for the output `final_cost`. `gradients` has an array for each
+        param.
 
-        With `state`, the next state comes last in what is returned; otherwise the compiled model
-        holds it.
+        With `state`, the next state is the last returned value; without, the compiled model keeps
+        it.
 
-        Errors: `MithrilError` for arrays of other names, ranks, dims or dtypes.
+        Errors: `MithrilError` for arrays with wrong names, ranks, dims or dtypes.
         """
         variant = self._variant
         if type(params) is not dict or self._unread:
@@ -537,7 +539,7 @@ class CompiledModel:
         output_gradients: OutputGradients = True,
         state: Arrays | None = None,
     ) -> Any:
-        """The gradients alone; arguments and errors as for `evaluate`."""
+        """Only the gradients. Arguments and errors are those of `evaluate`."""
         result = self.evaluate(params, inputs, state, output_gradients)
         return result[1] if state is None else result[1:]
 
@@ -578,7 +580,7 @@ class CompiledModel:
             outputs, gradients, following = variant.runner.gradients(params, inputs, own, seeds)
             answer = (self._show(outputs), gradients)
         if own is not None and following is not None:
-            # What a call does not change is no result of native code.
+            # Native code does not return states that a call leaves unchanged.
             following = {**own, **following}
         if state is not None:
             return (*answer, following if self._states else state)
@@ -587,15 +589,15 @@ class CompiledModel:
         return answer if len(answer) > 1 else answer[0]
 
     def _read(self, params: Any) -> Any:
-        """Any mapping of params as a dict, without those that training alone has."""
+        """Any mapping of params as a dict, without the params that only training has."""
         if not isinstance(params, Mapping):
-            return params  # for the check to refuse
+            return params  # the check refuses this
         if self._unread.isdisjoint(params):
             return params if isinstance(params, dict) else dict(params)
         return {name: value for name, value in params.items() if name not in self._unread}
 
     def _chosen(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
-        """The variant for these arrays; calls try it first from now on."""
+        """The variant for these arrays. The next call tries it first."""
         if self._variants is None:
             return self._variant
         last = self._variant
@@ -604,7 +606,7 @@ class CompiledModel:
         return last
 
     def _ready(self, params: Arrays, inputs: Arrays) -> tuple[Variant, Arrays, Arrays]:
-        """The variant for these arrays, and the arrays as it takes them."""
+        """The variant for these arrays, and the arrays converted to what it takes."""
         variant = self._chosen(params, inputs, None)
         params, inputs, _ = variant.arguments.ready(params, inputs)
         return variant, params, inputs
@@ -617,7 +619,7 @@ class CompiledModel:
             )
 
     def _show(self, outputs: Arrays) -> Arrays:
-        """Hands values to hooks, and prints them for `debug`; inner ones are no outputs."""
+        """Passes values to hooks, prints them for `debug`, and returns those that are outputs."""
         if not (self._hooks or self._debug):
             return outputs
         for name, hooks in self._hooks.items():

@@ -11,9 +11,9 @@ __all__ = ["Deferred"]
 
 
 class Deferred:
-    """Stands in a dict of params until the first `evaluate` puts the array in its place.
+    """A placeholder in a dict of params, which the first `evaluate` replaces by an array.
 
-    Any use of it raises `MithrilError`, naming `shapes=`.
+    Any other use raises a `MithrilError` that suggests `shapes=`.
     """
 
     __slots__ = ("_beside", "_draw", "_name", "_value")
@@ -24,14 +24,14 @@ class Deferred:
         draw: Callable[[tuple[int, ...], tuple[int, ...] | None], Any],
         beside: str | None = None,
     ) -> None:
-        """`draw` takes the shape, and that of the param `beside` it that says its fan."""
+        """`draw` takes the shape, and the shape of the param `beside`, which gives the fan."""
         self._name = name
         self._draw = draw
         self._beside = beside
         self._value: Any = None
 
     def take(self, shapes: Mapping[str, Sequence[int]]) -> Any:
-        """The array of its shape among these by name; the same one for copies of the dict."""
+        """The array, with its shape from `shapes`. Copies of the dict share the same array."""
         shape = tuple(shapes[self._name])
         if self._value is None or tuple(self._value.shape) != shape:
             beside = None if self._beside is None else shapes.get(self._beside)

@@ -1,4 +1,4 @@
-"""`ml.diff`: one model on several backends, compared block by block."""
+"""`ml.diff`: compares one model on several backends, block by block."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ BACKENDS = {
     "cpu": "CpuBackend",
     "c": "CBackend",
 }
-"""The backends by their short names, in the order they are compared in."""
+"""The classes of backends by their short names, in the order in which they are compared."""
 
 DOUBLE = ("float64", "fp64", "f64", "double")
-"""What `against` may be for NumPy's source in double precision."""
+"""The values of `against` that select NumPy's source in double precision."""
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-"""How far apart numbers of a dtype may be, relative to the greatest of an array."""
+"""The tolerance of each dtype, relative to the largest absolute value of an array."""
 
 
 def diff(
@@ -53,25 +53,26 @@ def diff(
     dtype: object = None,
     **options: Any,
 ) -> Difference:
-    """Runs a model on several backends with the same arrays, and compares what its blocks give.
+    """Runs a model on several backends with the same arrays, and compares the values of blocks.
 
-    `backends` are backends, or their names: numpy, torch, jax, cpu, c; by default those that can be
-    had; `dtype` is that of named ones. The reference is NumPy's source with every operation of the
-    model kept, in the dtype of the first backend; `against="float64"` takes that in double
-    precision, a backend that one.
+    `backends` are backends, or names of them: numpy, torch, jax, cpu, c; the default is all that
+    are installed. `dtype` is the dtype of the named ones. The reference is NumPy's source without
+    optimizations, in the dtype of the first backend. `against="float64"` uses the same in double
+    precision as the reference; `against` can also be a backend.
 
-    Arrays that are not given are drawn with `seed`: normal floats, integers of 0 and 1; dims
-    without a number become small ones. `gradients` compares those of the params, too, for output
-    gradients that are drawn, and 1 for a scalar. `tolerance` is how far numbers may be apart,
-    relative to the greatest of their array; by default as the dtype has it. `options` are those of
-    `ml.compile`; those for native code alone are for the backends that make it.
+    Arrays that are not given are drawn with `seed`: normally distributed floats, and integers 0 and
+    1. Dims without a number become small numbers. `gradients` also compares the gradients of the
+    params, for drawn output gradients (1 for a scalar). `tolerance` is the largest allowed
+    difference, relative to the largest absolute value of the array; the default depends on the
+    dtype. `options` are those of `ml.compile`; options for native code apply only to the backends
+    that make it.
 
-    A block may differ where no output does: the others make up for it. Where an output or a next
-    state differs, the blocks inside the first block that differs are compared in turn.
-    `bisect` finds the pass, and the rule, after which the numbers differ, by running the program
-    after each pass on the reference evaluator.
+    If an output or next state differs, the blocks inside the first block that differs are compared
+    in turn. A block may differ although no output does, as other blocks can compensate. `bisect`
+    finds the pass, and the rule, that changes the numbers, by running the program after each pass
+    on the reference evaluator.
 
-    Errors: those of compiling and of running; `UsageError` for arrays that cannot be drawn.
+    Errors: those of compiling and running; `UsageError` for arrays that cannot be drawn.
     """
     if not isinstance(model, _core.Block):
         raise UsageError(
@@ -98,7 +99,7 @@ def diff(
             finding = run.finding(backend, arrays, expected, tolerance)
         except BackendError:
             if backends is None:
-                continue  # there is no compiler for it
+                continue  # there is no compiler for this backend
             raise
         if bisect and not finding.agrees:
             finding = replace(finding, culprit=run.culprit(backend, arrays, tolerance))
@@ -125,7 +126,7 @@ def _chosen(backends: Sequence[str | Backend] | None, dtype: object) -> list[Bac
 
 
 def _made(name: str, *others: str, **options: Any) -> Backend:
-    """The backend of this name; where there is none, `others` may stand there, too."""
+    """The backend with this name. Errors: an unknown name; `others` are listed as valid, too."""
     from . import backends  # noqa: PLC0415
 
     if name not in BACKENDS:
@@ -147,7 +148,7 @@ def _found(name: str, dtype: object) -> Backend | None:
 
 
 class _Run:
-    """A model with the backends that it is compared on."""
+    """A model, and the backends to compare it on."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class _Run:
         self.paths = [block.path for block in self._costs().blocks if block.path]
 
     def _give_ranks(self, inputs: Mapping[str, Any]) -> None:
-        """Gives the model the ranks and dtypes that it needs, where inputs have them."""
+        """Adds the ranks and dtypes that compiling needs to the options, taken from the inputs."""
         backend = _made("numpy", dtype=self.backends[0].dtype)
         while True:
             program = self.compiled(backend, self.exact)._program
@@ -185,7 +186,7 @@ class _Run:
             if not (needed or masks):
                 return
             if any(name not in inputs for name in [*needed, *masks]):
-                program.settled()  # which raises what is needed
+                program.settled()  # raises the error that names them
             ranks = {name: [None] * _plain(inputs[name]).ndim for name in needed}
             kinds = {name: _plain(inputs[name]).dtype.kind for name in masks}
             dtypes = {n: "bool" if kind == "b" else backend.dtype for n, kind in kinds.items()}
@@ -199,14 +200,14 @@ class _Run:
     def compiled(self, backend: Backend, more: dict[str, Any]) -> CompiledModel:
         from .compilation import compile as compiled  # noqa: PLC0415
 
-        # The same random numbers everywhere.
+        # `exact` draws the same random numbers on every backend.
         options = {"random": "exact", **self.options, **more}
         if backend.writes:
             options.pop("memory_budget", None)
         return compiled(self.model, backend, **options)
 
     def draw(self, params: Any, inputs: Any, seed: int) -> tuple[Arrays, Arrays]:
-        """Params and inputs, as arrays of NumPy in the dtype of the first backend."""
+        """Params and inputs, as NumPy arrays in the dtype of the first backend."""
         import numpy as np  # noqa: PLC0415
 
         backend = _made("numpy", dtype=self.backends[0].dtype)
@@ -228,7 +229,8 @@ class _Run:
     def values(
         self, backend: Backend, more: dict[str, Any], arrays: tuple[Arrays, Arrays]
     ) -> dict[str, NDArray[Any]]:
-        """What the model gives, and with `keep` in `more` the blocks; then the gradients."""
+        """The outputs and states by name, then the gradients. With `keep` in `more`, the values of
+        those blocks are included, and the gradients are not."""
         import numpy as np  # noqa: PLC0415
 
         compiled = self.compiled(backend, more)
@@ -249,7 +251,7 @@ class _Run:
         return values
 
     def _own(self, backend: Backend, value: NDArray[Any]) -> Any:
-        """The array as the backend's, its floats in the backend's dtype."""
+        """Converts the array to the backend's, with floats in the backend's dtype."""
         from .backends.dtypes import numpy_dtype  # noqa: PLC0415
 
         if value.dtype == numpy_dtype(self.backends[0].dtype):
@@ -272,7 +274,7 @@ class _Run:
             try:
                 kept = self.values(self.reference, {**self.exact, **keep}, arrays)
             except TerminalError:
-                break  # blocks that compute nothing
+                break  # these blocks compute nothing
             found = _errors(self.values(backend, keep, arrays), kept)
             inner = {name: error for name, error in found.items() if name not in outputs}
             errors.update(inner)
@@ -283,7 +285,7 @@ class _Run:
         return Finding(backend.kind, errors, outputs, first, agrees=agrees)
 
     def _children(self, path: str) -> list[str]:
-        """The blocks in a block, in the order they compute in."""
+        """The paths of the blocks directly inside a block, in the order of computation."""
         front = f"{path}." if path else ""
         return [p for p in self.paths if p.startswith(front) and "." not in p[len(front) :]]
 
@@ -302,7 +304,7 @@ class _Run:
 
 
 class _Dims:
-    """Numbers for dims that have only names."""
+    """Chooses sizes for dims that have only names."""
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
@@ -325,8 +327,8 @@ class _Dims:
 
 
 def _cotangents(outputs: Mapping[str, NDArray[Any]]) -> Arrays:
-    """The same output gradients for each backend, numbers of every float. Ones would say nothing of
-    a softmax, whose sum does not change. A scalar, such as a loss, has 1."""
+    """Output gradients that are the same for each backend and exact in every float dtype. Ones
+    would hide errors in a softmax, whose sum is constant. A scalar, such as a loss, gets 1."""
     import numpy as np  # noqa: PLC0415
 
     generator = np.random.default_rng(0)
@@ -352,7 +354,7 @@ def _drawn(
 
 
 def _fitting(arrays: Arrays, compiled: CompiledModel) -> Arrays:
-    """The arrays in the dtypes that the program takes; integers stay integers, floats floats."""
+    """Casts arrays to the dtypes of the program, but not between integers and floats."""
     from .backends.dtypes import numpy_dtype  # noqa: PLC0415
 
     wanted = {a.name: a.dtype for a in compiled._program.arguments}
@@ -377,8 +379,8 @@ def _plain(value: Any) -> NDArray[Any]:
 def _errors(
     got: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]]
 ) -> dict[str, float]:
-    """By array. A gradient counts beside the greatest of all: that of a bias of attention's keys
-    is 0 but for rounding."""
+    """The error of each array. Errors of gradients are relative to the largest gradient of all, as
+    some are 0 except for rounding, such as that of the bias of attention's keys."""
     gradients = [_greatest(v) for name, v in expected.items() if name.startswith(GRADIENT)]
     errors = {}
     for name, value in expected.items():
@@ -389,7 +391,7 @@ def _errors(
 
 
 def _greatest(array: NDArray[Any]) -> float:
-    """The greatest finite number, whatever its sign; 0 where there is none."""
+    """The largest absolute value among the finite elements; 0 if there are none."""
     import numpy as np  # noqa: PLC0415
 
     values = np.asarray(array, dtype="float64")
@@ -397,8 +399,8 @@ def _greatest(array: NDArray[Any]) -> float:
 
 
 def _error(got: NDArray[Any], expected: NDArray[Any], scale: float) -> float:
-    """The greatest difference over `scale`, if that is not 0; infinite where one is NaN or
-    infinite, and the other is not so."""
+    """The largest difference, divided by `scale` unless that is 0. It is infinite if an element of
+    only one array is NaN or infinite."""
     import numpy as np  # noqa: PLC0415
 
     if got.shape != expected.shape:
@@ -413,7 +415,7 @@ def _error(got: NDArray[Any], expected: NDArray[Any], scale: float) -> float:
 
 
 def main(request: str) -> NoReturn:
-    """What `mithril diff` runs: prints the comparison, and exits with 1 where backends differ."""
+    """Runs `mithril diff`: prints the comparison, and exits with 1 if backends differ."""
     import json  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
@@ -433,15 +435,15 @@ def main(request: str) -> NoReturn:
 
 
 def _print(text: str) -> None:
-    """Exits with 2 where it cannot be written, with what the system says. That whoever reads has
-    read enough is no error."""
+    """Prints the text, and exits with 2 and the system's error if it cannot be written. A closed
+    pipe is not an error: its reader has read enough."""
     import os  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
     try:
         print(text, flush=True)
     except OSError as error:
-        # Python writes what is left once more as it ends.
+        # Python flushes the rest at exit, so redirect standard output to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             print(f"error: standard output cannot be written\n  got: {error}", file=sys.stderr)

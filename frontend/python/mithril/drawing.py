@@ -1,4 +1,4 @@
-"""The first values of params and states."""
+"""Draws the initial values of params and states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 Init = Any
 
 MOST_ELEMENTS = 1 << 42
-"""What native code and compiles for known shapes refuse, too."""
+"""The most elements of a param. Native code and compiles for known shapes have the same limit."""
 
 
 def params(
@@ -33,10 +33,10 @@ def params(
     key: object = None,
     init: Mapping[str, Init] | None = None,
 ) -> dict[str, Array]:
-    """Params by name; those whose shapes are open take their values at the first call.
+    """Initial params by name. Params with open shapes are drawn at the first call.
 
-    Errors: `UsageError` for a key that is none; `TerminalError` for a pattern that fits no param;
-    `MithrilError` where they take more memory than there is.
+    Errors: `UsageError` for an invalid key; `TerminalError` for a pattern that matches no param;
+    `MithrilError` if the params take more memory than there is.
     """
     seed = int(backend.generator.integers(2**63)) if key is None else _seed(key)
     arguments = {a.name: a for a in program.arguments}
@@ -59,9 +59,9 @@ def params(
 def state(
     program: _core.Program, backend: Backend, known: Mapping[str, list[int]]
 ) -> dict[str, Array]:
-    """States by name, of the shapes that are known of those that are open.
+    """Initial states by name. `known` gives the shapes of states whose shapes are open.
 
-    Errors: `MithrilError` where one is not known.
+    Errors: `MithrilError` if a shape is not known.
     """
     drawn: dict[str, Array] = {}
     for argument in program.arguments:
@@ -77,14 +77,14 @@ def state(
 
 
 def _seed(key: object) -> int:
-    """The seed of an integer, of which all bits count, or of a random key: two words of 32 bits.
+    """The 64-bit seed of an integer of any size, or of a random key of two 32-bit words.
 
-    Errors: neither.
+    Errors: `key` is neither.
     """
     if isinstance(key, int) and not isinstance(key, bool) and key >= 0:
         seed, rest = key % (1 << 64), key >> 64
         while rest:
-            # Words are mixed, so that other seeds than equal ones seldom become one.
+            # Mix the words, so that different integers seldom give the same seed.
             seed = (seed * 0x9E3779B97F4A7C15 + rest + 1) % (1 << 64)
             rest >>= 64
         return seed
@@ -101,7 +101,10 @@ def _seed(key: object) -> int:
 
 
 def _chosen(names: list[str], init: Mapping[str, Init] | None) -> dict[str, Init]:
-    """What the first pattern that fits says, by param. Errors: a pattern that fits none."""
+    """The init of each param, from the first pattern that matches it.
+
+    Errors: a pattern that matches no param.
+    """
     given = mapping(init, "init", "first values by patterns of names")
     chosen: dict[str, Init] = {}
     for pattern, own in given.items():
@@ -158,9 +161,9 @@ def _drawing(
 def _called(
     backend: Backend, function: tuple[Any, Sequence[int]], name: str, shape: Shape
 ) -> np.ndarray:
-    """What a function of the user's gives for a key of two words and a shape.
+    """Calls a user's function with a key of two words and a shape.
 
-    Errors: `UsageError` for another shape, or for what are no floats.
+    Errors: `UsageError` if the result has another shape or is not of floats.
     """
     import numpy as np  # noqa: PLC0415
 

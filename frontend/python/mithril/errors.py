@@ -1,4 +1,4 @@
-"""What Mithril raises. Every message says what is wrong, where, what was got and expected."""
+"""Mithril's errors. Each message says what is wrong, where, and what was got and expected."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from . import _core
 
 MORE = "\n  more: mithril error "
-"""What stands before the code of an error, which ends its message."""
+"""The last line of a message, up to the error's code."""
 
 __all__ = [
     "BackendError",
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def shown(value: object) -> str:
-    """A value in a message: as it is written, or what it is where that is long."""
+    """A value as text for a message: its repr, or its type and shape if the repr is long."""
     text = repr(value)
     if len(text) <= 60 and "\n" not in text:
         return text
@@ -29,10 +29,10 @@ def shown(value: object) -> str:
 
 
 def absent(module: str, name: str, names: Iterable[str]) -> Exception:
-    """The error of a module's `__getattr__` for a name that is not there, with what is near it.
+    """The error for a missing name, for a module's `__getattr__`, with a hint of similar names.
 
-    For `from module import name` it is an `ImportError`: of an `AttributeError` Python would leave
-    the message out.
+    For `from module import name` it is an `ImportError`, as Python would drop the message of an
+    `AttributeError`.
     """
     import dis  # noqa: PLC0415
     import sys  # noqa: PLC0415
@@ -43,16 +43,16 @@ def absent(module: str, name: str, names: Iterable[str]) -> Exception:
     reads = reader.f_code.co_code[reader.f_lasti]
     if reads == dis.opmap["IMPORT_FROM"]:
         return ImportError(text)
-    # Python adds a near name of its own, unless the error says whose attribute it is.
+    # Python would add a suggestion of its own, so name another object as the attribute's owner.
     return AttributeError(text, name=name, obj=object())
 
 
 class MithrilError(ValueError):
-    """Anything a user can mend. All other errors of this package derive from it."""
+    """An error that users can fix. All other errors of this package derive from it."""
 
     @property
     def code(self) -> str:
-        """The code of the kind of error, whose page `mithril error CODE` prints."""
+        """The code of this kind of error; `mithril error CODE` prints its page."""
         return _core.error_code(super().__str__())
 
     def __str__(self) -> str:
@@ -61,40 +61,40 @@ class MithrilError(ValueError):
 
 
 class ShapeError(MithrilError):
-    """Shapes, ranks or dtypes that do not fit together, in a model or in the arrays given to it."""
+    """Shapes, ranks or dtypes do not fit together, in a model or in the arrays given to it."""
 
 
 class IndexRangeError(MithrilError, IndexError):
-    """An integer that indexes an axis of an array and is out of its range."""
+    """An integer that indexes an axis is out of range."""
 
 
 class TerminalError(MithrilError, AttributeError):
-    """A terminal that is not there. An `AttributeError` too: `hasattr(model, "x")` is an answer."""
+    """An unknown terminal. It is also an `AttributeError`, so that `hasattr(model, "x")` works."""
 
 
 class BackendError(MithrilError):
-    """What a backend cannot do, or a framework that is not installed."""
+    """A backend cannot do something, or its framework is not installed."""
 
 
 class UsageError(MithrilError, TypeError):
-    """A keyword or an argument that a function does not take."""
+    """A function does not take this keyword or argument."""
 
 
 def listed(names: Collection[str]) -> str:
-    """The first eight names, and how many there are."""
+    """The first eight names, followed by the number of names if there are more."""
     some = ", ".join(f"`{name}`" for name in [*names][:8])
     return f"{some}, … ({len(names)})" if len(names) > 8 else some or "there are none"
 
 
 def truth(given: object, keyword: str) -> bool:
-    """What a keyword that is True or False was given. Errors: `UsageError` for anything else."""
+    """The value of a bool keyword. Errors: `UsageError` if it is not True or False."""
     if getattr(given, "shape", ()) != () or given not in (True, False):
         raise UsageError(f"`{keyword}` is True or False\n  got: {shown(given)}")
     return bool(given)
 
 
 def unicode(text: str, keyword: str) -> str:
-    """A text that `keyword` was given. Errors: `UsageError` for half of a surrogate pair in it."""
+    """The text given for `keyword`. Errors: `UsageError` if it contains a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -106,7 +106,7 @@ def unicode(text: str, keyword: str) -> str:
 
 
 def mapping(given: object, keyword: str, what: str) -> dict[str, Any]:
-    """What a keyword that is a dict by name was given. Errors: `UsageError` for anything else."""
+    """The value of a keyword that takes a dict by name. Errors: `UsageError` if it is not one."""
     if given is not None and not isinstance(given, Mapping):
         raise UsageError(f"`{keyword}` is a dict of {what}\n  got: {shown(given)}")
     wrong = next((name for name in given or {} if not isinstance(name, str)), None)

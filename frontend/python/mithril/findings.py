@@ -1,4 +1,4 @@
-"""What `ml.diff` finds, and how it is shown."""
+"""The results of `ml.diff`, and how they are printed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from . import _core
 __all__ = ["GRADIENT", "Culprit", "Difference", "Finding"]
 
 GRADIENT = "gradient of "
-"""What stands before the name of a param in the entries of its gradient."""
+"""The prefix of a param's name in the entries of its gradient."""
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """What makes a backend give other numbers."""
+    """The cause of a difference."""
 
     stage: str
-    """The name of a pass, or `code`: what the target makes of what the passes gave it."""
+    """The name of a pass, or `code` if the target's code generation causes the difference."""
     rule: str | None = None
-    """The rule of the pass without which the numbers agree, where there is one."""
+    """The rule of the pass without which the numbers agree; None if there is no single one."""
     places: tuple[str, ...] = ()
-    """The paths of the blocks that the rule was applied in."""
+    """The paths of the blocks in which the rule was applied."""
 
     def __str__(self) -> str:
         if self.stage == "code":
@@ -36,25 +36,25 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one backend gives."""
+    """The result of the comparison for one backend."""
 
     backend: str
-    """The short name."""
+    """The short name of the backend."""
     errors: Mapping[str, float]
-    """By output, gradient or block, how far its numbers are from the reference: the greatest
-    difference over the greatest number, if that is not 0."""
+    """The error of each output, gradient or block relative to the reference: the largest difference
+    divided by the largest absolute value, unless that is 0."""
     outputs: tuple[str, ...]
     """The entries of `errors` that are the model's own outputs and gradients."""
     first: str | None = None
-    """The path of the first block that differs, the innermost; `None` where none does."""
+    """The path of the innermost block that differs first; `None` if no block differs."""
     culprit: Culprit | None = None
-    """What makes the difference, where it was looked for."""
+    """The cause of the difference, if `bisect` was set."""
     agrees: bool = True
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How backends agree on a model. Printed, it is a table and a line for each backend."""
+    """How backends agree on a model. It prints as a table and a line for each backend."""
 
     reference: str
     tolerance: float

@@ -1,4 +1,4 @@
-"""From the options of a training model to those of its inference."""
+"""Derives the options of an inference model from those of a training model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Options = dict[str, Any]
 def inference_options(
     model: _core.Snapshot, options: Options, shapes: Mapping[str, Any] | None
 ) -> Options:
-    """The options for the model without its losses, whose terminals are left out of them. `shapes`
-    replaces those of the same inputs."""
+    """The options for the model without its losses: names of terminals that only losses have are
+    dropped. `shapes` overrides the shapes of inputs."""
     block = model.plain.block
     inputs, outputs = set(block.inputs), set(block.outputs)
     own: Options = {**options, "inference": True, "differentiate": None, "memory_budget": None}
@@ -29,7 +29,7 @@ def inference_options(
         own[keyword] = [name for name in options[keyword] if name in inputs]
     own["shapes"] |= mapping(shapes, "shapes", "shapes by name")
     discarded = [name for name in options["discard_keys"] if name in outputs]
-    # Training may leave out all that inference is for.
+    # Training may discard all outputs of the inference model; then discard none.
     own["discard_keys"] = [] if outputs.issubset(discarded) else discarded
     inside = set(model.plain.names)
     own["keep"] = [path for path in options["keep"] if path.partition(".")[0] in inside]

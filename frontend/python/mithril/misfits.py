@@ -1,4 +1,4 @@
-"""Arrays that do not fit together, where only the framework notices."""
+"""Explains errors of frameworks for arrays that do not fit together."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def raise_misfit(
     inputs: Mapping[str, Any],
     compiled: Callable[[dict[str, list[int]]], object],
 ) -> None:
-    """Says why a framework refused inputs whose ranks were open when the model was compiled: what
-    `compiled`, given their shapes, says. Nothing, where that finds nothing wrong.
+    """Explains why a framework refused inputs whose ranks were open at compile time: compiles the
+    model again for the shapes of the call, which raises. Returns if that finds no error.
 
-    Errors: `MithrilError` with the blocks, the terminals and the dims that do not fit, or for a
-    lack of memory; `BackendError` for what the framework has not.
+    Errors: `MithrilError` with the blocks, terminals and dims that do not fit, or for a lack of
+    memory; `BackendError` for an operation that the framework does not have.
     """
     if backend.lacks_memory(cause):
         raise MithrilError(f"Out of memory\n  got: {cause}") from cause
@@ -43,6 +43,6 @@ def raise_misfit(
     try:
         compiled({name: list(inputs[name].shape) for name in names})
     except MithrilError as error:
-        # The shapes are those of a call.
+        # The shapes are those of a call, not of the compilation.
         what = error.args[0].replace(" during compilation", "", 1)
         raise type(error)(what) from cause

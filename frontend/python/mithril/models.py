@@ -1,4 +1,4 @@
-# Classes are made from the block table of the extension module when they are first asked for.
+# A block's class is made from the extension module's table of blocks at its first use.
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class _Names(list):
-    """The names that `import *` takes. `help` of the module asks which of them it is to describe in
-    full: none, since the listing above says where to look."""
+    """The names for `import *`. `help` of the module checks which names are in `__all__` to
+    describe them in full. This list answers no for all, as the module's docstring suffices."""
 
     def __contains__(self, name: object) -> bool:
         return False
@@ -36,7 +36,7 @@ __all__ = _Names(__all__)  # noqa: PLE0605
 
 
 class _BlockClass(type):
-    """The class of a block's class. `dir` of it, and so `help`, leaves out what every block has."""
+    """The metaclass of blocks' classes. Its `dir`, and so `help`, omits what every block has."""
 
     def __dir__(cls) -> list[str]:
         own = cls.__mro__[: cls.__mro__.index(Block)]
@@ -47,7 +47,7 @@ _PLUMBING = {"__dict__", "__doc__", "__module__", "__qualname__", "__signature__
 
 
 class _Signature:
-    """What `inspect.signature` finds of a block's class."""
+    """The signature of a block's class, for `inspect.signature`."""
 
     def __get__(self, instance: object, owner: typing.Any) -> inspect.Signature:
         import inspect  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Params in files, and under the names that a model has now."""
+"""Saves and loads params, and renames them when the model has changed."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Arrays = dict[str, Any]
 
 
 def save_params(path: str | os.PathLike[str], params: Mapping[str, Any]) -> None:
-    """Writes params, or other arrays by name, to a file of safetensors.
+    """Writes params, or other arrays by name, to a safetensors file.
 
-    The arrays may be those of any framework, of any dtype and shape. The file is there whole or as
-    it was before: it is written beside its place and moved there.
+    The arrays may be those of any framework, with any dtype and shape. The file is replaced
+    atomically: it is written to a temporary file next to `path` and then moved there.
 
-    Errors: `UsageError` for what is no array; `MithrilError` for a file that cannot be written, or
-    params whose values are not known before the first `evaluate`.
+    Errors: `UsageError` for a value that is not an array; `MithrilError` for a file that cannot be
+    written, or for params whose values are not known before the first `evaluate`.
     """
     _core.save_params(path_text(path, "path"), _by_name(params))
 
 
 def load_params(path: str | os.PathLike[str], backend: Backend | None = None) -> Arrays:
-    """The arrays of a file of safetensors by name, with the dtypes and shapes they have there.
+    """Reads the arrays of a safetensors file by name, with their dtypes and shapes.
 
-    They are arrays of `backend`, as `randomize_params` gives them; NumPy's, if none is given
-    (bfloat16 by `ml_dtypes`).
+    They are arrays of `backend`, as `randomize_params` returns them; without a backend they are
+    NumPy arrays (bfloat16 is that of `ml_dtypes`).
 
-    Errors: `MithrilError` for a file that cannot be read, or is no safetensors.
+    Errors: `MithrilError` for a file that cannot be read or is not a safetensors file.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -58,7 +58,7 @@ def load_params(path: str | os.PathLike[str], backend: Backend | None = None) ->
 
 
 def rename(params: Mapping[str, Any], own: Sequence[str]) -> Arrays:
-    """Params under the names `own` of a model, where they have those that it had before.
+    """Renames params to the names `own` of a model, from names that it had before.
 
     Errors: `TerminalError` for a name that the model never had.
     """

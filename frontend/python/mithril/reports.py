@@ -1,4 +1,4 @@
-"""What a compilation has made and how long that took, in words."""
+"""The report of a compilation as text: its names and times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["listed", "reported"]
 
 NAMED = 12
-"""How many names a report has of each kind."""
+"""The most names of one kind that a report lists."""
 
 
 def reported(
@@ -22,8 +22,8 @@ def reported(
     native: Sequence[str],
     path: str | None,
 ) -> str:
-    """Lines on the program: its names by what they are, the seconds of each stage, what native code
-    has to say, and the file of the source."""
+    """The lines of the report: the names by kind, the time of each stage, the report of native
+    code, and the file of the source."""
     lines = [f"{program.name}: {backend!r}"]
     lines += [f"  {what}: {listed(own)}" for what, own in names.items() if own]
     lines += [f"  {stage}: {1000 * t:.2f} ms" for stage, t in program.timings]
@@ -34,7 +34,7 @@ def reported(
 
 
 def listed(names: Sequence[str], quote: str = "") -> str:
-    """The names, of many the first ones and how many more there are."""
+    """The first names, and the number of those that are left out."""
     shown, rest = names[:NAMED], len(names) - NAMED
     text = ", ".join(f"{quote}{name}{quote}" for name in shown)
     return text + (f" and {rest:,} more" if rest > 0 else "")

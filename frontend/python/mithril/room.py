@@ -1,4 +1,4 @@
-"""Whether there is memory for params, before any is taken."""
+"""Checks that params fit into memory before they are allocated."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["check_room", "host_memory"]
 
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where Linux says how much memory a group of processes may take."""
+"""The files in which Linux gives the memory limit of a control group."""
 
 
 @cache
 def host_memory() -> int | None:
-    """The bytes of memory that this process may ever have; None where the system does not say."""
+    """The most memory this process can use, in bytes; None if the system does not say."""
     found = []
     with suppress(ValueError, OSError, AttributeError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -40,7 +40,7 @@ def check_room(
 ) -> None:
     """Refuses params that do not fit into the memory of the backend's device.
 
-    `model` is the name of the model. Errors: `MithrilError`, which names the largest param's block.
+    `model` is the model's name. Errors: `MithrilError`, which names the block of the largest param.
     """
     room = backend.memory()
     if room is None or not params:

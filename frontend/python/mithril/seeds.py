@@ -1,4 +1,4 @@
-"""Output gradients: arrays, or functions of the outputs."""
+"""Output gradients, given as arrays or as functions of the outputs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ Arrays = dict[str, Array]
 
 
 class ArraySeeds:
-    """What the gradients of the outputs are, where all that are given are the framework's arrays
-    and fit."""
+    """Output gradients that are all arrays of the framework, and that the check has accepted."""
 
     __slots__ = ("arrays",)
     total = None
@@ -29,15 +28,15 @@ class ArraySeeds:
         self.arrays = arrays
 
     def of(self, outputs: Arrays) -> Arrays:
-        """The gradients of these outputs."""
+        """The output gradients; they do not depend on `outputs`."""
         return self.arrays
 
 
 class Seeds:
-    """What the gradients of the outputs are, once the outputs are known.
+    """Output gradients that may depend on the outputs.
 
     `given` is a dict of arrays or functions by output, one array or function, or `True`. `outputs`
-    are the dtypes of all outputs of the program, `shown` those that are the model's.
+    has the dtype of each output of the program, `shown` the names of the model's own outputs.
     """
 
     def __init__(
@@ -48,9 +47,9 @@ class Seeds:
         self._shown = shown
         self._given = given
         self.arrays = self._arrays()
-        """The gradients by output, where none of them is a function of the outputs."""
+        """The gradients by output; None if one of them is a function of the outputs."""
         self.total = self._final() if given is True else None
-        """The output whose gradient is ones, where that is all."""
+        """The output whose gradient is ones, for `True`; otherwise None."""
 
     def _arrays(self) -> Arrays | None:
         given = self._given
@@ -64,9 +63,9 @@ class Seeds:
         return {name: self._array(name, value) for name, value in given.items()}
 
     def of(self, outputs: Arrays) -> Arrays:
-        """The gradients of these outputs.
+        """The gradients for these outputs.
 
-        Errors: `ShapeError` for one of another shape or dtype than its output.
+        Errors: `ShapeError` for a gradient whose shape or dtype differs from its output's.
         """
         if self.arrays is not None:
             return self.arrays
@@ -95,8 +94,8 @@ class Seeds:
         return callable(value) and not self._backend.is_array(value)
 
     def _array(self, name: str, value: Any) -> Array:
-        """The value as an array of the framework; NumPy's of another dtype than the output stays,
-        to be refused: JAX would take it in its own width."""
+        """Converts the value to an array of the framework. A NumPy array of another dtype than the
+        output is returned as it is, to be refused, as JAX would cast it without an error."""
         backend = self._backend
         if backend.is_array(value):
             return value

@@ -1,4 +1,4 @@
-"""Generated source as running code, and the constants beside it."""
+"""Runs generated source, and writes it and its constants to files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _numbers = itertools.count()
 
 
 def path_text(path: str | os.PathLike[str], keyword: str) -> str:
-    """A path that was given for `keyword`.
+    """The path given for `keyword`, as a string.
 
-    Errors: `UsageError` where it is none.
+    Errors: `UsageError` if it is not a path.
     """
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str):
@@ -31,17 +31,18 @@ def path_text(path: str | os.PathLike[str], keyword: str) -> str:
 
 
 def executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
-    """The names that the source defines; `name` and `file` are what tracebacks and it say."""
+    """Runs the source and returns its names. Tracebacks show `name`, and `__file__` is `file`."""
     namespace: dict[str, Any] = {"__name__": "mithril_generated", "__file__": file or name}
     exec(compile(source, name, "exec"), namespace)
     if "_constants" in namespace:
-        # The arrays have been read: the file need not stay open.
+        # The arrays have been read, so the file can be closed.
         namespace.pop("_constants").close()
     return namespace
 
 
 def namespace(program: _core.Program, file_path: str | None) -> dict[str, Any]:
-    """What a program's source defines: run from its file where there is one, else from memory."""
+    """Runs a program's source and returns its names. The source is run from `file_path` if there
+    is one, otherwise from memory."""
     source, constants = program.source, program.constants
     if file_path is not None:
         path = write_source(file_path, source)
@@ -49,7 +50,7 @@ def namespace(program: _core.Program, file_path: str | None) -> dict[str, Any]:
             write_constants(path.with_suffix(".npz"), constants)
         return executed(source, str(path.resolve()))
     name = f"<mithril {program.name} {next(_numbers)}>"
-    # Tracebacks show the lines of the source.
+    # Lets tracebacks show the lines of the source.
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     if not constants:
         return executed(source, name)
@@ -61,7 +62,7 @@ def namespace(program: _core.Program, file_path: str | None) -> dict[str, Any]:
 def write_source(file_path: str, source: str) -> Path:
     """Writes generated source to a file.
 
-    Errors: `UsageError` where it cannot be written.
+    Errors: `UsageError` if the file cannot be written.
     """
     path = Path(file_path)
     try:
@@ -75,7 +76,7 @@ def write_source(file_path: str, source: str) -> Path:
 
 
 def write_constants(path: Path, constants: list[tuple[str, _core.DType, list[int], bytes]]) -> None:
-    """Writes the arrays that the source beside `path` reads."""
+    """Writes the arrays that the source next to `path` reads."""
     import numpy as np  # noqa: PLC0415
 
     from .backends.dtypes import numpy_dtype  # noqa: PLC0415

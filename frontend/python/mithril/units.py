@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them."""
+"""Amounts of memory as text, such as `4GB`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 2**63 - 1
 
 
 def bytes_text(amount: int) -> str:
-    """`1.5 GiB`, as messages write it."""
+    """The amount as messages print it, such as `1.5 GiB`."""
     value = float(amount)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -23,9 +23,9 @@ def bytes_text(amount: int) -> str:
 
 
 def bytes_of(amount: str | int, keyword: str) -> int:
-    """The bytes of `"4GB"`, `"512 MiB"`, or a number of them.
+    """The number of bytes of `"4GB"`, of `"512 MiB"`, or of an integer.
 
-    Errors: `UsageError` for what is no amount.
+    Errors: `UsageError` if it is not an amount.
     """
     if isinstance(amount, str):
         found = _core.amount(amount)

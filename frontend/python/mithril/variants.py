@@ -1,4 +1,4 @@
-"""The programs of a model: one, or one for each set of ranks and masks that its calls have."""
+"""The programs of a model: one, or one for each set of ranks and mask dtypes that calls have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Call = tuple[Arrays, Arrays, Arrays | None]
 
 
 class Variant:
-    """A program as it is called. One that is open has no code: `forward` answers None."""
+    """A program that can be called. An open program has no code, so its `forward` returns None."""
 
     __slots__ = ("arguments", "check", "forward", "joint", "outputs", "program", "runner")
 
@@ -46,27 +46,27 @@ class Variant:
         self.runner = backend.runner(program, own, jit=jit)
         self.forward = self.runner.forward
         self.joint = getattr(self.runner, "joint", None)
-        # Native code checks what it is given.
+        # Native code checks its arguments itself.
         if backend.writes:
             checker = self.arguments.checker
-            # Another variant may take what this one does not.
+            # Another variant may take arrays that this one refuses.
             self.check = checker.fits if program.one_of_several else checker.check
 
     def fits(
         self, params: Arrays, inputs: Arrays, state: Arrays | None, output_gradients: Any
     ) -> bool:
-        """Whether all are arrays of the framework, and as the program takes them."""
+        """Whether all arrays are the framework's, and the program takes them."""
         if self.check is None or type(output_gradients) is not dict:
             return False
         try:
             return self.check(params, inputs, state, output_gradients)
         except MithrilError:
-            return False  # what is said of it depends on what can be converted
+            return False  # the message depends on what can be converted, so it is made later
 
     def outputs_of(
         self, params: Arrays, inputs: Arrays, state: Arrays | None
     ) -> tuple[Arrays, Arrays | None]:
-        """The outputs, and the next state where there is one."""
+        """The outputs, and the next state or None."""
         if state is None:
             return self.forward(params, inputs), None
         outputs, following = self.forward(params, inputs, state)
@@ -78,7 +78,7 @@ def _no_code(*args: object) -> None:
 
 
 class Variants:
-    """The variants of an open program. Each is made at the first call that needs it."""
+    """The variants of an open program. Each is compiled at the first call that needs it."""
 
     def __init__(
         self,
@@ -87,35 +87,35 @@ class Variants:
         compiled: Callable[[], _core.Program],
         made: Callable[[_core.Program], Variant],
     ) -> None:
-        """`compiled` compiles the open program `root` anew, `made` makes a variant of a program."""
+        """`compiled` compiles the open program `root` again; `made` makes a program's variant."""
         self._backend = backend
         self._root = root
         self._compiled = compiled
         self._made = made
-        # By what was given to the root.
+        # Programs by the ranks, dtypes and sizes that the root was given.
         self._called: dict[tuple[Any, ...], _core.Program] = {}
         self._kept: tuple[Variant, ...] = ()
         self._lock = threading.Lock()
         _all.add(self)
 
     def renew_lock(self) -> None:
-        """For the child of a fork: the thread that held the lock is not there."""
+        """Replaces the lock in a forked child, where the thread that held it does not exist."""
         self._lock = threading.Lock()
 
     def variant(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
-        """The variant for these arrays. Params without values take theirs.
+        """The variant for these arrays. Deferred params get their values.
 
-        Errors: arrays that no variant takes; those of compiling for their ranks.
+        Errors: arrays that no variant takes; those of compiling for the ranks of these arrays.
         """
         found = self._find(params, inputs, state)
         if found is None:
             with self._lock:
-                # Another thread may have made it meanwhile.
+                # Another thread may have made the variant meanwhile.
                 found = self._find(params, inputs, state) or self._make(params, inputs, state)
         return found
 
     def shapes(self, params: Arrays, inputs: Arrays) -> dict[str, list[int]]:
-        """The shapes of params and states that these arrays leave no choice for."""
+        """The shapes of params and states that these arrays determine."""
         with self._lock:
             program = self._root
             needed = [*program.needs_ranks, *program.needs_dtypes]
@@ -128,7 +128,7 @@ class Variants:
         return next(admitted, None)
 
     def _make(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
-        self._checker(self._root).admits(params, inputs, state)  # raises for what is no dict
+        self._checker(self._root).admits(params, inputs, state)  # raises for a non-dict
         program, told = self._fitting((params, inputs, state))
         arguments = Arguments(self._backend, program)
         params, inputs, state = arguments.ready(params, inputs, state)
@@ -146,10 +146,10 @@ class Variants:
         return program.checker(self._backend.samples)
 
     def _fitting(self, arrays: Call) -> tuple[_core.Program, list[str]]:
-        """The program for the ranks and dtypes of these arrays, and what it was compiled for.
+        """The program for the ranks and dtypes of these arrays, and the log's text on it.
 
-        Where they do not fit it because they broadcast, that for their sizes of 1; where ranks do
-        not tell the axes of a mask, that for which all sizes tell them.
+        If the arrays do not fit because they broadcast, the program is compiled for their sizes of
+        1 as well. If ranks do not determine the axes of a mask, it is compiled for all sizes.
         """
         wrong: MithrilError | None = None
         first = None
@@ -172,7 +172,7 @@ class Variants:
     ) -> tuple[_core.Program, list[str]]:
         program = self._root
         inputs = arrays[1]
-        # What the root was given, what the log says of it.
+        # The values given to the root, and the log's text on them.
         key: list[Any] = []
         told: list[str] = []
         sizes = {n: [*v.shape] for n, v in inputs.items() if hasattr(v, "shape")} if sized else {}
@@ -201,7 +201,7 @@ class Variants:
         return program, told
 
     def _array(self, name: str, program: _core.Program, arrays: Call) -> Any:
-        """An array of a call. Errors: as the check of calls says them."""
+        """An array of a call. Errors: those of the check of calls."""
         given = next((dict_[name] for dict_ in arrays if dict_ and name in dict_), None)
         if not (hasattr(given, "shape") and hasattr(given, "dtype")):
             self._checker(program).insist(*arrays)
@@ -222,7 +222,7 @@ def _rank(terminal: str, shape: list[int | None]) -> str:
 
 
 def _log(name: str, told: list[str], *, anew: bool) -> None:
-    """Tells Python's log of code that is made at a call."""
+    """Logs that code was compiled during a call."""
     other = " other ranks, dtypes of masks or sizes of params, too:" if anew else ""
     logging.getLogger("mithril").info("%s: compiled for%s %s", name, other, ", ".join(told))
 

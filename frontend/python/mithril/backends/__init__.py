@@ -1,4 +1,4 @@
-"""Backends: where compiled models run. Their frameworks are imported when one is constructed."""
+"""Backends: where compiled models run. Constructing a backend imports its framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all backends share: dtypes, devices, seeds, and the table of array functions."""
+"""The base class of all backends: dtypes, devices, seeds, and the table of array functions."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ FUNCTIONS = (
     "var",
     "where",
 )
-"""The array functions of every backend, under NumPy's names and with NumPy's meanings. `topk(x, k,
-axis=-1)` gives the greatest `k` elements, greatest first, and their indices."""
+"""The array functions of every backend, with NumPy's names and semantics. `topk(x, k, axis=-1)`
+returns the largest `k` elements in descending order, and their indices."""
 
 
 def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
-    """The sizes in `ones(3, 3)` and in `ones([3, 3])` alike.
+    """The sizes of a shape, given as in `ones(3, 3)` or as in `ones([3, 3])`.
 
-    Errors: `UsageError` where they are none.
+    Errors: `UsageError` if they are not integers of at least 0.
     """
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
     try:
@@ -123,33 +123,33 @@ def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _constructed(of: type[Backend], args: tuple[Any, ...], options: dict[str, Any]) -> Backend:
-    """A backend from a pickle."""
+    """Makes a backend when it is unpickled."""
     return of(*args, **options)
 
 
 class Backend(ABC):
     """Where a compiled model runs: a framework, a dtype and a device.
 
-    Beside the methods below, a backend has the array functions listed in
+    Besides the methods below, a backend has the array functions listed in
     `mithril.backends.base.FUNCTIONS`. They take and return the framework's own arrays.
 
-    `dtype` is the floating type of the models compiled for it and of the arrays it makes: a name
-    such as `ml.float32` or `"float32"`, or the dtype of a framework. `precision=16|32|64` means the
-    float of that width.
+    `dtype` is the floating-point type of the models compiled for this backend and of the arrays
+    that it makes: a name such as `ml.float32` or `"float32"`, or a dtype of a framework.
+    `precision=16|32|64` selects the float of that width in bits.
 
-    Backends are equal if their classes, dtypes, devices and options are. They are copied and
-    pickled with their random numbers.
+    Two backends are equal if their classes, dtypes, devices and options are equal. Copies and
+    pickles include the state of the random numbers.
     """
 
     kind: ClassVar[str]
     """The name of the target in Mithril."""
     module: ClassVar[str]
-    """What is imported; installed as `package`."""
+    """The name of the module to import. `package` is the name to install it by."""
     package: ClassVar[str]
     writes: ClassVar[bool] = True
-    """Whether models become Python source."""
+    """Whether the backend generates Python source."""
     extension: ClassVar[str | None] = ".py"
-    """What files of generated source end in; None: there are none."""
+    """The suffix of files of generated source; None if the backend generates no source."""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
     _given: tuple[tuple[object, ...], dict[str, object]]
@@ -158,7 +158,7 @@ class Backend(ABC):
 
     def __new__(cls, *args: object, **options: object) -> Self:
         backend = super().__new__(cls)
-        # A pickle has these, not the modules and functions that the backend holds.
+        # A pickle stores these instead of the backend's modules and functions.
         backend._given = (args, options)
         return backend
 
@@ -170,8 +170,8 @@ class Backend(ABC):
         device: str | None = None,
         **unknown: object,
     ) -> None:
-        """Errors: `UsageError` for an option there is not; `BackendError` for a framework that is
-        not installed, a dtype or a device that it does not have."""
+        """Errors: `UsageError` for an unknown option; `BackendError` for a framework that is not
+        installed, or for a dtype or device that the framework does not have."""
         self._refuse(unknown)
         self.dtype = self._float(dtype, precision)
         try:
@@ -202,11 +202,11 @@ class Backend(ABC):
         )
 
     def _options(self) -> tuple[str, ...]:
-        """The options of the constructor beside dtype, precision and device."""
+        """The constructor's options other than dtype, precision and device."""
         return ()
 
     def compile_options(self) -> dict[str, Any]:
-        """What else the target's code depends on, as keywords of the compiler."""
+        """Further options that the generated code depends on, as keywords of the compiler."""
         return {}
 
     def _float(self, dtype: object, precision: int | None) -> DType:
@@ -249,7 +249,7 @@ class Backend(ABC):
         where = f", device={str(self.device)!r}" if self.device is not None else ""
         return f"{type(self).__name__}(dtype={self.dtype.name}{where})"
 
-    # Equality, copies and pickles: by what the constructor was given.
+    # Equality, copies and pickles depend on the arguments of the constructor.
 
     def _identity(self) -> tuple[object, ...]:
         args, options = self._given
@@ -260,7 +260,7 @@ class Backend(ABC):
         return (type(self), self.dtype.name, str(self.device), rest)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is a backend of the same class, dtype, device and options."""
+        """Whether `other` is a backend of the same class, dtype, device and options."""
         if not isinstance(other, Backend):
             return NotImplemented
         return self._identity() == other._identity()
@@ -275,11 +275,11 @@ class Backend(ABC):
     def __setstate__(self, state: tuple[int | None, np.random.Generator | None]) -> None:
         self._seed, self._generator = state
 
-    # The table of functions: looked up once, then an attribute of the object.
+    # The table of functions. A function is looked up once and then stored as an attribute.
 
     @abstractmethod
     def _function(self, name: str) -> Callable[..., Array]:
-        """What the framework calls the function `name` of the table."""
+        """The framework's function that implements `name` of the table."""
 
     def __getattr__(self, name: str) -> Callable[..., Array]:
         if name not in FUNCTIONS:
@@ -291,52 +291,55 @@ class Backend(ABC):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *FUNCTIONS})
 
-    # What the frameworks do differently.
+    # Methods that differ between frameworks.
 
     def own_dtype(self, dtype: object) -> Any:
-        """The framework's dtype of this name."""
+        """The framework's dtype for `dtype`."""
         return getattr(self.framework, DType(dtype).name)
 
     @abstractmethod
     def from_numpy(self, array: NDArray[Any]) -> Array:
-        """The framework's array of the same elements and dtype, on the backend's device."""
+        """Converts to the framework's array with the same elements and dtype, on the backend's
+        device."""
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
-        """The elements of an array of any framework as a NumPy array of the same dtype (bfloat16
-        by `ml_dtypes`)."""
+        """Converts an array of any framework to a NumPy array of the same dtype (bfloat16 is that
+        of `ml_dtypes`)."""
         import numpy as np  # noqa: PLC0415
 
         return np.asarray(array) if self.is_array(array) else self._as_numpy(array)
 
     @abstractmethod
     def is_array(self, value: object) -> bool:
-        """Whether it is an array of the framework's own."""
+        """Whether `value` is an array of the framework."""
 
     def as_param(self, array: Array) -> Array:
-        """An array of the framework as `randomize_params` gives params."""
+        """Converts an array of the framework to a param, as `randomize_params` returns it."""
         return array
 
     def cast(self, array: Array, dtype: object) -> Array:
-        """The elements in another dtype."""
+        """Casts the elements to another dtype."""
         return array.astype(self.own_dtype(dtype))
 
     # Creation.
 
     def adopt(self, value: object) -> Array | None:
-        """What a call takes in the place of another framework's array: one over the same memory.
+        """Wraps another framework's array as one of this framework, over the same memory.
 
-        None where this framework has no such arrays, or not of this one.
+        Calls use the result in place of the argument.
+
+        Returns None if this framework cannot wrap that array.
         """
         return None
 
     def array(self, value: object, dtype: object = None) -> Array:
-        """A copy as an array of the framework.
+        """Copies `value` to an array of the framework.
 
-        Floats take the backend's dtype, integers and bools keep theirs, unless `dtype` says
-        otherwise. `value` is a number, nested lists, or an array of any framework.
+        Floats are cast to the backend's dtype; integers and bools keep theirs. `dtype` overrides
+        both. `value` is a number, nested lists, or an array of any framework.
 
-        Errors: `UsageError` for what has no numbers, as strings and masked elements, and for
-        tensors that are sparse, quantized or without memory.
+        Errors: `UsageError` for values that are not numbers, such as strings and masked elements,
+        and for tensors that are sparse, quantized or without memory.
         """
         import numpy as np  # noqa: PLC0415
 
@@ -345,7 +348,7 @@ class Backend(ABC):
                 f"what is masked has no number\n  got: {type(value).__name__}"
                 "\n  expected: an array of numbers\n  hint: `x.filled(value)` gives them one"
             )
-        # A matrix becomes an array, as its operators mean other things.
+        # Convert a matrix to an array, as its operators have other meanings.
         taken = np.asarray(value) if isinstance(value, np.ndarray) else self._as_numpy(value)
         if taken.dtype.kind in "OUSM":
             raise UsageError(
@@ -380,36 +383,36 @@ class Backend(ABC):
             ) from error
 
     def full(self, shape: int | Sequence[int], value: float, dtype: object = None) -> Array:
-        """An array of one value."""
+        """An array filled with one value."""
         import numpy as np  # noqa: PLC0415
 
         want = numpy_dtype(self.dtype if dtype is None else DType(dtype))
         return self.from_numpy(np.full(sizes((shape,)), value, dtype=want))
 
     def zeros(self, *shape: int | Sequence[int], dtype: object = None) -> Array:
-        """Zeros; sizes as `zeros(2, 3)` or `zeros([2, 3])`."""
+        """An array of zeros, with its sizes given as `zeros(2, 3)` or `zeros([2, 3])`."""
         return self.full(sizes(shape), 0, dtype)
 
     def ones(self, *shape: int | Sequence[int], dtype: object = None) -> Array:
-        """Ones; sizes as `ones(2, 3)` or `ones([2, 3])`."""
+        """An array of ones, with its sizes given as `ones(2, 3)` or `ones([2, 3])`."""
         return self.full(sizes(shape), 1, dtype)
 
     def full_like(self, array: Array, value: float, dtype: object = None) -> Array:
-        """An array of one value, with the shape and the dtype of another."""
+        """An array filled with one value, with the shape and dtype of `array`."""
         return self.full(tuple(array.shape), value, dtype or DType(array.dtype))
 
     def zeros_like(self, array: Array, dtype: object = None) -> Array:
-        """Zeros, with the shape and the dtype of another array."""
+        """Zeros with the shape and dtype of `array`."""
         return self.full_like(array, 0, dtype)
 
     def ones_like(self, array: Array, dtype: object = None) -> Array:
-        """Ones, with the shape and the dtype of another array."""
+        """Ones with the shape and dtype of `array`."""
         return self.full_like(array, 1, dtype)
 
     def arange(
         self, start: float, stop: float | None = None, step: float = 1, dtype: object = None
     ) -> Array:
-        """Numbers from `start` (0 where one is given) up to `stop`, which is left out."""
+        """Numbers from `start` up to but excluding `stop`; one argument is `stop`, from 0."""
         import numpy as np  # noqa: PLC0415
 
         if stop is None:
@@ -418,21 +421,21 @@ class Backend(ABC):
         return self.array(values, dtype)
 
     def linspace(self, start: float, stop: float, num: int = 50, dtype: object = None) -> Array:
-        """`num` numbers at equal distances, both ends included."""
+        """`num` evenly spaced numbers, including both ends."""
         import numpy as np  # noqa: PLC0415
 
         return self.array(np.linspace(start, stop, num), dtype or self.dtype)
 
     def eye(self, n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array:
-        """Ones on the diagonal `k` of `n` rows and `m` columns."""
+        """A matrix of `n` rows and `m` columns with ones on the diagonal `k`, zeros elsewhere."""
         import numpy as np  # noqa: PLC0415
 
         return self.array(np.eye(n, m, k), dtype or self.dtype)
 
-    # Random numbers: one generator for all backends, so that a seed means the same on each.
+    # Random numbers: all backends use the same generator, so a seed gives the same numbers on each.
 
     def set_seed(self, seed: int | None) -> None:
-        """Starts the random numbers anew; `None` takes the seed from the system.
+        """Restarts the random numbers; `None` takes a seed from the operating system.
 
         The same seed gives the same arrays and the same initial params on every backend.
         """
@@ -441,7 +444,7 @@ class Backend(ABC):
 
     @property
     def generator(self) -> np.random.Generator:
-        """Where random numbers come from."""
+        """The generator of random numbers."""
         if self._generator is None:
             import numpy as np  # noqa: PLC0415
 
@@ -449,11 +452,11 @@ class Backend(ABC):
         return self._generator
 
     def rand(self, *shape: int | Sequence[int], dtype: object = None) -> Array:
-        """Uniform numbers from [0, 1)."""
+        """Uniformly distributed numbers in [0, 1)."""
         return self.array(self.generator.random(sizes(shape)), dtype or self.dtype)
 
     def randn(self, *shape: int | Sequence[int], dtype: object = None) -> Array:
-        """Numbers of the standard normal distribution."""
+        """Numbers from the standard normal distribution."""
         return self.array(self.generator.standard_normal(sizes(shape)), dtype or self.dtype)
 
     def randint(
@@ -463,17 +466,17 @@ class Backend(ABC):
         size: int | Sequence[int] = (),
         dtype: object = "int64",
     ) -> Array:
-        """Integers from `low` (0 where one is given) up to `high`, which is left out."""
+        """Integers from `low` up to but excluding `high`; one argument is `high`, from 0."""
         return self.array(self.generator.integers(low, high, sizes((size,))), dtype)
 
     def random_key(self) -> Array:
-        """A key for the random numbers of a model: two 32-bit words."""
+        """A random key for a model: two 32-bit words."""
         import numpy as np  # noqa: PLC0415
 
         return self.from_numpy(self.generator.integers(2**32, size=2, dtype=np.uint32))
 
     def initial(self, values: float | np.ndarray, shape: tuple[int, ...], dtype: DType) -> Array:
-        """A new array of one number, or of those of an array of NumPy."""
+        """A new array, filled with one number or with the elements of a NumPy array."""
         import numpy as np  # noqa: PLC0415
 
         if isinstance(values, float):
@@ -484,42 +487,42 @@ class Backend(ABC):
 
     @property
     def wide(self) -> bool:
-        """Whether 64-bit integers are what they say."""
+        """Whether arrays of 64-bit integers have 64 bits. JAX uses 32 unless told otherwise."""
         return True
 
     def widen(self) -> None:
-        """Makes them be that, for the whole process."""
+        """Turns 64-bit types on for the whole process."""
         raise AssertionError(f"{self!r} has them")
 
     @property
     def samples(self) -> dict[str, Array]:
-        """A 2 x 3 array of every dtype: the check of calls learns from them."""
+        """A 2 x 3 array of every dtype. The check of calls learns the framework's types from it."""
         return samples(self)
 
     @abstractmethod
     def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> Any:
-        """How the functions of a program are called; `namespace` runs the generated source."""
+        """The object that calls a program's functions. `namespace` runs the generated source."""
 
     def memory(self) -> int | None:
-        """The bytes of memory that the device has; None where that is not known."""
+        """The device's memory in bytes; None if it is not known."""
         return host_memory()
 
     def lacks_memory(self, error: Exception) -> bool:
-        """Whether it is how the framework says that there is not enough memory."""
+        """Whether `error` is the framework's error for too little memory."""
         return isinstance(error, MemoryError)
 
     def lacks_operation(self, error: Exception) -> bool:
-        """Whether it is how the framework says that it has no such operation of these dtypes."""
+        """Whether `error` says that the framework lacks an operation for these dtypes."""
         return False
 
     @property
     def jit_default(self) -> bool:
-        """Whether models are compiled further by the framework where `jit=` is not given."""
+        """The default of `jit=`: whether the framework compiles the generated source further."""
         return False
 
 
 def topk_by_sort(framework: Any, array: Array, k: int, axis: int = -1) -> tuple[Array, Array]:
-    """The greatest `k` elements and their indices, in NumPy's own functions."""
+    """The largest `k` elements and their indices, computed by NumPy's functions."""
     order = framework.flip(framework.argsort(array, axis=axis), axis=axis)
     indices = framework.take(order, framework.arange(k), axis=axis)
     return framework.take_along_axis(array, indices, axis=axis), indices

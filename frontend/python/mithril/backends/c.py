@@ -1,4 +1,4 @@
-"""C source, compiled by the system's compiler. Arrays are NumPy's."""
+"""The C backend: C source, compiled by the system's compiler. Arrays are NumPy's."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["CBackend"]
 class CBackend(NativeArrays):
     """Runs models as C. Arrays are `numpy.ndarray`; outputs own their memory.
 
-    The source is one file of C11 with a documented interface, `compiled.code`; `file_path=` writes
-    it. At the first call the compiler that the environment's `CC` names, or `cc`, makes a library
-    of it. With `jit=False` nothing is compiled, and nothing can be called.
+    The source, `compiled.code`, is one file of C11 with a documented interface; `file_path=` writes
+    it to a file. The first call compiles it to a library, with the compiler that the environment
+    variable `CC` names, or with `cc`. With `jit=False` nothing is compiled, and the model cannot be
+    called.
     """
 
     kind: ClassVar[str] = "c"
@@ -36,7 +37,7 @@ class CBackend(NativeArrays):
 
 
 class SourceRunner(CpuRunner):
-    """Source that is not to be compiled."""
+    """Refuses calls: the source is generated but not compiled."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -1,4 +1,4 @@
-"""Native code for this machine's processor, made by MLIR and LLVM. Arrays are NumPy's."""
+"""The CPU backend: native code for this machine, made by MLIR and LLVM. Arrays are NumPy's."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["CpuBackend"]
 Arrays = Any
 
 DLPACK_CPU = 1
-"""`kDLCPU` of DLPack's devices."""
+"""`kDLCPU`, DLPack's type of a device in host memory."""
 
 MOST_THREADS = 1 << 16
 
 TIERS = ("llvm", "auto", "instant")
-"""What `tier` may be; `instant` code is never replaced, and is there for tests."""
+"""The values of `tier`. `instant` code is never replaced by LLVM's; it exists for tests."""
 
 
 class NativeArrays(NumpyArrays):
-    """A backend whose code reads arrays where they are, those of other frameworks too."""
+    """A backend whose code reads arrays in place, including those of other frameworks."""
 
     def adopt(self, value: object) -> NDArray[Any] | None:
-        """The elements of an array in the processor's memory, in place, as DLPack gives them.
+        """Wraps an array in host memory as a NumPy array by DLPack, without a copy.
 
-        None for one that is elsewhere, and for a tensor that a gradient is wanted of: no gradient
-        would come back.
+        Returns None for an array on a device, and for a tensor that requires gradients, as it
+        would get none.
         """
         if not hasattr(value, "__dlpack__") or getattr(value, "requires_grad", False):
             return None
@@ -42,9 +42,9 @@ class NativeArrays(NumpyArrays):
             if value.__dlpack_device__()[0] != DLPACK_CPU:  # type: ignore[attr-defined]
                 return None
             if hasattr(value, "resolve_neg"):
-                # DLPack says nothing of a sign that torch has not written yet.
+                # DLPack does not carry torch's flag for a delayed negation, so apply it first.
                 value = value.resolve_neg()
-            # NumPy takes no bfloat16 from DLPack.
+            # NumPy cannot read bfloat16 from DLPack.
             taken = (
                 self._as_numpy(value) if "bfloat16" in str(getattr(value, "dtype", "")) else None
             )
@@ -56,19 +56,18 @@ class NativeArrays(NumpyArrays):
 class CpuBackend(NativeArrays):
     """Runs models as native code. Arrays are `numpy.ndarray`; outputs own their memory.
 
-    `threads` is how many work on a call: as many as the machine has cores, if it is left out.
-    `tier` is what the first calls run: `"llvm"` compiles all kernels before; `"auto"` answers with
-    code that is made in an instant, until LLVM has compiled the same kernels behind the calls. The
-    results depend on neither.
+    `threads` is the number of threads that work on a call; the default is the number of cores.
+    `tier` selects the code of the first calls. `"llvm"` compiles all kernels by LLVM before the
+    first call. `"auto"` starts with quickly compiled code, while LLVM compiles the same kernels in
+    the background and replaces it. The results depend on neither option.
 
-    `cpu` is the processor that code is made for: `"native"`, which is this machine's, or a level of
-    x86-64 that this machine has, such as `"x86-64-v3"`. Left out, it is what the environment's
-    `MITHRIL_CPU` says, or `"native"`. Other levels add in other orders, so results may differ in
-    their last digits.
+    `cpu` is the processor to compile for: `"native"` for this machine, or an x86-64 level that this
+    machine supports, such as `"x86-64-v3"`. The default is the environment variable `MITHRIL_CPU`,
+    or `"native"`. Levels may add in different orders, so results may differ in their last digits.
 
-    `donate` lets a call write the next state over the arrays of the state that it is given, which
-    hold the state before no more; those that are read-only stay as they are. Params are never
-    written: a call gives gradients, and what becomes of them is the caller's.
+    `donate` lets a call overwrite the given state arrays with the next state; they no longer hold
+    the previous state. Read-only arrays are not overwritten. Params are never written: a call
+    returns gradients, and the caller applies them.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -87,9 +86,9 @@ class CpuBackend(NativeArrays):
         donate: bool = False,
         **unknown: object,
     ) -> None:
-        """Errors: as for every backend; `UsageError` for a number of threads there cannot be,
-        or a tier or a processor that there is not; `BackendError` for a processor with features
-        that this machine lacks."""
+        """Errors: as for every backend; `UsageError` for an invalid number of threads, or an
+        unknown tier or processor; `BackendError` for a processor with features that this machine
+        lacks."""
         super().__init__(dtype, precision=precision, device=device, **unknown)
         whole = isinstance(threads, int) and not isinstance(threads, bool)
         if threads is not None and not (whole and 0 < threads <= MOST_THREADS):
@@ -129,7 +128,7 @@ class CpuBackend(NativeArrays):
 
 
 class CpuRunner:
-    """Calls native code, which checks what it is given."""
+    """Calls native code. The native code checks its arguments."""
 
     def __init__(
         self, native: Native, program: Program, backend: NativeArrays, *, donate: bool = False
@@ -150,7 +149,7 @@ class CpuRunner:
         return self.native.report
 
     def joint(self, params: Arrays, inputs: Arrays, given: Any) -> Any:
-        """`(outputs, gradients)`, where the output gradients are there and all are arrays."""
+        """`(outputs, gradients)`; None unless output gradients are given, all of them as arrays."""
         if given is True:
             ones = self._ones.get("final_cost")
             given = None if ones is None else {"final_cost": ones}
@@ -161,12 +160,12 @@ class CpuRunner:
     def gradients(
         self, params: Arrays, inputs: Arrays, state: Arrays, seeds: Any
     ) -> tuple[Arrays, Arrays, Arrays]:
-        """Outputs, gradients by param, next state."""
+        """Returns outputs, gradients by param, and the next state."""
         given = seeds.arrays
         if given is None and seeds.total in self._ones:
             given = {seeds.total: self._ones[seeds.total]}
         if given is None:
-            # The state is needed once more.
+            # The call below needs the state again, so this call must not overwrite it.
             outputs = self.native.forward(params, inputs, state)
             given = seeds.of(outputs if state is None else outputs[0])
         joint = self.native.joint(params, inputs, state, given, donate=self._donate)

@@ -1,4 +1,4 @@
-"""NumPy's dtypes by name, and arrays of all that a framework has."""
+"""NumPy's dtypes by name, and a sample array of every dtype of a framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["numpy_dtype", "samples"]
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """NumPy's dtype of the name, with those of ml_dtypes."""
+    """NumPy's dtype for `dtype`; `ml_dtypes` provides those that NumPy lacks."""
     import numpy as np  # noqa: PLC0415
 
     try:
@@ -31,7 +31,7 @@ _samples: dict[str, dict[str, Array]] = {}
 
 
 def samples(backend: Backend) -> dict[str, Array]:
-    """A 2 x 3 array of every dtype that the framework has."""
+    """A 2 x 3 array of zeros of every dtype that the framework has, by name of the dtype."""
     key = f"{backend.kind} {backend.wide}"
     if key not in _samples:
         import numpy as np  # noqa: PLC0415

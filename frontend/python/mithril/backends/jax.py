@@ -1,4 +1,4 @@
-"""JAX: one `jax.jit` over the generated source, gradients by `jax.vjp`."""
+"""The JAX backend: one `jax.jit` over the generated source, gradients by `jax.vjp`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["JaxBackend"]
 class JaxBackend(Backend):
     """Runs models as JAX source. Arrays are `jax.Array`.
 
-    `device` is a platform, with a number where there are several: `"cpu"`, `"gpu:1"`. A backend of
-    64-bit floats turns JAX's 64-bit types on for the whole process.
+    `device` is a platform, with an index if it has several devices: `"cpu"`, `"gpu:1"`. A backend
+    of 64-bit floats turns JAX's 64-bit types on for the whole process.
     """
 
     kind: ClassVar[str] = "jax"
@@ -92,8 +92,9 @@ class JaxBackend(Backend):
 
 
 class JaxRunner:
-    """Calls a generated JAX source: through one `jax.jit` each for the forward, the gradients of
-    given arrays, and the two halves of the gradients of functions of the outputs."""
+    """Calls generated JAX source. Separate `jax.jit` functions compute the forward pass, the
+    gradients for given arrays, and the forward and backward passes for output gradients that are
+    functions of the outputs."""
 
     def __init__(self, backend: JaxBackend, namespace: dict[str, Any], *, jit: bool) -> None:
         self._jax = jax = backend.framework
@@ -106,7 +107,7 @@ class JaxRunner:
         self._whole = compiled(self._joint)
 
     def _pull(self, params: Any, inputs: Any, state: Any) -> tuple[Any, Any, Any]:
-        """The outputs, what gives the gradients of params, and what has no gradient."""
+        """The pullback to the gradients of params, the outputs, and the next state."""
         jnp = self._jax.numpy
 
         def varying(params: Any) -> tuple[Any, Any]:
@@ -129,7 +130,7 @@ class JaxRunner:
         return {n: seeds[n] if n in seeds else jnp.zeros_like(v) for n, v in floats.items()}
 
     def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        """Outputs, gradients by param, next state."""
+        """Returns outputs, gradients by param, and the next state."""
         arrays = seeds.arrays
         if arrays is not None:
             result: tuple[Any, Any, Any] = self._whole(params, inputs, state, arrays)
@@ -148,7 +149,7 @@ def _call(function: Callable[..., Any], argument: Any) -> Any:
 
 
 def narrow(jax: Any, array: NDArray[Any]) -> NDArray[Any]:
-    """Without JAX's 64-bit types, 64-bit integers in 32 bits: JAX would do it with a warning."""
+    """Casts 64-bit integers to 32 bits if JAX's 64-bit types are off; JAX would warn about it."""
     if jax.config.jax_enable_x64 or array.dtype.itemsize != 8 or array.dtype.kind not in "iu":
         return array
     return array.astype(f"{array.dtype.kind}4")

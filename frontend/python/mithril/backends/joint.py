@@ -1,4 +1,4 @@
-"""Generated source that has its gradients in it."""
+"""Runs generated source that computes its own gradients."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class JointRunner:
-    """Calls `forward` and `outputs_and_gradients` of a generated source.
+    """Calls `forward` and `outputs_and_gradients` of generated source.
 
-    `compiled` compiles a function of arrays further. Where it is given, output gradients that are
-    functions of the outputs cost a forward pass more: they are called with arrays.
+    `compiled` is a function that compiles a function of arrays further. With it, output gradients
+    that are functions of the outputs cost an extra forward pass, as they need concrete arrays.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class JointRunner:
         self.forward = namespace["forward"] if compiled is None else compiled(namespace["forward"])
 
     def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        """Outputs, gradients by param, next state."""
+        """Returns outputs, gradients by param, and the next state."""
         own = () if state is None else (state,)
         if self._joint is None:
             result = self.forward(params, inputs, *own)

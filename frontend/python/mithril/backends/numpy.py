@@ -1,4 +1,4 @@
-"""NumPy, on the CPU. Gradients come with the generated source."""
+"""The NumPy backend, on the CPU. The generated source computes its own gradients."""
 
 from __future__ import annotations
 

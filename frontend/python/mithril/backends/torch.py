@@ -1,4 +1,4 @@
-"""PyTorch: gradients by its autograd, further compilation by `torch.compile`."""
+"""The PyTorch backend: gradients by autograd, further compilation by `torch.compile`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["TorchBackend", "as_numpy"]
 
 MemoryHook = Callable[[str, int, int], object]
 
-# Functions that torch has under another name.
+# Functions that have another name in torch.
 ALIASES = {"concat": "cat", "power": "pow", "tile": "tile"}
-# Functions of one array and `axis=`, `keepdims=` whose torch function takes `dim=`, `keepdim=`.
+# Reductions with `axis=` and `keepdims=`, which torch's functions call `dim=` and `keepdim=`.
 REDUCTIONS = {
     "sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod", "all": "all",
     "any": "any", "argmax": "argmax", "argmin": "argmin",
@@ -34,13 +34,13 @@ REDUCTIONS = {
 class TorchBackend(Backend):
     """Runs models as PyTorch source. Arrays are `torch.Tensor`.
 
-    `device` is a device of torch: `"cpu"`, `"cuda:0"`, `"mps"`. `requires_grad` makes
-    `randomize_params` give leaves that require gradients. `use_amp` runs models under
-    `torch.autocast`, in float16 on CUDA and bfloat16 elsewhere. `jit_compile` compiles them with
-    `torch.compile`; `eager_mode` never does. `deterministic` and `benchmark` set torch's switches
-    of those names for the whole process. `memory_limit` (`"4GB"`, or bytes) bounds what torch takes
-    of a CUDA device. `release_unused` and `memory_efficient` give cached memory back after each
-    call. `memory_allocation` may be `"lazy"`, which is how torch allocates.
+    `device` is a torch device: `"cpu"`, `"cuda:0"`, `"mps"`. With `requires_grad`,
+    `randomize_params` returns leaf tensors that require gradients. `use_amp` runs models under
+    `torch.autocast`, in float16 on CUDA and in bfloat16 elsewhere. `jit_compile` compiles models
+    with `torch.compile`; `eager_mode` never does. `deterministic` and `benchmark` set torch's
+    switches of those names for the whole process. `memory_limit` (`"4GB"`, or bytes) limits the
+    memory that torch takes of a CUDA device. `release_unused` and `memory_efficient` free cached
+    memory after each call. `memory_allocation` may be `"lazy"`, which is how torch allocates.
     """
 
     kind: ClassVar[str] = "torch"
@@ -65,7 +65,7 @@ class TorchBackend(Backend):
         memory_efficient: bool = False,
         **unknown: object,
     ) -> None:
-        """Errors: as `Backend`, and `UsageError` for options that contradict each other."""
+        """Errors: as for `Backend`, and `UsageError` for options that contradict each other."""
         super().__init__(dtype, precision=precision, device=device, **unknown)  # type: ignore[arg-type]
         if jit_compile and eager_mode:
             raise UsageError("`jit_compile` and `eager_mode` contradict each other")
@@ -133,9 +133,9 @@ class TorchBackend(Backend):
     def from_numpy(self, array: NDArray[Any]) -> torch.Tensor:
         torch = self.framework
         if not array.flags.writeable or min(array.strides, default=0) < 0:
-            # PyTorch shares no memory that is read alone or goes backwards.
+            # PyTorch cannot share memory that is read-only or has negative strides.
             array = array.copy()
-        # The name of a dtype takes NumPy 2 µs.
+        # NumPy takes 2 µs to compute the name of a dtype, so test the kind first.
         if array.dtype.kind == "V" and array.dtype.name == "bfloat16":
             own = torch.from_numpy(array.view("int16")).view(torch.bfloat16)
         else:
@@ -158,24 +158,24 @@ class TorchBackend(Backend):
         return short or "can't allocate memory" in str(error)
 
     def lacks_operation(self, error: Exception) -> bool:
-        # Two ways in which it says so of unsigned integers.
+        # torch's two errors for operations that unsigned integers lack.
         return isinstance(error, NotImplementedError) or "Promotion for uint" in str(error)
 
     def cast(self, array: torch.Tensor, dtype: object) -> torch.Tensor:
         return array.to(self.own_dtype(dtype))
 
     def to_torch(self, array: Any) -> torch.Tensor:
-        """The array as a tensor of torch: itself, or NumPy's on the backend's device."""
+        """Returns a torch tensor unchanged; converts other arrays, on the backend's device."""
         return array if self.is_array(array) else self.from_numpy(self._as_numpy(array))
 
     def from_torch(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor on the backend's device."""
+        """Moves the tensor to the backend's device."""
         return tensor.to(self.device)
 
     # Memory.
 
     def get_memory_stats(self) -> dict[str, int]:
-        """Bytes of the device that tensors hold (`allocated`) and that torch keeps (`cached`)."""
+        """Device memory in bytes: used by tensors (`allocated`), kept by torch (`cached`)."""
         if self.device.type == "cuda":
             cuda = self.framework.cuda
             allocated = cuda.memory_allocated(self.device)
@@ -183,12 +183,12 @@ class TorchBackend(Backend):
         return {"allocated": sum(_live(self.framework, self.device)), "cached": 0}
 
     def register_memory_hook(self, hook: MemoryHook) -> None:
-        """Calls `hook(device, allocated, freed)` in bytes after each call of a model compiled for
-        this backend."""
+        """Calls `hook(device, allocated, freed)`, with sizes in bytes, after each call of a model
+        compiled for this backend."""
         self._hooks.append(hook)
 
     def clear_cache(self) -> None:
-        """Gives memory that torch keeps for later back to the device."""
+        """Returns the memory that torch caches to the device."""
         if self.device.type == "cuda":
             self.framework.cuda.empty_cache()
 
@@ -206,13 +206,13 @@ class TorchBackend(Backend):
         if not program.own_gradients:
             return TorchRunner(self, own, jit=jit)
         runner = JointRunner(self, own, compiled=self.framework.compile if jit else None)
-        # Nothing is left for autograd to note.
+        # The source computes the gradients itself, so autograd need not record the operations.
         ungraded = _under(self.framework.no_grad, runner.gradients)
         runner.forward, runner.gradients = self.around(runner.forward), self.around(ungraded)  # type: ignore[method-assign]
         return runner
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call with what the options ask for before and after it."""
+        """Wraps a call in the contexts and hooks that the options ask for."""
         if self.use_amp:
             autocast = partial(self.framework.autocast, self.device.type)
             call = _under(autocast, call)
@@ -233,7 +233,7 @@ class TorchBackend(Backend):
 
 
 class TorchRunner:
-    """Calls a generated PyTorch source, and takes gradients by torch's autograd."""
+    """Calls generated PyTorch source, and computes gradients by autograd."""
 
     def __init__(self, backend: TorchBackend, namespace: dict[str, Any], *, jit: bool) -> None:
         self._torch = torch = backend.framework
@@ -245,7 +245,7 @@ class TorchRunner:
         self.gradients = backend.around(self._gradients)
 
     def _gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        """Outputs, gradients by param, next state; all of them detached."""
+        """Returns outputs, gradients by param, and the next state, all of them detached."""
         torch = self._torch
         own = () if state is None else (state,)
         with torch.enable_grad():
@@ -273,9 +273,9 @@ class TorchRunner:
 
 
 def as_numpy(tensor: Any) -> NDArray[Any]:
-    """The elements of a tensor of torch as a NumPy array, without a copy where there can be.
+    """Converts a torch tensor to a NumPy array, without a copy where that is possible.
 
-    Errors: `UsageError` for a tensor whose elements are not all in memory as they are.
+    Errors: `UsageError` for a sparse, quantized or meta tensor, which has no plain memory.
     """
     import torch  # noqa: PLC0415
 
@@ -363,7 +363,7 @@ def _clip(torch: Any, array: Any, a_min: Any = None, a_max: Any = None) -> Any:
     return torch.clip(array, a_min, a_max)
 
 
-# NumPy's meanings in torch's functions, where names alone would not do.
+# Functions whose arguments or defaults in torch differ from NumPy's.
 SPECIAL: dict[str, Callable[..., Any]] = {
     "argsort": lambda t, x, axis=-1: t.argsort(x, dim=axis, stable=True),
     "clip": _clip,
