@@ -312,7 +312,7 @@ def test_keys_are_drawn_or_given(backend):
         ({"shapes": {"inputt": [2, 3]}}, ml.TerminalError, "Terminal not found: `Linear` has no"),
         ({"trainable_keys": "input"}, ml.UsageError, "`trainable_keys` is a collection of names"),
         ({"data_keys": ["*.w"]}, ml.TerminalError, "Terminal not found: no terminal fits `*.w`"),
-        ({"optimization_level": 3}, ml.UsageError, "`optimization_level` has another value"),
+        ({"optimization_level": 3}, ml.UsageError, "`optimization_level` has an invalid value"),
         ({"file_path": "model.txt"}, ml.MithrilError, "`file_path` is where Python source is"),
         ({"shapes": {"input": "abc"}}, ml.ShapeError, "Incompatible shapes during compilation"),
     ],

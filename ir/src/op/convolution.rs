@@ -21,6 +21,7 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
           with what the window sees. Positions are `strides` apart and taps `dilations`; `low`, \
           `high` and `interior` zeros stand before, behind and between the elements of each spatial \
           axis. It sums as `dot_general` does.",
+    note: "Where there are no input channels, torch gives no filters and may refuse gradients.",
     attrs: &[
         STRIDES,
         DILATIONS,

@@ -354,9 +354,6 @@ const TABLES: &[&[OpDef]] = &[
     reduce::OPS,
     contraction::OPS,
     layout::OPS,
-    window::OPS,
-    pool::OPS,
-    convolution::OPS,
     index::OPS,
     random::OPS,
     function::OPS,
@@ -366,6 +363,9 @@ const TABLES: &[&[OpDef]] = &[
     pullback::OPS,
     order::OPS,
     index::PICK,
+    window::OPS,
+    pool::OPS,
+    convolution::OPS,
 ];
 
 /// Every operation, in the order of [`TABLES`].

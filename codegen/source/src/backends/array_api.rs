@@ -92,7 +92,7 @@ pub const SPELLINGS: Spellings = &[
     ("normal", "_normal({key}, {shape}, {dtype})"),
     ("key_split", "_key_split({key}, {count})"),
     ("key_fold", "_key_fold({key}, {data.word})"),
-    ("after", "{x}"),
+    ("optimization_barrier", "{x}"),
     ("stack", "@stack([{inputs}][, axis={axis}])"),
     ("tril", "@tril({x}[, {diagonal}])"),
     ("triu", "@triu({x}[, {diagonal}])"),

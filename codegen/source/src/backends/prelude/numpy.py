@@ -95,7 +95,9 @@ def _windows(x, axes, sizes, strides=None, dilations=None):
     ones = (1,) * len(sizes)
     strides, dilations = strides or ones, dilations or ones
     spans = tuple(by * (size - 1) + 1 for size, by in zip(sizes, dilations))
-    y = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    # The view does not know floats of 8 bits.
+    bits = x.view(np.uint8) if x.dtype.itemsize == 1 else x
+    y = np.lib.stride_tricks.sliding_window_view(bits, spans, axes).view(x.dtype)
     places = [slice(None)] * x.ndim
     for axis, by in zip(axes, strides):
         places[axis] = slice(None, None, by)
