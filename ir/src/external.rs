@@ -6,7 +6,7 @@ use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::graph::Function;
 
 /// The targets for which an external function may have a body.
-pub const TARGETS: [&str; 5] = ["numpy", "torch", "jax", "c", "native"];
+pub const TARGETS: [&str; 5] = ["numpy", "torch", "jax", "c", "cpu"];
 
 /// The body of an external function on one target: the lines of a function body in the target's
 /// language. `{x}` stands for the argument `x`; a literal brace is written twice.
