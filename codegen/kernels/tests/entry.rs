@@ -22,7 +22,7 @@ impl Model {
         let source = format!("mithril 1\n\n{}", source.replace("t<", "tensor<"));
         let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let pipeline = format!(
-            "{passes}inline{{limit=all,repeated=all}},legalize{{target=native}},canonicalize,cse,dce"
+            "{passes}inline{{limit=all,repeated=all}},legalize{{target=cpu}},canonicalize,cse,dce"
         );
         let pipeline = Pipeline::parse(&pipeline, TARGETS).expect("the pipeline");
         let (module, _) =
