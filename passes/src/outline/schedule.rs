@@ -49,15 +49,23 @@ pub struct LoopNest {
     /// The sums over all rows, one for each column, which are accumulated while rows are computed.
     pub column_sums: Vec<usize>,
     /// A reduction over axes other than the last ones, whose result has the shape of the space.
-    pub columns: Option<usize>,
+    pub columns: Option<ColumnReduction>,
 }
 
 /// A reduction along rows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reduction {
     pub op: usize,
+    pub fold: Fold,
     /// The pass over a row that computes it, from 1. It needs the results of lower levels.
     pub level: usize,
+}
+
+/// A reduction over axes before those of the space.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ColumnReduction {
+    pub op: usize,
+    pub fold: Fold,
 }
 
 impl Schedule {
@@ -112,11 +120,11 @@ impl LoopNest {
         let space: Vec<String> = self.space.iter().map(Dim::to_string).collect();
         write!(f, "loops ({})", space.join(", "))?;
         self.rows.iter().try_for_each(|rows| write!(f, " rows {rows}"))?;
-        for Reduction { op, level } in &self.reductions {
+        for Reduction { op, level, .. } in &self.reductions {
             write!(f, " reduce {} level {level}", name(op))?;
         }
         self.column_sums.iter().try_for_each(|op| write!(f, " sum_columns {}", name(op)))?;
-        self.columns.iter().try_for_each(|op| write!(f, " reduce_columns {}", name(op)))
+        self.columns.iter().try_for_each(|own| write!(f, " reduce_columns {}", name(&own.op)))
     }
 }
 

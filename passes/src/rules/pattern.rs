@@ -87,7 +87,15 @@ impl Pattern {
     pub fn with(self, attrs: AttrsOf) -> Pattern {
         match self.0 {
             Node::Op(op, args, _) => Pattern::new(Node::Op(*op, args.clone(), Some(attrs))),
-            _ => unreachable!("operations have attributes"),
+            Node::Var(_)
+            | Node::Number(_)
+            | Node::Near(_)
+            | Node::Map(_)
+            | Node::Any(_)
+            | Node::Among(..)
+            | Node::Neighbours(..)
+            | Node::Known
+            | Node::Joined => panic!("only operations have attributes"),
         }
     }
 

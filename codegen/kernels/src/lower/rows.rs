@@ -15,8 +15,8 @@ use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
-use mithril_ir::op::access::{Access, Fold};
-use mithril_passes::outline::schedule::{LoopNest, Reduction};
+use mithril_ir::op::access::Fold;
+use mithril_passes::outline::schedule::{ColumnReduction, LoopNest, Reduction};
 
 use super::fold::{Folder, product};
 use super::index::{Index, Ix};
@@ -47,14 +47,6 @@ pub fn lower(function: &Function, loops: &LoopNest, isa: &Isa) -> Result<Lowered
     let partials = rows.partials()?;
     let code = rows.nest.b.finish();
     Ok(Lowered { code, tasks, grain, scratch: rows.scratch, partials })
-}
-
-/// How a reduction combines elements.
-fn fold_of(op: &Operation) -> Fold {
-    match op.op.access {
-        Access::Fold(fold) => fold,
-        _ => panic!("`{}` is no reduction", op.op.name),
-    }
 }
 
 /// A reduction along rows, at one row.
@@ -102,10 +94,7 @@ impl<'f> Rows<'f> {
         let long = space.iter().rposition(|dim| dim.as_const() != Some(1));
         let axis = long.unwrap_or(space.len().saturating_sub(1));
         let outer = schedule.rows.unwrap_or(axis);
-        let reduction = |own: &Reduction| {
-            let op = &function.ops[own.op];
-            (own.level, op, fold_of(op))
-        };
+        let reduction = |own: &Reduction| (own.level, &function.ops[own.op], own.fold);
         let mut rows = Rows {
             nest: Nest::new(function, isa),
             schedule,
@@ -395,9 +384,9 @@ impl<'f> Rows<'f> {
         if stores.is_empty() {
             return;
         }
-        if let Some(op) = self.schedule.columns {
+        if let Some(ColumnReduction { op, fold }) = self.schedule.columns {
             let op = &self.nest.f.ops[op];
-            return self.column_blocks(op, fold_of(op), &stores.full, place, stretch);
+            return self.column_blocks(op, fold, &stores.full, place, stretch);
         }
         let (space, prefetch) = (self.space.clone(), std::mem::take(&mut self.prefetch));
         let level = self.last_level();

@@ -1,12 +1,14 @@
 //! Chooses the schedule of a group's kernel.
 
 use indexmap::IndexSet;
-use mithril_ir::graph::{Function, Value};
-use mithril_ir::op::access::Access;
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op::access::{Access, Fold};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::{Core, Group};
-use crate::outline::schedule::{LoopNest, Reduction, Schedule, reduced_rows, summed_axes};
+use crate::outline::schedule::{
+    ColumnReduction, LoopNest, Reduction, Schedule, reduced_rows, summed_axes,
+};
 
 impl Group {
     /// The schedule of the kernel with these operations, including views, and these results.
@@ -30,9 +32,10 @@ impl Group {
                 if let Some(&sum) = self.sides.first() {
                     loops.rows = summed_axes(function, &function.ops[sum]);
                 } else if loops.reductions.is_empty() {
-                    let is_fold =
-                        |op: &&usize| matches!(function.ops[**op].op.access, Access::Fold(_));
-                    loops.columns = self.ops.iter().find(is_fold).map(number);
+                    loops.columns = self.ops.iter().find_map(|op| {
+                        let fold = fold_of(&function.ops[*op])?;
+                        Some(ColumnReduction { op: number(op), fold })
+                    });
                     // A group that was split may have lost its reductions, and may loop over a
                     // smaller space.
                     let mut shapes = results.iter().map(|value| &function.ty(*value).shape.dims);
@@ -55,6 +58,22 @@ impl Group {
     }
 }
 
+/// How an operation combines elements, if it is a reduction.
+fn fold_of(op: &Operation) -> Option<Fold> {
+    match op.op.access {
+        Access::Fold(fold) => Some(fold),
+        Access::Meaning
+        | Access::Constant(_)
+        | Access::View(_)
+        | Access::Pieces(_)
+        | Access::Gather(_)
+        | Access::Contract
+        | Access::Scatter(_)
+        | Access::Random(_)
+        | Access::Library(_) => None,
+    }
+}
+
 /// The reductions along rows of a kernel.
 fn reductions(
     function: &Function,
@@ -67,9 +86,11 @@ fn reductions(
         let op = &function.ops[at];
         let needed = op.operands.iter().filter_map(|value| levels.get(value));
         let mut level = needed.copied().max().unwrap_or(0);
-        if reduced_rows(function, windowed, op).is_some() {
+        if let Some(fold) = fold_of(op)
+            && reduced_rows(function, windowed, op).is_some()
+        {
             level += 1;
-            reductions.push(Reduction { op: number, level });
+            reductions.push(Reduction { op: number, fold, level });
         }
         op.results().for_each(|value| _ = levels.insert(value, level));
     }

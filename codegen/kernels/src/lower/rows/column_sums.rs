@@ -10,7 +10,7 @@ use mithril_ir::graph::{Operation, ResultDef, Role};
 use mithril_ir::op::access::Fold;
 use mithril_ir::shape::{Shape, Type};
 use mithril_passes::outline::Kernel;
-use mithril_passes::outline::schedule::{LoopNest, Schedule};
+use mithril_passes::outline::schedule::{ColumnReduction, LoopNest, Schedule};
 
 use super::Rows;
 use crate::code::{Binary, Mem, Ty, V};
@@ -192,7 +192,8 @@ fn rest(acc: DType, dtype: DType, count: Dim, length: &Dim) -> Result<Kernel> {
         None => Dim::symbol(name),
     };
     let dims = [dim(&count, "d0"), dim(length, "d1")];
-    let loops = LoopNest { columns: Some(0), ..LoopNest::over(&dims[1..]) };
+    let columns = Some(ColumnReduction { op: 0, fold: Fold::Sum });
+    let loops = LoopNest { columns, ..LoopNest::over(&dims[1..]) };
     let b = Builder::new("kernel");
     let gathered = b.arg("a0", Role::Data, Type::new(acc, Shape::new(dims)));
     let mut sum = b.op("sum", &[gathered], &[("axes", Attr::Ints([0].into()))])?;
