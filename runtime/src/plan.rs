@@ -3,6 +3,7 @@
 use crate::align::ALIGN;
 use crate::program::{Place, Program};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// The number of further orders of placement that are tried while gaps remain.
 const ATTEMPTS: usize = 16;
@@ -37,19 +38,18 @@ impl Plan {
             total = total.checked_add(request.bytes.checked_next_multiple_of(ALIGN)?)?;
         }
         // The order of first use is best for similar sizes, largest first for different ones.
-        let mut order: Vec<usize> = (0..requests.len()).collect();
-        order.sort_by_key(|i| (requests[*i].first, Reverse(requests[*i].bytes)));
-        let mut best = Plan::in_order(requests, &order, true);
+        let mut best = Plan::by_time(requests);
         if requests.len() > FEW {
             return Some(best);
         }
+        let mut order: Vec<usize> = (0..requests.len()).collect();
         order.sort_by_key(|i| Reverse(requests[*i].bytes));
         let least = most_live(requests);
         for _ in 0..ATTEMPTS {
             if best.bytes <= least {
                 break;
             }
-            let plan = Plan::in_order(requests, &order, false);
+            let plan = Plan::in_order(requests, &order);
             // The largest request that ends above the lower bound is placed first next time.
             let high = |at: &usize| plan.offsets[order[*at]] + requests[order[*at]].bytes > least;
             let found = (0..order.len()).filter(high).max_by_key(|at| requests[order[*at]].bytes);
@@ -63,18 +63,40 @@ impl Plan {
         Some(best)
     }
 
+    /// Places requests in the order of their first use, each into the tightest gap then free.
+    fn by_time(requests: &[Request]) -> Plan {
+        let mut plan = Plan { bytes: 0, offsets: vec![0; requests.len()] };
+        let mut order: Vec<usize> =
+            (0..requests.len()).filter(|i| requests[*i].bytes > 0).collect();
+        order.sort_by_key(|i| (requests[*i].first, Reverse(requests[*i].bytes)));
+        let mut gaps = Gaps::default();
+        // The last launches of live requests, earliest first, and the bytes that then become free.
+        let mut live = BinaryHeap::new();
+        for index in order {
+            let request = &requests[index];
+            let bytes = request.bytes.next_multiple_of(ALIGN);
+            while let Some(Reverse((last, start, end))) = live.peek().copied()
+                && last < request.first
+            {
+                live.pop();
+                gaps.free(start, end);
+            }
+            let start = gaps.take(bytes);
+            live.push(Reverse((request.last, start, start + bytes)));
+            plan.offsets[index] = start;
+            plan.bytes = plan.bytes.max(start + bytes);
+        }
+        plan
+    }
+
     /// Places requests in `order`, each into the tightest gap between those live at the same time.
-    /// `by_time`: `order` is that of first use, so requests that have ended can be dropped.
-    fn in_order(requests: &[Request], order: &[usize], by_time: bool) -> Plan {
+    fn in_order(requests: &[Request], order: &[usize]) -> Plan {
         let mut plan = Plan { bytes: 0, offsets: vec![0; requests.len()] };
         // The indices of placed requests, sorted by offset.
         let mut placed: Vec<usize> = Vec::new();
         for &index in order.iter().filter(|i| requests[**i].bytes > 0) {
             let request = &requests[index];
             let bytes = request.bytes.next_multiple_of(ALIGN);
-            if by_time {
-                placed.retain(|other| request.first <= requests[*other].last);
-            }
             let (mut end, mut best) = (0, None);
             for &other in placed.iter().filter(|o| requests[**o].meets(request)) {
                 let start = plan.offsets[other];
@@ -90,6 +112,60 @@ impl Plan {
             placed.insert(at, index);
         }
         plan
+    }
+}
+
+/// The free bytes below `end`. All bytes above it are free, too.
+#[derive(Default)]
+struct Gaps {
+    end: usize,
+    /// The end of each gap, by its start. No two gaps touch.
+    ends: BTreeMap<usize, usize>,
+    /// The size and start of each gap.
+    sizes: BTreeSet<(usize, usize)>,
+}
+
+impl Gaps {
+    /// Takes bytes from the start of the tightest gap, or above `end`; returns their offset.
+    fn take(&mut self, bytes: usize) -> usize {
+        let Some(&(size, start)) = self.sizes.range((bytes, 0)..).next() else {
+            self.end += bytes;
+            return self.end - bytes;
+        };
+        let end = start + size;
+        self.remove(start, end);
+        if size > bytes {
+            self.insert(start + bytes, end);
+        }
+        start
+    }
+
+    /// Frees taken bytes, and joins them with the gaps next to them.
+    fn free(&mut self, mut start: usize, mut end: usize) {
+        if let Some((&before, &touches)) = self.ends.range(..start).next_back()
+            && touches == start
+        {
+            self.remove(before, touches);
+            start = before;
+        }
+        if let Some(&after) = self.ends.get(&end) {
+            self.remove(end, after);
+            end = after;
+        }
+        match end == self.end {
+            true => self.end = start,
+            false => self.insert(start, end),
+        }
+    }
+
+    fn insert(&mut self, start: usize, end: usize) {
+        self.ends.insert(start, end);
+        self.sizes.insert((end - start, start));
+    }
+
+    fn remove(&mut self, start: usize, end: usize) {
+        self.ends.remove(&start);
+        self.sizes.remove(&(end - start, start));
     }
 }
 

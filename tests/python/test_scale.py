@@ -213,6 +213,21 @@ def test_native_code_and_gradients_of_many_operations(model):
     np.testing.assert_allclose(gradients["input"], expected[1]["input"], atol=1e-4 * worst)
 
 
+@pytest.mark.parametrize(("backend", "name"), [(ml.NumpyBackend, "m.py"), (ml.CBackend, "m.c")])
+def test_time_to_source_with_gradients_grows_linearly(tmp_path, backend, name):
+    def taken(count):
+        path = tmp_path / name
+        options = {"shapes": {"input": [4]}, "trainable_keys": ["input"], "file_path": path}
+        model = chain(count)
+        start = time.process_time()
+        ml.compile(model, backend(), **options)
+        return time.process_time() - start
+
+    taken(100)
+    # Four times the blocks take 4 to 5 times as long; quadratic growth would be 16.
+    assert taken(40_000) < 9 * min(taken(10_000) for _ in range(2))
+
+
 def test_first_values_of_many_params():
     model = ml.Model()
     for _ in range(2_000):

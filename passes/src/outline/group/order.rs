@@ -1,14 +1,15 @@
 //! The dependency graph of groups, updated as groups are created and merged.
 //!
-//! The level of a group is above those of the groups it needs, so that a search for a group can
-//! stop at its level. Otherwise each merge would search all earlier groups.
+//! Each merge asks whether a group depends on another one. Two things keep that search short. The
+//! level of a group is above those of the groups it needs, so a search stops at the level of its
+//! goal. And the search runs from both ends in turns, so it costs about as much as the shorter one.
 
 /// The graph of groups, by index. A merged group stands for the group it is part of.
 #[derive(Default)]
 pub struct Order {
     nodes: Vec<Node>,
-    /// For each group, the last search that visited it.
-    seen: Vec<u32>,
+    /// For each group, the last search in each direction that visited it.
+    seen: Vec<[u32; 2]>,
     search: u32,
 }
 
@@ -21,6 +22,13 @@ struct Node {
     level: u32,
 }
 
+/// The direction of a search.
+#[derive(Clone, Copy)]
+enum Towards {
+    Needs,
+    Users,
+}
+
 impl Order {
     /// Adds a group with the next index.
     pub fn add(&mut self, needs: Vec<usize>) {
@@ -30,7 +38,7 @@ impl Order {
             self.nodes[need].users.push(own);
         }
         self.nodes.push(Node { into: None, needs, users: Vec::new(), level });
-        self.seen.push(0);
+        self.seen.push([0; 2]);
     }
 
     /// The groups whose results a group reads, each once.
@@ -46,8 +54,7 @@ impl Order {
 
     /// Whether merging `producer` and `reader` would make a group depend on itself.
     pub fn makes_cycle(&mut self, producer: usize, reader: usize) -> bool {
-        let others = self.needs(reader).into_iter().filter(|&need| need != producer);
-        self.reaches(others.collect(), producer) || self.reaches(vec![producer], reader)
+        self.depends(reader, producer, false) || self.depends(producer, reader, true)
     }
 
     /// Makes `producer` part of `reader`.
@@ -110,19 +117,60 @@ impl Order {
         }
     }
 
-    /// Whether one of these groups is `to`, or depends on it.
-    fn reaches(&mut self, mut open: Vec<usize>, to: usize) -> bool {
+    /// Whether `high` depends on `low` through other groups, or also directly if `direct` is set.
+    fn depends(&mut self, high: usize, low: usize, direct: bool) -> bool {
+        if self.nodes[high].level <= self.nodes[low].level {
+            return false;
+        }
         self.search += 1;
-        let level = self.nodes[to].level;
-        while let Some(group) = open.pop() {
-            if group == to {
-                return true;
-            }
-            let new = std::mem::replace(&mut self.seen[group], self.search) != self.search;
-            if new && self.nodes[group].level > level {
-                open.extend(self.needs(group));
+        // Groups to visit, each with the number of its neighbours that were visited.
+        let mut down = vec![(high, 0)];
+        let mut up = vec![(low, 0)];
+        loop {
+            for (open, towards, from, to) in
+                [(&mut down, Towards::Needs, high, low), (&mut up, Towards::Users, low, high)]
+            {
+                let Some((group, at)) = open.last_mut() else {
+                    return false;
+                };
+                let group = *group;
+                let Some(next) = self.neighbour(group, towards, *at) else {
+                    open.pop();
+                    continue;
+                };
+                *at += 1;
+                if next == to && (direct || group != from) {
+                    return true;
+                }
+                if next != to && self.is_new(next, towards) && self.is_within(next, towards, to) {
+                    open.push((next, 0));
+                }
             }
         }
-        false
+    }
+
+    /// The neighbour of a group at this index; one may occur several times.
+    fn neighbour(&mut self, group: usize, towards: Towards, at: usize) -> Option<usize> {
+        let node = &self.nodes[group];
+        let neighbours = match towards {
+            Towards::Needs => &node.needs,
+            Towards::Users => &node.users,
+        };
+        let next = *neighbours.get(at)?;
+        Some(self.find(next))
+    }
+
+    /// Whether the current search in this direction has not visited the group; marks it as visited.
+    fn is_new(&mut self, group: usize, towards: Towards) -> bool {
+        let seen = &mut self.seen[group][towards as usize];
+        std::mem::replace(seen, self.search) != self.search
+    }
+
+    /// Whether `to` can lie in this direction from a group.
+    fn is_within(&self, group: usize, towards: Towards, to: usize) -> bool {
+        match towards {
+            Towards::Needs => self.nodes[group].level > self.nodes[to].level,
+            Towards::Users => self.nodes[group].level < self.nodes[to].level,
+        }
     }
 }
