@@ -17,8 +17,9 @@ use crate::context::PassContext;
 use crate::dce;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
-use crate::rules::matching::{Facts, Producer, each_match};
-use crate::rules::pattern::{Node, Pattern, VARS};
+use crate::rules::matched::{Facts, Producer, VARS};
+use crate::rules::matching::each_match;
+use crate::rules::pattern::{Node, Pattern};
 use crate::rules::{self, Attrs, Rule, of_root};
 
 pass! {
@@ -190,7 +191,7 @@ impl Simplifier<'_, '_> {
             let made = Producer { op: root.op, operands, attrs: root.attrs, number: NEW };
             let mut first = None;
             let _ = each_match(rule, made, root.ty, &seen, &mut |found| {
-                let Some(attrs) = found.attributes(rule.right) else {
+                let Some(attrs) = rule.right.attributes(found) else {
                     return ControlFlow::Continue(());
                 };
                 let mut loc = loc.clone();
@@ -308,7 +309,7 @@ impl Simplifier<'_, '_> {
                 return;
             };
             let operand = |i: usize| uniform[op.operands[i].index()];
-            let number = rules::matching::uniform(op.op, &op.attrs, op.operands.len(), &operand);
+            let number = rules::matched::uniform(op.op, &op.attrs, op.operands.len(), &operand);
             uniform.resize(f.values.len(), number);
             definitions.resize(f.values.len(), Some(f.ops.len() as u32 - 1));
         });

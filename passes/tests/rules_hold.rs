@@ -4,7 +4,7 @@
 mod proofs;
 
 use mithril_passes::rules::Class::{Exact, Fast, Reassociating, Recognise};
-use mithril_passes::rules::matching::Match;
+use mithril_passes::rules::matched::Match;
 use mithril_passes::rules::pattern::{among, number, op, vars};
 use mithril_passes::rules::{RULES, Rule, choice};
 use proofs::{examples, prove, small};

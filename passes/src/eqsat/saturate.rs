@@ -14,8 +14,9 @@ use smallvec::SmallVec;
 
 use super::Eqsat;
 use super::terms::{Head, Term, Terms, class};
-use crate::rules::matching::{Match, each_match};
-use crate::rules::pattern::{Node, Pattern, VARS};
+use crate::rules::matched::{Match, VARS};
+use crate::rules::matching::each_match;
+use crate::rules::pattern::{Node, Pattern};
 use crate::rules::{Attrs, Rule};
 
 /// A match of a rule in the graph.
@@ -95,7 +96,7 @@ fn search<'r>(
                     continue;
                 };
                 let _ = each_match(rule, made, ty, terms, &mut |found: &Match| {
-                    let attrs = found.attributes(rule.right).filter(|_| found.is_known());
+                    let attrs = rule.right.attributes(found).filter(|_| found.is_known());
                     let Some(attrs) = attrs else {
                         return ControlFlow::Continue(());
                     };

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::fold_constants;
 use crate::rules::Rule;
-use crate::rules::matching::{Facts, Producer, uniform};
+use crate::rules::matched::{Facts, Producer, uniform};
 
 /// An operation on classes of equal terms. The origin is not part of its identity.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Sums and products: cancellation, factoring, and redundant selects.
 
 use super::Class::{Exact, Fast, Reassociating, Recognise};
-use super::matching::Match;
+use super::matched::Match;
 use super::pattern::{Pattern, number, op, unary, vars};
 use super::{Rule, choice, is_float, is_int};
 

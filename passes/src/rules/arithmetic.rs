@@ -1,6 +1,6 @@
 //! Numbers: identity elements, signs, and operations applied twice.
 
-use super::matching::Match;
+use super::matched::Match;
 use super::pattern::{op, unary, vars};
 use super::{Rule, exact, is_int};
 

@@ -4,7 +4,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round::{int_range, mantissa_bits};
 
-use super::matching::Match;
+use super::matched::Match;
 use super::pattern::{unary, vars};
 use super::{Attrs, Rule, exact};
 

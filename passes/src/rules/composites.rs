@@ -9,7 +9,7 @@ use mithril_ir::scalar::round::mantissa_bits;
 
 use super::Class::{Fast, Reassociating, Recognise};
 use super::masks;
-use super::matching::Match;
+use super::matched::Match;
 use super::pattern::{Pattern, any, near, number, op, product, unary, vars};
 use super::{Attrs, Rule, choice, fold_of, recognise};
 

@@ -4,7 +4,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::op::infer::as_ints;
 
 use super::Class::{Exact, Fast, Reassociating};
-use super::matching::Match;
+use super::matched::Match;
 use super::pattern::{any, op, part_of_joined, unary, vars};
 use super::{Attrs, Class, Rule, choice, fold_of};
 

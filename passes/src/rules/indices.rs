@@ -9,7 +9,7 @@ use mithril_ir::shape::{Shape, axis_of};
 use mithril_ir::tensor::Tensor;
 
 use super::Class::{Exact, Recognise};
-use super::matching::{Facts, Match, Producer};
+use super::matched::{Facts, Match, Producer};
 use super::pattern::{any, number, op, unary, vars};
 use super::{Attrs, Rule, choice};
 

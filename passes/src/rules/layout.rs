@@ -3,7 +3,7 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::op::infer::{as_int, as_ints};
 
-use super::matching::Match;
+use super::matched::Match;
 use super::pattern::{known, map, op, unary, vars};
 use super::{Attrs, Class, Rule, choice, exact};
 

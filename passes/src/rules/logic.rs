@@ -2,7 +2,7 @@
 
 use mithril_ir::dtype::DType;
 
-use super::matching::Match;
+use super::matched::Match;
 use super::pattern::{Pattern, number, op, vars};
 use super::{Rule, exact};
 

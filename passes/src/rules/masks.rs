@@ -9,7 +9,7 @@ use mithril_ir::op::infer::as_int;
 use mithril_ir::op::{self, Kind, Op};
 use mithril_ir::tensor::Tensor;
 
-use super::matching::{Facts, Match, Producer};
+use super::matched::{Facts, Match, Producer};
 use crate::fold_constants::evaluated;
 
 /// The largest number that, added to scores, hides them: their weights become 0.

@@ -20,13 +20,14 @@ mod indices;
 mod layout;
 mod logic;
 mod masks;
+pub mod matched;
 pub mod matching;
 mod moved;
 mod parts;
 pub mod pattern;
 mod powers;
 
-use matching::Match;
+use matched::Match;
 use pattern::Pattern;
 
 /// How much a rule may change.

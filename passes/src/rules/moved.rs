@@ -9,7 +9,7 @@ use mithril_ir::tensor::Tensor;
 
 use super::Class::{Exact, Reassociating, Recognise};
 use super::layout::{order, own_shape};
-use super::matching::Match;
+use super::matched::Match;
 use super::pattern::{Pattern, any, op, unary, vars};
 use super::{Attrs, Rule, choice, is_int};
 

@@ -6,7 +6,7 @@ use mithril_ir::op::infer::{as_int, as_ints};
 use mithril_ir::op::view::slice_bounds;
 use mithril_ir::shape::Shape;
 
-use super::matching::Match;
+use super::matched::Match;
 use super::pattern::{among, neighbours, unary, vars};
 use super::{Attrs, Rule, exact};
 

@@ -3,9 +3,10 @@
 use std::ops;
 
 use mithril_ir::op::{self, Kind, Op};
+use smallvec::SmallVec;
 
 use super::Attrs;
-use super::matching::Match;
+use super::matched::{Match, VARS};
 
 /// A term. Terms are built once, with the rules, and live as long as the process.
 #[derive(Clone, Copy)]
@@ -40,9 +41,6 @@ pub enum Node {
 
 /// The attributes of an operation on the right; `None` if the rule does not match after all.
 pub type AttrsOf = fn(&Match) -> Option<Attrs>;
-
-/// The most variables of a rule.
-pub const VARS: usize = 6;
 
 impl Pattern {
     fn new(node: Node) -> Pattern {
@@ -97,6 +95,20 @@ impl Pattern {
             | Node::Known
             | Node::Joined => panic!("only operations have attributes"),
         }
+    }
+
+    /// The attributes of its operations as a right side, outermost first; `None` if one of them
+    /// cannot be given, so that the rule does not match after all.
+    pub fn attributes(self, found: &Match) -> Option<SmallVec<[Attrs; 1]>> {
+        let mut all = Some(SmallVec::new());
+        self.each_op(&mut |_, attrs| {
+            let own = attrs.map_or(Some(Attrs::new()), |attrs| attrs(found));
+            all = all.take().zip(own).map(|(mut all, own): (SmallVec<[Attrs; 1]>, _)| {
+                all.push(own);
+                all
+            });
+        });
+        all
     }
 
     /// Calls `visit` on each operation, outermost first, in the order of operands.

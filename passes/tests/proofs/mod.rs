@@ -17,7 +17,8 @@ use mithril_passes::autodiff::Autodiff;
 use mithril_passes::context::PassContext;
 use mithril_passes::eqsat::alone;
 use mithril_passes::pass::Pass;
-use mithril_passes::rules::pattern::{Node, Pattern, VARS};
+use mithril_passes::rules::matched::VARS;
+use mithril_passes::rules::pattern::{Node, Pattern};
 use mithril_passes::rules::{Class, Rule};
 
 use examples::Example;
