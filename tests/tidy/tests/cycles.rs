@@ -22,8 +22,10 @@ const CRATES: [&str; 12] = [
     "tools/src/bin/mithril-opt",
 ];
 
-/// Circles that stand, by their first modules. None may be added, and one that is gone is to be
-/// taken from the list.
+/// Circles that stand, by their first modules. In each, data types hold one another: an operation of
+/// the table has functions that build graphs of operations, a block may be a model of blocks, and a
+/// connection of Python knows its block. No circle may be added, and one that is gone is to be taken
+/// from the list.
 const KNOWN: [&str; 3] = [
     "ir/src: algebra builder evaluate external graph guards op signature symbolic",
     "frontend/model/src: block blocks init lower model model::graph model::order model::readers \
