@@ -7,6 +7,7 @@ use mithril_ir::scalar::round;
 use rustc_hash::FxHashMap;
 
 use crate::code::{Binary, Callee, Cmp, Code, Fold, Inst, Mem, Region, Stmt, TileOp, Ty, Unary, V};
+use crate::isa::Extensions;
 
 mod memory;
 
@@ -29,8 +30,7 @@ pub struct Builder {
     spelled: bool,
     /// Whether a division is as cheap as other arithmetic, because the code waits for memory.
     divides: bool,
-    /// The size of a vector register in bytes.
-    register: u32,
+    extensions: Extensions,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,14 +58,13 @@ impl Builder {
             portable: false,
             spelled: false,
             divides: false,
-            register: 0,
+            extensions: Extensions::NONE,
         }
     }
 
-    /// Sets the size of the processor's vector registers in bytes. Without it, only instructions
-    /// that every processor has are used.
-    pub fn with_registers(self, bytes: u32) -> Builder {
-        Builder { register: bytes, ..self }
+    /// Sets the instructions that the processor has beyond those of every processor.
+    pub fn with_extensions(self, extensions: Extensions) -> Builder {
+        Builder { extensions, ..self }
     }
 
     /// Switches to portable code, for a compiler of a language that people read: scalars only,
@@ -316,10 +315,10 @@ impl Builder {
         self.scales(ty).then(|| self.push(ty, Inst::Scale(x, n)))
     }
 
-    /// Whether [`Inst::Scale`] exists for a type. The size of a vector alone does not tell: an f32
-    /// vector that is computed in f64 is wider than a register.
+    /// Whether [`Inst::Scale`] exists for a type: for 64-byte vectors, not for wider ones, such as an
+    /// f32 vector that is computed in f64.
     pub fn scales(&self, ty: Ty) -> bool {
-        self.register == 64 && ty.lanes as usize * ty.dtype.bytes() == 64
+        self.extensions.scales && ty.lanes as usize * ty.dtype.bytes() == 64
     }
 
     /// See [`Inst::DotPairs`].

@@ -37,7 +37,7 @@ pub struct Source {
 ///
 /// Errors: an array that no memory holds; a dim that no argument shows.
 ///
-/// [`Isa::PORTABLE`]: crate::contract::Isa::PORTABLE
+/// [`Isa::PORTABLE`]: crate::isa::Isa::PORTABLE
 pub fn print(model: &str, functions: &[(&Function, &Plan)], indexed: &[Indexed]) -> Result<Source> {
     let all: Vec<_> = functions.iter().map(|(function, plan)| (*function, vec![*plan])).collect();
     let interface = Interface::new(model, &all, indexed)?;

@@ -169,11 +169,11 @@ pub enum Inst {
     /// Calls function number `n` of [`Code::functions`]; not in portable code.
     CallPrivate(u32, Box<[V]>),
     /// `x * 2ⁿ`, rounded once, for `x` near 1 and a whole number `n` of the same type. If `n` is ∞
-    /// the result is ∞ for any `x`, also NaN. For 64-byte vectors, on processors with registers of
-    /// that size.
+    /// the result is ∞ for any `x`, also NaN. For 64-byte vectors; requires
+    /// [`Extensions::scales`](crate::isa::Extensions).
     Scale(V, V),
     /// `x[2i]·y[2i] + x[2i+1]·y[2i+1] + sum[i]` for lane `i` of an f32 sum and lanes of bf16;
-    /// subnormal numbers count as zero. Requires [`Isa::pairs`](crate::contract::Isa).
+    /// subnormal numbers count as zero. Requires [`Extensions::pairs`](crate::isa::Extensions).
     DotPairs(V, V, V),
     Compare(Cmp, V, V),
     Select(V, V, V),
@@ -219,7 +219,7 @@ pub enum Inst {
         at: V,
         write: bool,
     },
-    /// An operation on tiles; requires [`Isa::amx`](crate::contract::Isa).
+    /// An operation on tiles; requires [`Extensions::amx`](crate::isa::Extensions).
     Tile(TileOp),
     /// A loop. `region` takes the counter and the carried values, and yields the next carried
     /// values.

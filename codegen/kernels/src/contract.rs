@@ -23,7 +23,7 @@ use crate::builder::Builder;
 use crate::code::{Mem, V};
 use crate::scalar::from_memory;
 pub use pack::pack;
-pub use plan::{Isa, Layout, Plan, Scheme, Shape, plan};
+pub use plan::{Layout, Plan, Scheme, Shape, plan};
 
 /// An operand. The element at a batch index, an outer index (the row of `x`, the column of `y`) and
 /// `k` lies at `offset + Σ batchᵢ·strideᵢ + outer·stride + k·stride` in its memory. Strides of zero

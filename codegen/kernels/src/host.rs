@@ -4,8 +4,8 @@ mod machine;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
-use crate::contract::Isa;
 use crate::entry::llvm::{CpuidBits, Processor};
+use crate::isa::{Extensions, Isa};
 
 pub use machine::{chosen, levels, machine, setting};
 
@@ -85,12 +85,19 @@ const FEATURES: [Feature; 33] = [
 
 /// The levels of x86-64, the highest first: the vectors that kernels use, features that override
 /// LLVM's defaults, and how many of [`FEATURES`] the level includes.
+const V3: Isa = Isa { fma: true, f16: true, ..Isa::new(32, 16) };
+const V4: Isa = Isa {
+    fma: true,
+    f16: true,
+    extensions: Extensions { scales: true, ..Extensions::NONE },
+    ..Isa::new(64, 32)
+};
 const LEVELS: [(&str, Isa, &str, usize); 4] = [
     // LLVM prefers 256-bit vectors by default; kernels use 512 bits on purpose.
-    ("x86-64-v4", Isa::new(64, 32, true), "-prefer-256-bit", 20),
-    ("x86-64-v3", Isa::new(32, 16, true), "", 15),
-    ("x86-64-v2", Isa::new(16, 16, false), "", 7),
-    ("x86-64", Isa::new(16, 16, false), "", 0),
+    ("x86-64-v4", V4, "-prefer-256-bit", 20),
+    ("x86-64-v3", V3, "", 15),
+    ("x86-64-v2", Isa::new(16, 16), "", 7),
+    ("x86-64", Isa::new(16, 16), "", 0),
 ];
 
 impl Host {
@@ -148,8 +155,8 @@ impl Host {
             let comma = if self.features.is_empty() { "" } else { "," };
             self.features += &format!("{comma}+{feature}");
             let wide = self.isa.bytes == 64;
-            self.isa.pairs |= feature == "avx512bf16" && wide;
-            self.isa.amx |= feature == "amx-bf16" && wide;
+            self.isa.extensions.pairs |= feature == "avx512bf16" && wide;
+            self.isa.extensions.amx |= feature == "amx-bf16" && wide;
             // Streaming stores pay off on cores with bf16, which are newer than the others.
             self.isa.streams |= feature == "avx512bf16" && wide;
         }
@@ -239,7 +246,7 @@ mod tests {
 
     #[test]
     fn tiles_are_for_the_widest() {
-        let amx = |text: &str| Host::parse(text).unwrap().isa.amx;
+        let amx = |text: &str| Host::parse(text).unwrap().isa.extensions.amx;
         assert!(amx("v4+amx-bf16") && amx("v4+avx512bf16+amx-tile+amx-bf16"));
         assert!(!amx("v4+amx-tile") && !amx("v4+amx-int8") && !amx("v3+amx-bf16"));
     }

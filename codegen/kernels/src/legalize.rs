@@ -1,18 +1,21 @@
 //! Rewrites loop code so that it only uses instructions that the processor has.
-//!
-//! The x86-64 levels below v3 have neither fused multiply-add nor conversions of f16.
 
 pub mod f16;
 pub mod fma;
 
 use crate::code::{Binary, Code, Inst, Region, Stmt, Ty, V};
-use crate::contract::Isa;
+use crate::isa::Isa;
 
 /// Expands the instructions that the processor lacks. Portable code keeps them: C has functions for
 /// them.
 pub fn legalize(code: &mut Code, isa: &Isa) {
-    if !isa.fma && !isa.is_portable() {
+    if isa.is_portable() {
+        return;
+    }
+    if !isa.fma {
         fma::expand_fma(code);
+    }
+    if !isa.f16 {
         f16::expand_f16(code);
     }
 }

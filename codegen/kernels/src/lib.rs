@@ -11,6 +11,7 @@ pub mod contract;
 pub mod entry;
 pub mod host;
 pub mod interpret;
+pub mod isa;
 pub mod legalize;
 pub mod library;
 pub mod loops;

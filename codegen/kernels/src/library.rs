@@ -14,7 +14,7 @@ use mithril_ir::op::access::{self, Access, Pieces};
 use mithril_passes::library::LibraryKernel;
 use mithril_passes::outline::joins_many;
 
-use crate::contract::Isa;
+use crate::isa::Isa;
 use crate::lower::lowered::Lowered;
 
 /// A library kernel: how it fuses, and how it is lowered.

@@ -17,11 +17,11 @@ use mithril_ir::diagnostic::Result;
 use mithril_passes::outline::Kernel;
 use mithril_passes::outline::schedule::Schedule;
 
+use crate::isa::Isa;
 use crate::legalize::legalize;
 use crate::library;
 use packing::Packing;
 
-pub use crate::contract::Isa;
 pub use lowered::{Lowered, Partial};
 
 /// The loop code of a kernel. Its buffers are the kernel's arguments and then its results, and its

@@ -18,8 +18,9 @@ use mithril_runtime::memory::OutOfMemory;
 use mithril_runtime::program::Program;
 use mithril_runtime::size::Size;
 
+use crate::isa::Isa;
+use crate::lower::Lowered;
 use crate::lower::packing::Packing;
-use crate::lower::{Isa, Lowered};
 use crate::mlir;
 
 /// A kernel to be compiled.

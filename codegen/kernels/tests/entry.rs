@@ -2,14 +2,14 @@
 
 use mithril_ir::graph::Module;
 use mithril_ir::text;
-use mithril_kernels::contract::Isa;
 use mithril_kernels::entry::{Base, Interface, header};
+use mithril_kernels::isa::Isa;
 use mithril_kernels::program::{Plan, plan};
 use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 
-const ISA: Isa = Isa::new(32, 16, true);
+const ISA: Isa = Isa { fma: true, f16: true, ..Isa::new(32, 16) };
 
 struct Model {
     module: Module,

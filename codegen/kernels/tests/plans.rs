@@ -6,16 +6,16 @@ use std::ops::Range;
 
 use mithril_ir::dtype::DType;
 use mithril_kernels::contract::Layout::{AlongK, AlongOuter, Gathered, Packed, Strided};
-use mithril_kernels::contract::{Isa, Layout, Plan, Scheme, Shape, plan};
+use mithril_kernels::contract::{Layout, Plan, Scheme, Shape, plan};
+use mithril_kernels::host::Host;
+use mithril_kernels::isa::Isa;
 
-const WIDE: Isa = Isa::new(64, 32, true);
-const LEVELS: [(&str, Isa); 5] = [
-    ("x86-64-v2", Isa::new(16, 16, false)),
-    ("x86-64-v3", Isa::new(32, 16, true)),
-    ("x86-64-v4", WIDE),
-    ("x86-64-v4+avx512bf16", Isa { pairs: true, ..WIDE }),
-    ("x86-64-v4+amx-bf16", Isa { amx: true, ..WIDE }),
-];
+const LEVELS: [&str; 5] =
+    ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16", "x86-64-v4+amx-bf16"];
+
+fn isa(level: &str) -> Isa {
+    Host::parse(level).unwrap_or_else(|e| panic!("{e}")).isa
+}
 
 /// One pair of dtypes for each way to hold, convert and multiply numbers.
 const DTYPES: [(DType, DType); 7] = [
@@ -65,7 +65,8 @@ fn x_stride(layout: Layout, k: Option<i64>) -> Option<i64> {
 
 #[test]
 fn boxes_fill_the_result() {
-    for (level, isa) in LEVELS {
+    for level in LEVELS {
+        let isa = isa(level);
         let mut seen = HashSet::new();
         each_plan(&isa, |shape, plan| {
             let sizes = |extent: Option<i64>| match extent {
@@ -109,7 +110,8 @@ fn fill(plan: &Plan, m: i64, n: i64) -> Result<(), String> {
 
 #[test]
 fn tiles_fit_the_registers() {
-    for (level, isa) in LEVELS {
+    for level in LEVELS {
+        let isa = isa(level);
         each_plan(&isa, |shape, plan| {
             let fits = plan.lanes.is_power_of_two()
                 && plan.lanes <= plan.register

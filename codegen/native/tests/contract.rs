@@ -16,9 +16,9 @@ use mithril_ir::eval::contract::{DotDims, dot_general};
 use mithril_ir::scalar::round;
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::code::Code;
-use mithril_kernels::contract::Isa;
 use mithril_kernels::contract::Layout::{self, AlongK, AlongOuter, Packed, Strided};
 use mithril_kernels::host::{self, Host};
+use mithril_kernels::isa::Isa;
 use mithril_kernels::mlir;
 use mithril_native::{Options, Stage, compile};
 

@@ -4,8 +4,8 @@ mod amx;
 mod machine;
 
 use machine::{check, f};
-use mithril_kernels::contract::Isa;
 use mithril_kernels::host::{self, Host};
+use mithril_kernels::isa::Isa;
 use mithril_native::Options;
 
 #[test]

@@ -9,36 +9,7 @@ use mithril_ir::dtype::DType;
 use crate::builder::Builder;
 use crate::code::{TILE_BYTES, TILE_ROWS, V};
 use crate::contract::task;
-
-/// The features of a processor.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Isa {
-    /// The size of a vector register in bytes, and the number of registers.
-    pub bytes: u32,
-    pub registers: u32,
-    /// Whether it has a fused multiply-add.
-    pub fma: bool,
-    /// Whether it multiplies pairs of bf16 and adds both products to an f32 sum.
-    pub pairs: bool,
-    /// Whether it multiplies tiles of bf16 and adds the products to tiles of f32 (AMX).
-    pub amx: bool,
-    /// Whether streaming stores pay. Results are aligned to cache lines.
-    pub streams: bool,
-}
-
-impl Isa {
-    /// No particular processor: scalar code in a language that every processor has a compiler for.
-    pub const PORTABLE: Isa = Isa::new(0, 0, false);
-
-    /// A processor with such vectors and no other features.
-    pub const fn new(bytes: u32, registers: u32, fma: bool) -> Isa {
-        Isa { bytes, registers, fma, pairs: false, amx: false, streams: false }
-    }
-
-    pub fn is_portable(&self) -> bool {
-        *self == Isa::PORTABLE
-    }
-}
+use crate::isa::Isa;
 
 /// The axis along which an operand's elements are contiguous.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -172,7 +143,7 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
         Scheme::Panels => grouped(shape, work, isa),
         _ => (work, 1, 1),
     };
-    let amx = group > 1 && isa.amx;
+    let amx = group > 1 && isa.extensions.amx;
     let (lanes, vectors) = match scheme {
         // Sums are AMX squares, two by two if there are enough columns.
         _ if amx => (register, if shape.n.is_some_and(|n| n <= TILE_ROWS) { 1 } else { 2 }),
@@ -223,8 +194,8 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
 /// steps of `k` are multiplied at once.
 fn grouped(shape: &Shape, work: DType, isa: &Isa) -> (DType, i64, i64) {
     match (shape.dtype, work) {
-        (DType::BF16, DType::F32) if isa.amx => (DType::BF16, 2, TILE_BYTES / 2),
-        (DType::BF16, DType::F32) if isa.pairs => (DType::BF16, 2, 2),
+        (DType::BF16, DType::F32) if isa.extensions.amx => (DType::BF16, 2, TILE_BYTES / 2),
+        (DType::BF16, DType::F32) if isa.extensions.pairs => (DType::BF16, 2, 2),
         _ => (work, 1, 1),
     }
 }

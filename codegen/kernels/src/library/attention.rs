@@ -23,7 +23,7 @@ use mithril_passes::outline::strides::{Strided, strided};
 
 use super::Entry;
 use crate::code::{Mem, V};
-use crate::contract::Isa;
+use crate::isa::Isa;
 use crate::lower::index::Ix;
 use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;

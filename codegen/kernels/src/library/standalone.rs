@@ -6,7 +6,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
 
 use crate::code::V;
-use crate::contract::Isa;
+use crate::isa::Isa;
 use crate::lower::fold::product;
 use crate::lower::index::{Index, Ix};
 use crate::lower::layout::int;

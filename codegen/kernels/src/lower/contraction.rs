@@ -14,9 +14,9 @@ use super::nest::{Nest, held};
 use super::packing::Packing;
 use crate::builder::Builder;
 use crate::code::{Mem, V};
-use crate::contract::Isa;
 use crate::contract::gather::{Axis, Gather, Padding};
 use crate::contract::{Contraction, Position, Side, emit, plain, plan};
+use crate::isa::Isa;
 use crate::loops::Loops;
 
 /// The axes of an operand, by their role.

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::position::{Address, Index, Ix};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
-use crate::contract::Isa;
+use crate::isa::Isa;
 use crate::loops::Loops;
 
 /// A kernel whose code is being emitted.
@@ -59,7 +59,7 @@ impl<'f> Nest<'f> {
     /// The buffers are the arguments, then the results.
     pub fn new(f: &'f Function, isa: &Isa) -> Nest<'f> {
         let mut b = Builder::new(f.args.len() + f.results.len(), symbols(f));
-        b = b.with_registers(isa.bytes);
+        b = b.with_extensions(isa.extensions);
         if isa.is_portable() {
             b = b.portable();
         }

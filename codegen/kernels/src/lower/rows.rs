@@ -23,7 +23,7 @@ use super::index::{Index, Ix};
 use super::lowered::Lowered;
 use super::nest::Nest;
 use crate::code::{Binary, V};
-use crate::contract::Isa;
+use crate::isa::Isa;
 use column_sums::{Blocks, ColumnSum};
 use epilogue::{Interleaved, PendingRow, Stores, in_row};
 use prefetch::Prefetch;

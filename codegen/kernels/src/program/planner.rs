@@ -13,9 +13,10 @@ use mithril_runtime::size::Size;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Constant, Kernel, Plan, outside, size};
+use crate::isa::Isa;
 use crate::library;
 use crate::lower::packing::Packing;
-use crate::lower::{Isa, Lowered, lower, packing};
+use crate::lower::{Lowered, lower, packing};
 
 /// More elements than any memory holds. Counts up to this, and small multiples of them, do not
 /// overflow.

@@ -11,7 +11,7 @@ use mithril_passes::transfer::Transfer;
 use mithril_runtime::program::{Loop, Place};
 
 use super::planner::Scope;
-use crate::lower::Isa;
+use crate::isa::Isa;
 
 impl Scope<'_, '_, '_> {
     /// Adds the loop of a scan. Carries are kept in the buffers of their results: copied there

@@ -13,7 +13,7 @@ use mithril_ir::graph::{Function, Module};
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
 use mithril_kernels::c::{self, Source, caller};
-use mithril_kernels::contract::Isa;
+use mithril_kernels::isa::Isa;
 use mithril_kernels::program::{Plan, plan};
 use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;

@@ -4,7 +4,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text as mir;
-use mithril_kernels::lower::Isa;
+use mithril_kernels::isa::Isa;
 use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;

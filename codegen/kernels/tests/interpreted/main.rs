@@ -19,7 +19,7 @@ use mithril_ir::graph::Module;
 use mithril_ir::op::{Class, Op};
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text as mir;
-use mithril_kernels::lower::Isa;
+use mithril_kernels::isa::Isa;
 use program::{Interpreted, LEVELS, isa};
 use uses::{at, converted, gradients, is_computed, smooth, uses, widened};
 

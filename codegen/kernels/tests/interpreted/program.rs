@@ -9,7 +9,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_kernels::code::verify::verify;
 use mithril_kernels::host::Host;
 use mithril_kernels::interpret::{self, Buffer};
-use mithril_kernels::lower::Isa;
+use mithril_kernels::isa::Isa;
 use mithril_kernels::program::{self, Plan};
 use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;

@@ -11,7 +11,8 @@ use std::cell::RefCell;
 use std::sync::Once;
 
 use libc::{c_int, c_void};
-use mithril_kernels::contract::Isa;
+use mithril_kernels::host::Host;
+use mithril_kernels::isa::Isa;
 use mithril_native::Options;
 
 /// A processor that has AMX, which this one is from now on.
@@ -22,9 +23,8 @@ pub fn processor() -> (Options, Isa) {
             trap();
         }
     });
-    let features = "-prefer-256-bit,+amx-tile,+amx-bf16".into();
-    let isa = Isa { amx: true, ..Isa::new(64, 32, true) };
-    (Options { cpu: "x86-64-v4".into(), features }, isa)
+    let host = Host::parse("x86-64-v4+amx-bf16").unwrap_or_else(|e| panic!("{e}"));
+    (Options { cpu: host.cpu.into(), features: host.features }, host.isa)
 }
 
 /// Whether the processor has it and the system lets this process use it.

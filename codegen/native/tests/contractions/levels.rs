@@ -1,8 +1,8 @@
 //! The levels of processors that code is made for.
 
 use mithril_instant::Machine;
-use mithril_kernels::contract::Isa;
 use mithril_kernels::host::{self, Host};
+use mithril_kernels::isa::Isa;
 use mithril_native::Options;
 
 pub struct Level {
@@ -22,7 +22,7 @@ fn level(name: &'static str, here: impl Fn(&Host) -> bool) -> Level {
     let isa = level.isa;
     // Pairs and tiles are LLVM's alone. Lanes are cut into what every machine has, but no other
     // instruction multiplies and adds at once.
-    let known = !isa.pairs && !isa.amx && (here || machine.isa.fma);
+    let known = !isa.extensions.pairs && !isa.extensions.amx && (here || machine.isa.fma);
     let own = if here { &level } else { &machine };
     let instant = known.then(|| Machine::of(own).expect("a machine that Cranelift knows"));
     let options = Options { cpu: level.cpu.into(), features: level.features.clone() };

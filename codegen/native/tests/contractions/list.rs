@@ -131,7 +131,7 @@ pub fn forms(dtypes: (DType, DType)) -> impl Iterator<Item = Form> {
 
 /// The dtypes whose plans a level has for itself.
 pub fn dtypes(level: &Level) -> impl Iterator<Item = (DType, DType)> {
-    let own = level.isa.pairs || level.isa.amx;
+    let own = level.isa.extensions.pairs || level.isa.extensions.amx;
     PAIRS.into_iter().filter(move |&(dtype, _)| !own || dtype == BF16)
 }
 

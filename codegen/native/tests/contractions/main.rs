@@ -75,9 +75,9 @@ fn try_form(
     let contraction = Contraction::new(level, *form, compiler);
     let sizes = form.sizes();
     // Traps take long.
-    let of = if level.isa.amx { RUNS * 10 } else { RUNS };
+    let of = if level.isa.extensions.amx { RUNS * 10 } else { RUNS };
     let open = form.extents.iter().filter(|extent| extent.is_none()).count();
-    let few = open == 0 || open == 1 && !level.isa.amx;
+    let few = open == 0 || open == 1 && !level.isa.extensions.amx;
     for (i, &sizes) in sizes.iter().enumerate() {
         if few || sample.has((form, sizes), of) || i == 0 {
             contraction.check(memory, numbers, sizes);

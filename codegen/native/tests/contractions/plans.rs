@@ -23,7 +23,7 @@ const LLVM: u64 = 1500;
 
 /// The pairs whose plans a level has for itself.
 fn dtypes(level: &Level) -> impl Iterator<Item = (DType, DType)> {
-    let own = level.isa.pairs || level.isa.amx;
+    let own = level.isa.extensions.pairs || level.isa.extensions.amx;
     DTYPES.into_iter().filter(move |&(dtype, _)| !own || dtype == BF16)
 }
 

@@ -22,8 +22,8 @@ use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
-use mithril_kernels::contract::Isa;
 use mithril_kernels::host::{self, Host};
+use mithril_kernels::isa::Isa;
 use mithril_kernels::program::{self, Plan};
 use mithril_kernels::target::TARGETS;
 use mithril_native::{Options, Stage, compile};
@@ -66,7 +66,8 @@ pub fn is_drawn(case: usize) -> bool {
 /// The vectors of the level, and of 32 bytes where they are wider: other registers, the same code.
 pub fn widths() -> Vec<Isa> {
     let own = machine().0;
-    let narrower = (own.bytes > 32).then(|| Isa::new(32, 16, true));
+    let narrower =
+        (own.bytes > 32).then(|| Host::parse("x86-64-v3").unwrap_or_else(|e| panic!("{e}")).isa);
     [own].into_iter().chain(narrower).collect()
 }
 

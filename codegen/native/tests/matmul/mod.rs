@@ -7,8 +7,9 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType::{self, *};
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::{Binary, Code, V};
-use mithril_kernels::contract::{self, Contraction, Isa, Layout, Plan, Side, plan};
+use mithril_kernels::contract::{self, Contraction, Layout, Plan, Side, plan};
 use mithril_kernels::host::{self, Host};
+use mithril_kernels::isa::Isa;
 use mithril_native::Options;
 
 /// A contraction; the extents `batch, m, n, k` of which `dynamic` says so are dims of the launch.

@@ -13,7 +13,7 @@ use mithril_ir::dtype::DType;
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::V;
 use mithril_kernels::host;
-use mithril_kernels::legalize::{f16::expand_f16, fma::expand_fma};
+use mithril_kernels::legalize::legalize;
 use mithril_kernels::loops::Loops;
 use mithril_kernels::{mlir, scalar};
 use mithril_native::{Options, Stage, compile};
@@ -40,9 +40,11 @@ pub type Body<'a> = &'a dyn Fn(&mut Builder, &[V]) -> V;
 impl Kernel {
     /// Every body is applied to the same operands, in a loop of its own.
     pub fn new(args: &[DType], bodies: &[(DType, Body)], lanes: u32) -> Kernel {
-        let options = options();
+        // The processor that MITHRIL_CPU names, or this machine's.
+        let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
         let b = Builder::new(args.len() + bodies.len(), 1);
-        let mut b = b.with_registers(if options.cpu == "x86-64-v4" { 64 } else { 16 });
+        let mut b = b.with_extensions(host.isa.extensions);
+        let options = Options { cpu: host.cpu.into(), features: host.features };
         let inputs: Vec<_> =
             args.iter().enumerate().map(|(i, &d)| b.buffer(i, scalar::stored(d), true)).collect();
         let (zero, n) = (b.index(0), b.dim(0));
@@ -61,10 +63,7 @@ impl Kernel {
             });
         }
         let mut code = b.finish();
-        if options.cpu == "x86-64-v2" {
-            expand_fma(&mut code);
-            expand_f16(&mut code);
-        }
+        legalize(&mut code, &host.isa);
         let text = mlir::print(&code);
         let object = compile(&text, &options, Stage::Object);
         let object = object.unwrap_or_else(|e| panic!("{e}"));
@@ -102,12 +101,6 @@ fn run_into(entry: Entry, inputs: &[&[u8]], outputs: &mut [Vec<u8>], n: usize) {
     let buffers: Vec<*mut u8> = inputs.chain(outputs.iter_mut().map(|o| o.as_mut_ptr())).collect();
     // SAFETY: the kernel reads and writes `n` elements of each buffer.
     unsafe { entry(ptr::null_mut(), buffers.as_ptr(), [n as i64].as_ptr(), 0, 1) };
-}
-
-/// The processor that MITHRIL_CPU names, or this machine's.
-fn options() -> Options {
-    let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
-    Options { cpu: host.cpu.into(), features: host.features }
 }
 
 /// Links an object without libraries but libc, so that a call of libm is an error, and opens it.

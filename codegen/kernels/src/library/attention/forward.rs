@@ -12,7 +12,7 @@ use super::masks::{self, Masked};
 use super::tiles::{Head, ROWS, Seen, Strip, Tiles};
 use super::{KEY, QUERY, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
-use crate::contract::Isa;
+use crate::isa::Isa;
 use crate::loops::Loops;
 use crate::lower::fold::product;
 use crate::lower::lowered::Lowered;

@@ -5,8 +5,8 @@ use mithril_ir::dtype::DType;
 
 use super::Site;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
-use crate::contract::Isa;
 use crate::contract::lanes::{below, transpose};
+use crate::isa::Isa;
 use crate::lower::nest::Nest;
 use crate::scalar::exp2_nonpositive;
 

@@ -6,7 +6,7 @@ use mithril_ir::graph::Value;
 
 use super::Rows;
 use crate::code::{Mem, V};
-use crate::lower::Isa;
+use crate::isa::Isa;
 use crate::lower::fold::product;
 use crate::lower::index::{Address, Index};
 use crate::lower::nest::Nest;
