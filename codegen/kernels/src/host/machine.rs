@@ -6,13 +6,19 @@ use std::sync::OnceLock;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-use super::{ECX, FEATURES, LEVELS, TILE};
-use super::{Feature, Host};
+use super::levels::LEVELS;
+use super::x86_64::Feature;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use super::x86_64::{ECX, FEATURES, TILE};
+use super::{Architecture, Host, Level};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::entry::llvm::{CpuidBits, REQUEST, TILE_DATA};
 
 /// The variable that names the processor that native code in this process is compiled for.
 const VARIABLE: &str = "MITHRIL_CPU";
+
+/// The architecture whose code this process can run.
+const OWN: Architecture = Architecture::X86_64;
 
 /// Features beyond the level that code for this machine uses.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -57,21 +63,19 @@ pub fn chosen(name: Option<&str>) -> Result<Host> {
         Some(_) => format!("{VARIABLE}={text}"),
         None => text.to_string(),
     };
-    let host = Host::parse_from(text, set.as_ref().map(|_| VARIABLE))?;
+    let host = Host::parse_as(text, set.as_ref().map(|_| VARIABLE), Some(OWN))?;
     let lacking = here()?.lacks(&host);
-    if lacking.is_empty() {
-        return Ok(host);
-    }
+    let why = match host.level.architecture == OWN {
+        true if lacking.is_empty() => return Ok(host),
+        true => format!("which lacks {}", lacking.join(", ")),
+        false => "whose processor is of another architecture".into(),
+    };
     let levels: Vec<String> = levels().iter().map(Host::name).collect();
-    Diagnostic::new(format!(
-        "Native code for {} cannot run on this machine, which lacks {}",
-        host.name(),
-        lacking.join(", ")
-    ))
-    .got(source())
-    .expected(format!("what the machine has: native, {}", levels.join(", ")))
-    .hint("`export(cpu=)` and `mithril compile --cpu` make libraries for other machines")
-    .err()
+    Diagnostic::new(format!("Native code for {} cannot run on this machine, {why}", host.name()))
+        .got(source())
+        .expected(format!("what the machine has: native, {}", levels.join(", ")))
+        .hint("`export(cpu=)` and `mithril compile --cpu` make libraries for other machines")
+        .err()
 }
 
 fn here() -> Result<&'static Machine> {
@@ -125,8 +129,10 @@ fn detect() -> Option<Machine> {
     };
     let features: Vec<&'static str> =
         FEATURES.iter().filter(|feature| has(feature)).map(|feature| feature.name).collect();
-    let fits = |count: usize| FEATURES[..count].iter().all(|own| features.contains(&own.name));
-    let mut host = Host::of_level(LEVELS.iter().position(|(.., count)| fits(*count))?);
+    let fits = |level: &&Level| {
+        level.architecture == OWN && level.features.iter().all(|own| features.contains(&own.name))
+    };
+    let mut host = Host::of_level(LEVELS.iter().find(fits)?);
     // The extra features are only used with the highest level.
     let wide = host.isa.bytes == 64;
     for extra in EXTRAS.into_iter().filter(|name| wide && features.contains(name)) {

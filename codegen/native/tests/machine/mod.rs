@@ -45,13 +45,13 @@ pub fn f(signature: &str, body: &str) -> String {
 pub fn machine() -> (Isa, Options) {
     let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
     // What a level may have beside it is tested where it is used.
-    let level = Host::parse(host.cpu).unwrap_or_else(|e| panic!("{e}"));
-    (level.isa, Options { cpu: level.cpu.into(), features: level.features })
+    let level = Host::parse(host.level.name).unwrap_or_else(|e| panic!("{e}"));
+    (level.isa, Options { cpu: level.level.cpu.into(), features: level.features })
 }
 
 /// Whether every case of a table runs: at the machine's own level, and where MITHRIL_TESTS is `all`.
 pub fn is_whole() -> bool {
-    let own = host::machine().is_ok_and(|own| own.cpu == machine().1.cpu);
+    let own = host::machine().is_ok_and(|own| own.level.cpu == machine().1.cpu);
     own || env::var_os("MITHRIL_TESTS").is_some_and(|tests| tests == "all")
 }
 

@@ -66,8 +66,8 @@ pub const PLAIN: Case = Case {
 pub fn host() -> (Options, Isa) {
     let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
     // What a level may have beside it is tested where it is used.
-    let level = Host::parse(host.cpu).unwrap_or_else(|e| panic!("{e}"));
-    (Options { cpu: level.cpu.into(), features: level.features }, level.isa)
+    let level = Host::parse(host.level.name).unwrap_or_else(|e| panic!("{e}"));
+    (Options { cpu: level.level.cpu.into(), features: level.features }, level.isa)
 }
 
 impl Case {

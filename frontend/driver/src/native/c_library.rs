@@ -157,7 +157,7 @@ fn march(named: Option<String>) -> Result<Vec<String>> {
         Some(_) => {
             let host = host::chosen(None)?;
             let extras = host.extras().map(|name| format!("-m{name}"));
-            Ok([format!("-march={}", host.cpu)].into_iter().chain(extras).collect())
+            Ok([format!("-march={}", host.level.cpu)].into_iter().chain(extras).collect())
         }
     }
 }

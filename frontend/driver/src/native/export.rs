@@ -228,7 +228,11 @@ fn objects(
     }
     let library = llvm::Library { interface, processors, kernels, constants: symbols };
     let text = llvm::llvm(&library);
-    let bytes = CodeGenerator::open()?.compile(&text, &Host::plain(), Stage::Object);
+    let bytes = CodeGenerator::open()?.compile(
+        &text,
+        &Host::plain(hosts[0].level.architecture),
+        Stage::Object,
+    );
     let name = format!("mithril_{}", interface.model);
     objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
     Ok(objects)

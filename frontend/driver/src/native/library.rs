@@ -66,7 +66,7 @@ impl Library {
     /// Errors: those that MLIR or LLVM reports.
     pub fn compile(self, text: &str, host: &Host, stage: Stage) -> Result<Vec<u8>, String> {
         let mut taken: Vec<u8> = Vec::new();
-        let [text, cpu, features] = [text, host.cpu, &host.features].map(Bytes::of);
+        let [text, cpu, features] = [text, host.level.cpu, &host.features].map(Bytes::of);
         // SAFETY: the function is the library's, the texts outlive the call, and `take` receives
         // `taken`.
         let code = unsafe {

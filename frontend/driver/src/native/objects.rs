@@ -264,7 +264,7 @@ pub fn interrupted<T>() -> Result<T> {
 fn key(text: &str, host: &Host) -> Key {
     let mut hasher = Hasher::new();
     let generator = env!("MITHRIL_CODE_GENERATOR");
-    for part in ["mithril object", VERSION, generator, host.cpu, &host.features, text] {
+    for part in ["mithril object", VERSION, generator, host.level.name, &host.features, text] {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
     }
     hasher.finalize()
