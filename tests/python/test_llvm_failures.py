@@ -22,7 +22,7 @@ STUB = r"""
 
 typedef struct { const char *data; size_t len; } Bytes;
 typedef void (*Take)(unsigned char *, Bytes);
-typedef int (*Compile)(Bytes, Bytes, Bytes, unsigned, Take, unsigned char *);
+typedef int (*Compile)(Bytes, Bytes, Bytes, Bytes, unsigned, Take, unsigned char *);
 
 static const char OF_ANOTHER_LEVEL[] =
     "llvm.func @kernel(%to: !llvm.ptr, %x: vector<16xf32>) {"
@@ -33,8 +33,8 @@ static const char OF_ANOTHER_LEVEL[] =
     "  llvm.store %y, %to : vector<16xf32>, !llvm.ptr"
     "  llvm.return }";
 
-int mithril_native_compile(Bytes text, Bytes cpu, Bytes features, unsigned stage, Take take,
-                           unsigned char *sink) {
+int mithril_native_compile(Bytes text, Bytes triple, Bytes cpu, Bytes features, unsigned stage,
+                           Take take, unsigned char *sink) {
     Compile compile = (Compile)dlsym(dlopen(getenv("REAL"), RTLD_NOW), "mithril_native_compile");
     const char *fails = getenv("FAILS");
     if (memmem(text.data, text.len, fails, strlen(fails))) {
@@ -42,7 +42,7 @@ int mithril_native_compile(Bytes text, Bytes cpu, Bytes features, unsigned stage
         cpu = (Bytes){"x86-64-v3", 9};
         features = (Bytes){"", 0};
     }
-    return compile(text, cpu, features, stage, take, sink);
+    return compile(text, triple, cpu, features, stage, take, sink);
 }
 """
 

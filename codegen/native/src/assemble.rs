@@ -27,9 +27,8 @@ use crate::recover::{Held, catch};
 use crate::single::store_lanes;
 use crate::{Options, Stage};
 
-const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-
-static TARGETS: Once = Once::new();
+/// The target of empty [`Options::triple`].
+const DEFAULT: &str = "x86_64-unknown-linux-gnu";
 
 /// Compiles a module of the llvm dialect to the output of `stage`.
 ///
@@ -149,13 +148,22 @@ fn emit(
     }
 }
 
+/// Initializes a target of LLVM. Each is initialized when it is first needed.
+fn initialize(triple: &str) {
+    static X86: Once = Once::new();
+    let config = InitializationConfig::default();
+    if triple.starts_with("x86_64-") {
+        X86.call_once(|| Target::initialize_x86(&config));
+    }
+}
+
 fn machine(options: &Options) -> Result<TargetMachine, String> {
-    TARGETS.call_once(|| Target::initialize_x86(&InitializationConfig::default()));
-    let triple = TargetTriple::create(TRIPLE);
+    let Options { triple, cpu, features } = options;
+    let triple = if triple.is_empty() { DEFAULT } else { triple };
+    initialize(triple);
+    let triple = TargetTriple::create(triple);
     let target = Target::from_triple(&triple).map_err(|e| e.to_string())?;
     let level = OptimizationLevel::Aggressive;
-    let Options { cpu, features } = options;
-    let cpu = if cpu.is_empty() { "x86-64" } else { cpu };
     target
         .create_target_machine(&triple, cpu, features, level, RelocMode::PIC, CodeModel::Default)
         .ok_or_else(|| format!("LLVM has no processor `{cpu}` with `{features}`"))

@@ -36,6 +36,7 @@ pub type Take = unsafe extern "C" fn(sink: *mut u8, bytes: Bytes);
 /// The type of [`mithril_native_compile`].
 pub type Compile = unsafe extern "C" fn(
     text: Bytes,
+    triple: Bytes,
     cpu: Bytes,
     features: Bytes,
     stage: u32,
@@ -52,6 +53,7 @@ pub type Compile = unsafe extern "C" fn(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mithril_native_compile(
     text: Bytes,
+    triple: Bytes,
     cpu: Bytes,
     features: Bytes,
     stage: u32,
@@ -60,9 +62,12 @@ pub unsafe extern "C" fn mithril_native_compile(
 ) -> i32 {
     let run = || {
         // SAFETY: the caller's promise.
-        let [text, cpu, features] = unsafe { [text.text()?, cpu.text()?, features.text()?] };
+        let text = unsafe { text.text()? };
+        // SAFETY: the same.
+        let [triple, cpu, features] =
+            unsafe { [triple.text()?.into(), cpu.text()?.into(), features.text()?.into()] };
         let stage = Stage::from_index(stage).ok_or("there is no such stage")?;
-        compile(text, &Options { cpu: cpu.into(), features: features.into() }, stage)
+        compile(text, &Options { triple, cpu, features }, stage)
     };
     let answer = catch_unwind(AssertUnwindSafe(run))
         .unwrap_or_else(|_| Err("the native code generator panicked".into()));

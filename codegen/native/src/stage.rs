@@ -25,10 +25,12 @@ impl Stage {
     }
 }
 
-/// The processor that machine code is generated for.
+/// The target and the processor that machine code is generated for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// LLVM's name of the processor; empty for baseline x86-64.
+    /// LLVM's name of the target; empty for x86-64 Linux.
+    pub triple: String,
+    /// LLVM's name of the processor; empty for the target's baseline.
     pub cpu: String,
     /// The processor's features as LLVM spells them: `+avx2,+fma`.
     pub features: String,

@@ -252,8 +252,10 @@ fn dtypes() {
 
 /// A processor by its name. None: this machine lacks something of it.
 fn level(name: &str) -> Option<(Options, Isa)> {
-    let Host { isa, cpu, features } = Host::parse(name).unwrap_or_else(|e| panic!("{e}"));
-    host::chosen(Some(name)).is_ok().then(|| (Options { cpu: cpu.into(), features }, isa))
+    let Host { level, isa, features } = Host::parse(name).unwrap_or_else(|e| panic!("{e}"));
+    host::chosen(Some(name))
+        .is_ok()
+        .then(|| (Options { cpu: level.cpu.into(), features, ..Options::default() }, isa))
 }
 
 #[test]

@@ -27,7 +27,7 @@ llvm.func @kernel() {
 const GOOD: &str = "func.func @kernel(%x: index) -> index { return %x : index }";
 
 fn options() -> Options {
-    Options { cpu: "x86-64-v3".into(), features: String::new() }
+    Options { cpu: "x86-64-v3".into(), features: String::new(), ..Options::default() }
 }
 
 fn error(text: &str) -> String {
@@ -102,12 +102,20 @@ fn through_the_function_of_the_library() {
         }
     }
     let mut said = String::new();
-    let texts = [OF_ANOTHER_LEVEL, "x86-64-v3", ""].map(|text| Bytes::of(text.as_bytes()));
-    let [text, cpu, features] = texts;
+    let texts = [OF_ANOTHER_LEVEL, "", "x86-64-v3", ""].map(|text| Bytes::of(text.as_bytes()));
+    let [text, triple, cpu, features] = texts;
     let stage = Stage::ALL.iter().position(|stage| *stage == Stage::Object).expect("a stage");
     // SAFETY: the texts live, and `take` is given a string.
     let code = unsafe {
-        mithril_native_compile(text, cpu, features, stage as u32, take, (&raw mut said).cast())
+        mithril_native_compile(
+            text,
+            triple,
+            cpu,
+            features,
+            stage as u32,
+            take,
+            (&raw mut said).cast(),
+        )
     };
     assert_eq!(code, 1);
     assert!(said.contains("fatal error"), "{said}");

@@ -21,7 +21,8 @@ fn converted(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     });
     let mut code = b.finish();
     expand_f16(&mut code);
-    let options = Options { cpu: "x86-64-v2".into(), features: String::new() };
+    let options =
+        Options { cpu: "x86-64-v2".into(), features: String::new(), ..Options::default() };
     let object = compile(&mlir::print(&code), &options, Stage::Object);
     // An object that calls a function for it does not load.
     let code = Code::load(&object.unwrap_or_else(|e| panic!("{e}")));

@@ -21,7 +21,8 @@ fn object(dtype: DType) -> Code {
     });
     let mut code = b.finish();
     expand_fma(&mut code);
-    let options = Options { cpu: "x86-64-v2".into(), features: String::new() };
+    let options =
+        Options { cpu: "x86-64-v2".into(), features: String::new(), ..Options::default() };
     let object = compile(&mlir::print(&code), &options, Stage::Object);
     // An object that calls `fma` does not load.
     Code::load(&object.unwrap_or_else(|e| panic!("{e}"))).unwrap_or_else(|e| panic!("{e}"))

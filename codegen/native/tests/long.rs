@@ -167,8 +167,8 @@ fn ten_thousand_operations_are_right() {
 #[test]
 fn llvm_compiles_the_largest_kernel_of_a_chain() {
     let plan = planned(&module(&chain(1_000)));
-    let Host { cpu, features, .. } = processor();
-    let options = Options { cpu: cpu.into(), features };
+    let Host { level, features, .. } = processor();
+    let options = Options { cpu: level.cpu.into(), features, ..Options::default() };
     for kernel in &plan.kernels {
         let made = compile(&kernel.text(), &options, Stage::Object);
         assert_eq!(&made.unwrap_or_else(|e| panic!("{e}"))[..4], b"\x7fELF");

@@ -485,7 +485,8 @@ fn few_features_and_an_open_batch() {
         if !host::levels().iter().any(|own| own.name() == host.name()) {
             continue;
         }
-        let options = Options { cpu: host.level.cpu.into(), features: host.features };
+        let options =
+            Options { cpu: host.level.cpu.into(), features: host.features, ..Options::default() };
         for (features, dtype) in (1..=16).flat_map(|n| [(n, "f32"), (n, "f64"), (n, "i32")]) {
             let text = f(
                 &format!(

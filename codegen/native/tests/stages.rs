@@ -30,7 +30,7 @@ fn sample() -> Code {
 }
 
 fn options() -> Options {
-    Options { cpu: "x86-64-v3".into(), features: String::new() }
+    Options { cpu: "x86-64-v3".into(), features: String::new(), ..Options::default() }
 }
 
 #[test]

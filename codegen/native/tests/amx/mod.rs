@@ -24,7 +24,10 @@ pub fn processor() -> (Options, Isa) {
         }
     });
     let host = Host::parse("x86-64-v4+amx-bf16").unwrap_or_else(|e| panic!("{e}"));
-    (Options { cpu: host.level.cpu.into(), features: host.features }, host.isa)
+    (
+        Options { cpu: host.level.cpu.into(), features: host.features, ..Options::default() },
+        host.isa,
+    )
 }
 
 /// Whether the processor has it and the system lets this process use it.

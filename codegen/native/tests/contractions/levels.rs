@@ -25,7 +25,11 @@ fn level(name: &'static str, here: impl Fn(&Host) -> bool) -> Level {
     let known = !isa.extensions.pairs && !isa.extensions.amx && (here || machine.isa.fma);
     let own = if here { &level } else { &machine };
     let instant = known.then(|| Machine::of(own).expect("a machine that Cranelift knows"));
-    let options = Options { cpu: level.level.cpu.into(), features: level.features.clone() };
+    let options = Options {
+        cpu: level.level.cpu.into(),
+        features: level.features.clone(),
+        ..Options::default()
+    };
     Level { name, isa, options, instant, here }
 }
 

@@ -46,7 +46,10 @@ pub fn machine() -> (Isa, Options) {
     let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
     // What a level may have beside it is tested where it is used.
     let level = Host::parse(host.level.name).unwrap_or_else(|e| panic!("{e}"));
-    (level.isa, Options { cpu: level.level.cpu.into(), features: level.features })
+    (
+        level.isa,
+        Options { cpu: level.level.cpu.into(), features: level.features, ..Options::default() },
+    )
 }
 
 /// Whether every case of a table runs: at the machine's own level, and where MITHRIL_TESTS is `all`.

@@ -67,7 +67,10 @@ pub fn host() -> (Options, Isa) {
     let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
     // What a level may have beside it is tested where it is used.
     let level = Host::parse(host.level.name).unwrap_or_else(|e| panic!("{e}"));
-    (Options { cpu: level.level.cpu.into(), features: level.features }, level.isa)
+    (
+        Options { cpu: level.level.cpu.into(), features: level.features, ..Options::default() },
+        level.isa,
+    )
 }
 
 impl Case {

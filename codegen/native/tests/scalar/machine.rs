@@ -44,7 +44,8 @@ impl Kernel {
         let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
         let b = Builder::new(args.len() + bodies.len(), 1);
         let mut b = b.with_extensions(host.isa.extensions);
-        let options = Options { cpu: host.level.cpu.into(), features: host.features };
+        let options =
+            Options { cpu: host.level.cpu.into(), features: host.features, ..Options::default() };
         let inputs: Vec<_> =
             args.iter().enumerate().map(|(i, &d)| b.buffer(i, scalar::stored(d), true)).collect();
         let (zero, n) = (b.index(0), b.dim(0));

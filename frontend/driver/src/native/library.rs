@@ -10,7 +10,7 @@ use std::slice;
 use std::sync::{Mutex, PoisonError};
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
-use mithril_kernels::host::Host;
+use mithril_kernels::host::{Host, Level};
 
 use super::background::close_at_exit;
 
@@ -38,7 +38,7 @@ impl Bytes {
 }
 
 type Take = unsafe extern "C" fn(sink: *mut u8, bytes: Bytes);
-type Compile = unsafe extern "C" fn(Bytes, Bytes, Bytes, u32, Take, *mut u8) -> i32;
+type Compile = unsafe extern "C" fn(Bytes, Bytes, Bytes, Bytes, u32, Take, *mut u8) -> i32;
 
 /// The loaded library.
 #[derive(Clone, Copy)]
@@ -66,11 +66,13 @@ impl Library {
     /// Errors: those that MLIR or LLVM reports.
     pub fn compile(self, text: &str, host: &Host, stage: Stage) -> Result<Vec<u8>, String> {
         let mut taken: Vec<u8> = Vec::new();
-        let [text, cpu, features] = [text, host.level.cpu, &host.features].map(Bytes::of);
+        let Level { architecture, cpu, .. } = host.level;
+        let [text, triple, cpu, features] =
+            [text, architecture.triple(), cpu, &host.features].map(Bytes::of);
         // SAFETY: the function is the library's, the texts outlive the call, and `take` receives
         // `taken`.
         let code = unsafe {
-            (self.compile)(text, cpu, features, stage as u32, take, (&raw mut taken).cast())
+            (self.compile)(text, triple, cpu, features, stage as u32, take, (&raw mut taken).cast())
         };
         match code {
             0 => Ok(taken),
