@@ -43,6 +43,15 @@ impl From<object::read::Error> for Error {
     }
 }
 
+/// Checks an object that is not loaded here: it may be for any processor.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::Unsupported`] for one that is not relocatable, and
+/// [`Error::Undefined`].
+pub fn check(object: &[u8]) -> Result<(), Error> {
+    link::check(&Object::parse(object)?)
+}
+
 /// The code and data of one object, at a fixed address until it is dropped.
 ///
 /// No page is both writable and executable.
@@ -60,6 +69,9 @@ impl Code {
     /// Any [`Error`]; after one, nothing stays in memory.
     pub fn load(object: &[u8]) -> Result<Code, Error> {
         let object = Object::parse(object)?;
+        if !object.is_own() {
+            return Err(Error::Unsupported("it is not for this machine".into()));
+        }
         let layout = Layout::of(&object)?;
         let mut region = Region::new(layout.bytes)?;
         link::fill(&object, &layout, region.as_mut_slice())?;

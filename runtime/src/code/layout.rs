@@ -17,6 +17,8 @@ const REACH: usize = 1 << 30;
 /// A parsed object.
 pub struct Object<'a> {
     pub bytes: &'a [u8],
+    /// ELF's number of the architecture.
+    machine: u16,
     pub sections: SectionTable<'a, Header>,
     pub symbols: SymbolTable<'a, Header>,
 }
@@ -25,15 +27,17 @@ impl<'a> Object<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Object<'a>, Error> {
         let header = Header::parse(bytes)?;
         let little = header.endian()?;
-        if header.e_machine(little) != elf::EM_X86_64 || !cfg!(target_arch = "x86_64") {
-            return Err(Error::Unsupported("it is not for this machine".into()));
-        }
         if header.e_type(little) != elf::ET_REL {
             return Err(Error::Unsupported("it is not relocatable".into()));
         }
         let sections = header.sections(little, bytes)?;
         let symbols = sections.symbols(little, bytes, elf::SHT_SYMTAB)?;
-        Ok(Object { bytes, sections, symbols })
+        Ok(Object { bytes, machine: header.e_machine(little), sections, symbols })
+    }
+
+    /// Whether this process can run its code.
+    pub fn is_own(&self) -> bool {
+        self.machine == elf::EM_X86_64 && cfg!(target_arch = "x86_64")
     }
 
     /// The name of a section, for messages and for sections that are recognised by name.

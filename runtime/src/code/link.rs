@@ -49,6 +49,18 @@ pub fn relocate(object: &Object, layout: &Layout, region: &mut Region) -> Result
     Ok(())
 }
 
+/// Checks that an object uses no symbols but its own and those of [`EXTERNAL`].
+pub fn check(object: &Object) -> Result<(), Error> {
+    // The first symbol is empty.
+    for symbol in object.symbols.iter().skip(1).filter(|symbol| symbol.is_undefined(LITTLE)) {
+        let name = name(object, symbol);
+        if !EXTERNAL.contains(&&*name) {
+            return Err(Error::Undefined(name));
+        }
+    }
+    Ok(())
+}
+
 /// The exported symbols, and their offsets in the region.
 pub fn exports(object: &Object, layout: &Layout) -> Result<HashMap<String, usize>, Error> {
     let mut exports = HashMap::new();

@@ -14,7 +14,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::loc::Loc;
 use mithril_kernels::code;
 use mithril_kernels::host::Host;
-use mithril_runtime::code::{Code, Error};
+use mithril_runtime::code::{Code, Error, check};
 use mithril_runtime::threads::Pool;
 
 use super::cache::{Cache, Key, Miss};
@@ -83,7 +83,7 @@ pub fn load(sources: &[Source], host: &Host, anew: bool, stop: &AtomicBool) -> R
     let known = |key: &Key, cache: &Cache| match loaded(key) {
         _ if anew => Err(Miss::Absent),
         Some(code) => Ok((code, Origin::Llvm, None)),
-        None => cached(key, cache).map(|made| (Arc::new(made.code), Origin::Llvm, None)),
+        None => cached(key, cache).map(|code| (Arc::new(code), Origin::Llvm, None)),
     };
     let machine = OnceLock::new();
     let instant = |code: &code::Code| -> Option<Code> {
@@ -137,7 +137,7 @@ fn make(
         return Ok((code, Origin::Instant));
     }
     match compile(&source.text, key, host, cache) {
-        Ok(made) => Ok((made.code, Origin::Llvm)),
+        Ok(code) => Ok((code, Origin::Llvm)),
         Err(Failure::Every(error)) => Err(error),
         Err(failure) => match instant(source.code) {
             Some(code) => Ok((code, Origin::Fallback(failure))),
@@ -151,11 +151,11 @@ fn make(
 /// Errors: those of the native library.
 pub fn one(text: &str, key: &Key, host: &Host) -> std::result::Result<Arc<Code>, Failure> {
     let cache = Cache::open();
-    let known = loaded(key).or_else(|| Some(Arc::new(cached(key, &cache).ok()?.code)));
+    let known = loaded(key).or_else(|| Some(Arc::new(cached(key, &cache).ok()?)));
     let code = match known {
         Some(code) => code,
         None => {
-            let code = Arc::new(compile(text, key, host, &cache)?.code);
+            let code = Arc::new(compile(text, key, host, &cache)?);
             cache.trim();
             code
         }
@@ -178,13 +178,12 @@ pub enum Linked {
 pub fn linked(sources: &[Source], host: &Host, stop: &AtomicBool) -> Result<Vec<Linked>> {
     let keys: Vec<Key> = sources.iter().map(|source| key(&source.text, host)).collect();
     let lengths: Vec<Length> = sources.iter().map(Source::length).collect();
-    let known =
-        |key: &Key, cache: &Cache| cached(key, cache).map(|made| Linked::Object(made.object));
+    let known = |key: &Key, cache: &Cache| cache.get(key).map(Linked::Object);
     let function = |code: &code::Code| Machine::of(host)?.compile(code).ok();
     let make = |at: usize, cache: &Cache| {
         let source = &sources[at];
-        match compile(&source.text, &keys[at], host, cache) {
-            Ok(made) => Ok(Linked::Object(made.object)),
+        match object(&source.text, &keys[at], host, cache) {
+            Ok(object) => Ok(Linked::Object(object)),
             Err(Failure::Every(error)) => Err(error),
             Err(failure) => match function(source.code) {
                 Some(code) => Ok(Linked::Function(code, failure)),
@@ -197,12 +196,6 @@ pub fn linked(sources: &[Source], host: &Host, stop: &AtomicBool) -> Result<Vec<
         library::rest();
     }
     Ok(objects)
-}
-
-/// An object, and its code in memory. Loading it has shown that the object is valid.
-struct Compiled {
-    object: Vec<u8>,
-    code: Code,
 }
 
 /// An estimate of a kernel's compile time for ordering: whether Cranelift compiles it, and the
@@ -277,15 +270,11 @@ fn loaded(key: &Key) -> Option<Arc<Code>> {
 }
 
 /// The code in the disk cache.
-fn cached(key: &Key, cache: &Cache) -> std::result::Result<Compiled, Miss> {
-    let object = cache.get(key)?;
-    match Code::load(&object) {
-        Ok(code) => Ok(Compiled { object, code }),
-        Err(_) => {
-            cache.remove(key);
-            Err(Miss::Damaged)
-        }
-    }
+fn cached(key: &Key, cache: &Cache) -> std::result::Result<Code, Miss> {
+    Code::load(&cache.get(key)?).map_err(|_| {
+        cache.remove(key);
+        Miss::Damaged
+    })
 }
 
 fn remember(code: impl IntoIterator<Item = (Key, Weak<Code>)>) {
@@ -300,15 +289,30 @@ fn compile(
     key: &Key,
     host: &Host,
     cache: &Cache,
-) -> std::result::Result<Compiled, Failure> {
+) -> std::result::Result<Code, Failure> {
+    let object = object(text, key, host, cache)?;
+    Code::load(&object).map_err(|error| unusable(host, error))
+}
+
+/// LLVM's object of a kernel, which may be for another machine.
+fn object(
+    text: &str,
+    key: &Key,
+    host: &Host,
+    cache: &Cache,
+) -> std::result::Result<Vec<u8>, Failure> {
     let library = Library::open().map_err(Failure::Every)?;
     let object = library.compile(text, host, Stage::Object).map_err(Failure::Kernel)?;
-    let code = Code::load(&object).map_err(|error| match error {
+    check(&object).map_err(|error| unusable(host, error))?;
+    cache.put(key, &object);
+    Ok(object)
+}
+
+fn unusable(host: &Host, error: Error) -> Failure {
+    match error {
         Error::Undefined(symbol) => Failure::Every(lacking(host, &symbol)),
         error => Failure::Kernel(error.to_string()),
-    })?;
-    cache.put(key, &object);
-    Ok(Compiled { object, code })
+    }
 }
 
 /// The error for a missing instruction of the processor: LLVM calls a function in its place.
