@@ -48,7 +48,7 @@ impl Machine {
         for (name, value) in settings {
             flags.set(name, value).ok()?;
         }
-        let mut builder = isa::lookup_by_name("x86_64-unknown-linux-gnu").ok()?;
+        let mut builder = isa::lookup_by_name(host.level.architecture.triple()).ok()?;
         for (_, flag) in FEATURES.iter().filter(|(name, _)| host.has(name)) {
             builder.enable(flag).ok()?;
         }

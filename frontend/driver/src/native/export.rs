@@ -116,6 +116,13 @@ pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Fi
         let got = format!("{} functions for {} processors", module.functions.len(), hosts.len());
         return Diagnostic::new("there is nothing to make a library of").got(got).err();
     }
+    let architecture = hosts[0].level.architecture;
+    if let Some(other) = hosts.iter().find(|host| host.level.architecture != architecture) {
+        return Diagnostic::new("one library is for processors of one architecture")
+            .got(format!("{} and {}", hosts[0].name(), other.name()))
+            .hint("export twice, to two folders")
+            .err();
+    }
     let processors: Vec<Processor> = hosts.iter().map(Host::processor).collect();
     let functions: Vec<&Function> = module.called_from_outside().map(|f| &**f).collect();
     let plans = functions
@@ -142,7 +149,7 @@ pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Fi
         fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
     }
     publish(&files.library, |beside| {
-        link::link(&objects, beside, &files.library, stop)?;
+        link::link(&objects, architecture, beside, &files.library, stop)?;
         let places = match (&files.weights, &weights) {
             (Some(path), Some(weights)) => publish(path, |beside| params::write(weights, beside))?,
             _ => Vec::new(),
@@ -190,6 +197,7 @@ fn objects(
     warnings: &mut Vec<String>,
     stop: &AtomicBool,
 ) -> Result<Vec<Object>> {
+    let architecture = hosts[0].level.architecture;
     let mut objects = Vec::new();
     let mut kernels: Symbols = vec![Vec::new(); plans.len()];
     for (variant, host) in hosts.iter().enumerate() {
@@ -214,7 +222,7 @@ fn objects(
                 Linked::Object(bytes) => object::renamed(&bytes, "kernel", &name),
                 Linked::Function(code, failure) => {
                     warnings.push(failure.warning(number, &sources[number].loc));
-                    object::function(&name, &code)
+                    object::function(architecture, &name, &code)
                 }
             };
             objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
@@ -223,16 +231,12 @@ fn objects(
     let (constants, symbols) = constants(interface, plans);
     if !constants.is_empty() {
         let name = format!("mithril_{}_constants", interface.model);
-        let bytes = object::constants(&constants).map_err(objects::broken)?;
+        let bytes = object::constants(architecture, &constants).map_err(objects::broken)?;
         objects.push(Object { name, bytes });
     }
     let library = llvm::Library { interface, processors, kernels, constants: symbols };
     let text = llvm::llvm(&library);
-    let bytes = CodeGenerator::open()?.compile(
-        &text,
-        &Host::plain(hosts[0].level.architecture),
-        Stage::Object,
-    );
+    let bytes = CodeGenerator::open()?.compile(&text, &Host::plain(architecture), Stage::Object);
     let name = format!("mithril_{}", interface.model);
     objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
     Ok(objects)

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_kernels::host::Architecture;
 
 use super::{Object, name_of, put, unwritable};
 use crate::native::command::{self, Ended};
@@ -20,41 +21,76 @@ struct Linker {
     through: bool,
 }
 
-/// The linkers in the order in which they are tried.
-const LINKERS: [Linker; 4] = [
-    Linker { command: "cc", through: true },
-    Linker { command: "ld", through: false },
-    Linker { command: "ld.lld", through: false },
-    Linker { command: "ld.lld-22", through: false },
-];
+/// The linkers for an architecture.
+struct Linkers {
+    /// In the order in which they are tried. The first one is a compiler.
+    all: &'static [Linker],
+    /// The command that installs the first one on Debian, if compiling Mithril does not need it.
+    install: Option<&'static str>,
+}
+
+const fn compiler(command: &'static str) -> Linker {
+    Linker { command, through: true }
+}
+
+const fn linker(command: &'static str) -> Linker {
+    Linker { command, through: false }
+}
+
+const X86_64: Linkers = Linkers {
+    all: &[compiler("cc"), linker("ld"), linker("ld.lld"), linker("ld.lld-22")],
+    install: None,
+};
+
+fn linkers(architecture: Architecture) -> &'static Linkers {
+    match architecture {
+        Architecture::X86_64 => &X86_64,
+    }
+}
 
 /// Links the objects to `output`. The file name of `library` becomes the soname. If there is no
 /// linker, the objects are left in a folder next to the library.
 ///
 /// Errors: no linker; errors of the linker; `stop`.
-pub fn link(objects: &[Object], output: &Path, library: &Path, stop: &AtomicBool) -> Result<()> {
+pub fn link(
+    objects: &[Object],
+    architecture: Architecture,
+    output: &Path,
+    library: &Path,
+    stop: &AtomicBool,
+) -> Result<()> {
     let soname = name_of(library);
-    let left = library.with_file_name(format!("{soname}.objects"));
-    let Some((linker, command)) = found() else {
-        let files = write(objects, &left)?;
-        return Diagnostic::new("the library cannot be linked: there is no linker")
-            .expected(LINKERS.map(|linker| linker.command).join(", "))
-            .hint(format!(
-                "the {} objects are in {}: `cc -shared -nostdlib -o {} {}/*.o` links them",
-                files.len(),
-                left.display(),
-                quoted(library),
-                quoted(&left)
-            ))
-            .err();
+    let linkers = linkers(architecture);
+    let Some((linker, command)) = found(linkers) else {
+        return missing(objects, linkers, library);
     };
     let folder = output.with_extension("objects");
     let files = write(objects, &folder)?;
-    let mut command = command_for(&linker, &command, &files, output, &soname);
+    let mut command = command_for(linker, &command, &files, output, &soname);
     // Temporary files that the linker leaves when it is stopped are deleted with the folder.
     let ran = run(command.env("TMPDIR", &folder), stop);
     let _ = fs::remove_dir_all(&folder);
     ran
+}
+
+/// Writes the objects next to the library. Returns the error that there is no linker.
+fn missing(objects: &[Object], linkers: &Linkers, library: &Path) -> Result<()> {
+    let left = library.with_file_name(format!("{}.objects", name_of(library)));
+    let files = write(objects, &left)?;
+    let commands: Vec<&str> = linkers.all.iter().map(|linker| linker.command).collect();
+    let install =
+        linkers.install.map_or(String::new(), |command| format!("; `{command}` installs it"));
+    Diagnostic::new("the library cannot be linked: there is no linker")
+        .expected(commands.join(", "))
+        .hint(format!(
+            "the {} objects are in {}: `{} -shared -nostdlib -o {} {}/*.o` links them{install}",
+            files.len(),
+            left.display(),
+            commands[0],
+            quoted(library),
+            quoted(&left)
+        ))
+        .err()
 }
 
 fn command_for(
@@ -107,10 +143,10 @@ fn quoted(path: &Path) -> String {
 }
 
 /// The first of the linkers that is in PATH.
-fn found() -> Option<(Linker, PathBuf)> {
+fn found(linkers: &Linkers) -> Option<(&Linker, PathBuf)> {
     let path = env::var_os("PATH")?;
     let folders: Vec<PathBuf> = env::split_paths(&path).collect();
-    LINKERS.into_iter().find_map(|linker| {
+    linkers.all.iter().find_map(|linker| {
         let all = folders.iter().map(|folder| folder.join(linker.command));
         let file = all.into_iter().find(|file| file.is_file())?;
         Some((linker, file))

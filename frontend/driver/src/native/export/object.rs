@@ -1,13 +1,12 @@
 //! Object files of a library: kernels with unique symbols, and constants.
 
+use mithril_kernels::host::Architecture;
 use mithril_kernels::program::Constant;
 use mithril_runtime::align::ALIGN;
 use object::build::elf::{Builder, SectionData};
 use object::elf::{SHT_STRTAB, STV_HIDDEN};
 use object::write::{self, SectionId, Symbol, SymbolSection};
-use object::{
-    Architecture, BinaryFormat, Endianness, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
-};
+use object::{BinaryFormat, Endianness, SectionKind, SymbolFlags, SymbolKind, SymbolScope};
 
 /// Renames the function `from` to `to` in an object and makes it hidden outside the library.
 ///
@@ -35,8 +34,8 @@ pub fn renamed(bytes: &[u8], from: &str, to: &str) -> Result<Vec<u8>, String> {
 /// library.
 ///
 /// Errors: it cannot be written.
-pub fn function(name: &str, code: &[u8]) -> Result<Vec<u8>, String> {
-    let mut object = empty();
+pub fn function(architecture: Architecture, name: &str, code: &[u8]) -> Result<Vec<u8>, String> {
+    let mut object = empty(architecture);
     let section = object.add_section(Vec::new(), b".text".to_vec(), SectionKind::Text);
     add(&mut object, section, name, SymbolKind::Text, code);
     object.write().map_err(|error| error.to_string())
@@ -45,8 +44,11 @@ pub fn function(name: &str, code: &[u8]) -> Result<Vec<u8>, String> {
 /// An object with these constants, each 64-byte aligned and hidden outside the library.
 ///
 /// Errors: it cannot be written; out of memory.
-pub fn constants(constants: &[(String, &Constant)]) -> Result<Vec<u8>, String> {
-    let mut object = empty();
+pub fn constants(
+    architecture: Architecture,
+    constants: &[(String, &Constant)],
+) -> Result<Vec<u8>, String> {
+    let mut object = empty(architecture);
     let section = object.add_section(Vec::new(), b".rodata".to_vec(), SectionKind::ReadOnlyData);
     for (name, constant) in constants {
         let tensor = constant.value().map_err(|error| error.to_string())?;
@@ -55,9 +57,11 @@ pub fn constants(constants: &[(String, &Constant)]) -> Result<Vec<u8>, String> {
     object.write().map_err(|error| error.to_string())
 }
 
-fn empty() -> write::Object<'static> {
-    let mut object =
-        write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+fn empty(architecture: Architecture) -> write::Object<'static> {
+    let architecture = match architecture {
+        Architecture::X86_64 => object::Architecture::X86_64,
+    };
+    let mut object = write::Object::new(BinaryFormat::Elf, architecture, Endianness::Little);
     // Without this section, linkers assume that the library needs an executable stack.
     object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
     object
