@@ -163,11 +163,13 @@ mod tests {
             ("v4+avx512bf16", "x86-64-v4+avx512bf16"),
             ("v3+avx2", "x86-64-v3"),
             ("v4+amx-bf16", "x86-64-v4+amx-tile+amx-bf16"),
+            ("arm64", "arm64"),
         ] {
             assert_eq!(Host::parse(text).unwrap().name(), name);
         }
         assert!(Host::parse("v5").is_err());
         assert!(Host::parse("v4+avx513").is_err());
+        assert!(Host::parse("arm64+avx2").is_err());
     }
 
     #[test]
@@ -175,6 +177,15 @@ mod tests {
         let amx = |text: &str| Host::parse(text).unwrap().isa.extensions.amx;
         assert!(amx("v4+amx-bf16") && amx("v4+avx512bf16+amx-tile+amx-bf16"));
         assert!(!amx("v4+amx-tile") && !amx("v4+amx-int8") && !amx("v3+amx-bf16"));
+    }
+
+    #[test]
+    fn a_lowest_level_runs_everywhere() {
+        for architecture in [Architecture::X86_64, Architecture::Arm64] {
+            let plain = Host::plain(architecture);
+            assert_eq!(plain.level.architecture, architecture);
+            assert!(!plain.processor().asks());
+        }
     }
 
     #[test]

@@ -151,9 +151,12 @@ fn emit(
 /// Initializes a target of LLVM. Each is initialized when it is first needed.
 fn initialize(triple: &str) {
     static X86: Once = Once::new();
+    static ARM64: Once = Once::new();
     let config = InitializationConfig::default();
     if triple.starts_with("x86_64-") {
         X86.call_once(|| Target::initialize_x86(&config));
+    } else if triple.starts_with("aarch64-") {
+        ARM64.call_once(|| Target::initialize_aarch64(&config));
     }
 }
 

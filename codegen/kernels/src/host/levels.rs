@@ -7,6 +7,7 @@ use crate::isa::{Extensions, Isa};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Architecture {
     X86_64,
+    Arm64,
 }
 
 impl Architecture {
@@ -14,6 +15,7 @@ impl Architecture {
     pub fn triple(self) -> &'static str {
         match self {
             Architecture::X86_64 => "x86_64-unknown-linux-gnu",
+            Architecture::Arm64 => "aarch64-unknown-linux-gnu",
         }
     }
 
@@ -21,6 +23,7 @@ impl Architecture {
     pub fn features(self) -> &'static [Feature] {
         match self {
             Architecture::X86_64 => &x86_64::FEATURES,
+            Architecture::Arm64 => &[],
         }
     }
 }
@@ -40,7 +43,15 @@ pub struct Level {
 }
 
 /// All levels. Those of one architecture are in order, the highest first.
-pub static LEVELS: [Level; 4] = [
+pub static LEVELS: [Level; 5] = [
+    Level {
+        name: "arm64",
+        architecture: Architecture::Arm64,
+        cpu: "generic",
+        overrides: "",
+        isa: Isa { fma: true, f16: true, ..Isa::new(16, 32) },
+        features: &[],
+    },
     Level {
         name: "x86-64-v4",
         architecture: Architecture::X86_64,

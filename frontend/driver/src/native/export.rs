@@ -53,8 +53,8 @@ pub struct Export {
 pub struct Library {
     /// The name that functions and files contain; by default the model's name.
     pub name: Option<String>,
-    /// The processors: `native`, or `x86-64-v2` to `x86-64-v4`. If empty, the one that MITHRIL_CPU
-    /// names, or this machine's.
+    /// The processors: `native`, `x86-64-v2` to `x86-64-v4`, or `arm64`. If empty, the one that
+    /// MITHRIL_CPU names, or this machine's.
     pub cpu: Vec<String>,
 }
 

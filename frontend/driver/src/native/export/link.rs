@@ -42,9 +42,20 @@ const X86_64: Linkers = Linkers {
     install: None,
 };
 
+const ARM64: Linkers = Linkers {
+    all: &[
+        compiler("aarch64-linux-gnu-gcc"),
+        linker("aarch64-linux-gnu-ld"),
+        linker("ld.lld"),
+        linker("ld.lld-22"),
+    ],
+    install: Some("apt-get install gcc-aarch64-linux-gnu"),
+};
+
 fn linkers(architecture: Architecture) -> &'static Linkers {
     match architecture {
         Architecture::X86_64 => &X86_64,
+        Architecture::Arm64 => &ARM64,
     }
 }
 

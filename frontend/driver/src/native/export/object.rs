@@ -60,6 +60,7 @@ pub fn constants(
 fn empty(architecture: Architecture) -> write::Object<'static> {
     let architecture = match architecture {
         Architecture::X86_64 => object::Architecture::X86_64,
+        Architecture::Arm64 => object::Architecture::Aarch64,
     };
     let mut object = write::Object::new(BinaryFormat::Elf, architecture, Endianness::Little);
     // Without this section, linkers assume that the library needs an executable stack.
