@@ -1,6 +1,6 @@
 //! Objects of the C compiler, whole, damaged and unsuitable.
 
-use mithril_runtime::code::{Code, Error};
+use mithril_runtime::code::{Code, Error, check};
 use mithril_runtime::execute::Executable;
 use mithril_runtime::program::{Buffer, Launch, Place, Program};
 use mithril_runtime::size::Size;
@@ -198,6 +198,15 @@ fn what_is_unsuitable_is_named() {
     let error = Code::load(&library).err();
     assert_eq!(error, Some(Error::Unsupported("it is not relocatable".into())));
     assert!(matches!(Code::load(b"").err(), Some(Error::Damaged(_))));
+}
+
+#[test]
+fn objects_are_checked_without_loading() {
+    assert_eq!(check(&whole()), Ok(()));
+    let undefined = "double sin(double); double f(double x) { return sin(x); }";
+    let error = check(&compile("unloaded", undefined, &["-fPIC"]));
+    assert_eq!(error, Err(Error::Undefined("sin".into())));
+    assert!(matches!(check(b""), Err(Error::Damaged(_))));
 }
 
 #[test]
