@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from comparing import random
+
+import mithril as ml
 
 
 def place(array):
@@ -35,8 +38,19 @@ class Library:
             value = groups.get(array["role"], {}).get(array["name"])
             if value is not None:
                 arrays[place(array)] = np.ascontiguousarray(value).tobytes().hex()
+        status, given = self.ask(own, dims or {}, arrays)
+        results = {}
+        for array in own["results"]:
+            shape = [size(dim, dims or {}) for dim in array["shape"]]
+            dtype = {"f64": np.float64, "bool": np.bool_}.get(array["dtype"], np.float32)
+            value = np.frombuffer(bytes.fromhex(given[place(array)]), dtype)
+            results[array["role"], array["name"]] = value.reshape(shape)
+        return status, results
+
+    def ask(self, own, dims, arrays):
+        """Calls a function with arrays in hexadecimal, by place. Returns the status and results."""
         request = self.folder / "request.json"
-        request.write_text(json.dumps({"dims": dims or {}, "arrays": arrays}))
+        request.write_text(json.dumps({"dims": dims, "arrays": arrays}))
         script = Path(__file__).with_name("library.py")
         command = [sys.executable, "-S", "-E", script, self.paths["metadata"], own["name"], request]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -44,20 +58,43 @@ class Library:
         answer = json.loads(ran.stdout)
         assert answer["loaded"] == []
         assert answer["overrun"] == []
-        results = {}
-        for array in own["results"]:
-            shape = [size(dim, dims or {}) for dim in array["shape"]]
-            dtype = {"f64": np.float64, "bool": np.bool_}.get(array["dtype"], np.float32)
-            value = np.frombuffer(bytes.fromhex(answer["results"][place(array)]), dtype)
-            results[array["role"], array["name"]] = value.reshape(shape)
-        return answer["status"], results
+        return answer["status"], answer["results"]
 
 
-def export(compiled, folder, **options):
-    return Library(compiled.export(folder / "out", **options), folder)
+def export(compiled, folder, *, kind=Library, **options):
+    return kind(compiled.export(folder / "out", **options), folder)
 
 
 def near(got, want, tolerance=1e-5):
     assert got.shape == want.shape
     scale = max(1.0, float(np.max(np.abs(want), initial=0)))
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+
+
+def agrees(model, folder, inputs, dims, shapes, *, tolerance=1e-5, **options):
+    """Checks a model's library against NumPy: outputs, gradients and states."""
+    compiled = ml.compile(model, ml.CpuBackend(), shapes=shapes)
+    params = compiled.randomize_params(seed=0)
+    library = export(compiled, folder, name="model", params=params, **options)
+    reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
+    state = reference.initial_state(params, inputs)
+    outputs, following = reference.evaluate(params, inputs, state)
+    status, results = library.call(dims=dims, data=inputs, state=state)
+    assert status == 0
+    for name, want in outputs.items():
+        near(results["output", name], want, tolerance)
+    for name, want in following.items():
+        near(results["state", name], want, tolerance)
+    seeds = {name: random(*value.shape, seed=3) for name, value in outputs.items()}
+    _, gradients, following = reference.evaluate(params, inputs, state, seeds)
+    status, results = library.call(
+        "_gradients", dims=dims, data=inputs, state=state, cotangent=seeds
+    )
+    assert status == 0
+    for name, want in outputs.items():
+        near(results["output", name], want, tolerance)
+    for name, want in gradients.items():
+        near(results["gradient", name], want, 10 * tolerance)
+    for name, want in following.items():
+        near(results["state", name], want, tolerance)
+    return library

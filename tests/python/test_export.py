@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from comparing import chain, random
 from conftest import has
-from exported import Library, export, near
+from exported import Library, agrees, export, near
 from library import NEW
 from source import emitted
 
@@ -24,35 +24,6 @@ pytestmark = [
 PROGRAMS = Path(__file__).parents[1] / "c"
 SCAN = Path(__file__).parents[2] / "codegen/source/tests/models/scan.mir"
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2"]
-
-
-def agrees(model, folder, inputs, dims, shapes, *, tolerance=1e-5):
-    """Checks a model's library against NumPy: outputs, gradients and states."""
-    compiled = ml.compile(model, ml.CpuBackend(), shapes=shapes)
-    params = compiled.randomize_params(seed=0)
-    library = export(compiled, folder, name="model", params=params)
-    reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
-    state = reference.initial_state(params, inputs)
-    outputs, following = reference.evaluate(params, inputs, state)
-    status, results = library.call(dims=dims, data=inputs, state=state)
-    assert status == 0
-    for name, want in outputs.items():
-        near(results["output", name], want, tolerance)
-    for name, want in following.items():
-        near(results["state", name], want, tolerance)
-    seeds = {name: random(*value.shape, seed=3) for name, value in outputs.items()}
-    _, gradients, following = reference.evaluate(params, inputs, state, seeds)
-    status, results = library.call(
-        "_gradients", dims=dims, data=inputs, state=state, cotangent=seeds
-    )
-    assert status == 0
-    for name, want in outputs.items():
-        near(results["output", name], want, tolerance)
-    for name, want in gradients.items():
-        near(results["gradient", name], want, 10 * tolerance)
-    for name, want in following.items():
-        near(results["state", name], want, tolerance)
-    return library
 
 
 def test_a_network_with_gradients(tmp_path):

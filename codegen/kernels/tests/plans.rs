@@ -10,8 +10,8 @@ use mithril_kernels::contract::{Layout, Plan, Scheme, Shape, plan};
 use mithril_kernels::host::Host;
 use mithril_kernels::isa::Isa;
 
-const LEVELS: [&str; 5] =
-    ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16", "x86-64-v4+amx-bf16"];
+const LEVELS: [&str; 6] =
+    ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16", "x86-64-v4+amx-bf16", "arm64"];
 
 fn isa(level: &str) -> Isa {
     Host::parse(level).unwrap_or_else(|e| panic!("{e}")).isa

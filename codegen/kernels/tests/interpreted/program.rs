@@ -17,8 +17,8 @@ use mithril_passes::pipeline::Pipeline;
 use mithril_runtime::program::{Launch, Place};
 use mithril_runtime::size::Size;
 
-pub const LEVELS: [&str; 5] =
-    ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16", "x86-64-v4+amx-bf16"];
+pub const LEVELS: [&str; 6] =
+    ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16", "x86-64-v4+amx-bf16", "arm64"];
 
 pub fn isa(level: &str) -> Isa {
     Host::parse(level).unwrap_or_else(|e| panic!("{e}")).isa
