@@ -402,8 +402,8 @@ class CompiledModel:
         `metadata` and `weights`.
 
         `name` becomes part of the names of files and functions; the default is the model's name.
-        `cpu` is the processor to compile for: `native`, or `x86-64-v2` to `x86-64-v4`. Of several,
-        the library chooses one at its first call. The default is the backend's processor.
+        `cpu` is the processor to compile for: `native`, `x86-64-v2` to `x86-64-v4`, or `arm64`. Of
+        several, the library chooses one at its first call. The default is the backend's processor.
 
         Errors: `BackendError` for a backend that makes no native code, or if code cannot be made;
         `MithrilError` for a model whose inputs have no shapes yet, or params that do not fit.

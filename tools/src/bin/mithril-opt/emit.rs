@@ -79,7 +79,7 @@ impl Emit {
         }
     }
 
-    /// The output for a module, in bytes. `cpu` is a level of x86-64; without it, the level is that
+    /// The output for a module, in bytes. `cpu` is a processor's level; without it, the level is that
     /// of MITHRIL_CPU, or of this machine's processor.
     /// Errors: the target does not support the module; those of the native library.
     pub fn emit(self, module: &Module, cpu: Option<&str>) -> Result<Vec<u8>> {

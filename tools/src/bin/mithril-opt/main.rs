@@ -43,7 +43,7 @@ struct Options {
     #[arg(long, value_name = "WHAT")]
     emit: Option<Emit>,
 
-    /// The processor that native code is for: native, x86-64, x86-64-v2, x86-64-v3 or x86-64-v4. By
+    /// The processor that native code is for: native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or arm64. By
     /// default what the environment's MITHRIL_CPU says, or native.
     #[arg(long, value_name = "CPU")]
     cpu: Option<String>,

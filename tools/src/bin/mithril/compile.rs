@@ -41,8 +41,9 @@ pub struct Compile {
     /// library, and beside it its header and its metadata. `-` prints source.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// The processors that a library is for: native, x86-64-v2, x86-64-v3, x86-64-v4, or v4 with
-    /// features beside, as in v4+avx512bf16. Of several, the library takes the best that fits.
+    /// The processors that a library is for: native, x86-64-v2, x86-64-v3, x86-64-v4, v4 with
+    /// features beside, as in v4+avx512bf16, or arm64. Of several, the library takes the best that
+    /// fits.
     /// By default what the environment's MITHRIL_CPU says, or native.
     #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
     cpu: Vec<String>,
