@@ -124,7 +124,7 @@ fn facts(entry: &Entry) -> Vec<String> {
         let kind = parameter.kind.name();
         let given = match parameter.default {
             Default::Required => String::new(),
-            Default::None => ", may be left out".to_string(),
+            Default::None => ", optional".to_string(),
             _ => format!(", `{}` by default", default(parameter)),
         };
         let doc = parameter.doc;
@@ -164,7 +164,7 @@ fn terminal(input: &Input) -> String {
         parts.push(format!("starts {}", input.init.in_words()));
     }
     if input.optional {
-        parts.push("may be left out".to_string());
+        parts.push("optional".to_string());
     }
     if input.in_training {
         parts.push("read in training alone".to_string());

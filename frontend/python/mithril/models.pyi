@@ -321,7 +321,7 @@ class Tanh(Block):
     ) -> None: ...
 
 class Sign(Block):
-    """-1, 0 or 1 with the sign of `input`; NaN where `input` is."""
+    """-1, 0 or 1, as `input` is negative, 0 or positive; NaN if `input` is NaN."""
 
     def __init__(
         self,
@@ -533,7 +533,7 @@ class Erf(Block):
     ) -> None: ...
 
 class Floor(Block):
-    """The greatest integer at most `input`."""
+    """The largest integer that is at most `input`."""
 
     def __init__(
         self,
@@ -543,7 +543,7 @@ class Floor(Block):
     ) -> None: ...
 
 class Ceil(Block):
-    """The least integer at least `input`."""
+    """The smallest integer that is at least `input`."""
 
     def __init__(
         self,
@@ -553,7 +553,7 @@ class Ceil(Block):
     ) -> None: ...
 
 class Round(Block):
-    """The nearest integer, halves to the even one."""
+    """The nearest integer; halves round to even."""
 
     def __init__(
         self,
@@ -593,7 +593,7 @@ class NanToNum(Block):
     ) -> None: ...
 
 class LogicalNot(Block):
-    """Negation of bools; bit by bit of integers."""
+    """Logical not of bools, bitwise not of integers."""
 
     def __init__(
         self,
@@ -603,7 +603,7 @@ class LogicalNot(Block):
     ) -> None: ...
 
 class BitwiseNot(Block):
-    """Negation of bools; bit by bit of integers."""
+    """Logical not of bools, bitwise not of integers."""
 
     def __init__(
         self,
@@ -613,7 +613,7 @@ class BitwiseNot(Block):
     ) -> None: ...
 
 class Cast(Block):
-    """The same numbers in another dtype."""
+    """The input converted to another dtype."""
 
     def __init__(
         self,
@@ -624,7 +624,7 @@ class Cast(Block):
     ) -> None: ...
 
 class Clamp(Block):
-    """`input` held between `min` and `max`."""
+    """`input` limited to the range from `min` to `max`."""
 
     def __init__(
         self,
@@ -636,7 +636,7 @@ class Clamp(Block):
     ) -> None: ...
 
 class StopGradient(Block):
-    """`input` itself, which counts as constant in differentiation."""
+    """`input` itself, treated as a constant in differentiation."""
 
     def __init__(
         self,
@@ -727,7 +727,7 @@ class Atan2(Block):
     ) -> None: ...
 
 class Minimum(Block):
-    """The lesser of two numbers; NaN where either is."""
+    """The smaller of two numbers; NaN if either is NaN."""
 
     def __init__(
         self,
@@ -737,7 +737,7 @@ class Minimum(Block):
     ) -> None: ...
 
 class Maximum(Block):
-    """The greater of two numbers; NaN where either is."""
+    """The larger of two numbers; NaN if either is NaN."""
 
     def __init__(
         self,
@@ -767,7 +767,7 @@ class Equal(Block):
     ) -> None: ...
 
 class NotEqual(Block):
-    """Whether `left` differs from `right`; true where either is NaN."""
+    """Whether `left` differs from `right`; true if either is NaN."""
 
     def __init__(
         self,
@@ -817,7 +817,7 @@ class LessEqual(Block):
     ) -> None: ...
 
 class LogicalAnd(Block):
-    """Conjunction of bools; bit by bit of integers."""
+    """Logical and of bools, bitwise and of integers."""
 
     def __init__(
         self,
@@ -827,7 +827,7 @@ class LogicalAnd(Block):
     ) -> None: ...
 
 class LogicalOr(Block):
-    """Disjunction of bools; bit by bit of integers."""
+    """Logical or of bools, bitwise or of integers."""
 
     def __init__(
         self,
@@ -837,7 +837,7 @@ class LogicalOr(Block):
     ) -> None: ...
 
 class LogicalXor(Block):
-    """Exclusive disjunction of bools; bit by bit of integers."""
+    """Logical exclusive or of bools, bitwise exclusive or of integers."""
 
     def __init__(
         self,
@@ -847,7 +847,7 @@ class LogicalXor(Block):
     ) -> None: ...
 
 class BitwiseAnd(Block):
-    """Conjunction of bools; bit by bit of integers."""
+    """Logical and of bools, bitwise and of integers."""
 
     def __init__(
         self,
@@ -857,7 +857,7 @@ class BitwiseAnd(Block):
     ) -> None: ...
 
 class BitwiseOr(Block):
-    """Disjunction of bools; bit by bit of integers."""
+    """Logical or of bools, bitwise or of integers."""
 
     def __init__(
         self,
@@ -867,7 +867,7 @@ class BitwiseOr(Block):
     ) -> None: ...
 
 class BitwiseXor(Block):
-    """Exclusive disjunction of bools; bit by bit of integers."""
+    """Logical exclusive or of bools, bitwise exclusive or of integers."""
 
     def __init__(
         self,
@@ -877,7 +877,7 @@ class BitwiseXor(Block):
     ) -> None: ...
 
 class ShiftLeft(Block):
-    """The bits of `left` moved up by `right`, zeros moving in."""
+    """`left` shifted left by `right` bits; zeros are shifted in."""
 
     def __init__(
         self,
@@ -887,7 +887,7 @@ class ShiftLeft(Block):
     ) -> None: ...
 
 class ShiftRight(Block):
-    """The bits of `left` moved down by `right`, copies of the sign moving in (zeros if unsigned)."""
+    """`left` shifted right by `right` bits; copies of the sign bit are shifted in (zeros if unsigned)."""
 
     def __init__(
         self,
@@ -907,7 +907,7 @@ class Where(Block):
     ) -> None: ...
 
 class Sum(Block):
-    """The sum over `axis` (all where left out). Each step rounds to `acc`, the dtype of `input` or a wider one: by default to f32 for f16 and bf16, else to f64. Targets may add in another order, and where `acc` is left out in a dtype of their choice."""
+    """The sum over `axis` (all if omitted). Each step rounds to `acc`, which is the dtype of `input` or a wider one. By default it is f32 for f16 and bf16 and f64 for other floats; targets may then choose another dtype. Targets may add in another order."""
 
     def __init__(
         self,
@@ -919,7 +919,7 @@ class Sum(Block):
     ) -> None: ...
 
 class Mean(Block):
-    """The mean over `axis` (all where left out)."""
+    """The mean over `axis` (all if omitted)."""
 
     def __init__(
         self,
@@ -931,7 +931,7 @@ class Mean(Block):
     ) -> None: ...
 
 class Max(Block):
-    """The greatest element over `axis` (all where left out); NaN where any is."""
+    """The maximum over `axis` (all if omitted); NaN if any element is NaN."""
 
     def __init__(
         self,
@@ -943,7 +943,7 @@ class Max(Block):
     ) -> None: ...
 
 class Min(Block):
-    """The least element over `axis` (all where left out); NaN where any is."""
+    """The minimum over `axis` (all if omitted); NaN if any element is NaN."""
 
     def __init__(
         self,
@@ -955,7 +955,7 @@ class Min(Block):
     ) -> None: ...
 
 class Prod(Block):
-    """The product over `axis` (all where left out)."""
+    """The product over `axis` (all if omitted)."""
 
     def __init__(
         self,
@@ -967,7 +967,7 @@ class Prod(Block):
     ) -> None: ...
 
 class Variance(Block):
-    """The mean squared distance from the mean over `axis` (all where left out), divided by the count less `correction`."""
+    """The sum of squared distances from the mean over `axis` (all if omitted), divided by the count minus `correction`."""
 
     def __init__(
         self,
@@ -1006,7 +1006,7 @@ class Norm(Block):
     ) -> None: ...
 
 class LogSumExp(Block):
-    """`log(sum(exp(input)))` over `axis` (all where left out), without overflow."""
+    """`log(sum(exp(input)))` over `axis` (all if omitted), without overflow."""
 
     def __init__(
         self,
@@ -1018,7 +1018,7 @@ class LogSumExp(Block):
     ) -> None: ...
 
 class ArgMax(Block):
-    """The index of the first greatest element along `axis` (of all, flat, where left out)."""
+    """The index of the first maximum along `axis` (in the flattened array if omitted)."""
 
     def __init__(
         self,
@@ -1030,7 +1030,7 @@ class ArgMax(Block):
     ) -> None: ...
 
 class ArgMin(Block):
-    """The index of the first least element along `axis` (of all, flat, where left out)."""
+    """The index of the first minimum along `axis` (in the flattened array if omitted)."""
 
     def __init__(
         self,
@@ -1042,7 +1042,7 @@ class ArgMin(Block):
     ) -> None: ...
 
 class Any(Block):
-    """Whether any element over `axis` (all where left out) holds."""
+    """Whether any element over `axis` (all if omitted) is true."""
 
     def __init__(
         self,
@@ -1054,7 +1054,7 @@ class Any(Block):
     ) -> None: ...
 
 class All(Block):
-    """Whether every element over `axis` (all where left out) holds."""
+    """Whether every element over `axis` (all if omitted) is true."""
 
     def __init__(
         self,
@@ -1134,7 +1134,7 @@ class Transpose(Block):
     ) -> None: ...
 
 class SwapAxes(Block):
-    """Two axes exchanged."""
+    """The input with two axes exchanged."""
 
     def __init__(
         self,
@@ -1168,7 +1168,7 @@ class Squeeze(Block):
     ) -> None: ...
 
 class ExpandDims(Block):
-    """Axes of size 1 inserted, at `axis` of the result."""
+    """`input` with axes of size 1 inserted at `axis` of the result."""
 
     def __init__(
         self,
@@ -1245,7 +1245,7 @@ class Tile(Block):
     ) -> None: ...
 
 class Repeat(Block):
-    """Each element `repeats` times along `axis`."""
+    """Each element repeated `repeats` times along `axis`."""
 
     def __init__(
         self,
@@ -1257,7 +1257,7 @@ class Repeat(Block):
     ) -> None: ...
 
 class Flip(Block):
-    """The elements of each of `axis` in reverse order."""
+    """`input` with the elements along each of `axis` in reverse order."""
 
     def __init__(
         self,
@@ -1268,7 +1268,7 @@ class Flip(Block):
     ) -> None: ...
 
 class Roll(Block):
-    """The elements moved by `shift` along `axis`; what leaves comes in at the other end."""
+    """The elements shifted by `shift` along `axis`; those shifted past one end wrap around to the other."""
 
     def __init__(
         self,
@@ -1305,7 +1305,7 @@ class Indexer(Block):
     ) -> None: ...
 
 class Gather(Block):
-    """The slices of `input` at `indices` of `axis`, whose place the axes of `indices` take."""
+    """The slices of `input` at `indices` along `axis`. In the result the axes of `indices` replace `axis`."""
 
     def __init__(
         self,
@@ -1327,7 +1327,7 @@ class Scatter(Block):
     ) -> None: ...
 
 class Sort(Block):
-    """The elements along `axis` in ascending (or `descending`) order; NaN is greatest."""
+    """The elements sorted along `axis` in ascending (or `descending`) order; NaN sorts as the largest."""
 
     def __init__(
         self,
@@ -1339,7 +1339,7 @@ class Sort(Block):
     ) -> None: ...
 
 class ArgSort(Block):
-    """The indices that would sort the elements along `axis`; equal ones keep their order."""
+    """The indices that sort the elements along `axis`; equal elements keep their order."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "stack",
         noun: "stacked",
-        doc: "The inputs, of one shape, along a new `axis` of the result.",
+        doc: "The inputs, all of one shape, stacked along a new `axis` of the result.",
         kind: Kind::Composite,
         operands: &[operand("inputs", Class::Any).many()],
         attrs: &[attr("axis", AttrKind::Int, Default::Int(0))],
@@ -40,16 +40,16 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "tril",
-        doc: "`x` with 0 above the `diagonal` of the last two axes, counted to the right from the \
-              main one.",
+        doc: "`x` with 0 above diagonal number `diagonal` of the last two axes; 0 is the main \
+              one, 1 the next to its right.",
         meaning: Meaning::Decompose(|r| triangle(r, "ge")),
         gradient: Gradient::Rule(|r| triangle_gradient(r, "tril")),
         ..TRIANGLE
     },
     OpDef {
         name: "triu",
-        doc: "`x` with 0 below the `diagonal` of the last two axes, counted to the right from the \
-              main one.",
+        doc: "`x` with 0 below diagonal number `diagonal` of the last two axes; 0 is the main \
+              one, 1 the next to its right.",
         meaning: Meaning::Decompose(|r| triangle(r, "le")),
         gradient: Gradient::Rule(|r| triangle_gradient(r, "triu")),
         ..TRIANGLE
@@ -72,7 +72,8 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "roll",
         noun: "rolled",
-        doc: "The elements moved by `shift` along `axis`; what leaves comes in at the other end.",
+        doc: "The elements shifted by `shift` along `axis`; those shifted past one end wrap \
+              around to the other.",
         kind: Kind::Composite,
         operands: &[operand("x", Class::Any)],
         attrs: &[
@@ -120,7 +121,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "repeat",
         noun: "repeated",
-        doc: "Each element `repeats` times along `axis`.",
+        doc: "Each element repeated `repeats` times along `axis`.",
         kind: Kind::Composite,
         operands: &[operand("x", Class::Any)],
         attrs: &[

@@ -25,17 +25,18 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "attention",
         access: Access::Library(Library::Attention(Attention::Output)),
-        doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, \
-              eq. 1). `scale` is 1/sqrt(last dim of the query) where left out. A bool `mask` says \
-              which keys are seen; a float one is added. A query whose mask hides every key (false, or \
-              -inf) gives 0, and so do its gradients. `causal` hides later keys. With `grouped`, \
-              each head of `key` and `value` (axis -3) serves several of `query`.",
+        doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. \
+              2017, eq. 1). `scale` defaults to 1/sqrt(last dim of the query). A bool `mask` is \
+              true for the keys that a query sees; a float one is added. A query whose mask hides \
+              every key (false, or -inf) gives 0, and so do its gradients. `causal` hides later \
+              keys. With `grouped`, several heads of `query` share each head of `key` and `value` \
+              (axis -3).",
         operands: &[QUERY, KEY, VALUE, MASK.optional()],
         attrs: &[SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(attention_shape),
         meaning: Meaning::Decompose(attention),
         pullback: Some(Pullback { by: "attention_gradient", wrt: 3, rule: attention_gradients }),
-        note: "Where there are no keys at all, frameworks may raise.",
+        note: "Frameworks may raise if there are no keys.",
         kind: Kind::Composite,
         ..BASE
     },
@@ -43,8 +44,9 @@ pub(super) const OPS: &[OpDef] = &[
         name: "attention_logsumexp",
         access: Access::Library(Library::Attention(Attention::LogSumExp)),
         doc: "`log(sum(exp(scores)))` over the keys, for each query of `attention` of the same \
-              operands: what its gradient needs of the softmax. With a `mask`, of the scores less \
-              `attention_greatest`: beside -1e9 no logarithm has room.",
+              operands; its gradient recomputes the softmax from it. With a `mask`, \
+              `attention_greatest` is subtracted from the scores first: added to a score of -1e9, \
+              the logarithm would be lost to rounding.",
         kind: Kind::Composite,
         operands: &[QUERY, KEY, VALUE, MASK.optional()],
         attrs: &[SCALE, CAUSAL, GROUPED],
@@ -59,8 +61,8 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "attention_greatest",
         access: Access::Library(Library::Attention(Attention::RowMax)),
-        doc: "The greatest score of each query of `attention` of the same operands, at least the least \
-              finite number.",
+        doc: "The maximum score of each query of `attention` of the same operands, but at least \
+              the smallest finite number.",
         kind: Kind::Composite,
         operands: &[QUERY, KEY, VALUE, MASK],
         attrs: &[SCALE, CAUSAL, GROUPED],
@@ -71,9 +73,9 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "attention_gradient",
         access: Access::Library(Library::Attention(Attention::Gradient)),
-        doc: "The gradient of `attention` by its operand number `of`, where that of its result, \
-              `output`, is `gradient`. `logsumexp` is `attention_logsumexp` of the same operands (Dao et \
-              al. 2022, appendix B.4), and `greatest`, which goes with a `mask`, their \
+        doc: "The gradient of `attention` with respect to operand number `of`; `gradient` is that \
+              of its result `output`. `logsumexp` is `attention_logsumexp` of the same operands \
+              (Dao et al. 2022, appendix B.4). With a `mask`, `greatest` is their \
               `attention_greatest`.",
         kind: Kind::Composite,
         operands: &[
@@ -89,7 +91,8 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[attr("of", AttrKind::Int, Default::Required), SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(gradient_shape),
         meaning: Meaning::Decompose(attention_gradient),
-        note: "Weights are exponentials of scores: of large ones, frameworks differ by their rounding.",
+        note: "Weights are exponentials of scores: for large scores, the rounding of frameworks \
+               differs visibly.",
         ..BASE
     },
 ];

@@ -21,11 +21,11 @@ pub(super) const OPS: &[OpDef] = &[
         name: "dot_general",
         noun: "product",
         access: Access::Contract,
-        doc: "Sums of products over the contracted axes, for each index of the batch axes. \
-              The result has the batch axes, then the rest of `x`, then the rest of `y`. \
-              Products and sums round to `acc` at each step, the operands' dtype or a wider one: by \
-              default to f32 for f16 and bf16, else to f64. Targets may add in another order, and \
-              where `acc` is left out in a dtype of their choice.",
+        doc: "Sums of products over the contracted axes, for each index of the batch axes. The \
+              result has the batch axes, then the rest of `x`, then the rest of `y`. Products and \
+              sums round to `acc` at each step, which is the operands' dtype or a wider one. By \
+              default it is f32 for f16 and bf16 and f64 for other floats; targets may then \
+              choose another dtype. Targets may add in another order.",
         kind: Kind::Contraction,
         attrs: &[
             attr("x_batch", AttrKind::Ints, Default::None),

@@ -16,12 +16,12 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
     noun: "features",
     kind: Kind::Composite,
     operands: &[operand("x", Class::Float), operand("weights", Class::Float)],
-    doc: "The cross-correlation of `x`, (batch, channels, spatial axes …), with `weights`, (filters, \
-          channels, kernel …): for each filter and each position of a window the sum of products \
-          with what the window sees. Positions are `strides` apart and taps `dilations`; `low`, \
-          `high` and `interior` zeros stand before, behind and between the elements of each spatial \
-          axis. It sums as `dot_general` does.",
-    note: "Where there are no input channels, torch gives no filters and may refuse gradients.",
+    doc: "The cross-correlation of `x`, (batch, channels, spatial axes …), with `weights`, \
+          (filters, channels, kernel …): for each filter and each position of the window, the sum \
+          of products with the elements in the window. Positions are `strides` apart and taps \
+          `dilations` apart; `low`, `high` and `interior` zeros are added before, after and \
+          between the elements of each spatial axis. Sums are accumulated as in `dot_general`.",
+    note: "Without input channels, torch returns no filters and may refuse gradients.",
     attrs: &[
         STRIDES,
         DILATIONS,

@@ -86,9 +86,9 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "power",
         doc: "`x` to the power `y`.",
         meaning: Meaning::Scalar("x ** y"),
-        note: "A negative integer exponent gives 0 unless the base is 1 or -1; NumPy raises, torch does \
-               where it is a number, JAX gives other numbers. `0 ** 0` is 1, and its gradients by \
-               both are 0; by the base JAX has NaN.",
+        note: "A negative integer exponent gives 0 unless the base is 1 or -1; NumPy raises, \
+               torch raises if the exponent is a Python number, JAX gives other numbers. `0 ** 0` \
+               is 1, and both of its gradients are 0; JAX gives NaN for that of the base.",
         ..BINARY
     },
     OpDef {
@@ -102,14 +102,14 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "minimum",
         noun: "lesser",
-        doc: "The lesser of two numbers; NaN where either is.",
+        doc: "The smaller of two numbers; NaN if either is NaN.",
         meaning: Meaning::Scalar("min(x, y)"),
         ..BINARY
     },
     OpDef {
         name: "maximum",
         noun: "greater",
-        doc: "The greater of two numbers; NaN where either is.",
+        doc: "The larger of two numbers; NaN if either is NaN.",
         meaning: Meaning::Scalar("max(x, y)"),
         ..BINARY
     },
@@ -122,7 +122,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "ne",
-        doc: "Whether `x` differs from `y`; true where either is NaN.",
+        doc: "Whether `x` differs from `y`; true if either is NaN.",
         operands: ANYS,
         meaning: Meaning::Scalar("x != y"),
         ..COMPARISON
@@ -153,43 +153,45 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "and",
-        doc: "Conjunction of bools; bit by bit of integers.",
+        doc: "Logical and of bools, bitwise and of integers.",
         meaning: Meaning::Scalar("x & y"),
         ..LOGIC
     },
     OpDef {
         name: "or",
-        doc: "Disjunction of bools; bit by bit of integers.",
+        doc: "Logical or of bools, bitwise or of integers.",
         meaning: Meaning::Scalar("x | y"),
         ..LOGIC
     },
     OpDef {
         name: "xor",
-        doc: "Exclusive disjunction of bools; bit by bit of integers.",
+        doc: "Logical exclusive or of bools, bitwise exclusive or of integers.",
         meaning: Meaning::Scalar("x ^ y"),
         ..LOGIC
     },
     OpDef {
         name: "not",
-        doc: "Negation of bools; bit by bit of integers.",
+        doc: "Logical not of bools, bitwise not of integers.",
         operands: BITS,
         meaning: Meaning::Scalar("~x"),
         ..LOGIC
     },
     OpDef {
         name: "shift_left",
-        doc: "The bits of `x` moved up by `y`, zeros moving in.",
+        doc: "`x` shifted left by `y` bits; zeros are shifted in.",
         operands: INTS,
         meaning: Meaning::Scalar("x << y"),
-        note: "By the width or more gives 0 on the evaluator and native targets.",
+        note: "A shift by the width or more gives 0 on the evaluator and native targets.",
         ..LOGIC
     },
     OpDef {
         name: "shift_right",
-        doc: "The bits of `x` moved down by `y`, copies of the sign moving in (zeros if unsigned).",
+        doc: "`x` shifted right by `y` bits; copies of the sign bit are shifted in (zeros if \
+              unsigned).",
         operands: INTS,
         meaning: Meaning::Scalar("x >> y"),
-        note: "By the width or more gives 0, or -1 of a negative `x`, on the evaluator and native targets.",
+        note: "A shift by the width or more gives 0, or -1 if `x` is negative, on the evaluator \
+               and native targets.",
         ..LOGIC
     },
     OpDef {
@@ -215,7 +217,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "cast",
         noun: "converted",
-        doc: "The same numbers in another dtype.",
+        doc: "The input converted to another dtype.",
         operands: &[operand("x", Class::Any)],
         attrs: &[attr("dtype", AttrKind::DType, Default::Required)],
         dtype: DTypeRule::Attr("dtype"),
@@ -224,8 +226,8 @@ pub(super) const OPS: &[OpDef] = &[
             let dtype = r.arg(0).dtype();
             vec![dtype.is_float().then(|| r.g().cast(dtype))]
         }),
-        note: "A float outside an integer's range gives the nearest end, NaN gives 0, on the \
-               evaluator and native targets; frameworks leave it undefined.",
+        note: "A conversion of a float to an integer saturates and turns NaN into 0 on the \
+               evaluator and native targets; frameworks leave these cases undefined.",
         ..ELEMENTWISE
     },
     OpDef {
@@ -242,12 +244,12 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The absolute value.",
         operands: NUMBER,
         meaning: Meaning::Scalar("abs(x)"),
-        note: "The gradient at 0 is 0; JAX takes the slope 1.",
+        note: "The gradient at 0 is 0; in JAX it is 1.",
         ..ELEMENTWISE
     },
     OpDef {
         name: "sign",
-        doc: "-1, 0 or 1 with the sign of `x`; NaN where `x` is.",
+        doc: "-1, 0 or 1, as `x` is negative, 0 or positive; NaN if `x` is NaN.",
         operands: NUMBER,
         meaning: Meaning::Scalar("sign(x)"),
         gradient: Gradient::Zero,
@@ -255,21 +257,21 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "floor",
-        doc: "The greatest integer at most `x`.",
+        doc: "The largest integer that is at most `x`.",
         meaning: Meaning::Scalar("floor(x)"),
         gradient: Gradient::Zero,
         ..UNARY
     },
     OpDef {
         name: "ceil",
-        doc: "The least integer at least `x`.",
+        doc: "The smallest integer that is at least `x`.",
         meaning: Meaning::Scalar("ceil(x)"),
         gradient: Gradient::Zero,
         ..UNARY
     },
     OpDef {
         name: "round",
-        doc: "The nearest integer, halves to the even one.",
+        doc: "The nearest integer; halves round to even.",
         meaning: Meaning::Scalar("round(x)"),
         gradient: Gradient::Zero,
         ..UNARY

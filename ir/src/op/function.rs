@@ -30,11 +30,12 @@ const CALL: OpDef = OpDef {
 };
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef { name: "call", doc: "The results of `callee` on the operands.", ..CALL },
+    OpDef { name: "call", doc: "The results of calling `callee` on the operands.", ..CALL },
     OpDef {
         name: "custom_gradient",
-        doc: "The results of `callee`, differentiated by `vjp`: a function of the operands, the \
-              results and the cotangents of float results that gives those of float operands.",
+        doc: "The results of `callee`, whose gradient is the function `vjp`. It takes the \
+              operands, the results and the cotangents of float results, and returns the \
+              cotangents of float operands.",
         attrs: &[
             attr("callee", AttrKind::Function, Default::Required),
             attr("vjp", AttrKind::Function, Default::Required),
@@ -44,16 +45,17 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "checkpoint",
-        doc: "The results of `callee` on the operands. For its gradient nothing inside is kept: it is \
-              computed again from the operands.",
+        doc: "The results of calling `callee` on the operands. Its gradient keeps no intermediate \
+              values: it recomputes them from the operands.",
         gradient: Gradient::Again,
         ..CALL
     },
     OpDef {
         name: "scan",
-        doc: "`callee` on each slice, along the first axis, of `sequences` operands: it takes the \
-              `carries`, the slices and the operands that remain, and gives the next carries and \
-              what is stacked into further results. With `reverse`, from the last slice to the first.",
+        doc: "Calls `callee` once for each slice of `sequences` operands along their first axis. \
+              It takes the `carries`, the slices and the remaining operands, and returns the next \
+              carries and values that are stacked into further results. With `reverse`, it goes \
+              from the last slice to the first.",
         attrs: &[
             attr("callee", AttrKind::Function, Default::Required),
             attr("carries", AttrKind::Int, Default::Required),
@@ -68,8 +70,8 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "optimization_barrier",
         access: Access::View(View::Identity),
-        doc: "`x`, once `other` has been computed. CSE does not merge what is computed from the \
-              result with what is computed from `x`.",
+        doc: "`x`, available only after `other` has been computed. CSE does not merge operations \
+              on the result with operations on `x`.",
         kind: Kind::Barrier,
         operands: &[operand("x", Class::Any), operand("other", Class::Any).apart()],
         meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),
@@ -81,7 +83,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "stop_gradient",
         noun: "frozen",
         access: Access::View(View::Identity),
-        doc: "`x` itself, which counts as constant in differentiation.",
+        doc: "`x` itself, treated as a constant in differentiation.",
         kind: Kind::Barrier,
         operands: &[operand("x", Class::Any)],
         meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),

@@ -17,13 +17,15 @@ use crate::shape::Shape;
 
 const INDEX: OpDef = OpDef { kind: Kind::Index, ..BASE };
 const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
-const OUT_OF_RANGE: &str = "A negative index counts from the end; one still out of range is \
-    clamped on the evaluator and native targets. NumPy and torch raise, but `take_along` of torch \
-    goes round; JAX reads NaN or the least integer, and drops what would be written.";
+const OUT_OF_RANGE: &str = "A negative index counts from the end. An index out of range is \
+                            clamped on the evaluator and native targets. NumPy and torch raise, \
+                            but torch's `take_along` wraps around; JAX reads NaN or the smallest \
+                            integer, and drops writes.";
 
-const TAKEN_OUT_OF_RANGE: &str = "A negative index counts from the end; one still out of range is \
-    clamped on the evaluator and native targets. NumPy and torch raise. JAX clamps along axis 0; \
-    along others it reads NaN or the least integer.";
+const TAKEN_OUT_OF_RANGE: &str = "A negative index counts from the end. An index out of range is \
+                                  clamped on the evaluator and native targets. NumPy and torch \
+                                  raise. JAX clamps along axis 0; along other axes it reads NaN \
+                                  or the smallest integer.";
 
 const ANY: super::Operand = operand("x", Class::Any);
 const NUMBER: super::Operand = operand("x", Class::Number);
@@ -38,7 +40,8 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "taken",
         access: Access::Gather(Gather::Take),
         indexes: ALONG,
-        doc: "The slices of `x` at `indices` of `axis`, whose place the axes of `indices` take.",
+        doc: "The slices of `x` at `indices` along `axis`. In the result the axes of `indices` \
+              replace `axis`.",
         operands: &[ANY, INDICES],
         attrs: &[AXIS],
         shape: ShapeRule::Rule(take_shape),
@@ -65,8 +68,8 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "picked",
         access: Access::Gather(Gather::TakeAlong),
         indexes: ALONG,
-        doc: "For each place of `indices` the element of `x` at that index of `axis` and the same \
-              place of the other axes.",
+        doc: "For each element of `indices`, the element of `x` at that index along `axis` and at \
+              the same position along the other axes.",
         operands: &[ANY, INDICES],
         attrs: &[AXIS],
         shape: ShapeRule::Rule(along_shape),
@@ -84,7 +87,8 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "scattered",
         access: Access::Scatter(Scatter::Rows),
         indexes: ALONG,
-        doc: "`x` with each slice of `updates` added at its index of `axis`: the transpose of `take`.",
+        doc: "`x` with each slice of `updates` added at its index along `axis`: the transpose of \
+              `take`.",
         operands: &[NUMBER, INDICES, UPDATES],
         attrs: &[AXIS],
         shape: ShapeRule::Rule(scatter_shape),
@@ -103,8 +107,8 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "scattered",
         access: Access::Scatter(Scatter::Along),
         indexes: ALONG,
-        doc: "`x` with each element of `updates` added at its index of `axis`: \
-              the transpose of `take_along`.",
+        doc: "`x` with each element of `updates` added at its index along `axis`: the transpose \
+              of `take_along`.",
         operands: &[NUMBER, INDICES, UPDATES],
         attrs: &[AXIS],
         shape: ShapeRule::Rule(|cx| {
@@ -126,7 +130,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "slice_update",
         noun: "updated",
         access: Access::Gather(Gather::SliceUpdate),
-        doc: "`x` with `update` written where `slice` of the same bounds would read.",
+        doc: "`x` with `update` written to the elements that `slice` with the same bounds reads.",
         operands: &[ANY, operand("update", Class::Any)],
         attrs: &[
             attr("axes", AttrKind::Ints, Default::Required),
@@ -159,8 +163,8 @@ pub(super) const OPS: &[OpDef] = &[
         name: "dynamic_slice",
         noun: "part",
         access: Access::Gather(Gather::DynamicSlice),
-        doc: "The block of `sizes` of `x` that begins at `starts`, moved inside where it would \
-              reach beyond.",
+        doc: "The block of `x` of shape `sizes` that begins at `starts`, clamped so that the \
+              block lies inside `x`.",
         operands: &[ANY, operand("starts", Class::Int).apart().many()],
         attrs: &[attr("sizes", AttrKind::Shape, Default::Required)],
         shape: ShapeRule::Rule(|cx| {
@@ -185,7 +189,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "dynamic_update_slice",
         noun: "updated",
         access: Access::Gather(Gather::DynamicUpdate),
-        doc: "`x` with `update` written at `starts`, moved inside where it would reach beyond.",
+        doc: "`x` with `update` written at `starts`, clamped so that `update` lies inside `x`.",
         operands: &[
             ANY,
             operand("update", Class::Any),
@@ -215,8 +219,8 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "one_hot",
-        doc: "1 at each index along a new last axis of `classes`, 0 elsewhere; all 0 for an index \
-              out of range.",
+        doc: "A new last axis of size `classes` that is 1 at the index and 0 elsewhere; all 0 for \
+              an index out of range.",
         kind: Kind::Composite,
         operands: &[INDICES],
         attrs: &[
@@ -311,8 +315,8 @@ fn one_hot<'a>(r: &Rule<'a>) -> Var<'a> {
 pub const PICK: &[OpDef] = &[OpDef {
     name: "pick",
     noun: "picked",
-    doc: "The elements of `x` at `indices` of `axis`, which the result has not: those of the \
-              labelled classes. Indices are 0 or more.",
+    doc: "The elements of `x` at `indices` along `axis`, which is removed from the result, such \
+          as the scores of labelled classes. Indices are at least 0.",
     kind: Kind::Composite,
     operands: &[ANY, INDICES],
     attrs: &[AXIS],

@@ -45,7 +45,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "iota",
         noun: "indices",
         access: Access::Constant(Constant::Iota),
-        doc: "0, 1, 2, … along `axis` of `shape`, repeated along the others.",
+        doc: "0, 1, 2, … along `axis` of `shape`, repeated along the other axes.",
         attrs: &[SHAPE, attr("axis", AttrKind::Int, Default::Int(0)), DTYPE],
         shape: ShapeRule::Rule(iota_shape),
         dtype: DTypeRule::Attr("dtype"),
@@ -57,7 +57,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "eye",
         kind: Kind::Composite,
-        doc: "1 on the main diagonal of `shape`, which has two dims, 0 elsewhere.",
+        doc: "A matrix of `shape` with 1 on the main diagonal and 0 elsewhere.",
         attrs: &[SHAPE, DTYPE],
         shape: ShapeRule::Rule(eye_shape),
         dtype: DTypeRule::Attr("dtype"),
@@ -76,7 +76,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "dim",
         access: Access::Constant(Constant::Known),
-        doc: "The dim of `axis`, as a scalar.",
+        doc: "The size of `axis`, as a scalar.",
         kind: Kind::Dim,
         operands: &[operand("x", Class::Any)],
         attrs: &[AXIS],
@@ -93,7 +93,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "element_count",
         access: Access::Constant(Constant::Known),
-        doc: "The product of the dims of `axes` (all where left out), as a scalar.",
+        doc: "The product of the dims of `axes` (all if omitted), as a scalar.",
         kind: Kind::Dim,
         operands: &[operand("x", Class::Any)],
         attrs: &[attr("axes", AttrKind::Ints, Default::None)],
@@ -111,8 +111,8 @@ pub(super) const OPS: &[OpDef] = &[
         name: "broadcast_in_dim",
         noun: "expanded",
         access: Access::View(View::Broadcast),
-        doc: "`x` repeated to `shape`. Its axes become `axes` of the result; left out, they are \
-              the last ones, as NumPy broadcasts.",
+        doc: "`x` broadcast to `shape`. Its axes become `axes` of the result; if omitted, they \
+              become the last ones, as in NumPy.",
         attrs: &[SHAPE, attr("axes", AttrKind::Ints, Default::None)],
         shape: ShapeRule::Rule(broadcast_shape),
         meaning: Meaning::Kernel(|i| {
@@ -133,7 +133,8 @@ pub(super) const OPS: &[OpDef] = &[
         name: "sum_to",
         noun: "total",
         access: Access::Fold(Fold::Sum),
-        doc: "The sum over whatever broadcasting `shape` to that of `x` would repeat.",
+        doc: "`x` summed to `shape`: the transpose of broadcasting from `shape` to the shape of \
+              `x`.",
         kind: Kind::Reduce,
         operands: &[operand("x", Class::Number)],
         attrs: &[SHAPE],
@@ -150,8 +151,8 @@ pub(super) const OPS: &[OpDef] = &[
         name: "reshape",
         noun: "reshaped",
         access: Access::View(View::Reshape),
-        doc: "The same elements in row-major order in another shape; one dim may be `?`, \
-              which follows from the others.",
+        doc: "The same elements in row-major order in another shape; one dim may be `?`, which is \
+              inferred from the others.",
         attrs: &[SHAPE],
         shape: ShapeRule::Rule(reshape_shape),
         meaning: Meaning::Kernel(|i| layout::reshape(i.arg(0), &i.shape("shape"))),
@@ -181,7 +182,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "swap_axes",
         noun: "transposed",
-        doc: "Two axes exchanged.",
+        doc: "`x` with two axes exchanged.",
         kind: Kind::Composite,
         attrs: &[
             attr("first", AttrKind::Int, Default::Required),
@@ -206,7 +207,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "expand_dims",
         noun: "expanded",
-        doc: "Axes of size 1 inserted, at `axes` of the result.",
+        doc: "`x` with axes of size 1 inserted at `axes` of the result.",
         kind: Kind::Composite,
         attrs: &[AXES],
         shape: ShapeRule::Rule(expand_shape),
@@ -218,7 +219,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "squeeze",
         noun: "squeezed",
-        doc: "Axes of size 1 taken away.",
+        doc: "`x` with axes of size 1 removed.",
         kind: Kind::Composite,
         attrs: &[AXES],
         shape: ShapeRule::Rule(squeeze_shape),
@@ -231,8 +232,8 @@ pub(super) const OPS: &[OpDef] = &[
         name: "slice",
         noun: "part",
         access: Access::View(View::Slice),
-        doc: "Every `steps`-th element from `starts` up to, not including, `limits` of each of \
-              `axes`; a limit of `?` is the end.",
+        doc: "Every `steps`-th element from `starts` up to but not including `limits` along each \
+              of `axes`; a limit of `?` is the end.",
         attrs: &[
             AXES,
             attr("starts", AttrKind::Shape, Default::Required),
@@ -252,7 +253,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "reverse",
         noun: "flipped",
         access: Access::View(View::Reverse),
-        doc: "The elements of each of `axes` in reverse order.",
+        doc: "`x` with the elements along each of `axes` in reverse order.",
         attrs: &[AXES],
         shape: ShapeRule::Rule(|cx| {
             super::reduce::without_axes(cx.shape(0), cx.ints("axes"), true)?;
@@ -268,7 +269,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "concat",
         noun: "joined",
         access: Access::Pieces(Pieces::Concat),
-        doc: "The inputs one after another along `axis`.",
+        doc: "The inputs concatenated along `axis`.",
         operands: &[operand("inputs", Class::Any).many()],
         attrs: &[AXIS],
         shape: ShapeRule::Rule(concat_shape),
@@ -284,8 +285,8 @@ pub(super) const OPS: &[OpDef] = &[
         name: "pad",
         noun: "padded",
         access: Access::Pieces(Pieces::Pad),
-        doc: "`value` put before (`low`), after (`high`) and between (`interior`) the elements of \
-              each axis. Negative `low` and `high` crop, no more than there is.",
+        doc: "`x` with `low` copies of `value` before, `high` after and `interior` between the \
+              elements of each axis. Negative `low` and `high` crop, at most to size 0.",
         operands: &[operand("x", Class::Any), operand("value", Class::Any)],
         attrs: &[
             attr("low", AttrKind::Ints, Default::Required),

@@ -157,7 +157,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("select(x > 0, x, slope * x)"),
         gradient: Gradient::Partials(&["select(x > 0, 1, slope)"]),
         pullback: pullback::of_operand("leaky_relu_gradient"),
-        note: "At 0 JAX takes the slope 1.",
+        note: "The gradient at 0 is `slope`; in JAX it is 1.",
         ..UNARY
     },
     OpDef {
@@ -232,7 +232,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("x * min(max(x + 3, 0), 6) / 6"),
         gradient: Gradient::Partials(&["select(x < -3, 0, select(x > 3, 1, (2 * x + 3) / 6))"]),
         pullback: pullback::of_operand("hardswish_gradient"),
-        note: "At -3 and 3 frameworks take either side's slope.",
+        note: "At -3 and 3 frameworks differ in which side's slope they use.",
         ..UNARY
     },
     OpDef {
@@ -240,27 +240,27 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`min(max(x + 3, 0), 6) / 6`.",
         meaning: Meaning::Scalar("min(max(x + 3, 0), 6) / 6"),
         gradient: Gradient::Partials(&["select((x > -3) & (x < 3), 0.16666666666666666, 0)"]),
-        note: "At -3 and 3 frameworks take either side's slope; torch divides by six in single \
-               precision in its gradient.",
+        note: "At -3 and 3 frameworks differ in which side's slope they use; torch computes the \
+               1/6 of its gradient in single precision.",
         ..UNARY
     },
     OpDef {
         name: "clamp",
         noun: "clamped",
-        doc: "`x` held between `min` and `max`.",
+        doc: "`x` limited to the range from `min` to `max`.",
         attrs: &[
             attr("min", AttrKind::Float, Default::Float(f64::NEG_INFINITY)),
             attr("max", AttrKind::Float, Default::Float(f64::INFINITY)),
         ],
         meaning: Meaning::Scalar("min(max(x, min), max)"),
         gradient: Gradient::Partials(&["select((x >= min) & (x <= max), 1, 0)"]),
-        note: "The gradient where `x` is `min` or `max` is 1 on the evaluator, NumPy and native \
-               targets, 0 on torch, 1/2 on JAX.",
+        note: "The gradient where `x` equals `min` or `max` is 1 on the evaluator, NumPy and \
+               native targets, 0 on torch, 1/2 on JAX.",
         ..UNARY
     },
     OpDef {
         name: "nan_to_num",
-        doc: "`x` with NaN replaced by 0 and infinities by the ends `low` and `high`.",
+        doc: "`x` with NaN replaced by 0, -inf by `low` and inf by `high`.",
         attrs: &[
             attr("low", AttrKind::Float, Default::Required),
             attr("high", AttrKind::Float, Default::Required),
@@ -282,7 +282,7 @@ pub(super) const OPS: &[OpDef] = &[
             "sign(x) * select(a < cutoff, 1 / sqrt(cutoff), 0.5 / sqrt(max(a, cutoff))) \
              where a = abs(x)",
         ]),
-        note: "At 0 JAX takes the slope of the positive side.",
+        note: "At 0 JAX uses the slope of the positive side.",
         ..UNARY
     },
     OpDef {

@@ -14,9 +14,9 @@ use crate::shape::Shape;
 
 const COMPOSITE: OpDef =
     OpDef { kind: Kind::Composite, operands: &[operand("x", Class::Float)], ..BASE };
-const WIDE: &str = "Of f16 and bf16 it is computed in f32, and rounded once: squares \
-                    would soon leave f16, and a small `epsilon` is 0 there.";
-const NO_CLASSES: &str = "Frameworks may raise where there are no elements along the axis.";
+const WIDE: &str = "f16 and bf16 are computed in f32 and rounded once: in f16 squares overflow \
+                    easily, and a small `epsilon` is 0.";
+const NO_CLASSES: &str = "Frameworks may raise if the axis has no elements.";
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -31,8 +31,8 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(softmax_gradient(r.g(), r.y(), r.int("axis")))]),
         pullback: pullback::of_result("softmax_gradient"),
-        note: "Of `[inf, 1]` it is `[nan, 0]` on the evaluator, NumPy and native targets, `[nan, nan]` \
-               on torch and JAX.",
+        note: "The result for `[inf, 1]` is `[nan, 0]` on the evaluator, NumPy and native \
+               targets, `[nan, nan]` on torch and JAX.",
         ..COMPOSITE
     },
     OpDef {
@@ -127,9 +127,9 @@ pub(super) const OPS: &[OpDef] = &[
             let picked = r.build("take_along", &[logs, target], &[("axis", (-1).into())]);
             -picked.squeeze(&[-1])
         }),
-        note: "A target out of range is as one of `take_along`, but torch raises, and where `logits` is a \
-               matrix takes -100 for none, whose loss is 0. Frameworks may raise where there are no \
-               elements along the axis.",
+        note: "A target out of range is treated as in `take_along`, but torch raises, and ignores \
+               the target -100 (its loss is 0) if `logits` is a matrix. Frameworks may raise if \
+               the axis has no elements.",
         ..COMPOSITE
     },
 ];

@@ -12,8 +12,8 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
     name: "argtopk",
     noun: "greatest",
     access: Access::Library(Library::Sort { indices: true }),
-    doc: "The indices of the `k` greatest elements along `axis`, the greatest first; equal ones \
-              keep their order, and NaN is greatest. All, where there are fewer.",
+    doc: "The indices of the `k` largest elements along `axis`, or of all if there are fewer, in \
+          descending order; equal elements keep their order, and NaN sorts as the largest.",
     kind: Kind::Order,
     attrs: &[
         attr("axis", AttrKind::Int, Default::Int(-1)),

@@ -15,9 +15,9 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
     noun: "highest",
     kind: Kind::Composite,
     operands: &[operand("x", Class::Float)],
-    doc: "The greatest element that each position of a window sees; NaN where any is. The windows \
-          are over the last axes, as many as `sizes` has numbers; `low` and `high` are how many \
-          elements of -inf stand before and behind each.",
+    doc: "The maximum of each position of a sliding window; NaN if any element is NaN. Windows \
+          cover as many of the last axes as `sizes` has numbers; `low` and `high` elements of \
+          -inf are added before and after each axis.",
     attrs: &[
         attr("sizes", AttrKind::Ints, Default::Required),
         STRIDES,
@@ -28,7 +28,7 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
     shape: ShapeRule::Rule(pool_shape),
     meaning: Meaning::Decompose(|r| seen(r).reduce("max", Some(&taps(r)), false)),
     gradient: Gradient::Rule(|r| vec![Some(pool_gradient(r))]),
-    note: "The gradient at ties splits evenly; torch's and JAX's own goes to the first.",
+    note: "Ties share the gradient evenly; in torch and JAX the first element gets all of it.",
     ..BASE
 }];
 

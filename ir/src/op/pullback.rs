@@ -17,9 +17,9 @@ const GRADIENT: Operand = operand("gradient", Class::Float);
 const Y: Operand = operand("y", Class::Float);
 const MEAN: Operand = operand("mean", Class::Float);
 const RECIPROCAL: Operand = operand("reciprocal", Class::Float);
-const NORM_NOTE: &str = "Where the last axis has no elements, frameworks may raise. torch rounds means \
-                         of f32 as it adds them, and takes them for constants where it \
-                         differentiates this itself.";
+const NORM_NOTE: &str = "Frameworks may raise if the last axis has no elements. torch rounds \
+                         means of f32 at each addition, and treats them as constants if it \
+                         differentiates this operation itself.";
 
 /// The gradient of an operation with one operand; `gradient` is the cotangent of its result.
 const PULLBACK: OpDef = OpDef {
@@ -114,7 +114,7 @@ pub(super) const OPS: &[OpDef] = &[
             let share = x.unary("sigmoid", &[]);
             gradient * (share * (x * (share.scalar(1.0) - share) + 1.0))
         }),
-        note: "torch has no derivative of it.",
+        note: "torch cannot differentiate it.",
         ..PULLBACK
     },
     OpDef {
@@ -157,7 +157,7 @@ pub(super) const OPS: &[OpDef] = &[
             let slope = (tanh.scalar(1.0) - tanh * tanh) * x.unary("sigmoid", &[]);
             gradient * (tanh + x * slope)
         }),
-        note: "torch has no derivative of it.",
+        note: "torch cannot differentiate it.",
         ..PULLBACK
     },
     OpDef {
@@ -182,8 +182,8 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "layer_norm_mean",
         noun: "mean",
-        doc: "The mean over the last axis, which stays as 1: what the gradient of `layer_norm` of the same \
-              operands needs.",
+        doc: "The mean over the last axis, which is kept with size 1; the gradient of \
+              `layer_norm` of the same operands needs it.",
         kind: Kind::Composite,
         operands: &[X, WEIGHT, BIAS],
         attrs: &[EPSILON],
@@ -195,8 +195,8 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "layer_norm_reciprocal",
         noun: "reciprocal",
-        doc: "`1 / sqrt(variance + epsilon)` over the last axis, which stays as 1: what the gradient of \
-              `layer_norm` of the same operands needs.",
+        doc: "`1 / sqrt(variance + epsilon)` over the last axis, which is kept with size 1; the \
+              gradient of `layer_norm` of the same operands needs it.",
         kind: Kind::Composite,
         operands: &[X, WEIGHT, BIAS],
         attrs: &[EPSILON],
@@ -212,9 +212,9 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "layer_norm_gradient",
-        doc: "The gradient of `layer_norm` by its operand number `of`, where that of its result is \
-              `gradient`; `mean` and `reciprocal` are `layer_norm_mean` and `layer_norm_reciprocal` of the \
-              same operands.",
+        doc: "The gradient of `layer_norm` with respect to operand number `of`; `gradient` is \
+              that of its result, and `mean` and `reciprocal` are `layer_norm_mean` and \
+              `layer_norm_reciprocal` of the same operands.",
         operands: &[GRADIENT, X, MEAN, RECIPROCAL, WEIGHT, BIAS],
         attrs: &[attr("of", AttrKind::Int, Default::Required)],
         shape: ShapeRule::Rule(norm_gradient),

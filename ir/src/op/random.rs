@@ -66,13 +66,15 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Standard normal floats: `sqrt(2) * erfinv(u)` of a uniform u in (-1, 1), \
               as `jax.random.normal` draws them.",
         meaning: Meaning::Kernel(|i| random::normal(i.key(), &i.shape("shape"), i.dtype())),
-        note: "Targets agree within a few ulp: they differ in how they round the inverse error function.",
+        note: "Targets agree within a few ulp, as they round the inverse error function \
+               differently.",
         ..DRAW
     },
     OpDef {
         name: "key_split",
         access: Access::Random(Random::KeySplit),
-        doc: "`count` new keys from one, as rows. The bits are those of `jax.random.split`.",
+        doc: "`count` new keys derived from `key`, as rows. The bits are those of \
+              `jax.random.split`.",
         attrs: &[attr("count", AttrKind::Int, Default::Int(2))],
         shape: ShapeRule::Rule(|cx| {
             key_shape(cx)?;
@@ -87,7 +89,8 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "key_fold",
         access: Access::Random(Random::KeyFold),
-        doc: "A new key from one and a number. The bits are those of `jax.random.fold_in`.",
+        doc: "A new key derived from `key` and a number. The bits are those of \
+              `jax.random.fold_in`.",
         attrs: &[attr("data", AttrKind::Int, Default::Required)],
         shape: ShapeRule::Rule(|cx| {
             key_shape(cx)?;

@@ -53,9 +53,9 @@ pub(super) const OPS: &[OpDef] = &[
         name: "sum",
         noun: "total",
         access: Access::Fold(Fold::Sum),
-        doc: "The sum over `axes` (all where left out). Each step rounds to `acc`, the dtype of `x` or \
-              a wider one: by default to f32 for f16 and bf16, else to f64. Targets may add in \
-              another order, and where `acc` is left out in a dtype of their choice.",
+        doc: "The sum over `axes` (all if omitted). Each step rounds to `acc`, which is the dtype \
+              of `x` or a wider one. By default it is f32 for f16 and bf16 and f64 for other \
+              floats; targets may then choose another dtype. Targets may add in another order.",
         meaning: Meaning::Kernel(|i| {
             reduce::sum(i.arg(0), &i.axes(), i.bool("keepdim"), i.accumulator(), i.dtype())
         }),
@@ -66,7 +66,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "prod",
         noun: "product",
         access: Access::Fold(Fold::Product),
-        doc: "The product over `axes` (all where left out).",
+        doc: "The product over `axes` (all if omitted).",
         meaning: Meaning::Kernel(|i| {
             reduce::prod(i.arg(0), &i.axes(), i.bool("keepdim"), i.dtype())
         }),
@@ -77,10 +77,10 @@ pub(super) const OPS: &[OpDef] = &[
         name: "max",
         noun: "highest",
         access: Access::Fold(Fold::Max),
-        doc: "The greatest element over `axes` (all where left out); NaN where any is.",
+        doc: "The maximum over `axes` (all if omitted); NaN if any element is NaN.",
         meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
-        note: "The gradient at ties splits evenly. The greatest of no elements is -inf (the least \
+        note: "Ties share the gradient evenly. The maximum of no elements is -inf (the smallest \
                integer) on the evaluator and native targets; frameworks raise.",
         ..REDUCE
     },
@@ -88,10 +88,10 @@ pub(super) const OPS: &[OpDef] = &[
         name: "min",
         noun: "lowest",
         access: Access::Fold(Fold::Min),
-        doc: "The least element over `axes` (all where left out); NaN where any is.",
+        doc: "The minimum over `axes` (all if omitted); NaN if any element is NaN.",
         meaning: Meaning::Kernel(|i| reduce::min(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
-        note: "The gradient at ties splits evenly. The least of no elements is inf (the greatest \
+        note: "Ties share the gradient evenly. The minimum of no elements is inf (the largest \
                integer) on the evaluator and native targets; frameworks raise.",
         ..REDUCE
     },
@@ -99,7 +99,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "any",
         noun: "found",
         access: Access::Fold(Fold::Any),
-        doc: "Whether any element over `axes` (all where left out) holds.",
+        doc: "Whether any element over `axes` (all if omitted) is true.",
         meaning: Meaning::Kernel(|i| reduce::any(i.arg(0), &i.axes(), i.bool("keepdim"))),
         ..TEST
     },
@@ -107,26 +107,26 @@ pub(super) const OPS: &[OpDef] = &[
         name: "all",
         noun: "held",
         access: Access::Fold(Fold::All),
-        doc: "Whether every element over `axes` (all where left out) holds.",
+        doc: "Whether every element over `axes` (all if omitted) is true.",
         meaning: Meaning::Kernel(|i| reduce::all(i.arg(0), &i.axes(), i.bool("keepdim"))),
         ..TEST
     },
     OpDef {
         name: "argmax",
         access: Access::Library(Library::ArgExtremum { max: true }),
-        doc: "The index of the first greatest element along `axis` (of all, flat, where left out).",
+        doc: "The index of the first maximum along `axis` (in the flattened array if omitted).",
         meaning: Meaning::Kernel(|i| reduce::argmax(i.arg(0), i.axis(), i.bool("keepdim"))),
-        note: "NaN counts as greatest. The index among no elements is 0 on the evaluator and native \
-               targets; frameworks raise.",
+        note: "NaN counts as the maximum. The index for no elements is 0 on the evaluator and \
+               native targets; frameworks raise.",
         ..FIND
     },
     OpDef {
         name: "argmin",
         access: Access::Library(Library::ArgExtremum { max: false }),
-        doc: "The index of the first least element along `axis` (of all, flat, where left out).",
+        doc: "The index of the first minimum along `axis` (in the flattened array if omitted).",
         meaning: Meaning::Kernel(|i| reduce::argmin(i.arg(0), i.axis(), i.bool("keepdim"))),
-        note: "NaN counts as least. The index among no elements is 0 on the evaluator and native \
-               targets; frameworks raise.",
+        note: "NaN counts as the minimum. The index for no elements is 0 on the evaluator and \
+               native targets; frameworks raise.",
         ..FIND
     },
     OpDef {
@@ -149,7 +149,8 @@ pub(super) const OPS: &[OpDef] = &[
         name: "sort",
         noun: "ordered",
         access: Access::Library(Library::Sort { indices: false }),
-        doc: "The elements along `axis` in ascending (or `descending`) order; NaN is greatest.",
+        doc: "The elements sorted along `axis` in ascending (or `descending`) order; NaN sorts as \
+              the largest.",
         kind: Kind::Order,
         attrs: &[
             attr("axis", AttrKind::Int, Default::Int(-1)),
@@ -171,7 +172,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "argsort",
         noun: "order",
         access: Access::Library(Library::Sort { indices: true }),
-        doc: "The indices that would sort the elements along `axis`; equal ones keep their order.",
+        doc: "The indices that sort the elements along `axis`; equal elements keep their order.",
         kind: Kind::Order,
         attrs: &[
             attr("axis", AttrKind::Int, Default::Int(-1)),
@@ -186,7 +187,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "mean",
-        doc: "The mean over `axes` (all where left out).",
+        doc: "The mean over `axes` (all if omitted).",
         kind: Kind::Composite,
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0).widened();
@@ -197,8 +198,8 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "variance",
-        doc: "The mean squared distance from the mean over `axes` (all where left out), \
-              divided by the count less `correction`.",
+        doc: "The sum of squared distances from the mean over `axes` (all if omitted), divided by \
+              the count minus `correction`.",
         kind: Kind::Composite,
         attrs: &[AXES, KEEPDIM, attr("correction", AttrKind::Float, Default::Float(0.0))],
         meaning: Meaning::Decompose(|r| {
@@ -219,7 +220,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "logsumexp",
-        doc: "`log(sum(exp(x)))` over `axes` (all where left out), without overflow.",
+        doc: "`log(sum(exp(x)))` over `axes` (all if omitted), without overflow.",
         kind: Kind::Composite,
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
@@ -236,7 +237,7 @@ pub(super) const OPS: &[OpDef] = &[
             let weights = (r.arg(0) - spread(r, r.y())).exp();
             vec![Some(spread(r, r.g()) * weights)]
         }),
-        note: "Of no elements it is -inf.",
+        note: "The result for no elements is -inf.",
         ..FLOATS
     },
 ];

@@ -8,9 +8,9 @@ use super::{Arity, AttrDef, Default, Gradient, Meaning, Op, Operand, table};
 /// spelling of an operation.
 pub fn reference(whole: &dyn Fn(Op) -> Vec<&'static str>) -> String {
     let mut page = String::from(
-        "# Operations\n\nEvery operation of the intermediate representation, generated from the op \
-         table. *Whole* names the Python targets that have a spelling of their own for it; the \
-         others take its parts.\n",
+        "# Operations\n\nEvery operation of the intermediate representation, generated from the \
+         op table. *Whole* lists the Python targets that have the operation built in; the others \
+         decompose it.\n",
     );
     let mut kind = None;
     for op in table() {
@@ -33,7 +33,7 @@ fn entry(op: Op, whole: &[&str]) -> String {
         let _ = writeln!(text, "- `{}`: {}", operand.name, operand.class.name());
     }
     let _ = writeln!(text, "- means: {}", meaning(op));
-    let pullback = op.pullback.map(|own| format!("; `{}` where a target has that", own.by));
+    let pullback = op.pullback.map(|own| format!("; `{}` on targets that have it", own.by));
     let _ = writeln!(text, "- gradient: {}{}", gradient(op), pullback.unwrap_or_default());
     let _ = writeln!(
         text,
@@ -58,7 +58,7 @@ fn attribute(attr: &AttrDef) -> String {
     let kind = attr.kind.name();
     match attr.default {
         Default::Required => format!("{kind}, required"),
-        Default::None => format!("{kind}, may be left out"),
+        Default::None => format!("{kind}, optional"),
         Default::Bool(v) => format!("{kind}, `{v}` by default"),
         Default::Int(v) => format!("{kind}, `{v}` by default"),
         Default::Float(v) => format!("{kind}, `{v:?}` by default"),
@@ -69,8 +69,8 @@ fn meaning(op: Op) -> String {
     match op.meaning {
         Meaning::Scalar(text) => format!("`{text}`, element by element"),
         Meaning::Kernel(_) => "a primitive of the evaluator".to_string(),
-        Meaning::Decompose(_) => "a function of other operations".to_string(),
-        Meaning::Call(_) => "the function it names".to_string(),
+        Meaning::Decompose(_) => "a decomposition into other operations".to_string(),
+        Meaning::Call(_) => "the function it calls".to_string(),
     }
 }
 
@@ -80,12 +80,12 @@ fn gradient(op: Op) -> String {
         Gradient::Rule(_) => "a rule of its own".to_string(),
         Gradient::Zero => "none".to_string(),
         Gradient::Callee | Gradient::Again | Gradient::Scan => {
-            "that of the function it names".to_string()
+            "that of the function it calls".to_string()
         }
         Gradient::Vjp => "the function `vjp`".to_string(),
         Gradient::Derived => match super::partials(op) {
             Some(_) => "that of its primitive".to_string(),
-            None => "from its parts".to_string(),
+            None => "from its decomposition".to_string(),
         },
     }
 }

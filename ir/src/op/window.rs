@@ -22,8 +22,8 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "windows",
         access: Access::View(View::Windows),
-        doc: "What windows over `axes` see. Each of the axes becomes the positions of its window, \
-              `strides` apart, and its taps follow as a last axis: so many as `sizes` says, \
+        doc: "The sliding windows over `axes`. Each of these axes becomes the positions of its \
+              window, `strides` apart, and its taps are added as a last axis: `sizes` of them, \
               `dilations` apart. Windows lie inside `x`.",
         attrs: &[AXES, attr("sizes", AttrKind::Ints, Default::Required), STRIDES, DILATIONS],
         shape: ShapeRule::Rule(windows_shape),
@@ -34,9 +34,10 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "skew",
         access: Access::View(View::Skew),
-        doc: "Each of `axes` read from a place that moves with the index along one of `taps`: \
-              element `i` of tap `t` is that at `i + shift * t`, counted from the first place that \
-              is inside for every tap. The axis keeps the places that are inside for every tap.",
+        doc: "`x` with each of `axes` shifted in proportion to the index along one of `taps`: \
+              element `i` of tap `t` is the one at `i + shift * t`, counted from the first \
+              position that is in range for every tap. The axis keeps only positions that are in \
+              range for every tap.",
         attrs: &[
             AXES,
             attr("taps", AttrKind::Ints, Default::Required),

@@ -82,7 +82,7 @@ pub fn at(case: &Case, sizes: &[usize; 3]) -> Option<Case> {
     small.then_some(case)
 }
 
-/// The same numbers in another dtype.
+/// `x` converted to `dtype`.
 pub fn converted(tensor: &Tensor, dtype: DType) -> Tensor {
     if tensor.dtype() == dtype {
         return tensor.clone();

@@ -86,7 +86,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         })
     },
     Entry {
-        doc: "Two axes exchanged.",
+        doc: "The input with two axes exchanged.",
         formula: "swapaxes(input, first, second)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 4.]\n [2. 5.]\n [3. 6.]]").made("0, 1"),
         group: Group::Shape,
