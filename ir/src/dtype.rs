@@ -103,11 +103,11 @@ impl DType {
     /// suggested where numbers keep their meaning.
     pub fn conversion(self, accepts: &dyn Fn(DType) -> bool) -> &'static str {
         if self == DType::Bool {
-            "a bool chooses between values (`Where`, `select`): a cast makes 0 and 1 of it"
+            "cast a bool to get 0 and 1, or choose between values with `Where` (`select`)"
         } else if accepts(DType::Bool) && !accepts(DType::I64) {
-            "a comparison makes a bool, such as `x != 0` of ones and zeros"
+            "compare to get a bool, such as `x != 0` for ones and zeros"
         } else if self.is_float() && accepts(DType::I64) && !accepts(DType::F32) {
-            "round it first, where that is meant: a cast drops digits"
+            "cast it, and round it first if needed: a cast truncates"
         } else {
             "make the dtype explicit with `cast`"
         }

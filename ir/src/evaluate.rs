@@ -260,7 +260,7 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
 
 fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Result<()> {
     if args.len() != function.args.len() {
-        return Diagnostic::new(format!("`{}` takes another number of arguments", function.name))
+        return Diagnostic::new(format!("`{}` got the wrong number of arguments", function.name))
             .got(args.len())
             .expected(function.args.len())
             .err();

@@ -40,11 +40,11 @@ impl TargetBody {
             let name = from.strip_prefix('{').and_then(|inside| inside.split_once('}'));
             let Some((name, after)) = name else {
                 return Diagnostic::new(format!(
-                    "a brace in the body for {} has no partner",
+                    "a brace in the body for {} is not matched",
                     self.target
                 ))
                 .got(from.lines().next().unwrap_or(from))
-                .hint("an argument is written `{x}`, a brace itself `{{` or `}}`")
+                .hint("write an argument as `{x}`, and a brace itself as `{{` or `}}`")
                 .err();
             };
             pieces.extend([Piece::Text(before), Piece::Argument(name)]);
@@ -74,10 +74,10 @@ impl TargetBody {
                 let names = function.args.iter().map(|arg| &*arg.name);
                 let near = did_you_mean(name, names);
                 return Diagnostic::new(format!(
-                    "the body for {} names `{{{name}}}`, which is no argument of `{}`",
+                    "the body for {} names `{{{name}}}`, which is not an argument of `{}`",
                     self.target, function.name
                 ))
-                .hint(near.unwrap_or("a brace itself is written `{{` or `}}`".to_string()))
+                .hint(near.unwrap_or("write a brace itself as `{{` or `}}`".to_string()))
                 .err();
             }
         }

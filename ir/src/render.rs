@@ -71,7 +71,7 @@ impl Excerpt {
                 excerpt.span = at..at + (span.end.min(to) - span.start);
                 if cut {
                     let column = source[start..span.start].chars().count() + 1;
-                    excerpt.label = format!("here, in column {column} of a line that is cut");
+                    excerpt.label = format!("here, in column {column} of a truncated line");
                 }
             }
             excerpt.text.push_str(&source[from..to]);

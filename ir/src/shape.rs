@@ -114,8 +114,8 @@ impl Shape {
             })
             .got(format!("{self} ({} dims)", self.dims.len()))
             .expected(match count {
-                1 => "1 dim or more".to_string(),
-                _ => format!("{count} dims or more"),
+                1 => "at least 1 dim".to_string(),
+                _ => format!("at least {count} dims"),
             })
             .err(),
         }
@@ -188,9 +188,9 @@ impl Shape {
 
 fn unknown_rank(lead: &Symbol, count: Option<usize>) -> Diagnostic {
     let what = match count {
-        Some(1) => format!("the last dim of `*{lead}` is needed here and is not known"),
-        Some(n) => format!("the last {n} dims of `*{lead}` are needed here and are not known"),
-        None => format!("the rank of `*{lead}` is needed here and is not known"),
+        Some(1) => format!("the last dim of `*{lead}` must be known here"),
+        Some(n) => format!("the last {n} dims of `*{lead}` must be known here"),
+        None => format!("the rank of `*{lead}` must be known here"),
     };
     let mut diagnostic = Diagnostic::new(format!("Incompatible shapes during compilation: {what}"))
         .hint("give the shape of the model's inputs with `shapes=`");
@@ -273,7 +273,7 @@ fn incompatible(a: &Shape, b: &Shape, i: usize) -> Diagnostic {
     let (x, y) = (from_back(a, i).unwrap(), from_back(b, i).unwrap());
     Diagnostic::new("Incompatible shapes during compilation")
         .got(format!("{a} and {b}: {x} against {y} in axis -{i}"))
-        .expected("dims that are equal, or 1, from the back")
+        .expected("dims that are equal or 1, aligned at the last axis")
 }
 
 /// The axis, counted from the front, for this rank; `None` if it is out of range.

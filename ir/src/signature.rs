@@ -66,7 +66,7 @@ impl Binding {
             match self.leads.get(lead) {
                 None => self.bind_lead(lead.clone(), front),
                 Some(bound) if same_shape(bound, &front, guards) => {}
-                Some(bound) => return Err(format!("`*{lead}` is {bound} elsewhere")),
+                Some(bound) => return Err(format!("`*{lead}` is already bound to {bound}")),
             }
         }
         for (want, got) in pattern.dims.iter().zip(back) {
@@ -86,7 +86,7 @@ impl Binding {
         let want = self.dim(want);
         match unify(&want, got, guards) {
             Some(_) => Ok(()),
-            None => Err(format!("{want} is expected, not {got}")),
+            None => Err(format!("expected {want}, got {got}")),
         }
     }
 
@@ -190,7 +190,7 @@ pub fn call_types(op: Op, mut cx: CallTypes) -> Result<Vec<Type>> {
     match op.shape {
         ShapeRule::Call(rule) => rule(&mut cx),
         ShapeRule::Broadcast | ShapeRule::First | ShapeRule::Rule(_) => {
-            Diagnostic::new(format!("`{}` calls no function", op.name)).err()
+            Diagnostic::new(format!("`{}` does not call a function", op.name)).err()
         }
     }
 }
@@ -250,7 +250,7 @@ fn bind_opening(
     open: &mut dyn FnMut() -> Dim,
 ) -> Result<Binding> {
     if callee.args.len() != operands.len() {
-        return Diagnostic::new(format!("`{}` takes another number of operands", callee.name))
+        return Diagnostic::new(format!("`{}` got the wrong number of operands", callee.name))
             .got(operands.len())
             .expected(callee.args.len())
             .err();
@@ -260,7 +260,7 @@ fn bind_opening(
         let want = callee.ty(value);
         if want.dtype != actual.dtype {
             return Diagnostic::new(format!(
-                "`{}` of `{}` has another dtype",
+                "`{}` of `{}` has the wrong dtype",
                 arg.name, callee.name
             ))
             .got(actual)

@@ -33,7 +33,7 @@ use crate::text::is_identifier;
 pub fn verify(module: &Module) -> Result<()> {
     for (name, function) in &module.functions {
         if *name != function.name {
-            return Diagnostic::new("a function is filed under another name")
+            return Diagnostic::new("a function is stored under a different name")
                 .got(format!("`{}` under `{name}`", function.name))
                 .err();
         }
@@ -109,19 +109,22 @@ fn operation(
     symbols: &FxHashSet<Symbol>,
 ) -> Result<()> {
     if op.first.0 != next {
-        return Diagnostic::new("the results of an operation are not the next values")
-            .got(format!("%{}", op.first.0))
-            .expected(format!("%{next}"))
-            .err();
+        return Diagnostic::new(
+            "the results of an operation must be the next values of the \
+                                function",
+        )
+        .got(format!("%{}", op.first.0))
+        .expected(format!("%{next}"))
+        .err();
     }
     if op.results as usize > f.values.len() - next as usize {
-        return Diagnostic::new("an operation has results that the function has no values for")
+        return Diagnostic::new("an operation has more results than the function has values")
             .got(format!("{} values", f.values.len()))
             .err();
     }
     let inferred = infer_operation(module, f, op)?;
     if inferred.types.len() != op.results as usize {
-        return Diagnostic::new(format!("`{}` has another number of results", op.op.name))
+        return Diagnostic::new(format!("`{}` has the wrong number of results", op.op.name))
             .got(op.results)
             .expected(inferred.types.len())
             .err();
@@ -132,7 +135,7 @@ fn operation(
     }
     let settled = settle(&inferred, &declared, equalities, &|s| symbols.contains(s));
     settled.map(drop).or_else(|i| {
-        Diagnostic::new("the type of a result is not the one that inference gives")
+        Diagnostic::new("the type of a result differs from the inferred type")
             .got(declared[i])
             .expected(&inferred.types[i])
             .err()
@@ -144,7 +147,7 @@ fn operation(
 pub(crate) fn infer_operation(module: &Module, f: &Function, op: &Operation) -> Result<Inferred> {
     for operand in &op.operands {
         if *operand >= op.first {
-            return Diagnostic::new("an operand is not made before the operation that reads it")
+            return Diagnostic::new("an operand is used before it is defined")
                 .got(format!("%{}", operand.0))
                 .err();
         }
@@ -206,11 +209,12 @@ fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function
     };
     let wrong = |error: Diagnostic| {
         error.hint(
-            "it takes the operands, the results and the cotangents of float results, \
-             and gives those of float operands",
+            "it takes the operands, the results and the cotangents of float results, and returns \
+             the cotangents of float operands",
         )
     };
-    let what = format!("`{}` does not fit as a gradient of `{}`", vjp.name, op.op.name);
+    let what =
+        format!("`{}` does not have the signature of a gradient of `{}`", vjp.name, op.op.name);
     let types =
         crate::signature::instantiate(vjp, &given, &mut guards, &mut fresh).map_err(|error| {
             Box::new(wrong(Diagnostic { what: format!("{what}: {}", error.what), ..*error }))
@@ -247,7 +251,7 @@ fn list<'a>(types: impl Iterator<Item = &'a Type>) -> String {
 pub(crate) fn signature(f: &Function) -> Result<()> {
     let at = |error: Diagnostic| error.at(format!("function `{}`", f.name)).err();
     if f.args.len() > f.values.len() {
-        let error = Diagnostic::new("the first values of a function are its arguments");
+        let error = Diagnostic::new("the first values of a function must be its arguments");
         return at(error.got(format!("{} values", f.values.len())));
     }
     if let Some(name) = repeated(f.args.iter().map(|a| &*a.name)) {
@@ -258,14 +262,14 @@ pub(crate) fn signature(f: &Function) -> Result<()> {
     }
     for result in &f.results {
         if result.value.index() >= f.values.len() {
-            let what = format!("the result `{}` is a value that the function has not", result.name);
+            let what = format!("the result `{}` is not a value of the function", result.name);
             return at(Diagnostic::new(what).got(format!("%{}", result.value.0)));
         }
     }
     for info in &f.values[..f.args.len()] {
         identifiers(&info.ty)?;
         if info.ty.shape.dims.iter().filter_map(Dim::as_const).any(|dim| dim < 0) {
-            return at(Diagnostic::new("a dim is below 0").got(&info.ty));
+            return at(Diagnostic::new("a dim is negative").got(&info.ty));
         }
         info.ty.shape.check_count().or_else(|error| at(*error))?;
     }
@@ -276,11 +280,11 @@ pub(crate) fn signature(f: &Function) -> Result<()> {
     if f.external {
         let is_result = |i: usize| f.results.iter().any(|r| r.value == Value(i as u32));
         if !(f.args.len()..f.values.len()).all(is_result) {
-            let what = "an external function has values beside its arguments and results";
+            let what = "an external function has values other than its arguments and results";
             return at(Diagnostic::new(what));
         }
     } else if f.args.len() + made != f.values.len() {
-        let error = Diagnostic::new("there are values that no operation makes");
+        let error = Diagnostic::new("there are values that no operation defines");
         return at(error.got(f.values.len()).expected(f.args.len() + made));
     }
     bodies(f).and_then(|()| states(f)).or_else(|error| at(*error))
@@ -315,7 +319,7 @@ fn identifiers(ty: &Type) -> Result<()> {
         None => Ok(()),
         Some(symbol) => Diagnostic::new(format!("the symbol `{symbol}` is not an identifier"))
             .got(ty)
-            .hint("symbols are letters, digits, `_` and `.`, and begin with no digit")
+            .hint("symbols consist of letters, digits, `_` and `.`, and do not begin with a digit")
             .err(),
     }
 }
@@ -333,7 +337,7 @@ fn states(f: &Function) -> Result<()> {
         };
         let Some(value) = by_name.get(&**state) else {
             let mut error = Diagnostic::new(format!(
-                "the result `{}` is the next value of `{state}`, which is no state argument",
+                "the result `{}` is the next value of `{state}`, which is not a state argument",
                 result.name
             ));
             error.hint = did_you_mean(state, by_name.keys().copied());

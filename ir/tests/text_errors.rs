@@ -44,7 +44,7 @@ fn names() {
         ("%0 = softmax(%x) {«axes» = 1}", "no attribute `axes`", "did you mean `axis`?"),
         ("%0 = softmax(%x) {axis = 1, «axis» = 1}", "given twice", ""),
         ("%0 = exp(«%z»)", "the value `%z` is not defined", "did you mean"),
-        ("%0 = exp(«%1»)\n%1 = exp(%x)", "`%1` is not defined", "further down"),
+        ("%0 = exp(«%1»)\n%1 = exp(%x)", "`%1` is not defined", "below the one that defines it"),
         ("«%x» = exp(%x)", "`%x` is defined twice", ""),
         ("%0 = call(%x) {«callee = @mian»}", "no function `mian`", "did you mean `main`?"),
         ("%0 = cast(%x) {dtype = «f31»}", "no dtype `f31`", "f32"),
@@ -63,13 +63,17 @@ fn types() {
     let cases = [
         (
             "%0 = exp(%x) : «tensor<batch x 5 x f32>»",
-            "type of `%0`",
+            "declared type of `%0`",
             "expected: tensor<batch x 4 x f32>",
         ),
         ("«%0 = concat(%x, %y) {axis = 0}»", "2 and 1 dims", ""),
-        ("«%0 = add(%x)»", "another number of operands", "expected: 2"),
+        ("«%0 = add(%x)»", "wrong number of operands", "expected: 2"),
         ("%0 = cast(%y) {dtype = f64}\n«%1 = add(%x, %0)»", "differ in dtype", "cast"),
-        ("«%0 = exp(%x) : tensor<batch x 4 x f32>, tensor<f32>»", "each result has one type", ""),
+        (
+            "«%0 = exp(%x) : tensor<batch x 4 x f32>, tensor<f32>»",
+            "each result must have one type",
+            "",
+        ),
         ("%0 = «sum_to»(%x)", "needs the attribute `shape`", "expected: shape"),
         ("%0 = exp(%x) : tensor<batch «f»32>", "`x`", ""),
     ];
@@ -79,9 +83,9 @@ fn types() {
     let result = "mithril 1 func @f(%x: tensor<2 x f32>) -> (y: «tensor<3 x f32>») { return %x }";
     check(result, "type of the result `y`", "expected: tensor<2 x f32>");
     let count = "mithril 1 func @f(%x: tensor<2 x f32>) -> (y: tensor<2 x f32>) { «return» }";
-    check(count, "another number of results", "expected: 1");
+    check(count, "number of results", "expected: 1");
     let missing = "mithril 1 «func @f»() -> (y: tensor<2 x f32>) { }";
-    check(missing, "another number of results", "expected: 1");
+    check(missing, "number of results", "expected: 1");
 }
 
 #[test]
@@ -90,7 +94,7 @@ fn syntax() {
         ("%0 = sort(%x) {axis = «1.5»}", "an integer", ""),
         ("%0 = sort(%x) {descending = «1»}", "`true` or `false`", ""),
         ("%0 = reshape(%x) {shape = [2 «,» 3]}", "`x` or `]`", "got: `,`"),
-        ("%0 = exp(%x) @ «\"»abc", "does not end on its line", "close it"),
+        ("%0 = exp(%x) @ «\"»abc", "is not closed on its line", "close it"),
         ("%0 = exp(%x) @ \"a«\\q»\"", "escape", ""),
         ("%0 = exp(%x «%»y)", "`,` or `)`", ""),
         ("%0 «e»xp(%x)", "`=` is expected here", "got: `exp`"),
@@ -108,7 +112,7 @@ fn tensors() {
     let cases = [
         ("%0 = constant() {value = dense<tensor<2 x f32>, [1.0, «x»]>}", "not a value of f32", ""),
         ("%0 = constant() {value = «dense<tensor<2 x f32>, [1.0]>»}", "takes 8 bytes, got 4", ""),
-        ("%0 = constant() {value = dense<«tensor<n x f32>», 1.0>}", "is fixed", ""),
+        ("%0 = constant() {value = dense<«tensor<n x f32>», 1.0>}", "must be constant", ""),
         ("%0 = constant() {value = dense<tensor<99999999999 x f32>, «1.0»>}", "too many", ""),
         ("%0 = constant() {value = dense<tensor<i8>, «300»>}", "out of range", ""),
         ("%0 = constant() {value = dense<tensor<f32>, hex«\"»0x>}", "hexadecimal", ""),
@@ -122,7 +126,7 @@ fn tensors() {
 fn functions() {
     check("mithril 1 «f»n @f() -> () {}", "`func`, `entry func` or `extern func`", "got: `fn`");
     check("mithril 1 func @f() -> () { return«»", "`}` is expected", "the end of the text");
-    check("mithril 1 func @f() -> () { «return» return }", "follows `return`", "");
+    check("mithril 1 func @f() -> () { «return» return }", "may follow `return`", "");
     check("mithril 1 extern func @f() -> () { «r»eturn }", "`body`, `guard` or `}`", "");
 }
 
@@ -135,9 +139,9 @@ fn bodies() {
         ("«body nunpy \"\"»", "no target `nunpy` for a body", "did you mean `numpy`?"),
         ("«body numpy \" \"»", "the body for numpy is empty", ""),
         ("«body torch \"return {z}\"»", "names `{z}`, which is no argument", "did you mean `x`?"),
-        ("«body torch \"return {rest}\"»", "no argument of `f`", "a brace itself"),
+        ("«body torch \"return {rest}\"»", "not an argument of `f`", "a brace itself"),
         ("«body jax \"return {x\"»", "brace in the body for jax has no partner", "got: {x"),
-        ("«body jax \"return x}\"»", "has no partner", "`{{` or `}}`"),
+        ("«body jax \"return x}\"»", "is not matched", "`{{` or `}}`"),
         ("body «\"»\"", "the name of a target", ""),
         ("body numpy «}»", "the lines of the body", ""),
     ];
@@ -154,13 +158,13 @@ fn bodies() {
 fn signatures() {
     let state = "mithril 1 «func @f»(%c: tensor<f32> state) -> (n: tensor<f32> state \"d\") \
                  { return %c }";
-    check(state, "no state argument", "did you mean `c`?");
+    check(state, "not a state argument", "did you mean `c`?");
     let twice = "mithril 1 «func @f»(%a: tensor<f32> \"x\", %b: tensor<f32> \"x\") -> () {return}";
     check(twice, "two arguments are called `x`", "");
     let fresh = "mithril 1
         extern func @unique(%x: tensor<n x f32>) -> (y: tensor<m x f32>)
         func @f(%x: tensor<4 x f32>) -> () { «%y = call(%x) {callee = @unique}» return }";
-    check(fresh, "types of these results are needed", "dims of their own");
+    check(fresh, "types of these results must be given", "give names to their new dims");
 }
 
 #[test]

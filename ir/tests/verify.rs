@@ -62,25 +62,25 @@ fn the_module_is_valid() {
 
 #[test]
 fn functions_are_filed_under_their_names() {
-    broken("both", |f| f.name = "else".into(), "filed under another name");
+    broken("both", |f| f.name = "else".into(), "stored under a different name");
 }
 
 #[test]
 fn arguments_are_first_and_names_unique() {
-    broken("main", |f| f.values.truncate(3), "first values of a function are its arguments");
+    broken("main", |f| f.values.truncate(3), "first values of a function must be its arguments");
     broken("main", |f| f.args[1].name = "x".into(), "two arguments are called `x`");
     broken("main", |f| f.results[1].name = "sum".into(), "two results are called `sum`");
 }
 
 #[test]
 fn operations_stand_in_order() {
-    broken("main", |f| f.ops.swap(0, 1), "not the next values");
-    broken("main", |f| f.ops[0].operands[0] = Value(7), "not made before the operation");
-    broken("main", |f| f.ops[0].operands[0] = Value(99), "not made before the operation");
-    broken("main", |f| f.ops[0].first = Value(99), "not the next values");
-    broken("main", |f| drop(f.values.pop()), "there are values that no operation makes");
-    broken("main", |f| f.ops.truncate(2), "there are values that no operation makes");
-    broken("main", |f| f.results[0].value = Value(99), "a value that the function has not");
+    broken("main", |f| f.ops.swap(0, 1), "must be the next values");
+    broken("main", |f| f.ops[0].operands[0] = Value(7), "used before it is defined");
+    broken("main", |f| f.ops[0].operands[0] = Value(99), "used before it is defined");
+    broken("main", |f| f.ops[0].first = Value(99), "must be the next values");
+    broken("main", |f| drop(f.values.pop()), "there are values that no operation defines");
+    broken("main", |f| f.ops.truncate(2), "there are values that no operation defines");
+    broken("main", |f| f.results[0].value = Value(99), "is not a value of the function");
 }
 
 #[test]
@@ -94,11 +94,11 @@ fn attributes_are_complete_and_of_their_kind() {
 fn types_are_those_of_inference() {
     let wrong = Type::new(DType::F32, Shape::fixed(&[3, 4]));
     broken("main", |f| f.values[4].ty = wrong.clone(), "block `a.b` in function `main`");
-    broken("main", |f| f.values[4].ty = wrong, "not the one that inference gives");
+    broken("main", |f| f.values[4].ty = wrong, "differs from the inferred type");
     broken("main", |f| f.values[0].ty.dtype = DType::F64, "differ in dtype");
     let n = Dim::symbol("n");
     let taken = Type::new(DType::F32, Shape::new([&n + 1, n]));
-    broken("main", |f| f.values[9].ty = taken, "not the one that inference gives");
+    broken("main", |f| f.values[9].ty = taken, "differs from the inferred type");
 }
 
 #[test]
@@ -124,12 +124,12 @@ fn callees_exist_and_match() {
     broken(
         "main",
         |f| (f.ops[2].results, f.ops[3].results) = (1, 2),
-        "`call` has another number of results",
+        "`call` has the wrong number of results",
     );
-    broken("main", |f| f.ops[2].operands.truncate(1), "takes another number of operands");
+    broken("main", |f| f.ops[2].operands.truncate(1), "got the wrong number of operands");
     let swap = |f: &mut Function| f.ops[3].attrs[1] = Attr::Function("first".into());
-    broken("main", swap, "`first` does not fit as a gradient of `custom_gradient`");
-    broken("gradient", |f| f.results.truncate(1), "gives those of float operands");
+    broken("main", swap, "`first` does not have the signature of a gradient of `custom_gradient`");
+    broken("gradient", |f| f.results.truncate(1), "returns the cotangents of float operands");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn nothing_calls_itself() {
 
 #[test]
 fn states_pair() {
-    broken("main", |f| f.results[1].state = Some("d".into()), "which is no state argument");
+    broken("main", |f| f.results[1].state = Some("d".into()), "which is not a state argument");
     broken("main", |f| f.results[0].state = Some("c".into()), "has two next values");
     broken("main", |f| f.results[1].value = Value(4), "differ in type");
 }
@@ -154,12 +154,12 @@ fn external_functions_have_no_operations() {
     let op = |f: &mut Function| f.ops.push(valid().functions["main"].ops[0].clone());
     broken("unique", op, "an external function has operations");
     let value = |f: &mut Function| f.values.push(f.values[0].clone());
-    broken("unique", value, "values beside its arguments and results");
+    broken("unique", value, "values other than its arguments and results");
     let body = |target: &str, text: &str| TargetBody { target: target.into(), text: text.into() };
     let twice = |f: &mut Function| f.bodies = vec![body("jax", "a"), body("jax", "b")];
     broken("unique", twice, "two bodies for jax");
     broken("unique", |f| f.bodies = vec![body("jx", "a")], "no target `jx`");
-    broken("unique", |f| f.bodies = vec![body("c", "{z}")], "no argument of `unique`");
+    broken("unique", |f| f.bodies = vec![body("c", "{z}")], "not an argument of `unique`");
     broken("main", |f| f.bodies = vec![body("c", "a")], "not external has a body");
 }
 

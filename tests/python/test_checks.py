@@ -228,7 +228,7 @@ def test_batches_that_differ_name_blocks_terminals_and_dims(backend, shapes):
         "  left: tensor<2 x 3 x f32> from `linear_0.output`\n"
         "  right: tensor<3 x 3 x f32> from `linear_1.output`\n"
         "  got: [2 x 3] and [3 x 3]: 2 against 3 in axis -2\n"
-        "  expected: dims that are equal, or 1, from the back"
+        "  expected: dims that are equal or 1, aligned at the last axis"
     )
     # Ranks that are open in generated source are known to native code, compiled at the first call.
     assert said == (guarded if shapes or backend is ml.CpuBackend else inferred)

@@ -138,7 +138,7 @@ CASES = {
     ),
     "a batch that differs": (
         lambda: two(Add(), {"left": "x", "right": "z"}, b=(3, 5)),
-        ["expected: dims that are equal, or 1, from the back"],
+        ["expected: dims that are equal or 1, aligned at the last axis"],
     ),
     "another number of elements": (
         lambda: one(Reshape([5, 2])),
@@ -150,7 +150,7 @@ CASES = {
     ),
     "two open dims": (
         lambda: one(Reshape([-1, -1])),
-        ["`shape` leaves more than one dim open", "got: [-1, -1]", "at most one -1 or None"],
+        ["`shape` has more than one unknown dim", "got: [-1, -1]", "at most one -1 or None"],
     ),
     "a residual": (
         lambda: given(Residual(MLP([Relu(), Relu()], [4, 3])), 2, 5),
@@ -171,7 +171,7 @@ CASES = {
     "what is turned": (lambda: through(PermuteTensor((1, 0))), ["got: [2 x 4] and [3 x 2]"]),
     "a scalar in a product": (
         lambda: ml.compile(MatrixMultiply(), NUMPY, shapes={"left": [], "right": [3]}),
-        ["got: [] (0 dims)", "expected: 1 dim or more"],
+        ["got: [] (0 dims)", "expected: at least 1 dim"],
     ),
     "given shapes": (
         lambda: given(MatrixMultiply(), left=[2, 5], right=[3, 4]),
@@ -179,7 +179,10 @@ CASES = {
     ),
     "a broadcast": (
         lambda: given(BroadcastTo((2, 4)), 2, 3),
-        ["got: [2 x 3]", "expected: dims that are 1 or those of [2 x 4], from the back"],
+        [
+            "got: [2 x 3]",
+            "expected: dims that are 1 or equal those of [2 x 4], aligned at the last axis",
+        ],
     ),
     "pads": (
         lambda: given(Pad([(1, 1)]), 2, 3),

@@ -79,7 +79,7 @@ fn working_dtype(expr: &Expr, dtype_out: DType, inputs: &[&Array]) -> Result<DTy
         let got = input.dtype;
         match expr.var_kind(i as u8) {
             Some(Kind::Bool) if got != DType::Bool => {
-                return Err(format!("operand {i} has to be bool, got {got}"));
+                return Err(format!("operand {i} must be bool, got {got}"));
             }
             Some(Kind::Value) if *working.get_or_insert(got) != got => {
                 return Err(format!("operand {i} is {got}, another is {}", working.unwrap_or(got)));

@@ -130,7 +130,7 @@ fn along_places(x: &Array, indices: &Array, axis: usize) -> Result<Vec<Option<us
     let fits = |d: usize| d == axis || x.shape[d] == indices.shape[d];
     if indices.shape.len() != rank || !(0..rank).all(fits) {
         let got = &indices.shape;
-        return Err(format!("indices of {got:?} do not go along axis {axis} of {:?}", x.shape));
+        return Err(format!("indices of {got:?} do not match {:?} along axis {axis}", x.shape));
     }
     let mut steps = strides(&x.shape);
     let step = std::mem::replace(&mut steps[axis], 0) as usize;
@@ -142,14 +142,14 @@ fn check_indices(x: &Array, indices: &Array, axis: usize) -> Result<(), String> 
     check_axes(&[axis], x.shape.len())?;
     match indices.dtype.is_int() {
         true => Ok(()),
-        false => Err(format!("indices have to be integers, got {}", indices.dtype)),
+        false => Err(format!("indices must be integers, got {}", indices.dtype)),
     }
 }
 
 fn same_dtype(x: &Array, updates: &Array) -> Result<(), String> {
     match x.dtype == updates.dtype {
         true => Ok(()),
-        false => Err(format!("{} does not go into {}", updates.dtype, x.dtype)),
+        false => Err(format!("{} cannot be added to {}", updates.dtype, x.dtype)),
     }
 }
 
@@ -163,7 +163,7 @@ fn add_at(x: &Array, updates: &Array, places: &[Option<usize>]) -> Result<Array,
     same_dtype(x, updates)?;
     if updates.len() != places.len() {
         let got = &updates.shape;
-        return Err(format!("updates of {got:?} are not one for each index into {:?}", x.shape));
+        return Err(format!("updates of {got:?} do not match the indices into {:?}", x.shape));
     }
     let wide = if x.dtype.is_float() { DType::F64 } else { DType::I64 };
     let mut sums: Vec<Scalar> = x.elements().collect();

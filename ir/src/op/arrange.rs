@@ -208,7 +208,7 @@ fn diagonal_length(cx: &Infer) -> Result<Dim> {
     let (_, length) = diagonal_of(shape.need_trailing(2)?, offset);
     match length.as_const() {
         Some(n) if n < 0 => {
-            Diagnostic::new("Incompatible shapes during compilation: no such diagonal")
+            Diagnostic::new("Incompatible shapes during compilation: the diagonal is out of range")
                 .got(format!("offset {offset} of {shape}"))
                 .err()
         }
@@ -288,7 +288,7 @@ fn tiles(shape: &Shape, reps: &[i64]) -> (Vec<Dim>, Vec<Dim>) {
 /// Errors: a negative number of repetitions.
 fn not_negative(times: &[i64]) -> Result<()> {
     match times.iter().find(|t| **t < 0) {
-        Some(least) => Diagnostic::new("nothing is repeated less than 0 times").got(least).err(),
+        Some(least) => Diagnostic::new("a number of repetitions is negative").got(least).err(),
         None => Ok(()),
     }
 }

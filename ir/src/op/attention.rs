@@ -108,16 +108,16 @@ fn logsumexp_shape(cx: &mut Infer) -> Result<Shape> {
 fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
     let of = match cx.int("of") {
         of @ 0..=2 => of as usize,
-        of => return cx.mismatch(format!("`of` is 0, 1 or 2, not {of}")),
+        of => return cx.mismatch(format!("`of` must be 0, 1 or 2, got {of}")),
     };
     if cx.operands.len() == 7 {
-        return cx.mismatch("a mask goes with the greatest scores".into());
+        return cx.mismatch("`mask` and `greatest` must be given together".into());
     }
     let (result, sums) = shapes(cx)?;
     let own = [(3, &result), (4, &sums), (5, &result), (7, &sums)];
     for (operand, shape) in own.into_iter().filter(|(operand, _)| *operand < cx.operands.len()) {
         let own = cx.shape(operand).clone();
-        cx.same(shape, &own, "what `attention` gives of its operands, and what is said of it")?;
+        cx.same(shape, &own, "the result of `attention` and an operand of its gradient")?;
     }
     Ok(cx.shape(of).clone())
 }
@@ -127,8 +127,8 @@ fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
     let mask = cx.op.operands.iter().position(|o| o.name == "mask");
     let mask = mask.and_then(|at| cx.operands.get(at)).copied();
     if cx.bool("causal") && mask.is_some() {
-        return Diagnostic::new("`attention` takes either a mask or `causal`")
-            .hint("put the causal mask into the mask: `Tril` of ones")
+        return Diagnostic::new("`attention` takes a mask or `causal`, not both")
+            .hint("include the causal mask in `mask`: it is `Tril` of ones")
             .err();
     }
     let (q, k, v) = (cx.shape(0).clone(), cx.shape(1).clone(), cx.shape(2).clone());
@@ -161,7 +161,7 @@ fn check_groups(cx: &mut Infer, q: &Shape, k: &Shape, v: &Shape) -> Result<Dim> 
     cx.unify(&groups, &v.need_trailing(3)?[0], "the heads of `key` and `value`")?;
     match (heads.as_const(), groups.as_const()) {
         (Some(h), Some(g)) if g == 0 || h % g != 0 => {
-            cx.mismatch(format!("{h} heads do not divide into {g} groups"))
+            cx.mismatch(format!("{h} query heads are not a multiple of {g} key heads"))
         }
         _ => Ok(heads),
     }
@@ -182,10 +182,12 @@ fn with_last(front: &Shape, last: &[&Dim]) -> Shape {
 fn check_mask(cx: &mut Infer, mask: &Type, scores: &Shape) -> Result<()> {
     let query = cx.operands[0].dtype;
     if mask.dtype != DType::Bool && mask.dtype != query {
-        return Diagnostic::new("the mask of `attention` is bool, or of the dtype of `query`")
-            .got(mask.dtype)
-            .expected(format!("bool or {query}"))
-            .err();
+        return Diagnostic::new(
+            "the mask of `attention` must be bool or have the dtype of `query`",
+        )
+        .got(mask.dtype)
+        .expected(format!("bool or {query}"))
+        .err();
     }
     cx.broadcasts_to(&mask.shape, scores)
 }

@@ -92,7 +92,9 @@ fn dot_shape(cx: &mut Infer) -> Result<Shape> {
     let (xb, yb, xc, yc) =
         (ints("x_batch"), ints("y_batch"), ints("x_contract"), ints("y_contract"));
     if xb.len() != yb.len() || xc.len() != yc.len() {
-        return cx.mismatch("the two sides name different numbers of axes".to_string());
+        return cx.mismatch(
+            "`x` and `y` must have equally many batch axes and contracted axes".to_string(),
+        );
     }
     let (x_batch, x_contract, x_rest) = split(cx.shape(0), &xb, &xc)?;
     let (y_batch, y_contract, y_rest) = split(cx.shape(1), &yb, &yc)?;
@@ -202,7 +204,7 @@ fn without_axes(shape: &Shape, axes: &[i64]) -> Result<Shape> {
 }
 
 fn contracted(cx: &mut Infer, a: &Dim, b: &Dim) -> Result<()> {
-    let what = "the last dim of `x` and the last but one of `y`";
+    let what = "the last dim of `x` and the second to last dim of `y`";
     cx.unify(a, b, what).map(drop)
 }
 

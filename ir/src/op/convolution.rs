@@ -57,29 +57,31 @@ fn conv_shape(cx: &mut Infer) -> Result<Shape> {
     let rank = weights.need_rank()?;
     if x.need_rank()? != rank || rank < 2 {
         return cx
-            .misfit("the operands of a convolution have two dims and the spatial ones".into())
+            .misfit("`x` and `weights` of a convolution must have the same number of dims".into())
             .got(format!("{} and {rank} dims", x.dims.len()))
-            .expected("as many dims of each, at least two")
+            .expected("the same number of dims, at least two")
             .err();
     }
     cx.unify(&x.dims[1], &weights.dims[1], "the channels of `x` and of `weights`")?;
     let sizes: Option<Vec<i64>> = weights.dims[2..].iter().map(Dim::as_const).collect();
     let Some(sizes) = sizes else {
         return cx
-            .misfit("the kernel of a convolution is not known".into())
+            .misfit("the kernel of a convolution must have a known size".into())
             .got(&weights)
-            .expected("numbers for the dims behind the first two")
+            .expected("numbers for all dims after the first two")
             .err();
     };
     let between = cx.ints("interior").map(<[i64]>::to_vec);
     if between.as_ref().is_some_and(|list| list.len() != sizes.len() || list.iter().any(|n| *n < 0))
     {
-        return cx.mismatch("`interior` has a number from 0 on for each spatial axis".to_string());
+        return cx.mismatch(
+            "`interior` must have a number of at least 0 for each spatial axis".to_string(),
+        );
     }
     cx.count_windows(sizes.len(), &["strides", "dilations"])?;
     if let Some(axis) = sizes.iter().position(|size| *size < 1) {
         return cx
-            .misfit(format!("the kernel has nothing along its axis {axis}"))
+            .misfit(format!("the kernel is empty along its spatial axis {axis}"))
             .got(&weights)
             .expected("dims of at least 1")
             .err();

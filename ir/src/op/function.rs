@@ -104,11 +104,11 @@ fn scan_counts(attrs: &[Attr], operands: usize) -> Result<(usize, usize)> {
         (Some(carries), Some(sequences @ 1..)) if carries + sequences <= operands => {
             Ok((carries, sequences))
         }
-        _ => Diagnostic::new(
-            "`scan` takes its carries, at least one sequence, and what the body captures",
-        )
-        .got(format!("{operands} operands"))
-        .err(),
+        _ => {
+            Diagnostic::new("`scan` takes its carries, at least one sequence, and captured values")
+                .got(format!("{operands} operands"))
+                .err()
+        }
     }
 }
 
@@ -119,7 +119,7 @@ fn scan_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
     for ty in &mut steps[carries..carries + sequences] {
         let rank = ty.shape.need_rank()?;
         if rank == 0 {
-            return Diagnostic::new("`scan` slices its sequences along their first axis")
+            return Diagnostic::new("the sequences of `scan` must have a first axis")
                 .got("a scalar")
                 .err();
         }

@@ -262,7 +262,7 @@ fn along_shape(cx: &mut Infer) -> Result<Shape> {
     let (x, indices) = (cx.shape(0).clone(), cx.shape(1).clone());
     let back = x.axis_from_back(cx.int("axis"))?;
     if x.dims.len() != indices.dims.len() || x.lead != indices.lead {
-        return cx.mismatch("`x` and `indices` have the same number of dims".to_string());
+        return cx.mismatch("`x` and `indices` must have the same number of dims".to_string());
     }
     let at = x.dims.len() - back;
     for axis in (0..x.dims.len()).filter(|&axis| axis != at) {
@@ -276,7 +276,7 @@ fn scatter_shape(cx: &mut Infer) -> Result<Shape> {
     let x = cx.shape(0).clone();
     let expected = take_shape(cx)?;
     let updates = cx.shape(2).clone();
-    cx.same(&updates, &expected, "`updates` and what `take` would give")?;
+    cx.same(&updates, &expected, "`updates` and the result of `take`")?;
     Ok(x)
 }
 
@@ -284,18 +284,19 @@ fn starts_match(cx: &mut Infer, from: usize, block: &Shape) -> Result<()> {
     let x = cx.shape(0).clone();
     let rank = x.need_rank()?;
     if block.dims.len() != rank || cx.operands.len() - from != rank {
-        return cx.mismatch(format!("{rank} starts and sizes are needed, one for each axis"));
+        return cx.mismatch(format!("{rank} starts and sizes are needed, one per axis"));
     }
     for i in from..cx.operands.len() {
         if cx.shape(i).rank() != Some(0) {
-            return cx.mismatch("each start is a scalar".to_string());
+            return cx.mismatch("each start must be a scalar".to_string());
         }
     }
     for (axis, (size, dim)) in block.dims.iter().zip(&x.dims).enumerate() {
         if let (Some(s), Some(d)) = (size.as_const(), axis_dim(&x, axis as i64)?.as_const()) {
             if s > d {
-                return cx
-                    .mismatch(format!("the block of {size} is longer than axis {axis} of {dim}"));
+                return cx.mismatch(format!(
+                    "the block of size size {size} is longer than axis {axis} of size size {dim}"
+                ));
             }
         }
     }

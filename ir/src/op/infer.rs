@@ -72,12 +72,12 @@ impl Infer<'_> {
         expected: &str,
     ) -> Result<()> {
         match self.attr(name) {
-            Attr::DType(dtype) if !accepts(*dtype) || dtype.is_storage_only() => {
-                Diagnostic::new(format!("`{name}` of `{}` is another kind of dtype", self.op.name))
-                    .got(dtype)
-                    .expected(expected)
-                    .err()
-            }
+            Attr::DType(dtype) if !accepts(*dtype) || dtype.is_storage_only() => Diagnostic::new(
+                format!("`{name}` of `{}` is the wrong kind of dtype", self.op.name),
+            )
+            .got(dtype)
+            .expected(expected)
+            .err(),
             _ => Ok(()),
         }
     }
@@ -90,7 +90,7 @@ impl Infer<'_> {
             let kind = acc.is_float() == own.is_float() && acc.is_int() == own.is_int();
             acc == own || (kind && acc.bits() > own.bits())
         };
-        self.dtype_attr("acc", wider, &format!("{own}, or a wider dtype of its kind"))
+        self.dtype_attr("acc", wider, &format!("{own} or a wider dtype of the same kind"))
     }
 
     /// Checks that `x` broadcasts to `target` without stretching any of `target`'s dims. Dims that
@@ -108,7 +108,10 @@ impl Infer<'_> {
             false => self
                 .misfit(format!("{x} does not broadcast to {target}"))
                 .got(x)
-                .expected(format!("dims that are 1 or those of {target}, from the back"))
+                .expected(format!(
+                    "dims that are 1 or equal those of {target}, aligned at the \
+                                   last axis"
+                ))
                 .err(),
         }
     }
@@ -275,7 +278,7 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
     }
     if shape.dims.iter().any(Dim::is_unknown) && is_told(cx) {
         return cx
-            .misfit("a dim is larger than 64 bits hold".into())
+            .misfit("a dim does not fit in 64 bits".into())
             .expected(format!("dims of at most {}", i64::MAX))
             .err();
     }
@@ -323,7 +326,7 @@ fn check_operands(cx: &Infer) -> Result<()> {
             Some(m) => format!("{least} to {m}"),
             None => format!("at least {least}"),
         };
-        return Diagnostic::new(format!("`{}` takes another number of operands", cx.op.name))
+        return Diagnostic::new(format!("`{}` got the wrong number of operands", cx.op.name))
             .got(count)
             .expected(expected)
             .err();
@@ -372,7 +375,7 @@ fn dtypes_differ(cx: &Infer) -> Result<()> {
     };
     Diagnostic::new(format!("the operands of `{}` differ in dtype", cx.op.name))
         .got(dtypes.join(", "))
-        .expected("one dtype: nothing is promoted silently")
+        .expected("one dtype: there is no implicit promotion")
         .hint(hint)
         .err()
 }

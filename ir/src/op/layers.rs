@@ -28,9 +28,9 @@ pub(super) fn check_scales(cx: &mut Infer, shape: &Shape, from: usize) -> Result
     for i in from..cx.operands.len() {
         let own = cx.shape(i).clone();
         if own.rank() != Some(1) {
-            return cx.mismatch(format!("`{}` has one dim", cx.op.operand(i).name));
+            return cx.mismatch(format!("`{}` must have one dim", cx.op.operand(i).name));
         }
-        cx.unify(&own.dims[0], &last, "the normalised dim and the one it is scaled by")?;
+        cx.unify(&own.dims[0], &last, "the normalised dim and that of its scale")?;
     }
     Ok(())
 }

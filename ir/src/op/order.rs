@@ -23,7 +23,7 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
         let mut shape = cx.shape(0).clone();
         let at = shape.dims.len() - shape.axis_from_back(cx.int("axis"))?;
         if cx.int("k") < 0 {
-            return cx.mismatch(format!("there are no {} elements", cx.int("k")));
+            return cx.mismatch(format!("`k` must be at least 0, got {}", cx.int("k")));
         }
         shape.dims[at] = Dim::Const(cx.int("k")).min(&shape.dims[at]);
         Ok(shape)

@@ -227,7 +227,7 @@ pub(super) const OPS: &[OpDef] = &[
 /// The shape of a gradient, which must equal that of the value it belongs to.
 fn pulled(cx: &mut Infer) -> Result<Shape> {
     let (gradient, shape) = (cx.shape(0).clone(), cx.shape(1).clone());
-    cx.same(&gradient, &shape, "a gradient and what it is of")?;
+    cx.same(&gradient, &shape, "a gradient and its value")?;
     Ok(shape)
 }
 
@@ -249,12 +249,12 @@ fn norm_gradient(cx: &mut Infer) -> Result<Shape> {
     let row = one_each(x.clone());
     for i in [2, 3] {
         let own = cx.shape(i).clone();
-        cx.same(&row, &own, "a number for each row")?;
+        cx.same(&row, &own, "statistics of rows and an operand")?;
     }
     match (cx.int("of"), cx.operands.len()) {
         (0, _) => Ok(x),
         (of @ 1..=2, count) if of as usize + 4 <= count => Ok(cx.shape(of as usize + 3).clone()),
-        (of, _) => cx.mismatch(format!("`layer_norm` has no operand {of} here")),
+        (of, _) => cx.mismatch(format!("this use of `layer_norm` has no operand {of}")),
     }
 }
 

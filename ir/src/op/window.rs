@@ -73,18 +73,18 @@ impl Infer<'_> {
             let Some(list) = self.ints(name) else { continue };
             if list.len() != count {
                 return Diagnostic::new(format!(
-                    "`{}` has {count} windows, and {} `{name}`",
+                    "`{}` has {count} windows but {} `{name}`",
                     self.op.name,
                     list.len()
                 ))
                 .got(format!("{list:?}"))
-                .expected(format!("a number for each of {count} axes"))
+                .expected(format!("one number for each of {count} axes"))
                 .err();
             }
             if let Some(least) = list.iter().find(|n| **n < 1) {
-                return Diagnostic::new(format!("the {name} of windows are at least 1"))
+                return Diagnostic::new(format!("the {name} of windows must be at least 1"))
                     .got(least)
-                    .expected("numbers from 1 on")
+                    .expected("numbers of at least 1")
                     .err();
             }
         }
@@ -104,9 +104,9 @@ impl Infer<'_> {
         let (low, high) = (list("low"), list("high"));
         if low.len() != count || high.len() != count {
             return self
-                .misfit(format!("`low` and `high` name {count} axes each"))
-                .got(format!("{} and {} axes", low.len(), high.len()))
-                .expected(format!("{count}, one number for each axis"))
+                .misfit(format!("`low` and `high` must have {count} numbers each"))
+                .got(format!("{} and {} numbers", low.len(), high.len()))
+                .expected(format!("{count} numbers, one for each axis"))
                 .err();
         }
         let dims = shape.need_trailing(count)?.iter().enumerate();
@@ -126,7 +126,7 @@ impl Infer<'_> {
         self.at_least(dim, window.span(), || {
             let taps = match window.dilation {
                 1 => format!("a window of {}", window.size),
-                by => format!("a window of {}, {by} apart,", window.size),
+                by => format!("a window of {} with dilation {by}", window.size),
             };
             format!("{taps} is longer than axis {}", window.axis)
         })?;
@@ -295,19 +295,19 @@ fn skew_shape(cx: &mut Infer) -> Result<Shape> {
     let all: Vec<i64> = axes.iter().chain(&taps).copied().collect();
     super::reduce::without_axes(&shape, Some(&all), true)?;
     if axes.len() != taps.len() || axes.len() != shifts.len() {
-        return cx.mismatch("axes, taps and shifts differ in number".to_string());
+        return cx.mismatch("`axes`, `taps` and `shifts` must have the same length".to_string());
     }
     for one in skewed(&axes, &taps, &shifts, rank) {
         let Some(count) = shape.dims[one.tap].as_const() else {
             return cx
-                .misfit(format!("the number of taps along axis {} is not known", one.tap))
+                .misfit(format!("the number of taps along axis {} must be known", one.tap))
                 .got(&shape)
                 .expected("a number")
                 .err();
         };
         let reach = one.shift.saturating_abs().saturating_mul((count - 1).max(0));
         cx.at_least(&shape.dims[one.axis].clone(), reach, || {
-            format!("taps that move by {reach} leave axis {}", one.axis)
+            format!("shifts by up to {reach} exceed axis {}", one.axis)
         })?;
         shape.dims[one.axis] = &shape.dims[one.axis] + -reach;
     }

@@ -179,7 +179,7 @@ fn takes_bool(prim: Prim) -> bool {
 fn infer_kinds(nodes: &[Node]) -> Result<Vec<Kind>, String> {
     let rules = rules(nodes);
     let mut kinds = vec![None; nodes.len()];
-    let mix = || "a bool stands where a number is needed, or a number where a bool is".to_string();
+    let mix = || "a bool is used as a number, or a number as a bool".to_string();
     for &(i, kind) in &rules.fixed {
         if *kinds[i].get_or_insert(kind) != kind {
             return Err(mix());

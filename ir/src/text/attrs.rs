@@ -190,7 +190,7 @@ impl<'s> Reader<'s> {
         }
         let (ty, span) = self.ty()?;
         let Some(shape) = ty.shape.as_fixed() else {
-            return Diagnostic::new("the shape of a literal tensor is fixed")
+            return Diagnostic::new("the shape of a literal tensor must be constant")
                 .got(ty)
                 .span(span)
                 .err();
@@ -225,7 +225,7 @@ impl<'s> Reader<'s> {
         let product = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         match product.filter(|&n| n <= MOST_EQUAL) {
             Some(count) => Ok(bits.to_le_bytes()[..dtype.bytes()].repeat(count)),
-            None => Diagnostic::new("one element stands for too many")
+            None => Diagnostic::new("one element is repeated too many times")
                 .expected(format!("at most {MOST_EQUAL} elements"))
                 .span(span)
                 .err(),
@@ -248,11 +248,12 @@ impl<'s> Reader<'s> {
         });
         match bytes {
             Some(bytes) => Ok(bytes),
-            None => {
-                Diagnostic::new("the bytes of the tensor are pairs of hexadecimal digits in quotes")
-                    .span(start - 1..start)
-                    .err()
-            }
+            None => Diagnostic::new(
+                "the bytes of a tensor must be pairs of hexadecimal digits in \
+                                 quotes",
+            )
+            .span(start - 1..start)
+            .err(),
         }
     }
 }

@@ -235,7 +235,7 @@ impl<'s> Cursor<'s> {
         loop {
             let stop = self.rest.find(['"', '\\', '\n']);
             let Some(stop) = stop.filter(|&s| !self.rest[s..].starts_with('\n')) else {
-                return Diagnostic::new("the string does not end on its line")
+                return Diagnostic::new("the string is not closed on its line")
                     .hint("close it with `\"`; a line break is written `\\n`")
                     .span(start..start + 1)
                     .err();
@@ -267,7 +267,7 @@ impl<'s> Cursor<'s> {
         };
         match plain {
             Some(c) => Ok(c),
-            None => Diagnostic::new("the string has an escape that is not one")
+            None => Diagnostic::new("the string has an unknown escape")
                 .expected("one of \\\" \\\\ \\n \\r \\t \\u{…}")
                 .span(self.since(start))
                 .err(),

@@ -155,7 +155,7 @@ impl<'t, 's> Resolver<'t, 's> {
             .span(label.span.clone());
         let later = |op: &&OpTree| op.results.iter().any(|r| r.name == label.name);
         error.hint = match self.tree.ops.iter().find(later) {
-            Some(_) => Some("it is defined further down: operations come in order".to_string()),
+            Some(_) => Some("move this operation below the one that defines it".to_string()),
             None => did_you_mean(label.name, self.values.keys().copied()),
         };
         error.err()
@@ -177,7 +177,7 @@ impl<'t, 's> Resolver<'t, 's> {
         };
         let inferred = verify::infer_operation(module, &self.function, &op)?;
         if inferred.types.len() != tree.results.len() {
-            return Diagnostic::new(format!("`{}` has another number of results", tree.op.name))
+            return Diagnostic::new(format!("`{}` has the wrong number of results", tree.op.name))
                 .got(tree.results.len())
                 .expected(inferred.types.len())
                 .err();
@@ -192,8 +192,8 @@ impl<'t, 's> Resolver<'t, 's> {
 
     fn infer_results(&mut self, tree: &OpTree<'s>, inferred: Inferred) -> Result<()> {
         if !inferred.fresh.is_empty() && !inferred.types.is_empty() {
-            return Diagnostic::new("the types of these results are needed")
-                .hint("they have dims of their own, which need names: write `: tensor<…>`")
+            return Diagnostic::new("the types of these results must be given")
+                .hint("give names to their new dims: write `: tensor<…>`")
                 .err();
         }
         self.add_guards(inferred.guards, &tree.loc);
@@ -211,7 +211,7 @@ impl<'t, 's> Resolver<'t, 's> {
         types: &[(Type, Span)],
     ) -> Result<()> {
         if types.len() != tree.results.len() {
-            return Diagnostic::new("each result has one type")
+            return Diagnostic::new("each result must have one type")
                 .got(format!("{} types", types.len()))
                 .expected(tree.results.len())
                 .err();
@@ -223,7 +223,7 @@ impl<'t, 's> Resolver<'t, 's> {
         let taken = |symbol: &Symbol| self.symbols.contains(symbol);
         let settled = retype::settle(&inferred, &declared, &self.equalities, &taken);
         let binding = settled.or_else(|i| {
-            Diagnostic::new(format!("the type of `%{}` is another", tree.results[i].name))
+            Diagnostic::new(format!("the declared type of `%{}` is wrong", tree.results[i].name))
                 .got(&types[i].0)
                 .expected(&inferred.types[i])
                 .span(types[i].1.clone())
@@ -289,7 +289,7 @@ impl<'t, 's> Resolver<'t, 's> {
         let (labels, span) = self.tree.returned.as_ref().unwrap_or(&none);
         if labels.len() != self.tree.results.len() {
             return Diagnostic::new(format!(
-                "`{}` returns another number of results than it declares",
+                "`{}` returns a different number of results than it declares",
                 self.tree.name
             ))
             .got(labels.len())
@@ -302,7 +302,7 @@ impl<'t, 's> Resolver<'t, 's> {
             let ty = self.function.ty(value);
             if *ty != result.ty {
                 return Diagnostic::new(format!(
-                    "the type of the result `{}` is another",
+                    "the declared type of the result `{}` is wrong",
                     result.name
                 ))
                 .got(&result.ty)

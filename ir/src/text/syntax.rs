@@ -182,9 +182,7 @@ impl<'s> Reader<'s> {
                 return self.cursor.expected("`}`");
             }
             if !self.cursor.eat_word("guard") {
-                return Diagnostic::new("nothing but guards follows `return`")
-                    .span(span.clone())
-                    .err();
+                return Diagnostic::new("only guards may follow `return`").span(span.clone()).err();
             }
             function.guards.push(self.guard()?);
             return Ok(());

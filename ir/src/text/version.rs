@@ -45,7 +45,7 @@ fn migrate<'s>(
 
 fn unsupported<T>(found: u32, present: u32) -> Result<(Cow<'static, str>, T)> {
     let what = if found > present {
-        format!("the text is of format version {found}, which is newer than this Mithril")
+        format!("the text has format version {found}, which is newer than this Mithril")
     } else {
         format!("format version {found} is not supported")
     };

@@ -38,8 +38,8 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let open = |s: &&Setting| matches!(s, Setting::None | Setting::Int(-1));
                 if cx.settings.list("shape").iter().filter(open).count() > 1 {
                     return Diagnostic::new(
-                        "Incompatible shapes during compilation: `shape` leaves more than one dim \
-                         open",
+                        "Incompatible shapes during compilation: `shape` has more than one \
+                         unknown dim",
                     )
                     .got(cx.settings.get("shape").text())
                     .expected("at most one -1 or None")

@@ -29,7 +29,7 @@ pub(super) fn eye_shape(cx: &mut Infer) -> Result<Shape> {
     if shape.rank() == Some(2) {
         return Ok(shape);
     }
-    cx.misfit("a diagonal is of two dims".to_string()).got(&shape).expected("two dims").err()
+    cx.misfit("`eye` needs a shape of two dims".to_string()).got(&shape).expected("two dims").err()
 }
 
 pub(super) fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
@@ -40,9 +40,9 @@ pub(super) fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
     };
     if x.need_rank()? != axes.len() {
         return cx
-            .misfit(format!("{} axes are named for {x}", axes.len()))
+            .misfit(format!("{} axes are given for {x}", axes.len()))
             .got(format!("axes {axes:?}"))
-            .expected("an axis for each dim")
+            .expected("one axis for each dim")
             .err();
     }
     for (dim, &axis) in x.dims.iter().zip(&axes) {
@@ -80,9 +80,9 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
     let unknown = target.dims.iter().filter(|d| d.is_unknown()).count();
     if unknown > 1 {
         return cx
-            .misfit(format!("{target} leaves more than one dim open"))
-            .got(format!("{unknown} open dims"))
-            .expected("at most one: it follows from the number of elements")
+            .misfit(format!("{target} has more than one unknown dim"))
+            .got(format!("{unknown} unknown dims"))
+            .expected("at most one, which is inferred from the number of elements")
             .err();
     }
     if x.lead == target.lead && x.lead.is_some() && unknown == 0 {
@@ -109,13 +109,18 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
         None => match (have.as_const(), given.as_const()) {
             (Some(h), Some(g)) => {
                 return cx
-                    .misfit(format!("{h} elements do not divide into {target} by {g}"))
+                    .misfit(format!("{h} elements do not reshape to {target}"))
                     .got(format!("{h} elements"))
                     .expected(format!("a multiple of {g}"))
                     .err();
             }
             _ => {
-                cx.unify(&have.modulo(&given), &Dim::Const(0), "what is left over and 0")?;
+                cx.unify(
+                    &have.modulo(&given),
+                    &Dim::Const(0),
+                    "the remainder of the division and \
+                                                                0",
+                )?;
                 have.floor_div(&given)
             }
         },
@@ -143,7 +148,7 @@ pub(super) fn transpose_shape(cx: &mut Infer) -> Result<Shape> {
     }
     if dims.len() != rank {
         return cx
-            .misfit(format!("the permutation {permutation:?} is not one of {rank} axes"))
+            .misfit(format!("{permutation:?} is not a permutation of {rank} axes"))
             .got(format!("{permutation:?}"))
             .expected(format!("each of {rank} axes once"))
             .err();
@@ -234,12 +239,14 @@ pub(in crate::op) fn slice_shape(cx: &mut Infer) -> Result<Shape> {
     let (starts, limits) = (cx.shape_attr("starts").clone(), cx.shape_attr("limits").clone());
     let steps = cx.ints("steps").map_or_else(|| vec![1; axes.len()], <[i64]>::to_vec);
     if [starts.dims.len(), limits.dims.len(), steps.len()].iter().any(|&n| n != axes.len()) {
-        return cx.mismatch("axes, starts, limits and steps differ in number".to_string());
+        return cx.mismatch(
+            "`axes`, `starts`, `limits` and `steps` must have the same length".to_string(),
+        );
     }
     for (i, &axis) in axes.iter().enumerate() {
         let at = shape.dims.len() - shape.axis_from_back(axis)?;
         if steps[i] < 1 {
-            return Diagnostic::new("the step of a slice is at least 1")
+            return Diagnostic::new("the step of a slice must be at least 1")
                 .got(steps[i])
                 .hint("use `Flip` to go backwards")
                 .err();
@@ -280,7 +287,7 @@ pub(super) fn concat_shape(cx: &mut Infer) -> Result<Shape> {
             return cx
                 .misfit(what)
                 .got(format!("{shape} and {next}"))
-                .expected("as many dims of each")
+                .expected("the same number of dims")
                 .err();
         }
         let at = shape.dims.len() - back;
@@ -323,19 +330,19 @@ pub(super) fn pad_shape(cx: &mut Infer) -> Result<Shape> {
     let mut shape = cx.shape(0).clone();
     let rank = shape.need_rank()?;
     if cx.shape(1).rank() != Some(0) {
-        return cx.mismatch("the value that pads is a scalar".to_string());
+        return cx.mismatch("the padding value must be a scalar".to_string());
     }
     let ints = |name| cx.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
     let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
     if [low.len(), high.len(), interior.len()].iter().any(|&n| n != rank) {
         return cx
-            .misfit(format!("`low`, `high` and `interior` name {rank} axes each"))
-            .got(format!("{}, {} and {} axes", low.len(), high.len(), interior.len()))
-            .expected(format!("{rank}, one number for each axis"))
+            .misfit(format!("`low`, `high` and `interior` must have {rank} numbers each"))
+            .got(format!("{}, {} and {} numbers", low.len(), high.len(), interior.len()))
+            .expected(format!("{rank} numbers, one for each axis"))
             .err();
     }
     if interior.iter().any(|&n| n < 0) {
-        return cx.mismatch("interior padding is not negative".to_string());
+        return cx.mismatch("interior padding must not be negative".to_string());
     }
     for (i, dim) in shape.dims.iter_mut().enumerate() {
         let spread = match interior[i] {
