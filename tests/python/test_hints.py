@@ -186,7 +186,7 @@ CASES = {
     ),
     "pads": (
         lambda: given(Pad([(1, 1)]), 2, 3),
-        ["`pad_width` has another number", "got: 1 pairs for [2 x 3]", "a pair for each axis"],
+        ["`pad_width` has the wrong number", "got: 1 pairs for [2 x 3]", "a pair for each axis"],
     ),
     "a permutation": (
         lambda: given(PermuteTensor((0, 0)), 2, 3),

@@ -60,8 +60,8 @@ def test_as_numpy(index, shape, backend):
     ("index", "message"),
     [
         ([0, 5], "the index is out of range"),
-        ((0, slice(None), [1]), "an index has integers apart from its array"),
-        (([0], [1]), "an index has one array at most"),
+        ((0, slice(None), [1]), "an index has integers that are not next to its array"),
+        (([0], [1]), "an index has at most one array"),
         (True, "`index` of `Indexer` has the wrong type"),
         ([True, False], "`index` of `Indexer` has the wrong type"),
         ([0.5], "`index` of `Indexer` has the wrong type"),

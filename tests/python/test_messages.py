@@ -105,11 +105,11 @@ CASES = {
     ),
     "scores of one axis": (
         lambda: compiled(F1(), {"input": [6]}),
-        "Incompatible shapes during compilation: the scores have one axis\n  where: block `f1`",
+        "Incompatible shapes during compilation: the scores have only one axis\n  where: block `f1`",
     ),
     "scores of one axis, for accuracy": (
         lambda: compiled(Accuracy(), {"input": [6]}),
-        "Incompatible shapes during compilation: the scores have one axis",
+        "Incompatible shapes during compilation: the scores have only one axis",
     ),
     "a batch of one": (
         lambda: compiled(BatchNorm1d(), {"input": [1, 3]}),
@@ -197,7 +197,7 @@ CASES = {
     ),
     "no blocks in sequence": (
         lambda: Sequential([]),
-        "`Sequential` needs a block at least\n  got: an empty list",
+        "`Sequential` needs at least one block\n  got: an empty list",
     ),
     "an array of nothing": (
         lambda: NUMPY.array(None),
@@ -288,9 +288,9 @@ CASES = {
     ),
     "the greatest of none": (
         lambda: compiled(Max(axis=1), {"input": [2, 0]}),
-        "Incompatible shapes during compilation: there is no element to choose\n"
+        "Incompatible shapes during compilation: the maximum or minimum of no elements\n"
         "  where: block `max` (Max)\n  input: tensor<2 x 0 x f32> from the input `input`\n"
-        "  expected: one element or more along the axes",
+        "  expected: at least one element along the axes",
     ),
     "a folder that is not there": (
         lambda: compiled(Relu(), file_path="/nowhere/model.py"),

@@ -210,12 +210,12 @@ const WRONG: &[Wrong] = &[
             let x = f64s(&[4, 3], &[0.0; 12]);
             lowered(&train, &[("input", x), ("target", f64s(&[4], &[0.0; 4]))])
         },
-        "Incompatible shapes during compilation: `target` has another shape than `input` asks for
+        "Incompatible shapes during compilation: the shape of `target` does not match `input`
   where: block `squared_error` (SquaredError)
   input: tensor<4 x 2 x f64> from `linear.output`
   target: tensor<4 x f64> from the input `target`
   expected: target: [4 x 2]
-  hint: reshape one of them; nothing is broadcast to another number of dims",
+  hint: reshape one of them: losses do not broadcast to another number of dims",
     ),
     (
         || {
@@ -224,12 +224,12 @@ const WRONG: &[Wrong] = &[
             let x = f64s(&[4, 3], &[0.0; 12]);
             lowered(&train, &[("input", x), ("target", i64s(&[5], &[0; 5]))])
         },
-        "Incompatible shapes during compilation: `target` has another shape than `input` asks for
+        "Incompatible shapes during compilation: the shape of `target` does not match `input`
   where: block `cross_entropy` (CrossEntropy)
   input: tensor<4 x 2 x f64> from `linear.output`
   target: tensor<5 x i64> from the input `target`
   expected: target: [4]
-  hint: reshape one of them; nothing is broadcast to another number of dims",
+  hint: reshape one of them: losses do not broadcast to another number of dims",
     ),
     (
         || {
@@ -238,7 +238,7 @@ const WRONG: &[Wrong] = &[
             train.add_loss(loss, Loss::default())?;
             lowered(&train, &[("input", f64s(&[4, 3], &[0.0; 12]))])
         },
-        "Incompatible shapes during compilation: `weights` has one number for each class",
+        "Incompatible shapes during compilation: `weights` must have one number for each class",
     ),
     (
         || block!(CrossEntropy(input_type = "logit")).map(drop),
@@ -369,7 +369,7 @@ const WRONG: &[Wrong] = &[
                 [("input", f64s(&[4, 3], &[0.0; 12])), ("target", f64s(&[4, 2], &[0.0; 8]))];
             lowered(&train, &inputs)
         },
-        "`ignore_index` takes targets that are indices of classes",
+        "`ignore_index` needs targets that are indices of classes",
     ),
     (
         || {
@@ -377,7 +377,7 @@ const WRONG: &[Wrong] = &[
             let inputs = [("input", i64s(&[4], &[0; 4])), ("target", i64s(&[4], &[0; 4]))];
             mithril_model::lower(&block, &options(&inputs)).map(drop)
         },
-        "the number of classes does not follow from classes themselves",
+        "the number of classes cannot be inferred from class indices",
     ),
 ];
 

@@ -229,7 +229,7 @@ class Selu(Block):
     ) -> None: ...
 
 class Gelu(Block):
-    """`input * P(X <= input)` for a standard normal X (Hendrycks & Gimpel 2016), by its tanh approximation with `approximate`."""
+    """`input * P(X <= input)` for a standard normal X (Hendrycks & Gimpel 2016); `approximate` uses its tanh approximation."""
 
     def __init__(
         self,
@@ -341,7 +341,7 @@ class Square(Block):
     ) -> None: ...
 
 class Sqrt(Block):
-    """The square root; with `robust` of the magnitude, with a gradient that stays finite."""
+    """The square root. `robust` uses the magnitude and keeps the gradient finite."""
 
     def __init__(
         self,
@@ -362,7 +362,7 @@ class Exponential(Block):
     ) -> None: ...
 
 class Log(Block):
-    """The natural logarithm; with `robust` of the magnitude, staying finite at 0."""
+    """The natural logarithm. `robust` uses the magnitude and stays finite at 0."""
 
     def __init__(
         self,
@@ -583,7 +583,7 @@ class IsInf(Block):
     ) -> None: ...
 
 class NanToNum(Block):
-    """`input` with NaN replaced by 0, and infinities by the ends of the dtype."""
+    """`input` with NaN replaced by 0 and infinities by the finite limits of the dtype."""
 
     def __init__(
         self,
@@ -706,7 +706,7 @@ class Modulo(Block):
     ) -> None: ...
 
 class Power(Block):
-    """`base` to the power `exponent`; with `robust` of the magnitude of the base, of floats continued by a line near 0."""
+    """`base` to the power `exponent`. `robust` uses the magnitude of the base, and continues powers of floats by a line near 0."""
 
     def __init__(
         self,
@@ -980,7 +980,7 @@ class Variance(Block):
     ) -> None: ...
 
 class Std(Block):
-    """The square root of the variance over `axis`, divided by the count less `correction`. The gradient where elements are equal is 0."""
+    """The square root of the variance over `axis`, with the count minus `correction` as divisor. The gradient is 0 if all elements are equal."""
 
     def __init__(
         self,
@@ -993,7 +993,7 @@ class Std(Block):
     ) -> None: ...
 
 class Norm(Block):
-    """`sum(|input|^p)^(1/p)` over `axis`; with `p=0` the number of elements that are not 0."""
+    """`sum(|input|^p)^(1/p)` over `axis`; for `p=0` the number of elements that are not 0."""
 
     def __init__(
         self,
@@ -1088,7 +1088,7 @@ class Cumprod(Block):
     ) -> None: ...
 
 class LossMean(Block):
-    """The mean of a loss whose targets differ in weight: `sum(input) / sum(weights)` over `axis`, where `input` holds the losses times their weights, as `CrossEntropy` gives both. Where all weights are 0 the mean is 0, with gradients of 0. The output `weight` is 1 where any weight was not 0, for the mean of such means."""
+    """The weighted mean of a loss: `sum(input) / sum(weights)` over `axis`, where `input` holds the losses times their weights; `CrossEntropy` returns both. If all weights are 0, the mean and its gradients are 0. The output `weight` is 1 where any weight is not 0, for taking the mean of such means."""
 
     def __init__(
         self,
@@ -1100,7 +1100,7 @@ class LossMean(Block):
     ) -> None: ...
 
 class Reshape(Block):
-    """The same elements in row-major order in `shape`; one dim may be -1 or None, which follows from the others. Dims may be connections, and the whole shape a terminal."""
+    """The same elements in row-major order in `shape`; one dim may be -1 or None, which is inferred from the others. Dims may be connections, and the whole shape may be a terminal."""
 
     def __init__(
         self,
@@ -1111,7 +1111,7 @@ class Reshape(Block):
     ) -> None: ...
 
 class Flatten(Block):
-    """The axes from `start` to `end` as one."""
+    """`input` with the axes from `start` to `end` joined into one."""
 
     def __init__(
         self,
@@ -1123,7 +1123,7 @@ class Flatten(Block):
     ) -> None: ...
 
 class Transpose(Block):
-    """Axes in the order `axes`, by default reversed."""
+    """`input` with its axes in the order `axes`, by default reversed."""
 
     def __init__(
         self,
@@ -1157,7 +1157,7 @@ class PermuteTensor(Block):
     ) -> None: ...
 
 class Squeeze(Block):
-    """Axes of size 1 taken away: `axis`, by default all."""
+    """`input` with axes of size 1 removed: those in `axis`, by default all."""
 
     def __init__(
         self,
@@ -1179,7 +1179,7 @@ class ExpandDims(Block):
     ) -> None: ...
 
 class BroadcastTo(Block):
-    """`input` repeated to `shape`, as NumPy broadcasts."""
+    """`input` broadcast to `shape`, as in NumPy."""
 
     def __init__(
         self,
@@ -1190,7 +1190,7 @@ class BroadcastTo(Block):
     ) -> None: ...
 
 class Concat(Block):
-    """The inputs one after another along `axis`; with `axis=None` all their elements, each input flattened before, as NumPy does."""
+    """The inputs concatenated along `axis`; with `axis=None` they are flattened first, as in NumPy."""
 
     def __init__(
         self,
@@ -1200,7 +1200,7 @@ class Concat(Block):
     ) -> None: ...
 
 class Stack(Block):
-    """The inputs, of one shape, along a new axis."""
+    """The inputs, all of one shape, stacked along a new axis."""
 
     def __init__(
         self,
@@ -1210,7 +1210,7 @@ class Stack(Block):
     ) -> None: ...
 
 class Split(Block):
-    """`input` cut into `n` equal parts along `axis`: a list."""
+    """`input` split into a list of `n` equal parts along `axis`."""
 
     def __init__(
         self,
@@ -1222,7 +1222,7 @@ class Split(Block):
     ) -> None: ...
 
 class Pad(Block):
-    """`value` put before and after each axis: `pad_width` is a list of (before, after)."""
+    """`input` padded with `value` before and after each axis: `pad_width` is a list of (before, after)."""
 
     def __init__(
         self,
@@ -1294,7 +1294,7 @@ class Slice(Block):
     ) -> None: ...
 
 class Indexer(Block):
-    """`input[index]` as NumPy has it, for integers, slices, None, `...` and one array of integers; where `index` is a terminal, the rows of `input` at these indices."""
+    """`input[index]` as in NumPy, for integers, slices, None, `...` and one array of integers. If `index` is a terminal: the rows of `input` at these indices."""
 
     def __init__(
         self,
@@ -1316,7 +1316,7 @@ class Gather(Block):
     ) -> None: ...
 
 class Scatter(Block):
-    """`input` with each slice of `updates` added at its index of `axis`."""
+    """`input` with each slice of `updates` added at its index along `axis`."""
 
     def __init__(
         self,
@@ -1351,7 +1351,7 @@ class ArgSort(Block):
     ) -> None: ...
 
 class TopK(Block):
-    """The `k` greatest elements along `axis` in descending order, and their indices."""
+    """The `k` largest elements along `axis` in descending order, and their indices."""
 
     def __init__(
         self,
@@ -1363,7 +1363,7 @@ class TopK(Block):
     ) -> None: ...
 
 class Unique(Block):
-    """The elements of `input`, each once, in ascending order: the least `size` of them, and the least of all again where there are fewer."""
+    """The distinct elements of `input` in ascending order: the smallest `size` of them; if there are fewer, the rest is filled with the smallest."""
 
     def __init__(
         self,
@@ -1374,7 +1374,7 @@ class Unique(Block):
     ) -> None: ...
 
 class OneHot(Block):
-    """1 at each index along a new last axis of `classes`, 0 elsewhere."""
+    """A new last axis of size `classes` that is 1 at the index and 0 elsewhere."""
 
     def __init__(
         self,
@@ -1429,7 +1429,7 @@ class Shape(Block):
     ) -> None: ...
 
 class Size(Block):
-    """The number of elements of `input`, or the dim of `axis`."""
+    """The number of elements of `input`, or the size of `axis`."""
 
     def __init__(
         self,
@@ -1478,7 +1478,7 @@ class Linspace(Block):
     ) -> None: ...
 
 class Eye(Block):
-    """The (n, m) matrix with 1 on the diagonal; `m` is `n` where left out."""
+    """The (n, m) matrix with 1 on the diagonal and 0 elsewhere; `m` defaults to `n`."""
 
     def __init__(
         self,
@@ -1491,7 +1491,7 @@ class Eye(Block):
     ) -> None: ...
 
 class Ones(Block):
-    """1 in every element of `shape`."""
+    """An array of `shape` filled with 1."""
 
     def __init__(
         self,
@@ -1503,7 +1503,7 @@ class Ones(Block):
     ) -> None: ...
 
 class Zeros(Block):
-    """0 in every element of `shape`."""
+    """An array of `shape` filled with 0."""
 
     def __init__(
         self,
@@ -1515,7 +1515,7 @@ class Zeros(Block):
     ) -> None: ...
 
 class Full(Block):
-    """`value` in every element of `shape`."""
+    """An array of `shape` filled with `value`."""
 
     def __init__(
         self,
@@ -1528,7 +1528,7 @@ class Full(Block):
     ) -> None: ...
 
 class ZerosLike(Block):
-    """0 in every element of the shape of `input`."""
+    """An array of the shape of `input`, filled with 0."""
 
     def __init__(
         self,
@@ -1538,7 +1538,7 @@ class ZerosLike(Block):
     ) -> None: ...
 
 class OnesLike(Block):
-    """1 in every element of the shape of `input`."""
+    """An array of the shape of `input`, filled with 1."""
 
     def __init__(
         self,
@@ -1548,7 +1548,7 @@ class OnesLike(Block):
     ) -> None: ...
 
 class Einsum(Block):
-    """The sum of products that `equation` says, as NumPy has it: `"bij,bjk->bik"`. `...` stands for all axes without a label, which are broadcast: `"...ij,...jk->...ik"`; where the result has none, they are summed. Without `->` the result has the axes of `...`, then the labels that occur once, in alphabetical order."""
+    """The sum of products given by `equation`, as in NumPy: `"bij,bjk->bik"`. `...` stands for all unlabelled axes, which broadcast: `"...ij,...jk->...ik"`; if the result has no `...`, they are summed. Without `->` the result has the axes of `...`, then the labels that occur once, in alphabetical order."""
 
     def __init__(
         self,
@@ -1569,7 +1569,7 @@ class Randn(Block):
     ) -> None: ...
 
 class RandUniform(Block):
-    """Uniform numbers from `low` up to, not including, `high`."""
+    """Uniform numbers from `low` up to but not including `high`."""
 
     def __init__(
         self,
@@ -1582,7 +1582,7 @@ class RandUniform(Block):
     ) -> None: ...
 
 class RandInt(Block):
-    """Uniform integers from `low` up to, not including, `high`: 32 random bits modulo the range."""
+    """Uniform integers from `low` up to but not including `high`: 32 random bits modulo the range."""
 
     def __init__(
         self,
@@ -1595,7 +1595,7 @@ class RandInt(Block):
     ) -> None: ...
 
 class Bernoulli(Block):
-    """1 with the probabilities `input`, else 0."""
+    """1 with probability `input`, else 0."""
 
     def __init__(
         self,
@@ -1605,7 +1605,7 @@ class Bernoulli(Block):
     ) -> None: ...
 
 class Categorical(Block):
-    """A class for each row of the last axis, with the unnormalised log probabilities `input`, by the Gumbel-max trick."""
+    """One class sampled for each row of the last axis, with the unnormalised log probabilities `input`, by the Gumbel-max trick."""
 
     def __init__(
         self,
@@ -1614,7 +1614,7 @@ class Categorical(Block):
     ) -> None: ...
 
 class Linear(Block):
-    """`input @ w + b` over the last axis of `input`; `w` is (in_features, dimension). Both begin uniform within `1 / sqrt(in_features)`, as in `torch.nn.Linear`; `init` is for `w`."""
+    """`input @ w + b` over the last axis of `input`; `w` is (in_features, dimension). Both start uniform within `1 / sqrt(in_features)`, as in `torch.nn.Linear`; `init` is for `w`."""
 
     def __init__(
         self,
@@ -1626,7 +1626,7 @@ class Linear(Block):
     ) -> None: ...
 
 class Embedding(Block):
-    """The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` begins standard normal, as in `torch.nn.Embedding`, or as `init` says, where its fan in is `dimension`."""
+    """The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` starts standard normal, as in `torch.nn.Embedding`, or as given by `init`, with `dimension` as its fan in."""
 
     def __init__(
         self,
@@ -1638,7 +1638,7 @@ class Embedding(Block):
     ) -> None: ...
 
 class LayerNorm(Block):
-    """`(input - mean) / sqrt(variance + eps) * w + b` over the last axis (Ba et al. 2016, eq. 4). `w` begins with 1, or as `init` says, `b` with 0."""
+    """`(input - mean) / sqrt(variance + eps) * w + b` over the last axis (Ba et al. 2016, eq. 4). `w` starts at 1, or as given by `init`, `b` at 0."""
 
     def __init__(
         self,
@@ -1651,7 +1651,7 @@ class LayerNorm(Block):
     ) -> None: ...
 
 class RMSNorm(Block):
-    """`input / sqrt(mean(input^2) + eps) * w` over the last axis (Zhang & Sennrich 2019, eq. 4). `w` begins with 1, or as `init` says."""
+    """`input / sqrt(mean(input^2) + eps) * w` over the last axis (Zhang & Sennrich 2019, eq. 4). `w` starts at 1, or as given by `init`."""
 
     def __init__(
         self,
@@ -1663,7 +1663,7 @@ class RMSNorm(Block):
     ) -> None: ...
 
 class BatchNorm1d(Block):
-    """`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training takes the batch's moments and moves the running ones by `momentum`, the variance unbiased; inference takes the running ones. `w` begins with 1, or as `init` says, `b` and the running mean with 0, the running variance with 1."""
+    """`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training uses the mean and variance of the batch, and moves the running ones towards them by `momentum` (with the unbiased variance); inference uses the running ones. `w` starts at 1, or as given by `init`, `b` and the running mean at 0, the running variance at 1."""
 
     def __init__(
         self,
@@ -1677,7 +1677,7 @@ class BatchNorm1d(Block):
     ) -> None: ...
 
 class ElementWiseAffine(Block):
-    """`input * w + b` with one `w` and `b` for each place of the last axis. `w` begins with 1, or as `init` says, `b` with 0."""
+    """`input * w + b` with one `w` and `b` for each index of the last axis. `w` starts at 1, or as given by `init`, `b` at 0."""
 
     def __init__(
         self,
@@ -1711,7 +1711,7 @@ class LogSoftmax(Block):
     ) -> None: ...
 
 class Dropout(Block):
-    """`input / (1 - rate)` where a draw says so, 0 with probability `rate`; `input` itself in inference (Srivastava et al. 2014)."""
+    """Each element is 0 with probability `rate`, else `input / (1 - rate)`; in inference, `input` itself (Srivastava et al. 2014)."""
 
     def __init__(
         self,
@@ -1721,7 +1721,7 @@ class Dropout(Block):
     ) -> None: ...
 
 class Conv2d(Block):
-    """The cross-correlation of images, (batch, channels, height, width), with `filters` kernels `w`, plus `b`: zeros stand around the images. Both begin uniform within `1 / sqrt(channels * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` is for `w`."""
+    """The cross-correlation of images, (batch, channels, height, width), with `filters` kernels `w`, plus `b`. Images are padded with zeros. Both start uniform within `1 / sqrt(channels * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` is for `w`."""
 
     def __init__(
         self,
@@ -1737,7 +1737,7 @@ class Conv2d(Block):
     ) -> None: ...
 
 class MaxPool2d(Block):
-    """The greatest element that each position of a window over the last two axes sees, (…, height, width); -inf stands around."""
+    """The maximum of each position of a window over the last two axes, (…, height, width), padded with -inf."""
 
     def __init__(
         self,
@@ -1751,7 +1751,7 @@ class MaxPool2d(Block):
     ) -> None: ...
 
 class ScaledDotProduct(Block):
-    """`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, eq. 1); `scale` is 1/sqrt(last dim of the query) where left out. The `mask` broadcasts to the scores, (…, queries, keys): a bool one is True where a query attends to a key, a float one is added to the scores. A query whose mask hides every key gives 0. `is_causal` hides later keys. With `grouped`, each head of key and value (axis -3) serves several of the query."""
+    """`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, eq. 1); `scale` defaults to 1/sqrt(last dim of the query). The `mask` broadcasts to the scores, (…, queries, keys): a bool mask is True where a query attends to a key, a float mask is added to the scores. A query whose mask hides every key gives 0. `is_causal` hides later keys. With `grouped`, several heads of the query share each head of key and value (axis -3)."""
 
     def __init__(
         self,
@@ -1764,7 +1764,7 @@ class ScaledDotProduct(Block):
     ) -> None: ...
 
 class MultiHeadAttention(Block):
-    """Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. 3.2.2): of `input` to itself, or to `context` where that is connected. With `kv_heads`, several heads share keys and values (Ainslie et al. 2023). First values are those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` begin Xavier uniform, as one matrix where they read the same width, `w_output` uniform within `1 / sqrt(width)`, biases with 0; `init` is for these matrices, each by itself. The `mask` has the axes (batch, heads, queries, keys), (batch, queries, keys), (queries, keys), (batch, keys) or (keys), where sizes of 1 broadcast: a bool one is True where a query attends to a key, a float one is added to the scores. A query whose mask hides every key gives 0. Where a mask of two axes may be both (queries, keys) and (batch, keys), it is refused."""
+    """Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. 3.2.2): of `input` to itself, or to `context` if that is connected. With `kv_heads`, several heads share keys and values (Ainslie et al. 2023). First values are those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` start Xavier uniform (as one matrix if they read the same width), `w_output` uniform within `1 / sqrt(width)`, biases at 0; `init` applies to each of these matrices separately. The `mask` has the axes (batch, heads, queries, keys), (batch, queries, keys), (queries, keys), (batch, keys) or (keys), where sizes of 1 broadcast: a bool mask is True where a query attends to a key, a float mask is added to the scores. A query whose mask hides every key gives 0. A mask of two axes that could be either (queries, keys) or (batch, keys) is an error."""
 
     def __init__(
         self,
@@ -1778,7 +1778,7 @@ class MultiHeadAttention(Block):
     ) -> None: ...
 
 class RotaryEmbedding(Block):
-    """Each pair of features of (…, length, width) turned by its position times `base^(-2i / width)` (Su et al. 2021, eq. 34). Pairs are the halves of the last axis, as Llama has them. `positions` are 0, 1, 2, … where left out."""
+    """Rotates each pair of features of (…, length, width) by its position times `base^(-2i / width)` (Su et al. 2021, eq. 34). Feature `i` of the first half of the last axis is paired with that of the second half, as in Llama. `positions` default to 0, 1, 2, …."""
 
     def __init__(
         self,
@@ -1800,7 +1800,7 @@ class PositionalEncoding(Block):
     ) -> None: ...
 
 class Layer(Block):
-    """A `Linear` of `dimension`, then `activation`. `init` is that of the `Linear`."""
+    """A `Linear` of `dimension` followed by `activation`. `init` is that of the `Linear`."""
 
     def __init__(
         self,
@@ -1829,7 +1829,7 @@ class MLP(Block):
     ) -> None: ...
 
 class Sequential(Block):
-    """Blocks one after another, by their standard terminals."""
+    """Blocks in sequence, connected by their standard terminals."""
 
     def __init__(
         self,
@@ -1873,7 +1873,7 @@ class AbsoluteError(Block):
     ) -> None: ...
 
 class Huber(Block):
-    """`e^2 / 2` where `|e| <= delta`, `delta (|e| - delta / 2)` beyond, of `e = input - target` (Huber 1964)."""
+    """`e^2 / 2` where `|e| <= delta`, else `delta (|e| - delta / 2)`, for `e = input - target` (Huber 1964)."""
 
     def __init__(
         self,
@@ -1904,7 +1904,7 @@ class QuadHingeLoss(Block):
     ) -> None: ...
 
 class QuantileLoss(Block):
-    """`max(q e, (q - 1) e)` of `e = target - input` (Koenker & Bassett 1978)."""
+    """`max(q e, (q - 1) e)` for `e = target - input` (Koenker & Bassett 1978)."""
 
     def __init__(
         self,
@@ -1915,7 +1915,7 @@ class QuantileLoss(Block):
     ) -> None: ...
 
 class CrossEntropy(Block):
-    """`-log p(target)`, the classes being along `axis` of `input`, the last one where left out; torch's place for them is `axis=1`. An integer `target` has the shape of `input` without that axis; a float one has its shape and says how probable each class is. `weights` has one number for each class. With `label_smoothing` a part of each target is spread evenly (Szegedy et al. 2016). The loss of a target that is `ignore_index` is 0. With `robust` the logarithm of a probability of 0 stays finite. With `weights` or `ignore_index` the second output `weight` says how much each target counts: the weight of its class, 0 where it is ignored, 1 for probabilities. The mean that torch takes is `sum(output) / sum(weight)`: `TrainModel` takes it where a reduce step is `Mean`, and `LossMean` anywhere; a plain `Mean` divides by the number of all targets."""
+    """`-log p(target)`. The classes are along `axis` of `input`, by default the last one; torch has them at `axis=1`. An integer `target` has the shape of `input` without that axis; a float one has the shape of `input` and holds the probability of each class. `weights` must have one number for each class. With `label_smoothing` a share of each target is spread evenly over the classes (Szegedy et al. 2016). The loss of a target that is `ignore_index` is 0. With `robust` the logarithm of a probability of 0 stays finite. With `weights` or `ignore_index` the second output `weight` is the weight of each target: that of its class, 0 if it is ignored, 1 for probabilities. torch's mean is `sum(output) / sum(weight)`: `TrainModel` computes it if a reduce step is `Mean`, and `LossMean` computes it anywhere; a plain `Mean` divides by the number of all targets."""
 
     def __init__(
         self,
@@ -1931,7 +1931,7 @@ class CrossEntropy(Block):
     ) -> None: ...
 
 class BinaryCrossEntropy(Block):
-    """`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or with logits `p = sigmoid(input)`, computed by softplus without overflow. With `robust` the logarithm of a probability of 0 stays finite. A mean divides by the number of all targets, as torch's does, whatever `pos_weight` is."""
+    """`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or for logits `p = sigmoid(input)`, computed with softplus so that it does not overflow. With `robust` the logarithm of a probability of 0 stays finite. A mean divides by the number of all targets for any `pos_weight`, as in torch."""
 
     def __init__(
         self,
@@ -1956,7 +1956,7 @@ class KLDivergence(Block):
     ) -> None: ...
 
 class CosineEmbedding(Block):
-    """`1 - cos(input, target)` along the last axis; where `label` is given and -1, `max(0, cos(input, target) - margin)` (Hadsell et al. 2006, with cosines as torch has it)."""
+    """`1 - cos(input, target)` along the last axis; where `label` is -1, `max(0, cos(input, target) - margin)` (Hadsell et al. 2006, with cosines as in torch)."""
 
     def __init__(
         self,
@@ -1987,7 +1987,7 @@ class L2(Block):
     ) -> None: ...
 
 class QuadraticForm(Block):
-    """`x kernel xᵀ / 2`, added up over the vectors x along the last axis of `input`."""
+    """`x kernel xᵀ / 2`, summed over the vectors x along the last axis of `input`."""
 
     def __init__(
         self,
@@ -1997,7 +1997,7 @@ class QuadraticForm(Block):
     ) -> None: ...
 
 class Accuracy(Block):
-    """The share of samples whose class is `target`. The class is that of the greatest score along the last axis of `input`; with `binary` it is 1 where the score is above `threshold`; integers are classes themselves. A float `target` of as many dims as `input` has one score for each class too."""
+    """The fraction of samples whose class is `target`. The class is that of the highest score along the last axis of `input`; with `binary` it is 1 if the score is above `threshold`; integers are classes themselves. A float `target` with as many dims as `input` also holds one score for each class."""
 
     def __init__(
         self,
@@ -2009,7 +2009,7 @@ class Accuracy(Block):
     ) -> None: ...
 
 class Precision(Block):
-    """True positives over predicted positives of each class, 0 where there are none. `average` is over the classes that occur ("macro"), weighted by how often they do ("weighted"), over all samples ("micro"), or of class 1 alone ("binary"). Classes are read as `Accuracy` reads them; where `input` holds classes, `classes` is their number."""
+    """True positives over predicted positives of each class, 0 if there are none. `average` is over the classes that occur ("macro"), weighted by how often they do ("weighted"), over all samples ("micro"), or of class 1 alone ("binary"). Classes are determined as in `Accuracy`; if `input` holds classes, `classes` is their number."""
 
     def __init__(
         self,
@@ -2022,7 +2022,7 @@ class Precision(Block):
     ) -> None: ...
 
 class Recall(Block):
-    """True positives over actual positives of each class, 0 where there are none; averaged as `Precision` is."""
+    """True positives over actual positives of each class, 0 if there are none; averaged as in `Precision`."""
 
     def __init__(
         self,
@@ -2035,7 +2035,7 @@ class Recall(Block):
     ) -> None: ...
 
 class F1(Block):
-    """`2 true positives / (predicted + actual positives)` of each class, the harmonic mean of precision and recall (van Rijsbergen 1979), 0 where there are none; averaged as `Precision` is."""
+    """`2 true positives / (predicted + actual positives)` of each class, the harmonic mean of precision and recall (van Rijsbergen 1979), 0 if there are none; averaged as in `Precision`."""
 
     def __init__(
         self,
@@ -2048,7 +2048,7 @@ class F1(Block):
     ) -> None: ...
 
 class AUC(Block):
-    """The area under the curve of true over false positives (Hanley & McNeil 1982), exact by trapezoids over the sorted scores, equal scores in one step. With "binary" `input` scores class 1; otherwise each class, along the last axis, is told from the rest, and `average` is over those that can be. 0 where there is nothing to tell apart."""
+    """The area under the curve of true over false positives (Hanley & McNeil 1982), computed exactly by trapezoids over the sorted scores, with equal scores in one step. With "binary" `input` scores class 1; otherwise each class, along the last axis, is scored against the rest, and `average` is over the classes that have positive and negative samples. 0 if there is no such class."""
 
     def __init__(
         self,

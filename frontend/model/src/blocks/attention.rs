@@ -25,23 +25,21 @@ const MASK: Input = Input {
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "ScaledDotProduct",
-        doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, \
-              eq. 1); `scale` is 1/sqrt(last dim of the query) where left out. The `mask` \
-              broadcasts to the scores, (…, queries, keys): a bool one is True where a query attends \
-              to a key, a float one is added to the scores. A query whose mask hides every key gives \
-              0. `is_causal` hides later keys. With `grouped`, each head of key and value (axis -3) \
-              serves several of the query.",
+        doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. \
+              2017, eq. 1); `scale` defaults to 1/sqrt(last dim of the query). The `mask` \
+              broadcasts to the scores, (…, queries, keys): a bool mask is True where a query \
+              attends to a key, a float mask is added to the scores. A query whose mask hides \
+              every key gives 0. `is_causal` hides later keys. With `grouped`, several heads of \
+              the query share each head of key and value (axis -3).",
         formula: "softmax(query @ key.swapaxes(-1, -2) / sqrt(key.shape[-1]), -1) @ value",
         example: gives(&["[[1, 0]]", "[[9, 0], [0, 9]]", "[[1, 2], [3, 4]]"], "[[1.0034 2.0034]]"),
         parameters: &[
             with("is_causal", Kind::Bool, Default::Bool(false))
-                .doc("each position attends to itself and earlier ones only"),
-            with("scale", Kind::Float(Range::Finite), Default::None).doc(
-                "what scores are multiplied by; 1/sqrt(last dim of `query`) where \
-                 left out",
-            ),
+                .doc("each position attends only to itself and earlier ones"),
+            with("scale", Kind::Float(Range::Finite), Default::None)
+                .doc("the factor of the scores; defaults to 1/sqrt(last dim of `query`)"),
             with("grouped", Kind::Bool, Default::Bool(false))
-                .doc("each head of `key` and `value` serves several of `query`"),
+                .doc("several heads of `query` share each head of `key` and `value`"),
         ],
         inputs: &[
             data("query", Class::Float),
@@ -59,26 +57,23 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "MultiHeadAttention",
         doc: "Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. \
-              3.2.2): of `input` to itself, or to `context` where that is connected. With \
-              `kv_heads`, several heads share keys and values (Ainslie et al. 2023). First values are \
-              those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` begin Xavier \
-              uniform, as one matrix where they read the same width, `w_output` uniform within \
-              `1 / sqrt(width)`, biases with 0; `init` is for these matrices, each by itself. The \
-              `mask` has \
-              the axes (batch, heads, queries, keys), (batch, queries, keys), (queries, keys), \
-              (batch, keys) or (keys), where sizes of 1 broadcast: a bool one is True where a query \
-              attends to a key, a float one is added to the scores. A query whose mask hides every \
-              key gives 0. Where a mask of two axes may be both (queries, keys) and (batch, keys), \
-              it is refused.",
+              3.2.2): of `input` to itself, or to `context` if that is connected. With \
+              `kv_heads`, several heads share keys and values (Ainslie et al. 2023). First values \
+              are those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` start \
+              Xavier uniform (as one matrix if they read the same width), `w_output` uniform \
+              within `1 / sqrt(width)`, biases at 0; `init` applies to each of these matrices \
+              separately. The `mask` has the axes (batch, heads, queries, keys), (batch, queries, \
+              keys), (queries, keys), (batch, keys) or (keys), where sizes of 1 broadcast: a bool \
+              mask is True where a query attends to a key, a float mask is added to the scores. A \
+              query whose mask hides every key gives 0. A mask of two axes that could be either \
+              (queries, keys) or (batch, keys) is an error.",
         example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8)").made("heads=4"),
         parameters: &[
-            required("heads", Kind::Count).doc("the number of heads; divides the width"),
-            with("kv_heads", Kind::Count, Default::None).doc(
-                "the number of heads of keys and values; as many as `heads` where \
-                 left out",
-            ),
+            required("heads", Kind::Count).doc("the number of heads, a divisor of the width"),
+            with("kv_heads", Kind::Count, Default::None)
+                .doc("the number of heads of keys and values; defaults to `heads`"),
             with("is_causal", Kind::Bool, Default::Bool(false))
-                .doc("each position attends to itself and earlier ones only"),
+                .doc("each position attends only to itself and earlier ones"),
             with("use_bias", Kind::Bool, Default::Bool(true))
                 .doc("learn a bias for each projection"),
             INIT,
@@ -87,7 +82,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             data("input", Class::Float),
             data("context", Class::Float)
                 .optional()
-                .doc("what is attended to; `input` where left out"),
+                .doc("the sequence that is attended to; defaults to `input`"),
             MASK,
             param("w_query", Init::Projection, |cx| projection(cx, "input", false))
                 .beside("w_key")
@@ -122,9 +117,10 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         name: "RotaryEmbedding",
-        doc: "Each pair of features of (…, length, width) turned by its position times \
-              `base^(-2i / width)` (Su et al. 2021, eq. 34). Pairs are the halves of the last axis, \
-              as Llama has them. `positions` are 0, 1, 2, … where left out.",
+        doc: "Rotates each pair of features of (…, length, width) by its position times \
+              `base^(-2i / width)` (Su et al. 2021, eq. 34). Feature `i` of the first half of the \
+              last axis is paired with that of the second half, as in Llama. `positions` default \
+              to 0, 1, 2, ….",
         example: gives(
             &["[[1, 0], [1, 0], [1, 0]]"],
             "[[ 1.      0.    ]\n [ 0.5403  0.8415]\n [-0.4161  0.9093]]",
@@ -133,7 +129,10 @@ pub(super) const BLOCKS: &[Entry] = &[
             .doc("the base of the wavelengths")],
         inputs: &[
             data("input", Class::Float),
-            data("positions", Class::Int).apart().optional().doc("0, 1, 2, … where left out"),
+            data("positions", Class::Int).apart().optional().doc(
+                "the positions; default to 0, 1, \
+                                                                  2, …",
+            ),
         ],
         meaning: Meaning::Lower(rotary),
         ..LAYER
@@ -190,9 +189,9 @@ fn heads(cx: &Cx) -> Result<(i64, i64, Dim)> {
     let width = cx.last_dim("input")?;
     let each = cx.divide(&width, heads, || {
         Diagnostic::new(
-            "Incompatible shapes during compilation: the width does not divide into heads",
+            "Incompatible shapes during compilation: the width is not a multiple of `heads`",
         )
-        .got(format!("{width} into {heads}"))
+        .got(format!("width {width}, heads {heads}"))
         .expected("a last dim of `input` that is a multiple of `heads`")
     })?;
     if heads % shared != 0 {
@@ -311,7 +310,7 @@ fn is_of_keys(cx: &Cx, [first, batch, queries]: [&Dim; 3]) -> Result<bool> {
     }
     Diagnostic::new("a mask of two axes may be (queries, keys) or (batch, keys) here")
         .got(format!("`mask` of {mask}, where `input` is {input}"))
-        .expected("three axes, or dims that tell which")
+        .expected("three axes, or dims that decide it")
         .hint(
             "`mask[None]` is (1, queries, keys), `mask[:, None]` is (batch, 1, keys); in `shapes=` \
              the names of dims tell: {\"input\": [\"batch\", \"length\", None], \"mask\": \

@@ -53,8 +53,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..of("Modulo", "mod", FRACTION)
     },
     Entry {
-        doc: "`base` to the power `exponent`; with `robust` of the magnitude of the base, of floats \
-              continued by a line near 0.",
+        doc: "`base` to the power `exponent`. `robust` uses the magnitude of the base, and \
+              continues powers of floats by a line near 0.",
         formula: "base**exponent",
         example: gives(&["[1, 2, 3]", "[4, 2, 0.5]"], "[1.     4.     1.7321]"),
         parameters: &[ROBUST],

@@ -15,10 +15,10 @@ const INPUT: &[Input] = &[data("input", Class::Float)];
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Layer",
-        doc: "A `Linear` of `dimension`, then `activation`. `init` is that of the `Linear`.",
+        doc: "A `Linear` of `dimension` followed by `activation`. `init` is that of the `Linear`.",
         example: gives(&["np.ones((5, 4), \"float32\")"], "(5, 3)").made("ml.Relu(), dimension=3"),
         parameters: &[
-            required("activation", Kind::Block).doc("the block behind the `Linear`"),
+            required("activation", Kind::Block).doc("the block after the `Linear`"),
             required("dimension", Kind::Count).doc("the width of the output"),
             INIT,
         ],
@@ -49,13 +49,13 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         name: "Sequential",
-        doc: "Blocks one after another, by their standard terminals.",
+        doc: "Blocks in sequence, connected by their standard terminals.",
         example: gives(&["[-1, 0, 2]"], "[0. 0. 4.]").made("[ml.Relu(), ml.Square()]"),
         parameters: &[required("blocks", Kind::Blocks).doc("the blocks, first to last")],
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
             if settings.list("blocks").is_empty() {
-                return Diagnostic::new("`Sequential` needs a block at least")
+                return Diagnostic::new("`Sequential` needs at least one block")
                     .got("an empty list")
                     .err();
             }
@@ -73,7 +73,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         doc: "`input + block(input)`.",
         example: gives(&["[-1, 0, 2]"], "[0. 0. 6.]").made("ml.Square()"),
         parameters: &[
-            required("block", Kind::Block).doc("the block beside which `input` is passed on")
+            required("block", Kind::Block).doc("the block whose result is added to `input`")
         ],
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
@@ -129,7 +129,7 @@ fn mlp(settings: &Settings) -> Result<Model> {
     let activations = settings.list("activations");
     let dimensions = settings.ints("dimensions").unwrap_or_default();
     if activations.len() != dimensions.len() || dimensions.is_empty() {
-        return Diagnostic::new("`activations` and `dimensions` of `MLP` differ in number")
+        return Diagnostic::new("`activations` and `dimensions` of `MLP` differ in length")
             .got(format!("{} and {}", activations.len(), dimensions.len()))
             .expected("one activation, or None, for each dimension")
             .err();

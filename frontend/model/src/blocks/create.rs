@@ -14,10 +14,8 @@ use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, Kind, Parameter, Value, data, gives};
 use crate::lower::Cx;
 
-const DTYPE: Parameter = with("dtype", Kind::DType, Default::None).doc(
-    "the dtype; by default that of the backend's floats, for `Arange` \
-     that of indices",
-);
+const DTYPE: Parameter = with("dtype", Kind::DType, Default::None)
+    .doc("the dtype; defaults to that of the backend's floats, for `Arange` to that of indices");
 
 const CREATE: Entry = Entry { group: Group::Shape, ..BASE };
 
@@ -26,9 +24,9 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "arange(start or 0, stop, step)",
         example: gives(&[], "[2 5]").made("2, 8, 3"),
         parameters: &[
-            with("start", Kind::Scalar, Default::None).doc("the first integer; 0 where left out"),
-            with("stop", Kind::Scalar, Default::None).doc("where to stop, not included"),
-            with("step", Kind::Count, Default::Int(1)).doc("the distance of two neighbours"),
+            with("start", Kind::Scalar, Default::None).doc("the first integer; defaults to 0"),
+            with("stop", Kind::Scalar, Default::None).doc("the end, exclusive"),
+            with("step", Kind::Count, Default::Int(1)).doc("the distance between neighbours"),
             DTYPE,
         ],
         valid: |settings| match settings.get("start").is_none() && settings.get("stop").is_none() {
@@ -51,7 +49,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[
             required("start", Kind::Float(Range::Finite)).doc("the first number"),
             required("stop", Kind::Float(Range::Finite)).doc("the last number"),
-            required("num", Kind::Count).doc("how many numbers"),
+            required("num", Kind::Count).doc("the number of elements"),
             DTYPE,
         ],
         ..CREATE.row("Linspace", "`num` numbers from `start` to `stop`, evenly spaced.", |cx| {
@@ -73,12 +71,12 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&[], "[[1. 0. 0.]\n [0. 1. 0.]]").made("2, 3"),
         parameters: &[
             required("n", Kind::Scalar).doc("the number of rows"),
-            with("m", Kind::Scalar, Default::None).doc("the number of columns; `n` where left out"),
+            with("m", Kind::Scalar, Default::None).doc("the number of columns; defaults to `n`"),
             DTYPE,
         ],
         ..CREATE.row(
             "Eye",
-            "The (n, m) matrix with 1 on the diagonal; `m` is `n` where left out.",
+            "The (n, m) matrix with 1 on the diagonal and 0 elsewhere; `m` defaults to `n`.",
             |cx| {
                 let mut computed = cx.computed()?.into_iter();
                 let mut scalar =
@@ -95,13 +93,13 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "ones(shape)",
         example: gives(&[], "[[1. 1.]\n [1. 1.]]").made("(2, 2)"),
         parameters: &[required("shape", Kind::Dims).doc("the dims"), DTYPE],
-        ..CREATE.row("Ones", "1 in every element of `shape`.", |cx| full(cx, 1.0))
+        ..CREATE.row("Ones", "An array of `shape` filled with 1.", |cx| full(cx, 1.0))
     },
     Entry {
         formula: "zeros(shape)",
         example: gives(&[], "[[0. 0.]\n [0. 0.]]").made("(2, 2)"),
         parameters: &[required("shape", Kind::Dims).doc("the dims"), DTYPE],
-        ..CREATE.row("Zeros", "0 in every element of `shape`.", |cx| full(cx, 0.0))
+        ..CREATE.row("Zeros", "An array of `shape` filled with 0.", |cx| full(cx, 0.0))
     },
     Entry {
         formula: "full(shape, value)",
@@ -111,15 +109,16 @@ pub(super) const BLOCKS: &[Entry] = &[
             required("value", Kind::Float(Range::Any)).doc("the value"),
             DTYPE,
         ],
-        ..CREATE
-            .row("Full", "`value` in every element of `shape`.", |cx| full(cx, cx.float("value")))
+        ..CREATE.row("Full", "An array of `shape` filled with `value`.", |cx| {
+            full(cx, cx.float("value"))
+        })
     },
     Entry {
         formula: "zeros_like(input)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[0. 0. 0.]\n [0. 0. 0.]]"),
         inputs: ANY,
         keeps: true,
-        ..CREATE.row("ZerosLike", "0 in every element of the shape of `input`.", |cx| {
+        ..CREATE.row("ZerosLike", "An array of the shape of `input`, filled with 0.", |cx| {
             done(cx.var("input").full_like(0.0))
         })
     },
@@ -128,7 +127,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 1. 1.]\n [1. 1. 1.]]"),
         inputs: &[data("input", Class::Any)],
         keeps: true,
-        ..CREATE.row("OnesLike", "1 in every element of the shape of `input`.", |cx| {
+        ..CREATE.row("OnesLike", "An array of the shape of `input`, filled with 1.", |cx| {
             done(cx.var("input").full_like(1.0))
         })
     },

@@ -17,18 +17,18 @@ use crate::setting::Setting;
 
 pub(super) const OF_CLASSES: &[Parameter] = &[
     with("input_type", Kind::OneOf(&["logits", "probs", "log_probs"]), Default::Str("logits"))
-        .doc("what `input` holds: scores, probabilities, or their logarithms"),
+        .doc("the meaning of `input`: scores, probabilities, or their logarithms"),
     with("weights", Kind::Floats, Default::None).doc("a weight for each class"),
     with("label_smoothing", Kind::Float(Range::Unit), Default::Float(0.0))
-        .doc("the part of each target that is spread evenly over the classes"),
-    with("ignore_index", Kind::Int, Default::None).doc("the target that counts for nothing"),
+        .doc("the share of each target that is spread evenly over all classes"),
+    with("ignore_index", Kind::Int, Default::None).doc("the target that is ignored"),
     ROBUST,
     with("axis", Kind::Int, Default::Int(-1)).doc("the axis of the classes"),
 ];
 
 pub(super) const OF_TWO: &[Parameter] = &[
     with("input_type", Kind::OneOf(&["logits", "probs"]), Default::Str("logits"))
-        .doc("what `input` holds: scores or probabilities"),
+        .doc("the meaning of `input`: scores or probabilities"),
     with("pos_weight", Kind::Float(Range::NotNegative), Default::Float(1.0))
         .doc("the weight of targets of 1"),
     ROBUST,
@@ -144,7 +144,7 @@ impl<'a> Loss<'a> {
         let expected = self.input.shape();
         check(self.target, &expected)?;
         if self.ignored.is_some() {
-            return Diagnostic::new("`ignore_index` takes targets that are indices of classes")
+            return Diagnostic::new("`ignore_index` needs targets that are indices of classes")
                 .got(self.target.ty())
                 .expected("integers")
                 .err();
@@ -253,7 +253,7 @@ fn weights<'a>(cx: &Cx<'a>, input: Var<'a>, axis: i64) -> Result<Option<Var<'a>>
     let classes = &shape.dims[shape.dims.len() - axis.unsigned_abs() as usize];
     if classes.as_const().is_some_and(|n| n != numbers.len() as i64) {
         return Diagnostic::new(
-            "Incompatible shapes during compilation: `weights` has one number for each class",
+            "Incompatible shapes during compilation: `weights` must have one number for each class",
         )
         .got(numbers.len())
         .expected(classes)

@@ -12,9 +12,9 @@ use crate::lower::Cx;
 
 pub(super) const BLOCKS: &[Entry] = &[Entry {
     name: "Einsum",
-    doc: "The sum of products that `equation` says, as NumPy has it: `\"bij,bjk->bik\"`. `...` stands \
-          for all axes without a label, which are broadcast: `\"...ij,...jk->...ik\"`; where the \
-          result has none, they are summed. Without `->` the result has the axes of `...`, then the \
+    doc: "The sum of products given by `equation`, as in NumPy: `\"bij,bjk->bik\"`. `...` stands \
+          for all unlabelled axes, which broadcast: `\"...ij,...jk->...ik\"`; if the result has \
+          no `...`, they are summed. Without `->` the result has the axes of `...`, then the \
           labels that occur once, in alphabetical order.",
     formula: "einsum(equation, *inputs)",
     example: gives(&["[[1, 2]]", "[[3, 4], [5, 6]]"], "[[13. 16.]]").made("\"ij,jk->ik\""),
@@ -91,9 +91,9 @@ fn labelled<'a>(inputs: Vec<Var<'a>>, equation: Equation) -> Result<(Vec<Term<'a
             error
         })?;
         if rank < named || (rank > named && !has_rest(labels)) {
-            let least = if has_rest(labels) { " at most, beside `...`" } else { "" };
+            let least = if has_rest(labels) { " at most, besides `...`" } else { "" };
             return Diagnostic::new(
-                "Incompatible shapes during compilation: labels and axes differ in number",
+                "Incompatible shapes during compilation: the numbers of labels and axes differ",
             )
             .got(format!("{} for {}", text(labels), value.shape()))
             .expected(format!("{rank} labels{least}"))
@@ -237,7 +237,7 @@ fn parse(equation: &str, count: usize) -> Result<Equation> {
         return wrong("has labels that are not letters");
     }
     if operands.len() != count {
-        return wrong(&format!("names {} operands, {count} are connected", operands.len()));
+        return wrong(&format!("names {} operands, but but {count} are connected", operands.len()));
     }
     if operands.iter().any(|own| own.iter().filter(|c| **c == REST).count() > 1) {
         return wrong("has two `...` in one operand");
@@ -255,7 +255,7 @@ fn parse(equation: &str, count: usize) -> Result<Equation> {
         return wrong("repeats a label in its result");
     }
     if let Some(c) = output.iter().find(|c| **c != REST && all().all(|o| o != **c)) {
-        return wrong(&format!("has `{c}` in its result alone"));
+        return wrong(&format!("has `{c}` only in its result"));
     }
     Ok(Equation { operands, output })
 }

@@ -13,7 +13,7 @@ pub(super) const INPUT: &[Input] = &[data("input", Class::Float)];
 pub(super) const NUMBER: &[Input] = &[data("input", Class::Number)];
 pub(super) const ANY: &[Input] = &[data("input", Class::Any)];
 pub(super) const ROBUST: Parameter = with("robust", Kind::Bool, Default::Bool(false))
-    .doc("stay finite, with finite gradients, where the function is not");
+    .doc("keep values and gradients finite where those of the function are not");
 
 /// A block that is a single operation of the op table.
 pub(super) const fn one(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
@@ -51,7 +51,7 @@ pub(super) const ACTIVATIONS: &[Entry] = &[
         source: "Clevert et al. 2016",
         example: gives(&["[-1, 0, 2]"], "[-0.6321  0.      2.    ]"),
         parameters: &[with("alpha", Kind::Float(Range::Finite), Default::Float(1.0))
-            .doc("the limit far below 0, negated")],
+            .doc("the negated limit at minus infinity")],
         ..unary("Elu", "elu")
     },
     Entry {
@@ -68,8 +68,8 @@ pub(super) const ACTIVATIONS: &[Entry] = &[
         ],
         ..FLOAT.row(
             "Gelu",
-            "`input * P(X <= input)` for a standard normal X (Hendrycks & Gimpel 2016), by its \
-             tanh approximation with `approximate`.",
+            "`input * P(X <= input)` for a standard normal X (Hendrycks & Gimpel 2016); \
+             `approximate` uses its tanh approximation.",
             |cx| either(cx, "approximate", "gelu_tanh", "gelu"),
         )
     },
@@ -105,7 +105,7 @@ pub(super) const ACTIVATIONS: &[Entry] = &[
         source: "Dugas et al. 2001",
         example: gives(&["[-1, 0, 2]"], "[0.3133 0.6931 2.1269]"),
         parameters: &[with("beta", Kind::Float(Range::Positive), Default::Float(1.0))
-            .doc("how sharp the bend is")],
+            .doc("the sharpness of the bend")],
         ..unary("Softplus", "softplus")
     },
     Entry {
@@ -139,7 +139,7 @@ pub(super) const FUNCTIONS: &[Entry] = &[
         parameters: &[ROBUST],
         ..FLOAT.row(
             "Sqrt",
-            "The square root; with `robust` of the magnitude, with a gradient that stays finite.",
+            "The square root. `robust` uses the magnitude and keeps the gradient finite.",
             |cx| either(cx, "robust", "robust_sqrt", "sqrt"),
         )
     },
@@ -154,7 +154,7 @@ pub(super) const FUNCTIONS: &[Entry] = &[
         parameters: &[ROBUST],
         ..FLOAT.row(
             "Log",
-            "The natural logarithm; with `robust` of the magnitude, staying finite at 0.",
+            "The natural logarithm. `robust` uses the magnitude and stays finite at 0.",
             |cx| either(cx, "robust", "robust_log", "log"),
         )
     },
@@ -270,7 +270,7 @@ pub(super) const FUNCTIONS: &[Entry] = &[
         example: gives(&["[0, np.nan, -np.inf]"], "[ 0.0000e+00  0.0000e+00 -3.4028e+38]"),
         ..FLOAT.row(
             "NanToNum",
-            "`input` with NaN replaced by 0, and infinities by the ends of the dtype.",
+            "`input` with NaN replaced by 0 and infinities by the finite limits of the dtype.",
             |cx| {
                 let x = cx.var("input");
                 let high = largest(x.dtype());
@@ -299,12 +299,12 @@ pub(super) const FUNCTIONS: &[Entry] = &[
         example: gives(&["[-1.5, 0.5, 2.7]"], "[-1.   0.5  1. ]").made("min=-1, max=1"),
         parameters: &[
             with("min", Kind::Float(Range::Ordered), Default::None)
-                .doc("the lower bound; none where left out"),
+                .doc("the lower bound; none if omitted"),
             with("max", Kind::Float(Range::Ordered), Default::None)
-                .doc("the upper bound; none where left out")
+                .doc("the upper bound; none if omitted")
                 .at_least("min"),
         ],
-        ..FLOAT.row("Clamp", "`input` held between `min` and `max`.", |cx| {
+        ..FLOAT.row("Clamp", "`input` limited to the range from `min` to `max`.", |cx| {
             let bound = |name: &str, open: f64| cx.settings.float(name).unwrap_or(open);
             let attrs = [
                 ("min", bound("min", f64::NEG_INFINITY).into()),
@@ -328,8 +328,8 @@ pub(super) const DROPOUT: &[Entry] = &[Entry {
     inputs: &[data("input", Class::Float), KEY.in_training()],
     ..FLOAT.row(
         "Dropout",
-        "`input / (1 - rate)` where a draw says so, 0 with probability `rate`; `input` itself \
-             in inference (Srivastava et al. 2014).",
+        "Each element is 0 with probability `rate`, else `input / (1 - rate)`; in inference, \
+         `input` itself (Srivastava et al. 2014).",
         dropout,
     )
 }];

@@ -4,11 +4,11 @@
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["Conv1d", "Conv3d", "Convolution2D", "ConvTranspose2d"],
-        "`Conv2d` is the convolution there is; others are not there yet",
+        "only `Conv2d` is available for convolutions so far",
     ),
     (
         &["MaxPool1d", "AvgPool2d", "MaxPooling2D", "AdaptiveAvgPool2d"],
-        "`MaxPool2d` is the pooling there is; `Max` and `Mean` reduce whole axes",
+        "only `MaxPool2d` is available for pooling so far; `Max` and `Mean` reduce whole axes",
     ),
     (
         &["BatchNorm", "BatchNorm2d", "BatchNormalization"],
@@ -17,20 +17,20 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["LayerNormalization", "GroupNorm"], "`LayerNorm` and `RMSNorm` normalise the last axis"),
     (
         &["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell"],
-        "recurrent blocks are not there yet: `docs/blocks.md` lists the blocks",
+        "recurrent blocks are not available yet: `docs/blocks.md` lists all blocks",
     ),
     (
         &["Transformer", "TransformerEncoderLayer"],
-        "`MultiHeadAttention`, `LayerNorm`, `MLP` and `Residual` make one",
+        "build it from `MultiHeadAttention`, `LayerNorm`, `MLP` and `Residual`",
     ),
     (
         &["Adam", "AdamW", "SGD", "RMSprop", "optim", "Optimizer"],
-        "optimizers are not there yet: `docs/guide/training.md` has the step of one, and those of \
-         torch and optax take params and gradients",
+        "optimizers are not available yet: `docs/guide/training.md` shows how to write a step, \
+         and those of torch and optax take params and gradients",
     ),
     (
         &["DataLoader", "Dataset", "TensorDataset"],
-        "batches are dicts of arrays: slice NumPy's, or take those of another library",
+        "batches are dicts of arrays: slice NumPy arrays, or use the loader of another library",
     ),
     (
         &["no_grad", "eval", "inference_mode"],
@@ -38,12 +38,12 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (
         &["grad", "value_and_grad", "backward", "autograd"],
-        "`evaluate(params, inputs, output_gradients=…)` of a compiled model gives gradients",
+        "`evaluate(params, inputs, output_gradients=…)` of a compiled model returns gradients",
     ),
     (&["jit", "vmap", "pmap"], "`ml.compile` compiles a model: `jit=True` its source, too"),
     (
         &["Module", "ModuleList", "ModuleDict", "nn", "functional"],
-        "`Model()` is built from blocks, which are in `mithril.models`",
+        "build a `Model()` from blocks, which are in `mithril.models`",
     ),
     (
         &["Parameter", "Variable", "Input", "Placeholder"],
@@ -60,7 +60,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["BCELoss", "BCEWithLogitsLoss"], "`BinaryCrossEntropy` is the loss"),
     (&["KLDivLoss"], "`KLDivergence` is the loss, of probabilities"),
     (&["SmoothL1Loss", "HuberLoss"], "`Huber` is the loss"),
-    (&["View"], "`Reshape` gives another shape"),
+    (&["View"], "use `Reshape` to change the shape"),
     (&["Permute"], "`PermuteTensor` reorders axes"),
     (&["Concatenate", "cat", "concatenate"], "`Concat` joins along an axis"),
     (&["Var"], "`Variance` is the variance, divided by the count less `correction`"),

@@ -39,22 +39,21 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "arithmetic",
         title: "Arithmetic, comparison, logic",
-        about: "Blocks of two operands, which broadcast as NumPy's do, and choice. \
-                Operators on connections make most of them: `model.a + model.b`, `model.a \
-                @ model.b`.",
+        about: "Blocks of two operands, which broadcast as in NumPy, and `Where`. Operators on \
+                connections create most of them: `model.a + model.b`, `model.a @ model.b`.",
         tables: &[binary::BLOCKS],
     },
     Family {
         name: "reductions",
         title: "Reductions",
-        about: "Sums, means and the like over axes, and running sums along one. \
+        about: "Sums, means and other reductions over axes, and running sums along one axis. \
                 Connections have most of them as methods: `model.h.mean(axis=-1)`.",
         tables: &[reduce::BLOCKS],
     },
     Family {
         name: "shapes",
         title: "Shapes",
-        about: "The same elements in another shape or order, joined, cut or repeated.",
+        about: "Changing the shape or order of elements; joining, cutting and repeating arrays.",
         tables: &[shape::BLOCKS],
     },
     Family {
@@ -67,7 +66,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "constants",
         title: "Constants and ramps",
-        about: "Arrays that a model makes itself.",
+        about: "Arrays that a model creates itself.",
         tables: &[create::BLOCKS],
     },
     Family {
@@ -93,34 +92,34 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "images",
         title: "Convolution and pooling",
-        about: "Blocks whose windows go over the last axes: of images, (batch, channels, height, \
-                width).",
+        about: "Blocks whose windows slide over the last axes of images, (batch, channels, \
+                height, width).",
         tables: &[spatial::BLOCKS],
     },
     Family {
         name: "attention",
         title: "Attention",
-        about: "Attention, and the encodings of positions that go with it.",
+        about: "Attention, and positional encodings.",
         tables: &[attention::BLOCKS],
     },
     Family {
         name: "composites",
         title: "Blocks of blocks",
-        about: "Models that are needed so often that they have a name.",
+        about: "Frequently used models.",
         tables: &[compose::BLOCKS],
     },
     Family {
         name: "losses",
         title: "Losses and regularizers",
-        about: "A loss gives one value for each element or sample; the reduce steps of \
-                [`TrainModel`](../guide/training.md) make one number of them. A \
-                regularizer gives one number for a param.",
+        about: "A loss returns one value for each element or sample; the reduce steps of \
+                [`TrainModel`](../guide/training.md) reduce them to one number. A regularizer \
+                returns one number for a param.",
         tables: &[losses::BLOCKS, regularizers::BLOCKS],
     },
     Family {
         name: "metrics",
         title: "Metrics",
-        about: "Numbers that judge a model, as scikit-learn defines them. They have no \
+        about: "Measures of a model's quality, as scikit-learn defines them. They have no \
                 gradient.",
         tables: &[metrics::BLOCKS],
     },

@@ -18,17 +18,17 @@ use crate::setting::Setting;
 const AXIS: Parameter = with("axis", Kind::Int, Default::Int(0)).doc("the axis");
 const LAST: Parameter = with("axis", Kind::Int, Default::Int(-1)).doc("the axis");
 const DESCENDING: Parameter =
-    with("descending", Kind::Bool, Default::Bool(false)).doc("greatest first");
+    with("descending", Kind::Bool, Default::Bool(false)).doc("largest first");
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "input[start:stop:step]",
         example: gives(&["[0, 1, 2, 3, 4]"], "[1. 3.]").made("1, 4, 2"),
         parameters: &[
-            with("start", Kind::Scalar, Default::None).doc("the first index; 0 where left out"),
+            with("start", Kind::Scalar, Default::None).doc("the first index; defaults to 0"),
             with("stop", Kind::Scalar, Default::None)
-                .doc("where to stop, not included; the end where left out"),
-            with("step", Kind::Count, Default::Int(1)).doc("the distance of two neighbours"),
+                .doc("the end, exclusive; defaults to the end of the axis"),
+            with("step", Kind::Count, Default::Int(1)).doc("the distance between neighbours"),
             AXIS,
         ],
         ..LAYOUT.row(
@@ -55,20 +55,21 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "input[index]",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[3. 6.]").made("(slice(None), -1)"),
         parameters: &[with("index", Kind::Index, Default::None)
-            .doc("the index; where left out, the terminal `index` takes it")],
+            .doc("the index; if omitted, it is given by the terminal `index`")],
         inputs: &[
             data("input", Class::Any),
             data("index", Class::Int).apart().when(|s| s.get("index").is_none()),
         ],
         ..LAYOUT.row(
             "Indexer",
-            "`input[index]` as NumPy has it, for integers, slices, None, `...` and one array of \
-             integers; where `index` is a terminal, the rows of `input` at these indices.",
+            "`input[index]` as in NumPy, for integers, slices, None, `...` and one array of \
+             integers. If `index` is a terminal: the rows of `input` at these indices.",
             super::indexer::lower,
         )
     },
     Entry {
-        doc: "The slices of `input` at `indices` of `axis`, whose place the axes of `indices` take.",
+        doc: "The slices of `input` at `indices` along `axis`. In the result the axes of \
+              `indices` replace `axis`.",
         formula: "take(input, indices, axis)",
         example: gives(
             &["[[1, 2, 3], [4, 5, 6]]", "[1, 0, 1]"],
@@ -80,7 +81,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..one("Gather", "take", ANY)
     },
     Entry {
-        doc: "`input` with each slice of `updates` added at its index of `axis`.",
+        doc: "`input` with each slice of `updates` added at its index along `axis`.",
         example: gives(&["[0, 0, 0]", "[2, 0, 2]", "[1, 2, 3]"], "[2. 0. 4.]"),
         group: Group::Shape,
         parameters: &[AXIS],
@@ -107,10 +108,10 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         name: "TopK",
-        doc: "The `k` greatest elements along `axis` in descending order, and their indices.",
+        doc: "The `k` largest elements along `axis` in descending order, and their indices.",
         example: gives(&["[3, 1, 2]"], "[3. 2.] [0 2]").made("k=2"),
         group: Group::Shape,
-        parameters: &[required("k", Kind::Count).doc("how many elements"), LAST],
+        parameters: &[required("k", Kind::Count).doc("the number of elements"), LAST],
         inputs: NUMBER,
         outputs: &[out("values"), out("indices")],
         meaning: Meaning::Lower(|cx| {
@@ -131,24 +132,24 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         example: gives(&["[3, 1, 3, 2]"], "[1. 2. 3.]").made("size=3"),
-        parameters: &[required("size", Kind::Count).doc("how many elements the result has")],
+        parameters: &[required("size", Kind::Count).doc("the number of elements of the result")],
         inputs: NUMBER,
         keeps: true,
         ..LAYOUT.row(
             "Unique",
-            "The elements of `input`, each once, in ascending order: the least `size` of them, and \
-             the least of all again where there are fewer.",
+            "The distinct elements of `input` in ascending order: the smallest `size` of them; if \
+             there are fewer, the rest is filled with the smallest.",
             unique,
         )
     },
     Entry {
-        doc: "1 at each index along a new last axis of `classes`, 0 elsewhere.",
+        doc: "A new last axis of size `classes` that is 1 at the index and 0 elsewhere.",
         formula: "eye(classes)[input]",
         example: gives(&["[0, 2]"], "[[1. 0. 0.]\n [0. 0. 1.]]").made("classes=3"),
         parameters: &[
             required("classes", Kind::Count).doc("the number of classes"),
             with("dtype", Kind::DType, Default::None)
-                .doc("the dtype; by default that of the backend's floats"),
+                .doc("the dtype; defaults to that of the backend's floats"),
         ],
         group: Group::Shape,
         inputs: &[data("input", Class::Int)],
@@ -162,10 +163,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "tril(input, diagonal)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 0. 0.]\n [4. 5. 0.]]"),
-        parameters: &[with("diagonal", Kind::Int, Default::Int(0)).doc(
-            "the first diagonal that is 0, less 1: 0 is the main one, 1 the \
-             one above",
-        )],
+        parameters: &[with("diagonal", Kind::Int, Default::Int(0))
+            .doc("the last diagonal that is kept: 0 is the main one, 1 the one above")],
         ..LAYOUT.row("Tril", "`input` with 0 above the diagonal of the last two axes.", |cx| {
             triangle(cx, "tril")
         })
@@ -209,12 +208,12 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         name: "Size",
-        doc: "The number of elements of `input`, or the dim of `axis`.",
+        doc: "The number of elements of `input`, or the size of `axis`.",
         formula: "size(input, axis)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "6"),
         group: Group::Shape,
         parameters: &[
-            with("axis", Kind::Int, Default::None).doc("the axis; all elements where left out")
+            with("axis", Kind::Int, Default::None).doc("the axis; all elements if omitted")
         ],
         inputs: ANY,
         meaning: Meaning::Lower(|cx| {

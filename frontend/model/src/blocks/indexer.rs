@@ -79,7 +79,7 @@ fn plan<'a>(cx: &Cx<'a>, items: &[Setting]) -> Result<Plan<'a>> {
         None => (items, &items[..0]),
     };
     if back.contains(&Setting::Ellipsis) {
-        return Diagnostic::new("an index has one `...` at most").err();
+        return Diagnostic::new("an index has at most one `...`").err();
     }
     check_arrays(items)?;
     let reads = |items: &[Setting]| items.iter().filter(|s| !s.is_none()).count();
@@ -128,11 +128,11 @@ fn check_arrays(items: &[Setting]) -> Result<()> {
     let runs = items.chunk_by(|a, b| picks(a) == picks(b)).filter(|run| picks(&run[0])).count();
     match (arrays, runs) {
         (0, _) | (1, 1) => Ok(()),
-        (1, _) => Diagnostic::new("an index has integers apart from its array")
-            .expected("integers beside the array, where the axes stay in their order")
+        (1, _) => Diagnostic::new("an index has integers that are not next to its array")
+            .expected("integers next to the array, so that the axes keep their order")
             .hint("index twice: `x[:, 0][…]`")
             .err(),
-        _ => Diagnostic::new("an index has one array at most")
+        _ => Diagnostic::new("an index has at most one array")
             .got(format!("{arrays} arrays"))
             .hint("index twice, or use `Gather` and `einsum`")
             .err(),

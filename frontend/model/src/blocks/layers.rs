@@ -16,7 +16,7 @@ use crate::lower::Cx;
 
 pub(super) const LAYER: Entry = Entry { group: Group::Layer, inputs: INPUT, keeps: true, ..BASE };
 const EPSILON: Parameter = with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5))
-    .doc("what is added to the variance");
+    .doc("the number that is added to the variance");
 pub(super) const USE_BIAS: Parameter =
     with("use_bias", Kind::Bool, Default::Bool(true)).doc("learn a bias `b`");
 const USE_SCALE: Parameter =
@@ -34,9 +34,9 @@ const SHIFT: Input =
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Linear",
-        doc: "`input @ w + b` over the last axis of `input`; `w` is (in_features, dimension). Both \
-              begin uniform within `1 / sqrt(in_features)`, as in `torch.nn.Linear`; `init` is for \
-              `w`.",
+        doc: "`input @ w + b` over the last axis of `input`; `w` is (in_features, dimension). \
+              Both start uniform within `1 / sqrt(in_features)`, as in `torch.nn.Linear`; `init` \
+              is for `w`.",
         formula: "input @ w + b",
         example: gives(&["[[1, 2]]"], "[[1.5 2.  8. ]]")
             .made("dimension=3")
@@ -68,8 +68,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Embedding",
         doc: "The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` \
-              begins standard normal, as in `torch.nn.Embedding`, or as `init` says, where its fan in \
-              is `dimension`.",
+              starts standard normal, as in `torch.nn.Embedding`, or as given by `init`, with \
+              `dimension` as its fan in.",
         formula: "w[input]",
         example: gives(&["[2, 0]"], "[[4. 5.]\n [0. 1.]]")
             .made("num_embeddings=3, dimension=2")
@@ -98,7 +98,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "LayerNorm",
         doc: "`(input - mean) / sqrt(variance + eps) * w + b` over the last axis (Ba et al. 2016, \
-              eq. 4). `w` begins with 1, or as `init` says, `b` with 0.",
+              eq. 4). `w` starts at 1, or as given by `init`, `b` at 0.",
         formula: "(input - mean(input, -1, keepdims=True)) / sqrt(var(input, -1, \
                   keepdims=True) + eps) * w + b",
         example: gives(&["[[1, 3], [10, 20]]"], "[[-1.  1.]\n [-1.  1.]]")
@@ -121,7 +121,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "RMSNorm",
         doc: "`input / sqrt(mean(input^2) + eps) * w` over the last axis (Zhang & Sennrich 2019, \
-              eq. 4). `w` begins with 1, or as `init` says.",
+              eq. 4). `w` starts at 1, or as given by `init`.",
         formula: "input / sqrt(mean(input**2, -1, keepdims=True) + eps) * w",
         example: gives(&["[[1, 1], [3, -3]]"], "[[ 1.  2.]\n [ 1. -2.]]").learned(&["[1, 2]"]),
         parameters: &[EPSILON, USE_SCALE, INIT],
@@ -135,17 +135,18 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         name: "BatchNorm1d",
-        doc: "`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) \
-              or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training takes the \
-              batch's moments and moves the running ones by `momentum`, the variance unbiased; \
-              inference takes the running ones. `w` begins with 1, or as `init` says, `b` and the \
-              running mean with 0, the running variance with 1.",
+        doc: "`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, \
+              channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training \
+              uses the mean and variance of the batch, and moves the running ones towards them by \
+              `momentum` (with the unbiased variance); inference uses the running ones. `w` \
+              starts at 1, or as given by `init`, `b` and the running mean at 0, the running \
+              variance at 1.",
         formula: "(input - mean(input, 0)) / sqrt(var(input, 0) + eps) * w + b",
         example: gives(&["[[1, 2], [3, 6]]"], "[[-1. -1.]\n [ 1.  1.]]")
             .learned(&["[1, 1]", "[0, 0]"]),
         parameters: &[
             with("momentum", Kind::Float(Range::Unit), Default::Float(0.1))
-                .doc("how far a running value moves towards the batch's"),
+                .doc("the fraction by which a running value moves towards that of the batch"),
             EPSILON,
             USE_SCALE,
             USE_BIAS,
@@ -166,8 +167,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         name: "ElementWiseAffine",
-        doc: "`input * w + b` with one `w` and `b` for each place of the last axis. `w` begins \
-              with 1, or as `init` says, `b` with 0.",
+        doc: "`input * w + b` with one `w` and `b` for each index of the last axis. `w` starts at \
+              1, or as given by `init`, `b` at 0.",
         formula: "input * w + b",
         example: gives(&["[[1, 2], [3, 4]]"], "[[ 1. 25.]\n [ 3. 45.]]")
             .learned(&["[1, 10]", "[0, 5]"]),
@@ -226,8 +227,8 @@ fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
     let count: Dim = apart.map(|(_, dim)| dim.clone()).product();
     cx.need(&count, 2, || {
         Diagnostic::new(
-            "Incompatible shapes during compilation: `BatchNorm1d` learns from two numbers of each \
-             channel at least",
+            "Incompatible shapes during compilation: `BatchNorm1d` needs at least two numbers per \
+             channel in training",
         )
         .got(format!("input: {shape}"))
         .hint("give a larger batch, or compile with `inference=True`")

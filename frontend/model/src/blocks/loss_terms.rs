@@ -32,10 +32,10 @@ pub(super) fn pair<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
 /// The error for a target whose shape does not match.
 pub(super) fn other_shape<T>(expected: &Shape) -> Result<T> {
     Diagnostic::new(
-        "Incompatible shapes during compilation: `target` has another shape than `input` asks for",
+        "Incompatible shapes during compilation: the shape of `target` does not match `input`",
     )
     .expected(format!("target: {expected}"))
-    .hint("reshape one of them; nothing is broadcast to another number of dims")
+    .hint("reshape one of them: losses do not broadcast to another number of dims")
     .err()
 }
 

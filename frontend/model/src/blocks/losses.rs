@@ -37,11 +37,11 @@ pub(super) const BLOCKS: &[Entry] = &[
                   delta * (abs(input - target) - delta / 2))",
         example: gives(&["[1, 2, 4]", "[1, 3, 0]"], "[0.  0.5 3.5]"),
         parameters: &[with("delta", Kind::Float(Range::Positive), Default::Float(1.0))
-            .doc("the error from which on the loss is linear")],
+            .doc("the error above which the loss is linear")],
         ..LOSS.row(
             "Huber",
-            "`e^2 / 2` where `|e| <= delta`, `delta (|e| - delta / 2)` beyond, of \
-             `e = input - target` (Huber 1964).",
+            "`e^2 / 2` where `|e| <= delta`, else `delta (|e| - delta / 2)`, for `e = input - \
+             target` (Huber 1964).",
             |cx| {
                 let size = error(cx)?.unary("abs", &[]);
                 let delta = cx.float("delta");
@@ -78,7 +78,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[required("q", Kind::Float(Range::Unit)).doc("the quantile")],
         ..LOSS.row(
             "QuantileLoss",
-            "`max(q e, (q - 1) e)` of `e = target - input` (Koenker & Bassett 1978).",
+            "`max(q e, (q - 1) e)` for `e = target - input` (Koenker & Bassett 1978).",
             |cx| {
                 let (error, q) = (-error(cx)?, cx.float("q"));
                 done((error * q).binary("maximum", error * (q - 1.0)))
@@ -94,16 +94,17 @@ pub(super) const BLOCKS: &[Entry] = &[
         outputs: cross_entropy::OUTPUTS,
         ..LOSS.row(
             "CrossEntropy",
-            "`-log p(target)`, the classes being along `axis` of `input`, the last one where left \
-             out; torch's place for them is `axis=1`. An integer `target` has the shape of `input` \
-             without that axis; a float one has its shape and says how probable each class is. \
-             `weights` has one number for each class. With `label_smoothing` a part of each target \
-             is spread evenly (Szegedy et al. 2016). The loss of a target that is `ignore_index` \
-             is 0. With `robust` the logarithm of a probability of 0 stays finite. With `weights` or \
-             `ignore_index` the second output `weight` says how much each target counts: the weight \
-             of its class, 0 where it is ignored, 1 for probabilities. The mean that torch takes is \
-             `sum(output) / sum(weight)`: `TrainModel` takes it where a reduce step is `Mean`, and \
-             `LossMean` anywhere; a plain `Mean` divides by the number of all targets.",
+            "`-log p(target)`. The classes are along `axis` of `input`, by default the last one; \
+             torch has them at `axis=1`. An integer `target` has the shape of `input` without \
+             that axis; a float one has the shape of `input` and holds the probability of each \
+             class. `weights` must have one number for each class. With `label_smoothing` a share \
+             of each target is spread evenly over the classes (Szegedy et al. 2016). The loss of \
+             a target that is `ignore_index` is 0. With `robust` the logarithm of a probability \
+             of 0 stays finite. With `weights` or `ignore_index` the second output `weight` is \
+             the weight of each target: that of its class, 0 if it is ignored, 1 for \
+             probabilities. torch's mean is `sum(output) / sum(weight)`: `TrainModel` computes it \
+             if a reduce step is `Mean`, and `LossMean` computes it anywhere; a plain `Mean` \
+             divides by the number of all targets.",
             cross_entropy::of_classes,
         )
     },
@@ -114,10 +115,10 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: cross_entropy::OF_TWO,
         ..LOSS.row(
             "BinaryCrossEntropy",
-            "`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or with \
-             logits `p = sigmoid(input)`, computed by softplus without overflow. With `robust` the \
-             logarithm of a probability of 0 stays finite. A mean divides by the number of all \
-             targets, as torch's does, whatever `pos_weight` is.",
+            "`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or for \
+             logits `p = sigmoid(input)`, computed with softplus so that it does not overflow. \
+             With `robust` the logarithm of a probability of 0 stays finite. A mean divides by \
+             the number of all targets for any `pos_weight`, as in torch.",
             cross_entropy::of_two,
         )
     },
@@ -126,7 +127,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[0.5, 0.5]", "[0.25, 0.75]"], "[-0.1733  0.3041]"),
         parameters: &[
             with("input_type", Kind::OneOf(&["probs", "log_probs"]), Default::Str("probs"))
-                .doc("what `input` holds: probabilities or their logarithms"),
+                .doc("the meaning of `input`: probabilities or their logarithms"),
             ROBUST,
         ],
         ..LOSS.row(
@@ -149,20 +150,19 @@ pub(super) const BLOCKS: &[Entry] = &[
                   sum(target**2, -1))",
         example: gives(&["[[1, 0], [1, 1]]", "[[1, 0], [1, -1]]"], "[0. 1.]"),
         parameters: &[with("margin", Kind::Float(Range::Finite), Default::Float(0.0))
-            .doc("the cosine below which vectors of label -1 cost nothing")],
+            .doc("the cosine below which vectors of label -1 have no loss")],
         inputs: &[
             SCORE,
             TARGET,
             data("label", Class::Float)
                 .following(|cx| without(&cx.var("input").shape(), -1))
                 .optional()
-                .doc("1 or -1 for each sample; 1 where left out"),
+                .doc("1 or -1 for each sample; defaults to 1"),
         ],
         ..LOSS.row(
             "CosineEmbedding",
-            "`1 - cos(input, target)` along the last axis; where `label` is given and -1, \
-             `max(0, cos(input, target) - margin)` (Hadsell et al. 2006, with cosines as torch has \
-             it).",
+            "`1 - cos(input, target)` along the last axis; where `label` is -1, `max(0, \
+             cos(input, target) - margin)` (Hadsell et al. 2006, with cosines as in torch).",
             cosine_embedding,
         )
     },

@@ -24,13 +24,13 @@ const PAIR: &[Input] = &[
     }),
 ];
 const THRESHOLD: Parameter = with("threshold", Kind::Float(Range::Ordered), Default::Float(0.5))
-    .doc("the score above which the class is 1, where there are two");
+    .doc("the score above which the class is 1, if there are two classes");
 const AVERAGED: &[Parameter] = &[
     with("average", Kind::OneOf(&["macro", "micro", "weighted", "binary"]), Default::Str("macro"))
-        .doc("how the classes' scores become one"),
+        .doc("how the scores of the classes are averaged"),
     THRESHOLD,
     with("classes", Kind::Count, Default::None)
-        .doc("the number of classes, where `input` holds classes"),
+        .doc("the number of classes, if `input` holds classes"),
 ];
 
 const METRIC: Entry = Entry { group: Group::Metric, parameters: AVERAGED, inputs: PAIR, ..BASE };
@@ -40,15 +40,15 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "mean(argmax(input, -1) == target)",
         example: gives(&["[[2, 0], [0, 1], [3, 1]]", "np.array([0, 1, 1])"], "0.6666667"),
         parameters: &[
-            with("binary", Kind::Bool, Default::Bool(false)).doc("`input` is the score of class 1"),
+            with("binary", Kind::Bool, Default::Bool(false)).doc("`input` holds scores of class 1"),
             THRESHOLD,
         ],
         ..METRIC.row(
             "Accuracy",
-            "The share of samples whose class is `target`. The class is that of the greatest score \
-             along the last axis of `input`; with `binary` it is 1 where the score is above \
-             `threshold`; integers are classes themselves. A float `target` of as many dims as \
-             `input` has one score for each class too.",
+            "The fraction of samples whose class is `target`. The class is that of the highest \
+             score along the last axis of `input`; with `binary` it is 1 if the score is above \
+             `threshold`; integers are classes themselves. A float `target` with as many dims as \
+             `input` also holds one score for each class.",
             |cx| {
                 let labels = Labels::of(cx, cx.flag("binary"))?;
                 ratio(cx, labels.right().reduce("mean", None, false))
@@ -59,11 +59,11 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[[2, 0], [0, 1], [3, 1]]", "np.array([0, 1, 1])"], "0.75"),
         ..METRIC.row(
             "Precision",
-            "True positives over predicted positives of each class, 0 where there are \
-             none. `average` is over the classes that occur (\"macro\"), weighted by how \
-             often they do (\"weighted\"), over all samples (\"micro\"), or of class 1 \
-             alone (\"binary\"). Classes are read as `Accuracy` reads them; where `input` \
-             holds classes, `classes` is their number.",
+            "True positives over predicted positives of each class, 0 if there are none. \
+             `average` is over the classes that occur (\"macro\"), weighted by how often they do \
+             (\"weighted\"), over all samples (\"micro\"), or of class 1 alone (\"binary\"). \
+             Classes are determined as in `Accuracy`; if `input` holds classes, `classes` is \
+             their number.",
             |cx| averaged(cx, |c| over(c.hits, c.predicted)),
         )
     },
@@ -71,8 +71,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[[2, 0], [0, 1], [3, 1]]", "np.array([0, 1, 1])"], "0.75"),
         ..METRIC.row(
             "Recall",
-            "True positives over actual positives of each class, 0 where there are none; \
-             averaged as `Precision` is.",
+            "True positives over actual positives of each class, 0 if there are none; averaged as \
+             in `Precision`.",
             |cx| averaged(cx, |c| over(c.hits, c.actual)),
         )
     },
@@ -80,9 +80,9 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[[2, 0], [0, 1], [3, 1]]", "np.array([0, 1, 1])"], "0.6666667"),
         ..METRIC.row(
             "F1",
-            "`2 true positives / (predicted + actual positives)` of each class, the \
-             harmonic mean of precision and recall (van Rijsbergen 1979), 0 where there \
-             are none; averaged as `Precision` is.",
+            "`2 true positives / (predicted + actual positives)` of each class, the harmonic mean \
+             of precision and recall (van Rijsbergen 1979), 0 if there are none; averaged as in \
+             `Precision`.",
             |cx| averaged(cx, |c| over(c.hits * 2.0, c.predicted + c.actual)),
         )
     },
@@ -94,14 +94,14 @@ pub(super) const BLOCKS: &[Entry] = &[
             Kind::OneOf(&["macro", "weighted", "binary"]),
             Default::Str("macro"),
         )
-        .doc("how the classes' areas become one")],
+        .doc("how the areas of the classes are averaged")],
         ..METRIC.row(
             "AUC",
             "The area under the curve of true over false positives (Hanley & McNeil 1982), \
-             exact by trapezoids over the sorted scores, equal scores in one step. With \
-             \"binary\" `input` scores class 1; otherwise each class, along the last axis, is \
-             told from the rest, and `average` is over those that can be. 0 where there is \
-             nothing to tell apart.",
+             computed exactly by trapezoids over the sorted scores, with equal scores in one \
+             step. With \"binary\" `input` scores class 1; otherwise each class, along the last \
+             axis, is scored against the rest, and `average` is over the classes that have \
+             positive and negative samples. 0 if there is no such class.",
             auc::lower,
         )
     },
@@ -184,12 +184,10 @@ fn each<'a>(cx: &Cx<'a>, labels: &Labels<'a>, right: Var<'a>) -> Result<Counts<'
         (true, _) => cx.last_dim("input")?,
         (false, Some(count)) => Dim::Const(count),
         (false, None) => {
-            return Diagnostic::new(
-                "the number of classes does not follow from classes themselves",
-            )
-            .got(cx.var("input").ty())
-            .expected("scores along the last axis, or `classes`")
-            .err();
+            return Diagnostic::new("the number of classes cannot be inferred from class indices")
+                .got(cx.var("input").ty())
+                .expected("scores along the last axis, or `classes`")
+                .err();
         }
     };
     let zeros = right.scalar(0.0).broadcast_to(Shape::new([classes]));

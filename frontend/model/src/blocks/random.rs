@@ -15,9 +15,8 @@ use super::{
 use crate::lower::Cx;
 
 const OUTPUTS: &[Output] = &[out("output"), out("new_key")];
-const DTYPE: Parameter =
-    with("dtype", Kind::DType, Default::None).doc("the dtype of what is drawn");
-const SHAPE: Parameter = required("shape", Kind::Dims).doc("the dims of what is drawn");
+const DTYPE: Parameter = with("dtype", Kind::DType, Default::None).doc("the dtype of the result");
+const SHAPE: Parameter = required("shape", Kind::Dims).doc("the dims of the result");
 const ONE_KEY: &[Input] = &[KEY];
 
 const DRAW: Entry = Entry { group: Group::Random, inputs: ONE_KEY, outputs: OUTPUTS, ..BASE };
@@ -36,15 +35,15 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[0, 7]"], "(2, 3)").made("(2, 3), low=-1"),
         parameters: &[
             SHAPE,
-            with("low", Kind::Float(Range::Finite), Default::Float(0.0)).doc("the least number"),
+            with("low", Kind::Float(Range::Finite), Default::Float(0.0)).doc("the lower bound"),
             with("high", Kind::Float(Range::Finite), Default::Float(1.0))
-                .doc("the bound, not included")
+                .doc("the upper bound, exclusive")
                 .at_least("low"),
             DTYPE,
         ],
         ..DRAW.row(
             "RandUniform",
-            "Uniform numbers from `low` up to, not including, `high`.",
+            "Uniform numbers from `low` up to but not including `high`.",
             |cx| {
                 let (key, next) = keys(cx);
                 let draw =
@@ -57,14 +56,14 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[0, 7]"], "(2, 3)").made("(2, 3), low=0, high=10"),
         parameters: &[
             SHAPE,
-            required("low", Kind::Int).doc("the least integer"),
-            required("high", Kind::Int).doc("the bound, not included"),
+            required("low", Kind::Int).doc("the smallest integer"),
+            required("high", Kind::Int).doc("the upper bound, exclusive"),
             DTYPE,
         ],
         ..DRAW.row(
             "RandInt",
-            "Uniform integers from `low` up to, not including, `high`: 32 random bits modulo the \
-             range.",
+            "Uniform integers from `low` up to but not including `high`: 32 random bits modulo \
+             the range.",
             |cx| {
                 let (low, high) = (cx.int("low"), cx.int("high"));
                 if low >= high || high - low > i64::from(u32::MAX) {
@@ -87,7 +86,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[[0, 1]]", "[0, 7]"], "[[0. 1.]]"),
         inputs: &[data("input", Class::Float), KEY],
         parameters: &[DTYPE],
-        ..DRAW.row("Bernoulli", "1 with the probabilities `input`, else 0.", |cx| {
+        ..DRAW.row("Bernoulli", "1 with probability `input`, else 0.", |cx| {
             let (key, next) = keys(cx);
             let chance = cx.var("input");
             let draw = uniform(key, chance.shape(), chance.dtype(), 0.0, 1.0);
@@ -100,8 +99,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         inputs: &[data("input", Class::Float), KEY],
         ..DRAW.row(
             "Categorical",
-            "A class for each row of the last axis, with the unnormalised log probabilities \
-             `input`, by the Gumbel-max trick.",
+            "One class sampled for each row of the last axis, with the unnormalised log \
+             probabilities `input`, by the Gumbel-max trick.",
             |cx| {
                 let (key, next) = keys(cx);
                 let logits = cx.var("input");

@@ -11,11 +11,11 @@ use super::{Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, data,
 use crate::lower::Cx;
 
 const AXES: Parameter = with("axis", Kind::Ints, Default::None)
-    .doc("the axis or axes that are reduced; all where left out");
+    .doc("the axis or axes that are reduced; all if omitted");
 const AXIS: Parameter =
-    with("axis", Kind::Int, Default::None).doc("the axis; all elements, flat, where left out");
+    with("axis", Kind::Int, Default::None).doc("the axis; the flattened array if omitted");
 const KEEPDIM: Parameter =
-    with("keepdim", Kind::Bool, Default::Bool(false)).doc("keep reduced axes as dims of 1");
+    with("keepdim", Kind::Bool, Default::Bool(false)).doc("keep reduced axes with size 1");
 const BOOL: &[Input] = &[data("input", Class::Bool)];
 
 const fn over(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
@@ -41,9 +41,12 @@ fn need_elements(cx: &Cx) -> Result<()> {
     for back in axes {
         let dim = &shape.dims[shape.dims.len() - back];
         cx.need(dim, 1, || {
-            Diagnostic::new("Incompatible shapes during compilation: there is no element to choose")
-                .got(format!("input: {shape}"))
-                .expected("one element or more along the axes")
+            Diagnostic::new(
+                "Incompatible shapes during compilation: the maximum or minimum of no \
+                             elements",
+            )
+            .got(format!("input: {shape}"))
+            .expected("at least one element along the axes")
         })?;
     }
     Ok(())
@@ -82,20 +85,20 @@ pub(super) const BLOCKS: &[Entry] = &[
             AXES,
             KEEPDIM,
             with("correction", Kind::Float(Range::Finite), Default::Float(0.0))
-                .doc("what is subtracted from the count: 0 divides by n, 1 by n - 1"),
+                .doc("the number subtracted from the count: 0 divides by n, 1 by n - 1"),
         ],
         ..over("Variance", "variance", INPUT)
     },
     Entry {
-        doc: "The square root of the variance over `axis`, divided by the count less `correction`. The \
-              gradient where elements are equal is 0.",
+        doc: "The square root of the variance over `axis`, with the count minus `correction` as \
+              divisor. The gradient is 0 if all elements are equal.",
         formula: "std(input, axis, ddof=correction)",
         example: gives(&["[1, 2, 3, 6]"], "1.8708287"),
         parameters: &[
             AXES,
             KEEPDIM,
             with("correction", Kind::Float(Range::Finite), Default::Float(0.0))
-                .doc("what is subtracted from the count: 0 divides by n, 1 by n - 1"),
+                .doc("the number subtracted from the count: 0 divides by n, 1 by n - 1"),
         ],
         meaning: Meaning::Lower(|cx| {
             let axes = cx.settings.ints("axis");
@@ -110,12 +113,12 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..over("Std", "variance", INPUT)
     },
     Entry {
-        doc: "`sum(|input|^p)^(1/p)` over `axis`; with `p=0` the number of elements that are not 0.",
+        doc: "`sum(|input|^p)^(1/p)` over `axis`; for `p=0` the number of elements that are not 0.",
         formula: "sum(abs(input) ** p, axis) ** (1 / p)",
         example: gives(&["[[3, 4], [6, 8]]"], "[ 5. 10.]").made("axis=-1"),
         parameters: &[
             with("p", Kind::Float(Range::Ordered), Default::Float(2.0))
-                .doc("the power; infinity takes the greatest magnitude"),
+                .doc("the power; for infinity, the norm is the largest magnitude"),
             AXES,
             KEEPDIM,
         ],
@@ -183,10 +186,10 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "sum(input, axis) / sum(weights, axis)",
         example: gives(&["[2, 0, 4]", "[1, 0, 2]"], "2.0 1.0"),
-        doc: "The mean of a loss whose targets differ in weight: `sum(input) / sum(weights)` over \
-              `axis`, where `input` holds the losses times their weights, as `CrossEntropy` gives \
-              both. Where all weights are 0 the mean is 0, with gradients of 0. The output `weight` is \
-              1 where any weight was not 0, for the mean of such means.",
+        doc: "The weighted mean of a loss: `sum(input) / sum(weights)` over `axis`, where `input` \
+              holds the losses times their weights; `CrossEntropy` returns both. If all weights \
+              are 0, the mean and its gradients are 0. The output `weight` is 1 where any weight \
+              is not 0, for taking the mean of such means.",
         inputs: &[
             data("input", Class::Float).doc("losses times their weights"),
             data("weights", Class::Float)
@@ -211,8 +214,8 @@ fn loss_mean(cx: &Cx) -> Result<Vec<Value>> {
         && own != given
     {
         return Diagnostic::new(
-            "Incompatible shapes during compilation: `weights` of `LossMean` has another shape than \
-             `input`",
+            "Incompatible shapes during compilation: the shapes of `weights` and `input` of \
+             `LossMean` differ",
         )
         .expected(format!("weights: {}", x.shape()))
         .err();

@@ -33,7 +33,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         inputs: &[data("input", Class::Float), data("kernel", Class::Float)],
         ..REGULARIZER.row(
             "QuadraticForm",
-            "`x kernel xᵀ / 2`, added up over the vectors x along the last axis of `input`.",
+            "`x kernel xᵀ / 2`, summed over the vectors x along the last axis of `input`.",
             |cx| {
                 let x = cx.var("input");
                 done((x.matmul(cx.var("kernel")) * x).sum(None, false) * 0.5)

@@ -26,14 +26,15 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 2.]\n [3. 4.]\n [5. 6.]]")
             .made("(3, -1)"),
         parameters: &[with("shape", Kind::Dims, Default::None).doc(
-            "the dims, of which one may be -1 or None; where left out, the \
-             terminal `shape` takes them",
+            "the dims, of which one may be -1 or None; if omitted, they are given by the terminal \
+             `shape`",
         )],
         inputs: &[data("input", Class::Any), COMPUTED],
         ..LAYOUT.row(
             "Reshape",
-            "The same elements in row-major order in `shape`; one dim may be -1 or None, which \
-             follows from the others. Dims may be connections, and the whole shape a terminal.",
+            "The same elements in row-major order in `shape`; one dim may be -1 or None, which is \
+             inferred from the others. Dims may be connections, and the whole shape may be a \
+             terminal.",
             |cx| {
                 let open = |s: &&Setting| matches!(s, Setting::None | Setting::Int(-1));
                 if cx.settings.list("shape").iter().filter(open).count() > 1 {
@@ -56,34 +57,42 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("start", Kind::Int, Default::Int(0)).doc("the first axis that is joined"),
             with("end", Kind::Int, Default::Int(-1)).doc("the last axis that is joined"),
         ],
-        ..LAYOUT.row("Flatten", "The axes from `start` to `end` as one.", |cx| {
-            let x = cx.var("input");
-            let shape = x.shape();
-            let (start, end) = (shape.axis(cx.int("start"))?, shape.axis(cx.int("end"))?);
-            if start > end {
-                return Diagnostic::new("`start` of `Flatten` comes after `end`")
-                    .got(format!("start {start}, end {end} of {shape}"))
-                    .err();
-            }
-            let mut dims = shape.dims.to_vec();
-            let joined: Dim = dims.splice(start..=end, [Dim::Const(0)]).product();
-            dims[start] = joined;
-            done(x.reshape(Shape::new(dims)))
-        })
+        ..LAYOUT.row(
+            "Flatten",
+            "`input` with the axes from `start` to `end` joined into one.",
+            |cx| {
+                let x = cx.var("input");
+                let shape = x.shape();
+                let (start, end) = (shape.axis(cx.int("start"))?, shape.axis(cx.int("end"))?);
+                if start > end {
+                    return Diagnostic::new("`start` of `Flatten` comes after `end`")
+                        .got(format!("start {start}, end {end} of {shape}"))
+                        .err();
+                }
+                let mut dims = shape.dims.to_vec();
+                let joined: Dim = dims.splice(start..=end, [Dim::Const(0)]).product();
+                dims[start] = joined;
+                done(x.reshape(Shape::new(dims)))
+            },
+        )
     },
     Entry {
         formula: "transpose(input, axes)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 4.]\n [2. 5.]\n [3. 6.]]"),
         parameters: &[with("axes", Kind::Ints, Default::None)
-            .doc("the order of the axes; reversed where left out")],
-        ..LAYOUT.row("Transpose", "Axes in the order `axes`, by default reversed.", |cx| {
-            let x = cx.var("input");
-            let axes = match cx.settings.ints("axes") {
-                Some(axes) => axes,
-                None => (0..x.shape().need_rank()? as i64).rev().collect(),
-            };
-            done(x.transpose(&axes))
-        })
+            .doc("the order of the axes; reversed if omitted")],
+        ..LAYOUT.row(
+            "Transpose",
+            "`input` with its axes in the order `axes`, by default reversed.",
+            |cx| {
+                let x = cx.var("input");
+                let axes = match cx.settings.ints("axes") {
+                    Some(axes) => axes,
+                    None => (0..x.shape().need_rank()? as i64).rev().collect(),
+                };
+                done(x.transpose(&axes))
+            },
+        )
     },
     Entry {
         doc: "The input with two axes exchanged.",
@@ -101,43 +110,49 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["np.zeros((2, 3, 4), \"float32\")"], "(4, 2, 3)").made("(2, 0, 1)"),
         group: Group::Shape,
         parameters: &[required("permutation", Kind::Ints)
-            .doc("the axis of `input` that each axis of the result is")],
+            .doc("the axis of `input` for each axis of the result")],
         ..one("PermuteTensor", "transpose", ANY)
     },
     Entry {
         formula: "squeeze(input, axis)",
         example: gives(&["[[[1], [2]]]"], "[[1. 2.]]").made("axis=-1"),
         parameters: &[with("axis", Kind::Ints, Default::None)
-            .doc("the axis or axes to drop; all of size 1 where left out")],
-        ..LAYOUT.row("Squeeze", "Axes of size 1 taken away: `axis`, by default all.", |cx| {
-            let x = cx.var("input");
-            let axes: Vec<i64> = match cx.settings.ints("axis") {
-                Some(axes) => axes,
-                None => {
-                    let shape = x.shape();
-                    shape.need_rank()?;
-                    let ones = shape.dims.iter().enumerate();
-                    let ones = ones.filter(|(_, d)| d.as_const() == Some(1));
-                    ones.map(|(i, _)| i as i64).collect()
-                }
-            };
-            done(x.squeeze(&axes))
-        })
+            .doc("the axis or axes to remove; all of size 1 if omitted")],
+        ..LAYOUT.row(
+            "Squeeze",
+            "`input` with axes of size 1 removed: those in `axis`, by default all.",
+            |cx| {
+                let x = cx.var("input");
+                let axes: Vec<i64> = match cx.settings.ints("axis") {
+                    Some(axes) => axes,
+                    None => {
+                        let shape = x.shape();
+                        shape.need_rank()?;
+                        let ones = shape.dims.iter().enumerate();
+                        let ones = ones.filter(|(_, d)| d.as_const() == Some(1));
+                        ones.map(|(i, _)| i as i64).collect()
+                    }
+                };
+                done(x.squeeze(&axes))
+            },
+        )
     },
     Entry {
         formula: "expand_dims(input, axis)",
         example: gives(&["[1, 2]"], "[[1.]\n [2.]]").made("axis=-1"),
         group: Group::Shape,
-        parameters: &[required("axis", Kind::Ints).doc("where the new axes are in the result")],
+        parameters: &[
+            required("axis", Kind::Ints).doc("the positions of the new axes in the result")
+        ],
         ..one("ExpandDims", "expand_dims", ANY)
     },
     Entry {
         formula: "broadcast_to(input, shape)",
         example: gives(&["[1, 2]"], "[[1. 2.]\n [1. 2.]]").made("(2, 2)"),
         parameters: &[with("shape", Kind::Dims, Default::None)
-            .doc("the dims; where left out, the terminal `shape` takes them")],
+            .doc("the dims; if omitted, they are given by the terminal `shape`")],
         inputs: &[data("input", Class::Any), COMPUTED],
-        ..LAYOUT.row("BroadcastTo", "`input` repeated to `shape`, as NumPy broadcasts.", |cx| {
+        ..LAYOUT.row("BroadcastTo", "`input` broadcast to `shape`, as in NumPy.", |cx| {
             done(cx.var("input").broadcast_to(cx.dims("shape")?))
         })
     },
@@ -149,8 +164,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         inputs: LIST,
         ..LAYOUT.row(
             "Concat",
-            "The inputs one after another along `axis`; with `axis=None` all their elements, each \
-             input flattened before, as NumPy does.",
+            "The inputs concatenated along `axis`; with `axis=None` they are flattened first, as \
+             in NumPy.",
             |cx| {
                 let (inputs, axis) = (cx.list("inputs"), cx.settings.int("axis"));
                 let inputs = match axis {
@@ -164,11 +179,12 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "stack(inputs, axis)",
         example: gives(&["[1, 2]", "[3, 4]"], "[[1. 2.]\n [3. 4.]]"),
-        parameters: &[
-            with("axis", Kind::Int, Default::Int(0)).doc("where the new axis is in the result")
-        ],
+        parameters: &[with("axis", Kind::Int, Default::Int(0)).doc(
+            "the position of the new axis in the \
+                                                          result",
+        )],
         inputs: LIST,
-        ..LAYOUT.row("Stack", "The inputs, of one shape, along a new axis.", |cx| {
+        ..LAYOUT.row("Stack", "The inputs, all of one shape, stacked along a new axis.", |cx| {
             done(cx.op("stack", &cx.list("inputs"), &[("axis", cx.int("axis").into())]))
         })
     },
@@ -184,18 +200,22 @@ pub(super) const BLOCKS: &[Entry] = &[
             list: Some(|s| s.int("n").and_then(|n| u32::try_from(n).ok())),
             ..out("output")
         }],
-        ..LAYOUT.row("Split", "`input` cut into `n` equal parts along `axis`: a list.", split)
+        ..LAYOUT.row("Split", "`input` split into a list of `n` equal parts along `axis`.", split)
     },
     Entry {
         formula: "pad(input, pad_width, constant_values=value)",
         example: gives(&["[1, 2]"], "[0. 1. 2. 0. 0.]").made("[(1, 2)]"),
         parameters: &[
             required("pad_width", Kind::Pairs).doc("(before, after) for each axis"),
-            with("value", Kind::Float(Range::Any), Default::Float(0.0)).doc("what is put there"),
+            with("value", Kind::Float(Range::Any), Default::Float(0.0)).doc(
+                "the value of the \
+                                                                             padding",
+            ),
         ],
         ..LAYOUT.row(
             "Pad",
-            "`value` put before and after each axis: `pad_width` is a list of (before, after).",
+            "`input` padded with `value` before and after each axis: `pad_width` is a list of \
+             (before, after).",
             |cx| {
                 let x = cx.var("input");
                 let pairs: Vec<Vec<i64>> = cx
@@ -209,8 +229,8 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let shape = x.shape();
                 if shape.need_rank()? != pairs.len() {
                     return Diagnostic::new(
-                        "Incompatible shapes during compilation: `pad_width` has another number of \
-                         axes",
+                        "Incompatible shapes during compilation: `pad_width` has the wrong number \
+                         of pairs",
                     )
                     .got(format!("{} pairs for {shape}", pairs.len()))
                     .expected("a pair for each axis")
@@ -225,7 +245,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "tile(input, reps)",
         example: gives(&["[1, 2]"], "[1. 2. 1. 2.]").made("2"),
-        parameters: &[required("reps", Kind::Ints).doc("how often along each of the last axes")],
+        parameters: &[required("reps", Kind::Ints)
+            .doc("the number of repetitions along each of the last axes")],
         group: Group::Shape,
         ..one("Tile", "tile", ANY)
     },
@@ -233,7 +254,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "repeat(input, repeats, axis)",
         example: gives(&["[1, 2]"], "[1. 1. 2. 2.]").made("2, axis=0"),
         parameters: &[
-            required("repeats", Kind::Count).doc("how often each element"),
+            required("repeats", Kind::Count).doc("the number of repetitions of each element"),
             required("axis", Kind::Int).doc("the axis"),
         ],
         group: Group::Shape,
@@ -250,7 +271,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "roll(input, shift, axis)",
         example: gives(&["[1, 2, 3]"], "[3. 1. 2.]").made("1, axis=0"),
         parameters: &[
-            required("shift", Kind::Int).doc("how far"),
+            required("shift", Kind::Int).doc("the number of positions to shift by"),
             required("axis", Kind::Int).doc("the axis"),
         ],
         group: Group::Shape,
@@ -283,10 +304,13 @@ fn split(cx: &Cx) -> Result<Vec<Value>> {
     let length = shape.dims[shape.dims.len() - shape.axis_from_back(axis)?].clone();
     let rest = length.modulo(&Dim::Const(n));
     if rest.is_unknown() || rest.compare(&Dim::Const(0)) == Relation::Different {
-        return Diagnostic::new("Incompatible shapes during compilation: the axis does not divide")
-            .got(format!("{length} in axis {axis} of {shape}"))
-            .expected(format!("a multiple of {n}"))
-            .err();
+        return Diagnostic::new(
+            "Incompatible shapes during compilation: the axis cannot be \
+                                divided evenly",
+        )
+        .got(format!("{length} in axis {axis} of {shape}"))
+        .expected(format!("a multiple of {n}"))
+        .err();
     }
     if rest.as_const().is_none() {
         cx.builder.add_guards(vec![Guard::new(rest, Dim::Const(0))]);

@@ -17,16 +17,15 @@ use crate::setting::Setting;
 const AXES: usize = 2;
 
 const KERNEL: Parameter = required("kernel_size", Kind::Counts)
-    .doc("the taps of a window along both axes, or along each of them");
+    .doc("the size of a window along both axes, or along each of them");
 const STRIDE: Parameter =
-    with("stride", Kind::Counts, Default::Int(1)).doc("from one position of a window to the next");
+    with("stride", Kind::Counts, Default::Int(1)).doc("the distance between positions of a window");
 const PADDING: Parameter = with("padding", Kind::Padding, Default::Int(0)).doc(
-    "how much stands around: a number for all sides, one or a pair (before, after) for each axis, \
-     \"valid\" for nothing, or \"same\" for as many positions as there are elements, with a `stride` \
-     of 1",
+    "the padding: a number for all sides, one or a pair (before, after) for each axis, \"valid\" \
+     for nothing, or \"same\" for as many positions as there are elements, with a `stride` of 1",
 );
 const DILATION: Parameter =
-    with("dilation", Kind::Counts, Default::Int(1)).doc("from one tap of a window to the next");
+    with("dilation", Kind::Counts, Default::Int(1)).doc("the distance between taps of a window");
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
@@ -62,7 +61,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..LAYER.row(
             "Conv2d",
             "The cross-correlation of images, (batch, channels, height, width), with `filters` \
-             kernels `w`, plus `b`: zeros stand around the images. Both begin uniform within `1 / \
+             kernels `w`, plus `b`. Images are padded with zeros. Both start uniform within `1 / \
              sqrt(channels * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` is for \
              `w`.",
             |cx| {
@@ -77,7 +76,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[
             KERNEL,
             with("stride", Kind::Counts, Default::None)
-                .doc("from one position of a window to the next; where left out, `kernel_size`"),
+                .doc("the distance between positions of a window; defaults to `kernel_size`"),
             PADDING,
             DILATION,
         ],
@@ -85,8 +84,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         valid,
         ..LAYER.row(
             "MaxPool2d",
-            "The greatest element that each position of a window over the last two axes sees, (…, \
-             height, width); -inf stands around.",
+            "The maximum of each position of a window over the last two axes, (…, height, width), \
+             padded with -inf.",
             |cx| {
                 let sizes = Attr::ints(each_axis(cx.settings, "kernel_size"));
                 let mut attrs = windows(cx.settings);
@@ -153,15 +152,15 @@ fn valid(settings: &Settings) -> Result<()> {
         return counted("padding", padding.len());
     }
     if let Some(least) = padding.iter().flatten().find(|n| **n < 0) {
-        return Diagnostic::new("`padding` is at least 0")
+        return Diagnostic::new("`padding` must be at least 0")
             .got(least)
-            .expected("integers from 0 on")
-            .hint("`Slice` takes elements away")
+            .expected("integers of at least 0")
+            .hint("use `Slice` to remove elements")
             .err();
     }
     let strided = each_axis(settings, "stride").iter().any(|n| *n != 1);
     if settings.text("padding") == "same" && strided {
-        return Diagnostic::new("`padding=\"same\"` is for a `stride` of 1")
+        return Diagnostic::new("`padding=\"same\"` needs a `stride` of 1")
             .got(settings.get("stride").text())
             .expected("1, or a padding in numbers")
             .err();
@@ -170,7 +169,7 @@ fn valid(settings: &Settings) -> Result<()> {
 }
 
 fn counted(name: &str, count: usize) -> Result<()> {
-    Diagnostic::new(format!("`{name}` is for {AXES} axes"))
+    Diagnostic::new(format!("`{name}` must be given for {AXES} axes"))
         .got(format!("a list of {count}"))
         .expected(format!("one value, or a list of {AXES}"))
         .err()
