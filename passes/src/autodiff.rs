@@ -110,7 +110,7 @@ impl Autodiff {
         let result = &function.results[at];
         let ty = function.ty(result.value);
         if !takes_cotangent(function, result) || ty.shape.rank() != Some(0) {
-            return Diagnostic::new(format!("`{}` is no scalar that has gradients", self.of))
+            return Diagnostic::new(format!("`{}` is not a scalar with gradients", self.of))
                 .got(ty)
                 .expected("one float, such as the mean of a loss")
                 .err();

@@ -49,7 +49,7 @@ pub fn entries_have_operations(module: &Module) -> Result<()> {
     let Some(external) = module.called_from_outside().find(|function| function.external) else {
         return Ok(());
     };
-    Diagnostic::new("a function that is called from outside is external")
+    Diagnostic::new("an entry function must not be external")
         .at(format!("function `{}`", external.name))
         .got("a declaration, whose body is the target's")
         .expected("a function with operations")

@@ -88,7 +88,10 @@ fn too_large<T>(function: &Function, size: usize) -> Result<T> {
         .at(format!("function `{}`", function.name))
         .got(format!("{got} operations"))
         .expected(format!("at most {MOST}"))
-        .hint("functions that call others more than once multiply: call each once, or in a `scan`")
+        .hint(
+            "functions that call others more than once multiply them: call each once, or in a \
+               `scan`",
+        )
         .err()
 }
 

@@ -149,7 +149,7 @@ fn found(function: &Function, within: &str, path: &str) -> Result<Kept> {
     let named = |value: Value| function.info(value).name.as_deref() == Some(path);
     if function.arguments().any(|(value, argument)| *argument.name == *path || named(value)) {
         return Diagnostic::new(format!("`{within}{path}` is an input: nothing writes it"))
-            .hint("a `Buffer` gives an input back as an output")
+            .hint("use a `Buffer` to return an input as an output")
             .err();
     }
     let made = || function.ops.iter().flat_map(Operation::results);

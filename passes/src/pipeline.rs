@@ -238,7 +238,7 @@ fn split(text: &str, base: usize) -> Result<Vec<(usize, &str)>> {
 }
 
 fn unbalanced<T>(bracket: char, at: usize) -> Result<T> {
-    Diagnostic::new(format!("`{bracket}` has no partner in the pipeline")).span(at..at + 1).err()
+    Diagnostic::new(format!("`{bracket}` is not matched in the pipeline")).span(at..at + 1).err()
 }
 
 fn parse_pass(item: &str, start: usize, targets: Targets) -> Result<Box<dyn Pass>> {
@@ -303,13 +303,13 @@ fn set(
     let span = at..at + name.len();
     let pass_name = pass.name();
     let result = match value {
-        "" => pass.set(name, value, targets).map(|_| Err("a value behind `=`".to_string())),
+        "" => pass.set(name, value, targets).map(|_| Err("a value after `=`".to_string())),
         _ => pass.set(name, value, targets),
     };
     match result {
         Some(Ok(())) => Ok(()),
         Some(Err(expected)) => {
-            Diagnostic::new(format!("the option `{name}` of `{pass_name}` has another form"))
+            Diagnostic::new(format!("the option `{name}` of `{pass_name}` has an invalid value"))
                 .got(value)
                 .expected(expected)
                 .span(span)
@@ -320,7 +320,7 @@ fn set(
             let names = || names.iter().map(String::as_str);
             let mut error = Diagnostic::new(format!("`{pass_name}` has no option `{name}`"));
             error.hint = did_you_mean(name, names()).or_else(|| match names().count() {
-                0 => Some(format!("`{pass_name}` takes none")),
+                0 => Some(format!("`{pass_name}` has no options")),
                 _ => Some(format!("it has {}", names().collect::<Vec<_>>().join(", "))),
             });
             error.span(span).err()

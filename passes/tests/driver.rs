@@ -52,9 +52,9 @@ fn broken_pipelines_point_at_their_place() {
         ("cse,csee", "there is no pass `csee`", 4..8),
         ("cse,,dce", "there is no pass ``", 4..4),
         ("inline{limits=3}", "`inline` has no option `limits`", 7..13),
-        ("inline{limit=x}", "the option `limit` of `inline` has another form", 7..12),
-        ("cse{}}", "`}` has no partner in the pipeline", 5..6),
-        ("inline{limit=3", "`{` has no partner in the pipeline", 6..7),
+        ("inline{limit=x}", "the option `limit` of `inline` has an invalid value", 7..12),
+        ("cse{}}", "`}` is not matched in the pipeline", 5..6),
+        ("inline{limit=3", "`{` is not matched in the pipeline", 6..7),
         ("inline{limit=3}x", "a comma is expected between passes", 0..16),
         ("dce{x}", "`dce` has no option `x`", 4..5),
     ] {

@@ -139,7 +139,7 @@ def test_old_entries_go(tmp_path):
 def test_limits_are_sizes(tmp_path):
     folder = tmp_path / "cache"
     assert result(start(folder, MITHRIL_CACHE_LIMIT="1.5 MiB")) == ABSENT
-    why = "1 without a cache: MITHRIL_CACHE_LIMIT is no size such as 2GB"
+    why = "1 without a cache: MITHRIL_CACHE_LIMIT is not a size such as 2GB"
     for wrong in ["much", "-1", "2 GBit", "inf"]:
         assert result(start(folder, MITHRIL_CACHE_LIMIT=wrong)) == f"1 compiled True {why}"
     environment = {**os.environ, "MITHRIL_CACHE": str(folder)}
@@ -156,7 +156,7 @@ def test_folders_that_others_may_write_are_not_used(tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()
     folder.chmod(0o777)
-    why = "1 without a cache: others than this user may write to its folder"
+    why = "1 without a cache: other users may write to its folder"
     assert result(start(folder)) == f"1 compiled True {why}"
     assert not list(folder.iterdir())
     assert result(start("")) == "1 compiled True 1 without a cache: MITHRIL_CACHE is empty"
@@ -173,7 +173,7 @@ if not os.geteuid():
     os.setegid(65534)
     os.seteuid(65534)
 """
-NO_FOLDER = "1 compiled True 1 without a cache: its folder cannot be made"
+NO_FOLDER = "1 compiled True 1 without a cache: its folder cannot be created"
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_a_home_that_is_another_users(another):
 def test_a_missing_library_is_told(tmp_path):
     process = start(tmp_path, MITHRIL_NATIVE=str(Path(tmp_path) / "missing.so"))
     _, error = process.communicate(timeout=120)
-    assert "BackendError: Native code cannot be made" in error
+    assert "BackendError: Native code cannot be generated" in error
     assert "LLVM 22" in error
 
 

@@ -134,7 +134,7 @@ def test_blocks_that_compute_again_are_saved_so():
 
 
 def test_a_block_without_blocks_has_nothing_to_compute_again():
-    with pytest.raises(ml.MithrilError, match="`checkpoint` is about the values inside a block"):
+    with pytest.raises(ml.MithrilError, match="`checkpoint` needs a block with blocks inside"):
         Linear(4, checkpoint=True)
 
 

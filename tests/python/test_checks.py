@@ -50,27 +50,27 @@ CALLS = [
     (
         lambda b, p: (p, {"input": b.ones(4, 5)}),
         ml.ShapeError,
-        "Incompatible shapes: `input` of inputs has another shape\n  got: float32[4, 5]\n"
+        "Incompatible shapes: `input` of inputs has the wrong shape\n  got: float32[4, 5]\n"
         "  expected: float32[batch, 3]",
     ),
     (
         lambda b, p: (p, {"input": b.ones(3)}),
         ml.ShapeError,
-        "Incompatible shapes: `input` of inputs has another rank\n  got: float32[3]\n"
+        "Incompatible shapes: `input` of inputs has the wrong rank\n  got: float32[3]\n"
         "  expected: float32[batch, 3]",
     ),
     (
         lambda b, p: (p, {"input": np.ones((4, 3))}),
         ml.ShapeError,
-        "Incompatible shapes: `input` of inputs has another dtype\n  got: float64[4, 3]\n"
+        "Incompatible shapes: `input` of inputs has the wrong dtype\n  got: float64[4, 3]\n"
         "  expected: float32[batch, 3]\n"
         "  hint: `backend.array(x)` casts floats to the backend's dtype",
     ),
     (
         lambda b, p: (p, {"input": [[1.0, 2.0, 3.0]]}),
         ml.MithrilError,
-        "`input` of inputs is no array of the backend\n  got: list\n"
-        "  expected: float32[batch, 3]\n  hint: `backend.array(x)` makes one",
+        "`input` of inputs is not an array of the backend\n  got: list\n"
+        "  expected: float32[batch, 3]\n  hint: convert it with `backend.array(x)`",
     ),
     (
         lambda b, p: ({**p, "c": p["b"]}, {"input": b.ones(4, 3)}),
@@ -100,7 +100,7 @@ def test_params_in_place_are_checked_again(backend):
     for _ in range(5):
         compiled.evaluate(params, inputs)
     params["w"] = backend.ones(4, 2)
-    with pytest.raises(ml.ShapeError, match="`w` of params has another shape"):
+    with pytest.raises(ml.ShapeError, match="`w` of params has the wrong shape"):
         compiled.evaluate(params, inputs)
 
 
@@ -115,7 +115,7 @@ def test_names_may_come_in_any_order(backend):
         compiled.evaluate(given, inputs)
         with pytest.raises(ml.MithrilError, match="is missing from params"):
             compiled.evaluate({"w": given["w"]}, inputs)
-        with pytest.raises(ml.ShapeError, match="`w` of params has another rank"):
+        with pytest.raises(ml.ShapeError, match="`w` of params has the wrong rank"):
             compiled.evaluate({**given, "w": given["b"]}, inputs)
 
 
@@ -128,10 +128,10 @@ def test_a_tensor_that_takes_other_data_is_checked_again():
     for _ in range(3):
         compiled.evaluate(params, inputs)
     params["w"].data = torch.ones(4, 2)
-    with pytest.raises(ml.ShapeError, match="`w` of params has another shape"):
+    with pytest.raises(ml.ShapeError, match="`w` of params has the wrong shape"):
         compiled.evaluate(params, inputs)
     params["w"].data = torch.ones(3, 2, dtype=torch.float64)
-    with pytest.raises(ml.ShapeError, match="`w` of params has another dtype"):
+    with pytest.raises(ml.ShapeError, match="`w` of params has the wrong dtype"):
         compiled.evaluate(params, inputs)
 
 
@@ -161,7 +161,7 @@ def test_arrays_of_another_framework_are_told_so():
         model.evaluate({}, {"input": torch.ones(2)})
     assert caught.value.args[0] == (
         "`input` of inputs is an array of another framework\n  got: torch.Tensor\n"
-        "  expected: an array of the backend\n  hint: `backend.array(x)` makes one"
+        "  expected: an array of the backend\n  hint: convert it with `backend.array(x)`"
     )
 
 

@@ -444,7 +444,7 @@ def test_constants_have_the_shapes_that_are_given(backend):
     for shape in [[3, 5], ["n", 5], [None, "m"], ["n", "m"]]:
         got = bound(shape, backend.array(x)).evaluate({}, {})["output"]
         np.testing.assert_array_equal(backend.to_numpy(got), x)
-    told = "the constant of `input` has another shape\n  got: [3 x 5]\n  expected: [%s]"
+    told = "the constant of `input` has the wrong shape\n  got: [3 x 5]\n  expected: [%s]"
     for shape, text in [([2, 4], "2 x 4"), (["n", 4], "n x 4"), (["n", "n"], "n x n")]:
         with pytest.raises(ml.ShapeError, match=re.escape(told % text)):
             bound(shape, backend.array(x))

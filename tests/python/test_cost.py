@@ -109,7 +109,7 @@ def test_costs_of_open_ranks_are_formulas():
 def test_costs_take_dtypes_by_name():
     half, single = (Relu().cost({"input": [8]}, dtype=d).total for d in ("float16", ml.float32))
     assert (half.bytes, single.bytes) == (32, 64)
-    with pytest.raises(ml.MithrilError, match="this is no dtype"):
+    with pytest.raises(ml.MithrilError, match="this is not a dtype"):
         Relu().cost({"input": [8]}, dtype="float15")
 
 

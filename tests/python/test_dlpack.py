@@ -92,8 +92,8 @@ def test_what_cannot_be_taken_is_told() -> None:
         ),
         (torch.ones(2, 3, device="meta"), "another framework"),
         (torch.ones(2, 3).to_sparse(), "another framework"),
-        (torch.ones(2, 3, dtype=torch.float64), "another dtype"),
-        (torch.ones(3, 2), "another shape"),
+        (torch.ones(2, 3, dtype=torch.float64), "the wrong dtype"),
+        (torch.ones(3, 2), "the wrong shape"),
     ):
         with pytest.raises(ml.MithrilError, match=message):
             compiled.evaluate({}, {"input": wrong})
@@ -148,7 +148,7 @@ def test_params_of_torch_are_bound(make: Any, dtype: str) -> None:
     bound = compiled.bind({name: value.requires_grad_() for name, value in params.items()})
     output = bound.evaluate({}, {"input": backend.ones(2, 4)})["output"]
     assert output.astype("float32").tolist() == [[3.0] * 3] * 2
-    with pytest.raises(ml.UsageError, match="not all its elements"):
+    with pytest.raises(ml.UsageError, match="does not have all its elements"):
         compiled.bind({"w": torch.ones(4, 3).to_sparse()})
 
 

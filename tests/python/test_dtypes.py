@@ -60,7 +60,7 @@ def test_it_holds_without_shapes(backend):
     ("dtypes", "says"),
     [
         ({"z": ml.int64}, "has no input `z`, which `dtypes` names"),
-        ({"x": "int46"}, "this is no dtype"),
+        ({"x": "int46"}, "this is not a dtype"),
         ({"x": bool}, "bool"),
         ([("x", "int32")], "`dtypes` is a dict of"),
         ({1: "int32"}, "`dtypes` is a dict of"),

@@ -306,7 +306,7 @@ def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
         ({"cpu": "v3+avx9"}, "no such feature"),
         ({"cpu": []}, "`cpu` is the processor"),
         ({"cpu": 3}, "`cpu` is the processor"),
-        ({"name": "a/b"}, "no files can be named so"),
+        ({"name": "a/b"}, "this is not a valid name for files"),
         ({"params": {"ww": random(2)}}, "no param `ww`"),
         ({"params": {"linear.w": random(2, 2)}}, "`linear.b` is missing"),
         ({"params": {"linear.w": random(2, 3), "linear.b": random(2)}}, "another type"),

@@ -27,7 +27,7 @@ def test_an_input_starts_an_expression():
     assert compiled.outputs == ("z",)
     expected = 1 / (1 + np.exp(-(X * 2 - Y))) + 1
     assert np.allclose(compiled.evaluate({}, {"x": X, "y": Y})["z"], expected)
-    with pytest.raises(ml.ShapeError, match="`x` of inputs has another shape"):
+    with pytest.raises(ml.ShapeError, match="`x` of inputs has the wrong shape"):
         compiled.evaluate({}, {"x": X[:, :2], "y": Y})
 
 

@@ -302,7 +302,7 @@ CASES |= {
         [
             "the model has no `embed.table` among its params\n  got: `embed.table`",
             "expected: `w`, `b`",
-            "hint: these are params of another model: `randomize_params()` makes this one's",
+            "hint: these are params of another model: `randomize_params()` draws those of this one",
         ],
     ),
     "params of PyTorch": (

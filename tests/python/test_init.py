@@ -289,7 +289,7 @@ def test_saving(tmp_path):
         np.testing.assert_array_equal(value, loaded[name])
     model += Linear(2, init=lambda key, shape: np.ones(shape))
     for way in (model.to_json, lambda: model.save(tmp_path / "model.json")):
-        with pytest.raises(ml.MithrilError, match="a function is not saved") as error:
+        with pytest.raises(ml.MithrilError, match="a function cannot be saved") as error:
             way()
         assert "`init` of `Linear`" in str(error.value)
         assert "randomize_params(init=" in str(error.value)
@@ -324,7 +324,10 @@ def test_equal_layers_stay_one_function():
         (lambda: Linear(8, init=math.inf), ["`init` of `Linear`", "a finite number"]),
         (
             lambda: params(stacked(), init={"layer_norm.*": "orthogonal"}),
-            ['`init="orthogonal"` is for matrices, and `layer_norm.w` is none', "two dims or more"],
+            [
+                '`init="orthogonal"` needs a matrix, and `layer_norm.w` is not one',
+                "at least two dims",
+            ],
         ),
         (
             lambda: params(stacked(), init={"linear_2.w": "ones"}),

@@ -58,7 +58,7 @@ def test_a_dtype_that_was_set_is_kept(backend):
     compiled = ml.compile(one, backend(), shapes=shapes, dtypes=dtypes)
     params = compiled.randomize_params(seed=0)
     compiled.evaluate(params, {"x": np.array([1, 2, 3], "int32")})
-    with pytest.raises(ml.ShapeError, match="`x` of inputs has another dtype"):
+    with pytest.raises(ml.ShapeError, match="`x` of inputs has the wrong dtype"):
         compiled.evaluate(params, {"x": np.array([1, 2, 3], "int16")})
 
 
@@ -66,14 +66,14 @@ def test_a_dtype_that_was_set_is_kept(backend):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bool"])
 def test_other_dtypes_are_refused(backend, dtype):
     compiled = ml.compile(Embedding(10, 4), backend(), shapes={"input": [3]})
-    with pytest.raises(ml.ShapeError, match="`input` of inputs has another dtype"):
+    with pytest.raises(ml.ShapeError, match="`input` of inputs has the wrong dtype"):
         compiled.evaluate(compiled.randomize_params(), {"input": np.ones(3, dtype)})
 
 
 @EVERY
 def test_floats_are_never_cast(backend):
     compiled = ml.compile(Linear(2), backend(), shapes={"input": [3]})
-    with pytest.raises(ml.ShapeError, match="has another dtype"):
+    with pytest.raises(ml.ShapeError, match="has the wrong dtype"):
         compiled.evaluate(compiled.randomize_params(), {"input": np.ones(3, "int64")})
 
 

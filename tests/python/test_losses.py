@@ -239,7 +239,9 @@ def test_halves_do_not_overflow(backend):
 def test_shapes_that_differ():
     model = Model()
     model |= LossMean()(input="loss", weights="weight", output="mean")
-    with pytest.raises(ml.ShapeError, match="the shapes of `weights` and `input` of `LossMean` differ"):
+    with pytest.raises(
+        ml.ShapeError, match="the shapes of `weights` and `input` of `LossMean` differ"
+    ):
         ml.compile(model, ml.NumpyBackend(), shapes={"loss": [3], "weight": [3, 1]})
     compiled = ml.compile(
         model, ml.NumpyBackend(), shapes={"loss": ["n"], "weight": ["m"]}, inference=True

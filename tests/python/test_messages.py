@@ -76,7 +76,7 @@ def unreduced(**options) -> ml.TrainModel:
 CASES = {
     "an integer constant out of range": (
         lambda: with_constant(1000, ml.int8),
-        "the value 1000 of `right` is no i8\n  where: block `add` (Add)\n"
+        "the value 1000 of `right` does not fit i8\n  where: block `add` (Add)\n"
         "  left: tensor<2 x i8> from `buffer_0.output`\n"
         "  right: 1000 from a constant\n  got: an integer out of range\n"
         "  expected: -128 to 127: integers do not wrap silently\n"
@@ -84,9 +84,12 @@ CASES = {
     ),
     "a negative constant": (
         lambda: with_constant(-1, ml.uint8),
-        "the value -1 of `right` is no u8",
+        "the value -1 of `right` does not fit u8",
     ),
-    "a comparison": (lambda: with_constant(-1, ml.uint8, ">"), "the value -1 of `right` is no u8"),
+    "a comparison": (
+        lambda: with_constant(-1, ml.uint8, ">"),
+        "the value -1 of `right` does not fit u8",
+    ),
     "a long constant": (lambda: with_constant(2**40, ml.int32), "the value 1099511627776 of"),
     "a constant of 64 bits": (
         lambda: with_constant(2**63, ml.int64),
@@ -95,17 +98,18 @@ CASES = {
     "a constant of more": (lambda: with_constant(2**70, ml.int64), "the value"),
     "an expression as a dim": (
         lambda: compiled(Linear(2), {"input": ["2*b", 3]}),
-        'Incompatible shapes during compilation: this is no name of a dim\n  got: "2*b"\n'
+        'Incompatible shapes during compilation: this is not a name of a dim\n  got: "2*b"\n'
         '  expected: ASCII letters, digits and underscores, such as "batch"; a size; None\n'
-        "  hint: dims that follow from others are inferred: name the inputs' dims alone",
+        "  hint: name only the dims of inputs: dims that follow from others are inferred",
     ),
     "a constraint as a dim": (
         lambda: compiled(Linear(2), {"input": ["batch <= 4", 3]}),
-        "Incompatible shapes during compilation: this is no name of a dim",
+        "Incompatible shapes during compilation: this is not a name of a dim",
     ),
     "scores of one axis": (
         lambda: compiled(F1(), {"input": [6]}),
-        "Incompatible shapes during compilation: the scores have only one axis\n  where: block `f1`",
+        "Incompatible shapes during compilation: the scores have only one axis\n"
+        "  where: block `f1`",
     ),
     "scores of one axis, for accuracy": (
         lambda: compiled(Accuracy(), {"input": [6]}),
@@ -117,22 +121,22 @@ CASES = {
     ),
     "no parts": (
         lambda: compiled(Concat()(inputs=[], output="y")),
-        "`inputs` of `Concat` takes a list of connections, and nothing was given",
+        "`inputs` of `Concat` takes a list of connections, but nothing was given",
     ),
     "classes in a list": (
         lambda: MLP([Relu], [3]),
         "`activations[0]` cannot be given this\n  got: the class Relu\n  expected: a block\n"
-        "  hint: the class is to be called: `Relu(…)`",
+        "  hint: call the class: `Relu(…)`",
     ),
     "classes in sequence": (
         lambda: Sequential([Relu]),
         "`blocks[0]` cannot be given this\n  got: the class Relu\n  expected: a block\n"
-        "  hint: the class is to be called: `Relu(…)`",
+        "  hint: call the class: `Relu(…)`",
     ),
     "a class as a loss": (
         lambda: trained(CrossEntropy),
         "`loss` is a block\n  got: the class CrossEntropy\n  expected: a block or a model\n"
-        "  hint: the class is to be called: `CrossEntropy(…)`",
+        "  hint: call the class: `CrossEntropy(…)`",
     ),
     "nothing to train": (
         lambda: ml.TrainModel(None),
@@ -140,7 +144,7 @@ CASES = {
     ),
     "the truth of a connection": (
         lambda: bool(connected().y > 0),
-        "a connection has no truth value: it stands for what a call computes",
+        "a connection has no truth value: it stands for a value that a call computes",
     ),
     "inputs that are none": (
         lambda: compiled(Dropout(0.5)).evaluate({}, None),
@@ -171,9 +175,9 @@ CASES = {
     ),
     "a loss of many numbers": (
         lambda: compiled(unreduced(coef=0.5), {"x": [2]}),
-        "Incompatible shapes during compilation: a value has another shape than stated\n"
+        "Incompatible shapes during compilation: a value has a different shape than stated\n"
         "  got: [2] from `squared_error.output`\n  expected: []\n"
-        "  hint: one number is expected: `reduce_steps=[Mean()]` makes a loss one",
+        "  hint: reduce the loss to one number: `reduce_steps=[Mean()]`",
     ),
     "params that are none": (
         lambda: compiled(Relu()).evaluate(None, {}),
@@ -201,24 +205,24 @@ CASES = {
     ),
     "an array of nothing": (
         lambda: NUMPY.array(None),
-        "this is no array of numbers\n  got: NoneType\n  expected: a number, nested lists",
+        "this is not an array of numbers\n  got: NoneType\n  expected: a number, nested lists",
     ),
     "gradients of nothing": (
         lambda: differentiated({"output": None}),
-        "this is no array of numbers\n  got: NoneType",
+        "this is not an array of numbers\n  got: NoneType",
     ),
     "gradients of text": (
         lambda: differentiated("output"),
-        "this is no array of numbers\n  got: str",
+        "this is not an array of numbers\n  got: str",
     ),
     "a function of gradients that gives nothing": (
         lambda: differentiated(lambda outputs: None),
-        "this is no array of numbers\n  got: NoneType",
+        "this is not an array of numbers\n  got: NoneType",
     ),
     "a dtype that is none": (
         lambda: ml.DType("foo"),
-        'this is no dtype\n  got: foo\n  expected: a name such as `ml.float32` or "float32", or a '
-        "framework's dtype",
+        'this is not a dtype\n  got: foo\n  expected: a name such as `ml.float32` or "float32", or '
+        "a framework's dtype",
     ),
     "params that are bound": (
         lambda: compiled(Relu()).bind(None),
@@ -317,11 +321,11 @@ CASES = {
     ),
     "rows of other lengths": (
         lambda: NUMPY.array([[1, 2], [3]]),
-        "this is no array of numbers\n  got: [[1, 2], [3]]\n  expected: lists of equal lengths",
+        "this is not an array of numbers\n  got: [[1, 2], [3]]\n  expected: lists of equal lengths",
     ),
     "a truth as a size": (
         lambda: connected().set_shapes({"x": [True, 8]}),
-        "Incompatible shapes during compilation: this is no shape\n  got: [True, 8]",
+        "Incompatible shapes during compilation: this is not a shape\n  got: [True, 8]",
     ),
     "a dim that there is not": (
         lambda: ml.compile(
@@ -331,11 +335,11 @@ CASES = {
     ),
     "sizes in words": (
         lambda: NUMPY.ones("ab", 3),
-        "this is no shape\n  got: 'ab', 3\n  expected: integers of at least 0",
+        "this is not a shape\n  got: 'ab', 3\n  expected: integers of at least 0",
     ),
     "a size below 0": (
         lambda: NUMPY.randn(-1),
-        "this is no shape\n  got: -1\n  expected: integers of at least 0",
+        "this is not a shape\n  got: -1\n  expected: integers of at least 0",
     ),
     "no path of a file": (
         lambda: Model.load(None),

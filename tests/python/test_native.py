@@ -301,12 +301,12 @@ def test_products_of_bfloat16(shape):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"input": random(2, 3).astype(np.float64)}, "another dtype"),
-        ({"input": random(2, 4)}, "another shape"),
-        ({"input": random(3)}, "another rank"),
+        ({"input": random(2, 3).astype(np.float64)}, "the wrong dtype"),
+        ({"input": random(2, 4)}, "the wrong shape"),
+        ({"input": random(3)}, "the wrong rank"),
         ({"other": random(2, 3)}, "Terminal not found"),
         ({}, "missing"),
-        ({"input": [[1.0, 2.0, 3.0]]}, "no array"),
+        ({"input": [[1.0, 2.0, 3.0]]}, "not an array"),
         ({"input": random(2, 3).astype(np.complex64)}, "got: ndarray of complex64"),
     ],
 )

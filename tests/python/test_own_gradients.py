@@ -112,7 +112,7 @@ def test_gradients_are_saved_with_their_blocks():
     ("inner", "outer", "message"),
     [
         ("foo", "input_gradient", "a block that reads `foo`"),
-        ("output_gradient", "output", "a block that gives `output`"),
+        ("output_gradient", "output", "a block with the outputs `output`"),
     ],
 )
 def test_terminals_of_other_names_are_refused(inner, outer, message):
@@ -123,13 +123,13 @@ def test_terminals_of_other_names_are_refused(inner, outer, message):
 
 
 def test_what_cannot_be_a_gradient_is_refused():
-    with pytest.raises(ml.MithrilError, match="`w` inside, which is no input"):
+    with pytest.raises(ml.MithrilError, match="`w` inside, which is not an input"):
         Linear(4, gradient=straight())
     with pytest.raises(ml.MithrilError, match="`gradient` is a block"):
         Round(gradient=3)
     summed = Model()
     summed |= Sum(axis=0)(input="output_gradient", output="input_gradient")
-    with pytest.raises(ml.ShapeError, match="`input_gradient` is no gradient"):
+    with pytest.raises(ml.ShapeError, match="`input_gradient` is not a gradient"):
         ml.compile(Round(gradient=summed), ml.NumpyBackend(), shapes={"input": [2, 3]})
 
 

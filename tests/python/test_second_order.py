@@ -249,7 +249,7 @@ def test_another_output_than_the_final_cost() -> None:
     [
         (True, "has no output `final_cost`, which `differentiate` names"),
         ("out", "did you mean `output`?"),
-        ("output", "`output` is no scalar that has gradients"),
+        ("output", "`output` is not a scalar with gradients"),
         ("", "`differentiate` is the name of a scalar output"),
         (3, "`differentiate` is the name of a scalar output"),
     ],

@@ -215,7 +215,7 @@ def test_two_objects_of_one_name_are_told_apart():
         model |= Linear(2, name="enc")("right", output="b")
     message = str(caught.value)
     assert "two blocks are called `enc`" in message
-    assert "expected: one object of a name, which may be used several times" in message
+    assert "expected: one object for each name, which may be used several times" in message
     assert "leave names out" not in message
 
 

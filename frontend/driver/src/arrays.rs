@@ -161,11 +161,11 @@ fn copied<T: Element>(shape: &[usize], bytes: &[u8]) -> Result<ArrayD<T>> {
 }
 
 fn another_count(error: ShapeError) -> Box<Diagnostic> {
-    Box::new(Diagnostic::new("there are not as many elements as the shape has").got(error))
+    Box::new(Diagnostic::new("the number of elements does not match the shape").got(error))
 }
 
 fn no_elements(dtype: DType) -> Box<Diagnostic> {
-    Box::new(Diagnostic::new("Rust has no such elements").got(dtype.array_name()))
+    Box::new(Diagnostic::new("Rust has no type for these elements").got(dtype.array_name()))
 }
 
 impl Plain<'_> {
@@ -199,14 +199,14 @@ impl Array {
 
     /// The array, if its elements have type `T`.
     ///
-    /// Errors: the array has another dtype.
+    /// Errors: the array has the wrong dtype.
     pub fn get<T: Element>(&self) -> Result<&ArrayD<T>> {
         T::of(self).ok_or_else(|| another::<T>(self.dtype()))
     }
 
     /// The array for mutation, typed by its elements.
     ///
-    /// Errors: the array has another dtype.
+    /// Errors: the array has the wrong dtype.
     pub fn get_mut<T: Element>(&mut self) -> Result<&mut ArrayD<T>> {
         let own = self.dtype();
         T::of_mut(self).ok_or_else(|| another::<T>(own))
@@ -270,7 +270,7 @@ fn narrowed<T: Element, U: Element + TryFrom<T>>(array: &ArrayD<T>) -> Option<Ar
 }
 
 fn another<T: Element>(own: DType) -> Box<Diagnostic> {
-    let error = Diagnostic::new("the array is of another dtype").got(own.array_name());
+    let error = Diagnostic::new("the array has the wrong dtype").got(own.array_name());
     Box::new(error.expected(T::DTYPE.array_name()))
 }
 
@@ -301,7 +301,7 @@ impl Arrays {
 
     /// The array of this name, if its elements have type `T`.
     ///
-    /// Errors: there is no such array, or it has another dtype.
+    /// Errors: there is no such array, or it has the wrong dtype.
     pub fn get<T: Element>(&self, name: &str) -> Result<&ArrayD<T>> {
         let array = self.find(name).ok_or_else(|| self.lacks(name))?;
         array.get().map_err(|error| Box::new(error.at(format!("`{name}`"))))
@@ -309,7 +309,7 @@ impl Arrays {
 
     /// The array of this name for mutation.
     ///
-    /// Errors: there is no such array, or it has another dtype.
+    /// Errors: there is no such array, or it has the wrong dtype.
     pub fn get_mut<T: Element>(&mut self, name: &str) -> Result<&mut ArrayD<T>> {
         if !self.0.contains_key(name) {
             return Err(self.lacks(name));

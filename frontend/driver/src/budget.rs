@@ -5,7 +5,7 @@ use mithril_passes::pass::Limit;
 
 use crate::native::Native;
 
-const HINT: &str = "`memory_budget` is for inputs whose dims are numbers: give `shapes=`";
+const HINT: &str = "`memory_budget` needs inputs of fixed shapes: give `shapes=`";
 
 /// How much is recomputed, and the program that results from it.
 pub struct Choice<T> {
@@ -67,10 +67,10 @@ fn some_count<T>(
         }
         least = least.min(bytes);
     }
-    let again = if count > 0 { ", whatever is computed again" } else { "" };
+    let again = if count > 0 { ", whatever is recomputed" } else { "" };
     Diagnostic::new("the model does not fit into `memory_budget`")
         .got(format!("{budget} bytes"))
         .expected(format!("at least {least} bytes{again}"))
-        .hint("smaller batches take less")
+        .hint("use a smaller batch")
         .err()
 }

@@ -54,9 +54,12 @@ pub fn calibrated(target: Target) -> Result<Target> {
 
 fn unreadable(file: &Path, why: &str) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new("what was measured of this machine cannot be read")
+        Diagnostic::new("the measurements of this machine cannot be read")
             .got(format!("{}: {}", file.display(), why.replace('\n', "\n  ")))
-            .hint("`mithril bench --calibrate` writes it anew; without the file, defaults hold"),
+            .hint(
+                "write it again with `mithril bench --calibrate`, or remove it to use the \
+                   defaults",
+            ),
     )
 }
 
@@ -66,7 +69,7 @@ fn unreadable(file: &Path, why: &str) -> Box<Diagnostic> {
 /// Errors: another structure, an unknown target, or a number that is not above 0.
 pub fn parse(text: &str) -> Result<Profiles> {
     let form = |got: &str| {
-        let error = Diagnostic::new("measurements have another form").got(got);
+        let error = Diagnostic::new("the measurements are malformed").got(got);
         error.expected(format!("by target, {} as numbers above 0", MEASURED.join(", ")))
     };
     let read: Value =
@@ -77,7 +80,7 @@ pub fn parse(text: &str) -> Result<Profiles> {
     let mut profiles = Profiles::new();
     for (name, measured) in by_name {
         let Some(target) = targets().iter().find(|target| target.name == name) else {
-            return form(&format!("a target `{name}`, which there is not")).err();
+            return form(&format!("an unknown target `{name}`")).err();
         };
         let mut profile = target.profile;
         let places = [
@@ -104,8 +107,8 @@ pub fn parse(text: &str) -> Result<Profiles> {
 pub fn keep(profiles: &Profiles) -> Result<PathBuf> {
     let Some(file) = file() else {
         return Diagnostic::new("there is no file to keep measurements in")
-            .got("an empty MITHRIL_PROFILE, or no home")
-            .hint("let MITHRIL_PROFILE name a file")
+            .got("an empty MITHRIL_PROFILE, or no home directory directory")
+            .hint("set MITHRIL_PROFILE to a file")
             .err();
     };
     let before = fs::read_to_string(&file).ok().and_then(|text| parse(&text).ok());

@@ -153,7 +153,8 @@ impl Compiled {
 
 fn known_sizes(argument: &Argument) -> Result<Vec<i64>> {
     argument.sizes().ok_or_else(|| {
-        let what = format!("the shape of the {} `{}` is open", argument.role.name(), argument.name);
+        let what =
+            format!("the shape of the {} `{}` is not known", argument.role.name(), argument.name);
         let error = Diagnostic::new(what).got(&argument.ty.shape);
         Box::new(error.hint("give the shapes of the inputs that it depends on"))
     })

@@ -42,7 +42,8 @@ pub fn load(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let mut params = Vec::with_capacity(all.len());
     for (name, info) in all {
         let Some(dtype) = DTYPES.iter().find(|(_, theirs)| *theirs == info.dtype) else {
-            let error = Diagnostic::new(format!("`{name}` has a dtype that Mithril has not"));
+            let error =
+                Diagnostic::new(format!("`{name}` has a dtype that Mithril does not support"));
             return error.at(place()).got(format!("{:?}", info.dtype)).err();
         };
         let length = info.data_offsets.1 - info.data_offsets.0;
@@ -71,7 +72,7 @@ pub fn write(weights: &[(&str, &Tensor)], path: &Path) -> Result<Vec<Place>> {
     let failed = |why: String| unwritable(path, io::Error::other(why));
     if weights.iter().any(|(name, _)| *name == RESERVED) {
         return Diagnostic::new(format!("no param can be called `{RESERVED}` in a file"))
-            .hint("safetensors has that name for what is said of the file")
+            .hint("rename it: safetensors reserves this name for metadata")
             .err();
     }
     // The crate makes the file readable by its owner only; restore the permissions that the umask
@@ -106,7 +107,7 @@ fn head(file: &mut File, size: u64) -> io::Result<Vec<u8>> {
     file.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     if length > size {
-        return Err(io::Error::other(format!("a head of {length} bytes in {size}")));
+        return Err(io::Error::other(format!("a header of {length} bytes in {size}")));
     }
     let mut head = Vec::new();
     file.take(length).read_to_end(&mut head)?;

@@ -33,7 +33,7 @@ fn headings_decide() {
     for (what, code) in [
         ("Terminal not found: `Model` has no terminal `y`", "E0107"),
         ("Incompatible shapes during compilation: axis 3 is out of range", "E0201"),
-        ("Incompatible shapes: `x` of inputs has another dtype", "E0202"),
+        ("Incompatible shapes: `x` of inputs has the wrong dtype", "E0202"),
         ("Backend does not support operation sort", "E0501"),
         ("Out of memory during compilation", "E0506"),
         ("what nobody has said yet", "E0100"),

@@ -267,7 +267,7 @@ impl Block {
     /// the block has no blocks inside.
     pub fn checkpointed(mut self) -> Result<Block> {
         if self.definition.composite.is_none() {
-            return Diagnostic::new("`checkpoint` is about the values inside a block")
+            return Diagnostic::new("`checkpoint` needs a block with blocks inside")
                 .got(format!("{}, which has no blocks inside", self.describe()))
                 .hint("put it into a `Model(checkpoint=True)`, or leave it out")
                 .err();
@@ -285,8 +285,8 @@ impl Block {
         let what = || Diagnostic::new(format!("the gradient of {}", self.describe()));
         if let Some(own) = self.inputs().iter().find(|t| t.role != Role::Data || t.list) {
             return what()
-                .got(format!("`{}` inside, which is no input", own.name))
-                .hint("a block with a gradient of its own computes from its inputs alone")
+                .got(format!("`{}` inside, which is not an input", own.name))
+                .hint("a block with a gradient of its own must compute from its inputs only")
                 .err();
         }
         let read = |name: &str| {
@@ -301,13 +301,16 @@ impl Block {
         if let Some(other) = gradient.inputs().iter().find(|t| !read(&t.name)) {
             return what()
                 .got(format!("a block that reads `{}`", other.name))
-                .expected("the names of inputs, of outputs, and of outputs with `_gradient` behind")
+                .expected(
+                    "the names of inputs, of outputs, and of outputs with the suffix \
+                           `_gradient`",
+                )
                 .err();
         }
         if let Some(other) = gradient.outputs().iter().find(|o| !given(&o.name)) {
             return what()
-                .got(format!("a block that gives `{}`", other.name))
-                .expected("the names of inputs with `_gradient` behind")
+                .got(format!("a block with the outputs `{}`", other.name))
+                .expected("the names of inputs with the suffix `_gradient`")
                 .err();
         }
         self.gradient = Some(gradient.whole()?.definition);

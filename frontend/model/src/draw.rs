@@ -52,7 +52,7 @@ impl Draw {
                 orthonormalize(values, shape.first().copied().unwrap_or(1));
             }
             Draw::Function(function) => {
-                return Diagnostic::new(format!("`{name}` is drawn by a function of Python's"))
+                return Diagnostic::new(format!("`{name}` is initialised by a Python function"))
                     .got(&function.name)
                     .expected("a rule by name, or a number")
                     .err();

@@ -68,13 +68,15 @@ impl Init {
             Init::Uniform => "uniform from 0 to 1".into(),
             Init::TruncatedNormal => "standard normal within 2".into(),
             Init::XavierUniform => "uniform within sqrt(6 / (fan in + fan out))".into(),
-            Init::XavierNormal => "normal with the deviation sqrt(2 / (fan in + fan out))".into(),
+            Init::XavierNormal => {
+                "normal with standard deviation sqrt(2 / (fan in + fan out))".into()
+            }
             Init::KaimingUniform => "uniform within sqrt(6 / fan in)".into(),
-            Init::KaimingNormal => "normal with the deviation sqrt(2 / fan in)".into(),
+            Init::KaimingNormal => "normal with standard deviation sqrt(2 / fan in)".into(),
             Init::Orthogonal => "with orthonormal rows or columns".into(),
             Init::FanIn => "uniform within 1/sqrt(fan in)".into(),
             Init::Projection => "Xavier uniform, as columns of one matrix".into(),
-            Init::Scaled => "normal with the deviation 1/sqrt(dim before the last)".into(),
+            Init::Scaled => "normal with standard deviation 1/sqrt(dim before the last)".into(),
         }
     }
 }
@@ -200,9 +202,9 @@ impl Start {
         let need = || {
             own.ok_or_else(|| {
                 let rule = NAMED.iter().find(|(_, named)| *named == init).map_or("", |(n, _)| n);
-                let what = format!("`init=\"{rule}\"` is for matrices, and `{name}` is none");
+                let what = format!("`init=\"{rule}\"` needs a matrix, and `{name}` is not one");
                 let error = Diagnostic::new(what).got(format!("a shape of {sizes:?}"));
-                Box::new(error.expected("two dims or more"))
+                Box::new(error.expected("at least two dims"))
             })
         };
         let within = |bound: f64| Draw::Uniform(-bound, bound);

@@ -59,8 +59,10 @@ impl Literal {
     /// The error for a value that cannot be converted to the dtype of the terminal that reads it.
     pub fn misfit(&self, terminal: &str, dtype: DType) -> Diagnostic {
         let own = self.tensor.dtype();
-        let what =
-            Diagnostic::new(format!("the value {} of `{terminal}` is no {dtype}", self.text()));
+        let what = Diagnostic::new(format!(
+            "the value {} of `{terminal}` does not fit {dtype}",
+            self.text()
+        ));
         if own.is_int() && dtype.is_float() {
             return what
                 .got("an integer that is rounded")
@@ -75,7 +77,7 @@ impl Literal {
                 .hint("cast the other operands to a wider dtype with `Cast`");
         }
         what.got(own)
-            .expected(format!("{dtype}, as the other operands: nothing is promoted silently"))
+            .expected(format!("{dtype}, as the other operands: there is no implicit promotion"))
             .hint(own.conversion(&|other| other.is_like(dtype)))
     }
 

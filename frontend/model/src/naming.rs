@@ -41,13 +41,13 @@ pub(crate) fn check_name(name: &str, what: &str) -> Result<()> {
             "the name of a {what} has a dot in it: dots join the names of nested blocks"
         ))
         .got(format!("`{name}`"))
-        .hint(format!("`{}` would do", name.replace('.', "_")))
+        .hint(format!("use `{}`", name.replace('.', "_")))
         .err();
     }
     if name.contains('\0') {
         return Diagnostic::new(format!("the name of a {what} has a NUL character in it"))
             .got(format!("{name:?}"))
-            .hint(format!("{:?} would do", name.replace('\0', "_")))
+            .hint(format!("use {:?}", name.replace('\0', "_")))
             .err();
     }
     Ok(())
@@ -69,10 +69,10 @@ pub(crate) fn dim_symbol(name: &str) -> Result<Symbol> {
     if mithril_ir::text::is_identifier(name) {
         return Ok(symbol(name));
     }
-    Diagnostic::new("Incompatible shapes during compilation: this is no name of a dim")
+    Diagnostic::new("Incompatible shapes during compilation: this is not a name of a dim")
         .got(format!("\"{name}\""))
         .expected("ASCII letters, digits and underscores, such as \"batch\"; a size; None")
-        .hint("dims that follow from others are inferred: name the inputs' dims alone")
+        .hint("name only the dims of inputs: dims that follow from others are inferred")
         .err()
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
             Some(name) if given.insert(name, *identity).is_some_and(|own| own != *identity) => {
                 return Diagnostic::new(format!("two blocks are called `{name}`"))
                     .got("two objects, each with params of its own")
-                    .expected("one object of a name, which may be used several times")
+                    .expected("one object for each name, which may be used several times")
                     .hint("give one of them another name")
                     .err();
             }

@@ -10,7 +10,7 @@ use crate::blocks::{
 };
 use crate::stub::default;
 
-const NOTE: &str = "Generated from the block table: `make bless` writes it anew.";
+const NOTE: &str = "Generated from the block table: `make bless` regenerates it.";
 
 /// The pages: file names under `docs/`, and their texts.
 pub fn pages() -> Vec<(String, String)> {
@@ -20,10 +20,10 @@ pub fn pages() -> Vec<(String, String)> {
 
 fn index() -> String {
     let mut page = format!(
-        "# Blocks\n\nWhich blocks there are, by family. Each name leads to its page: arguments, \
-         terminals, formula, first values, an example that runs. In Python, `help(ml.Linear)` \
-         shows the same.\n\nEvery block is `ml.X` and `mithril.models.X`, and takes `name=`. A \
-         block that is a model of others takes `checkpoint=True`, which [saves \
+        "# Blocks\n\nAll blocks, by family. Each name links to its page: arguments, terminals, \
+         formula, first values, an example that runs. In Python, `help(ml.Linear)` shows the \
+         same.\n\nEvery block is `ml.X` and `mithril.models.X`, and takes `name=`. A block that \
+         is a model of others takes `checkpoint=True`, which [saves \
          memory](guide/training.md#memory). A block that learns nothing takes `gradient=`, [a \
          gradient of your own](guide/training.md#gradients-of-your-own).\n\n{NOTE}\n"
     );
@@ -47,8 +47,8 @@ fn index() -> String {
 fn family(family: &'static Family) -> String {
     let mut page = format!(
         "# {}\n\n{}\n\nThe other families are in the [index](../blocks.md). A formula is an \
-         expression of NumPy and SciPy over the block's arguments and terminals, for the other \
-         arguments as they are by default; tests evaluate it. {NOTE}\n\nThe examples \
+         expression of NumPy and SciPy over the block's arguments and terminals, with the other \
+         arguments at their defaults; tests evaluate it. {NOTE}\n\nThe examples \
          need:\n\n```python\nimport numpy as np\n\nimport mithril as \
          ml\n\nnp.set_printoptions(precision=4)\n```\n",
         family.title, family.about
@@ -84,9 +84,9 @@ pub fn help(entry: &Entry) -> String {
 /// The `help` text of the library: the blocks by family.
 pub fn listing() -> String {
     let mut text = format!(
-        "The library of blocks, and what models are built with.\n\n`help(mithril.models.Linear)` \
-         shows the page of a block. Models are built\nwith `Model`, `TrainModel`, `Connection` and \
-         `IOKey`.\n\n{} blocks:\n",
+        "The library of blocks, and the classes that models are built \
+         with.\n\n`help(mithril.models.Linear)` shows the page of a block. Models are built\nwith \
+         `Model`, `TrainModel`, `Connection` and `IOKey`.\n\n{} blocks:\n",
         table().count()
     );
     for family in FAMILIES {

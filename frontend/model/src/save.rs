@@ -30,7 +30,7 @@ impl Block {
         let mut writer = Writer::default();
         let root = writer.block(self, &mut Shared::default());
         if let Some((block, function)) = writer.function {
-            return Diagnostic::new("a function is not saved: JSON has the names of `init` alone")
+            return Diagnostic::new("a function cannot be saved: JSON holds `init` only by name")
                 .got(format!("`init` of {block}: the function {function}"))
                 .hint("leave it out, and give it to `randomize_params(init={\"…\": function})`")
                 .err();

@@ -7,7 +7,7 @@ use mithril_ir::graph::Role;
 use crate::blocks::{Default, Entry, Kind, Meaning, Parameter, table};
 
 const HEAD: &str = "\
-# Generated from the block table: `make bless` writes it anew.
+# Generated from the block table: `make bless` regenerates it.
 
 import typing
 from collections.abc import Callable, Sequence

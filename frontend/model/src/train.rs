@@ -191,9 +191,9 @@ impl TrainModel {
         let regex = match regex_lite::Regex::new(&pattern) {
             Ok(regex) => regex,
             Err(error) => {
-                return Diagnostic::new("the pattern is no regular expression that is known here")
+                return Diagnostic::new("the pattern is not a supported regular expression")
                     .got(format!("`{pattern}`: {error}"))
-                    .hint("lookaround and backreferences are not; several calls can do their work")
+                    .hint("use several calls in place of lookaround and backreferences")
                     .err();
             }
         };
@@ -367,7 +367,7 @@ impl TrainModel {
         }
         let shown = pattern.map_or("the pattern".to_string(), |p| format!("`{p}`"));
         let mut error = Diagnostic::new(format!(
-            "Terminal not found: no param of {} fits {shown}",
+            "Terminal not found: no param of {} matches {shown}",
             self.trained.describe()
         ))
         .expected(few(params.collect()));

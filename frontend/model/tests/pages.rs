@@ -19,7 +19,7 @@ fn the_pages_are_what_the_table_says() {
             fs::write(&path, text).expect("a writable page");
         }
         let kept = fs::read_to_string(&path).unwrap_or_default();
-        assert!(*text == kept, "docs/{name} is not up to date: `make bless` writes it anew");
+        assert!(*text == kept, "docs/{name} is not up to date: `make bless` regenerates it");
     }
     for file in fs::read_dir(docs.join("blocks")).expect("the pages") {
         let name = format!("blocks/{}", file.expect("a file").file_name().display());

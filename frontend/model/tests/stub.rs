@@ -11,5 +11,5 @@ fn the_stub_is_what_the_table_says() {
         fs::write(&path, &stub).expect("a writable stub");
     }
     let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(stub == kept, "{} is not up to date: `make bless` writes it anew", path.display());
+    assert!(stub == kept, "{} is not up to date: `make bless` regenerates it", path.display());
 }

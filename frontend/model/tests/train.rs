@@ -266,7 +266,7 @@ const WRONG: &[Wrong] = &[
             let mut train = TrainModel::new(&layers()?)?;
             train.add_regularization(block!(L2())?, 0.1, Select::Pattern("linear0.w".into()))
         },
-        "Terminal not found: no param of `Model` fits `linear0.w`
+        "Terminal not found: no param of `Model` matches `linear0.w`
   expected: one of `linear_0.w`, `linear_0.b`, `linear_1.w`, `linear_1.b`
   hint: did you mean `linear_0.w` or `linear_0.b` or `linear_1.w`?",
     ),
@@ -275,7 +275,7 @@ const WRONG: &[Wrong] = &[
             let mut train = TrainModel::new(&layers()?)?;
             train.add_regularization(block!(L2())?, 0.1, Select::Pattern("(?=w)".into()))
         },
-        "the pattern is no regular expression that is known here",
+        "the pattern is not a supported regular expression",
     ),
     (
         || {
@@ -355,10 +355,10 @@ const WRONG: &[Wrong] = &[
             train.add_loss(block!(SquaredError())?, none)?;
             lowered(&train, &[("input", f64s(&[4, 3], &[0.0; 12]))])
         },
-        "Incompatible shapes during compilation: a value has another shape than stated
+        "Incompatible shapes during compilation: a value has a different shape than stated
   got: [4 x 2] from `squared_error.output`
   expected: []
-  hint: one number is expected: `reduce_steps=[Mean()]` makes a loss one",
+  hint: reduce the loss to one number: `reduce_steps=[Mean()]`",
     ),
     (
         || {

@@ -578,7 +578,7 @@ class Native:
         `params` are given, the file of weights: their paths, by what they are. `cpu` are the
         processors that it is for.
 
-        Errors: `MithrilError`, as its message says; `BackendError` where code cannot be made.
+        Errors: `MithrilError`, as its message says; `BackendError` if code cannot be generated.
         """
     def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, donate: bool = False) -> "Any":
         """
@@ -604,7 +604,7 @@ class Native:
         Compiles what calls would compile, as far as shapes are known, and has each call from now on
         note how long kernels run, for `report`.
 
-        Errors: `BackendError` where code cannot be made.
+        Errors: `BackendError` if code cannot be generated.
         """
     @property
     def report(self, /) -> list[str]:
@@ -900,7 +900,7 @@ def save_params(path: "str", arrays: "dict[str, object]") -> None:
     """
     Writes arrays of any framework to a file, as safetensors.
 
-    Errors: what is no array; a file that cannot be written.
+    Errors: a value that is not an array; a file that cannot be written.
     """
 
 def table(heads: SupportsGetItem[int, str], numbers: SupportsGetItem[int, SupportsIndex], rows: SupportsGetItem[int, SupportsGetItem[int, str]]) -> tuple[str, str]:

@@ -405,12 +405,12 @@ class CompiledModel:
         `cpu` is the processor to compile for: `native`, `x86-64-v2` to `x86-64-v4`, or `arm64`. Of
         several, the library chooses one at its first call. The default is the backend's processor.
 
-        Errors: `BackendError` for a backend that makes no native code, or if code cannot be made;
+        Errors: `BackendError` for a backend without native code, or if code cannot be generated;
         `MithrilError` for a model whose inputs have no shapes yet, or params that do not fit.
         """
         if self.backend.writes:
             raise BackendError(
-                "a library for C is made of native code"
+                "a library for C needs native code"
                 f"\n  got: {self.backend!r}\n  hint: compile for `ml.CpuBackend()`"
             )
         if name is not None and not isinstance(name, str):

@@ -163,7 +163,7 @@ def _called(
 ) -> np.ndarray:
     """Calls a user's function with a key of two words and a shape.
 
-    Errors: `UsageError` if the result has another shape or is not of floats.
+    Errors: `UsageError` if the result has the wrong shape or is not of floats.
     """
     import numpy as np  # noqa: PLC0415
 

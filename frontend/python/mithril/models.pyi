@@ -1,4 +1,4 @@
-# Generated from the block table: `make bless` writes it anew.
+# Generated from the block table: `make bless` regenerates it.
 
 import typing
 from collections.abc import Callable, Sequence

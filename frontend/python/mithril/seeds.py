@@ -83,7 +83,7 @@ class Seeds:
             own = outputs[name]
             if tuple(seed.shape) != tuple(own.shape) or seed.dtype != own.dtype:
                 raise ShapeError(
-                    f"Incompatible shapes: the gradient of `{name}` is no array like it"
+                    f"Incompatible shapes: the gradient of `{name}` does not match it"
                     f"\n  got: {seed.dtype}{list(seed.shape)}"
                     f"\n  expected: {own.dtype}{list(own.shape)}"
                 )

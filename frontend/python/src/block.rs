@@ -59,7 +59,7 @@ impl Block {
                     block.kind()
                 ));
                 error.hint = match own.contains(&name) {
-                    true => Some("a block's terminals are values once it is in a model: name them, and read them from the model".into()),
+                    true => Some("add the block to a model, name its terminals there, and read them from the model".into()),
                     false => did_you_mean(name, own.into_iter()),
                 };
                 error.err()
@@ -91,7 +91,7 @@ impl Block {
         match self.inner()? {
             Inner::Train(model) => Ok(held(model)),
             Inner::Block(_) | Inner::Model(_) => {
-                Err(Diagnostic::new("this is no model to be trained").into())
+                Err(Diagnostic::new("this is not a model to be trained").into())
             }
         }
     }
@@ -107,7 +107,7 @@ impl Block {
     pub fn inner(&self) -> Answer<&Inner> {
         self.inner.get().ok_or_else(|| {
             Diagnostic::new("this block has not been constructed")
-                .hint("a subclass of a block calls `super().__init__(…)`")
+                .hint("call `super().__init__(…)` in the subclass")
                 .into()
         })
     }
@@ -138,7 +138,7 @@ impl Block {
                 "`{}` is a block, and only models are built from others",
                 self.kind()?
             ))
-            .hint("`Model()` begins one")
+            .hint("create one with `Model()`")
             .into()),
         }
     }
@@ -285,9 +285,12 @@ impl Block {
                 None => None,
             };
             let Some(entry) = kind.as_deref().and_then(blocks::find) else {
-                return Err(Diagnostic::new("`Block` is what all blocks are, and none itself")
-                    .hint("`Model()` begins a model")
-                    .into());
+                return Err(Diagnostic::new(
+                    "`Block` is the base class of all blocks and cannot be \
+                                            constructed",
+                )
+                .hint("create a model with `Model()`")
+                .into());
             };
             let kwargs = kwargs.map(|k| k.copy()).transpose()?;
             let name = taken(kwargs.as_ref(), "name")?;
@@ -330,8 +333,8 @@ impl Block {
                 match source(&value)? {
                     Some(value) => in_order.push(value),
                     None => {
-                        return Err(Diagnostic::new("a terminal given by its place is None")
-                            .hint("name the terminals that follow")
+                        return Err(Diagnostic::new("a positional terminal is None")
+                            .hint("pass the following terminals by name")
                             .into());
                     }
                 }

@@ -241,7 +241,7 @@ fn arrays_of<'a, 'py>(
         let what = format!("`{}` is a dict of arrays by name", group.name());
         let mapping = value.hasattr("keys").unwrap_or(false);
         let dict = mapping.then(|| format!("`dict({})` makes one", group.name()));
-        let error = Diagnostic::new(what).got(class).expected("a dict; `{}` where there are none");
+        let error = Diagnostic::new(what).got(class).expected("a dict; `{}` if there are none");
         Diagnostic { hint: dict, ..error }.into()
     })
 }

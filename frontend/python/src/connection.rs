@@ -199,7 +199,8 @@ macro_rules! operators {
                 guarded(|| {
                     if self.count().is_some() {
                         let Ok(at) = index.extract() else {
-                            return Err(Diagnostic::new("an element of a list output is one index")
+                            return Err(Diagnostic::new("an element of a list output takes one \
+                                                        index")
                                 .got(index.repr()?)
                                 .expected("an integer")
                                 .into());
@@ -215,7 +216,7 @@ macro_rules! operators {
             fn __len__(&self) -> Answer<usize> {
                 let open = "only a list output has a length before it is computed";
                 let error = Diagnostic::new(open)
-                    .hint("`.len()` is the first dim as a value of the model");
+                    .hint("use `.len()` for the first dim as a value of the model");
                 self.count().ok_or_else(|| error.into())
             }
 
@@ -223,7 +224,7 @@ macro_rules! operators {
             fn __iter__(slf: &Bound<'_, Self>) -> Answer<Py<PyAny>> {
                 let own = slf.borrow();
                 let Some(count) = own.count() else {
-                    let what = "a connection has no elements to go through before it is computed";
+                    let what = "a connection cannot be iterated over before it is computed";
                     return Err(Diagnostic::new(what)
                         .hint("`x[i]` is a part of it; `Split` makes several outputs")
                         .into());
@@ -246,7 +247,7 @@ macro_rules! operators {
             /// A comparison of connections is a block of the model, which has no truth before a call.
             fn __bool__(&self) -> Answer<bool> {
                 Err(Diagnostic::new(
-                    "a connection has no truth value: it stands for what a call computes",
+                    "a connection has no truth value: it stands for a value that a call computes",
                 )
                 .hint("choose elements with `Where`; `&`, `|` and `~` combine conditions")
                 .into())

@@ -114,7 +114,7 @@ pub fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Answer<T> {
         let what = PANIC.with_borrow_mut(Option::take).unwrap_or_default();
         Err(Diagnostic::new("Mithril has a bug here: this should not have happened")
             .got(what.replace('\n', " "))
-            .hint("please report it, with what led to it")
+            .hint("please report it, with the steps that led to it")
             .into())
     })
 }

@@ -224,7 +224,7 @@ impl Native {
     /// `params` are given, the file of weights: their paths, by what they are. `cpu` are the
     /// processors that it is for.
     ///
-    /// Errors: `MithrilError`, as its message says; `BackendError` where code cannot be made.
+    /// Errors: `MithrilError`, as its message says; `BackendError` if code cannot be generated.
     #[pyo3(signature = (folder, name, cpu, params: "dict[str, object] | None") -> "dict[str, str]")]
     fn export<'py>(
         &self,
@@ -257,7 +257,7 @@ impl Native {
     /// Compiles what calls would compile, as far as shapes are known, and has each call from now on
     /// note how long kernels run, for `report`.
     ///
-    /// Errors: `BackendError` where code cannot be made.
+    /// Errors: `BackendError` if code cannot be generated.
     fn measure(&self, py: Python<'_>) -> Answer<()> {
         guarded(|| {
             self.measures.store(true, Ordering::Relaxed);

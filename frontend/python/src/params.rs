@@ -17,7 +17,7 @@ use super::value::tensor;
 
 /// Writes arrays of any framework to a file, as safetensors.
 ///
-/// Errors: what is no array; a file that cannot be written.
+/// Errors: a value that is not an array; a file that cannot be written.
 #[pyfunction]
 #[pyo3(signature = (path: "str", arrays: "dict[str, object]"))]
 pub fn save_params(py: Python<'_>, path: PathBuf, arrays: &Bound<'_, PyDict>) -> Answer<()> {
@@ -26,7 +26,7 @@ pub fn save_params(py: Python<'_>, path: PathBuf, arrays: &Bound<'_, PyDict>) ->
         for (name, value) in arrays {
             if !(value.hasattr("dtype")? && value.hasattr("shape")?) {
                 let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-                let what = format!("Unexpected argument: `{name}` of `params` is no array");
+                let what = format!("Unexpected argument: `{name}` of `params` is not an array");
                 return Err(Diagnostic::new(what).got(class).into());
             }
             all.push((name.extract()?, tensor(&value)?));

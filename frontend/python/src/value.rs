@@ -113,7 +113,7 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
         Error::from(
             Diagnostic {
                 hint: uncalled(value),
-                ..Diagnostic::new("this can be no value of a terminal")
+                ..Diagnostic::new("this cannot be the value of a terminal")
             }
             .got(class)
             .expected("a name, a connection, a number, an array, or a list of these"),
@@ -378,7 +378,7 @@ pub fn uncalled(value: &Bound<'_, PyAny>) -> Option<String> {
     let class = value.cast::<PyType>().ok()?;
     let name = class.name().ok()?;
     let is_block = class.is_subclass_of::<Block>().ok()?;
-    is_block.then(|| format!("the class is to be called: `{name}(…)`"))
+    is_block.then(|| format!("call the class: `{name}(…)`"))
 }
 
 /// An integer of 64 bits. Errors: it does not fit.
@@ -437,7 +437,7 @@ pub fn shapes(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, Vec<DimSpec>)>> 
 pub fn shape(dims: &Bound<'_, PyAny>) -> Answer<Vec<DimSpec>> {
     let wrong = |got: &Bound<'_, PyAny>| {
         Error::from(
-            Diagnostic::new("Incompatible shapes during compilation: this is no shape")
+            Diagnostic::new("Incompatible shapes during compilation: this is not a shape")
                 .got(got.repr().map(|r| r.to_string()).unwrap_or_default())
                 .expected("a list of sizes, names of dims, and None where a dim may vary"),
         )

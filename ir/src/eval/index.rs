@@ -71,7 +71,7 @@ pub fn take(x: &Array, indices: &Array, axis: usize) -> Result<Array, String> {
 /// has the shape of take's result. Accumulates in f64 and rounds once.
 ///
 /// # Errors
-/// As [`take`], and if `updates` has another shape or dtype.
+/// As [`take`], and if `updates` has the wrong shape or dtype.
 pub fn scatter_add(
     x: &Array,
     indices: &Array,
@@ -96,7 +96,7 @@ pub fn take_along_axis(x: &Array, indices: &Array, axis: usize) -> Result<Array,
 /// `updates` has the shape of `indices`. Accumulates in f64 and rounds once.
 ///
 /// # Errors
-/// As [`take_along_axis`], and if `updates` has another shape or dtype.
+/// As [`take_along_axis`], and if `updates` has the wrong shape or dtype.
 pub fn scatter_add_along(
     x: &Array,
     indices: &Array,

@@ -32,7 +32,7 @@ impl Dims {
     }
 
     /// Binds the symbols of a type from the shape of an array of that type.
-    /// Errors: the array has another rank or another dim.
+    /// Errors: the array has the wrong rank or another dim.
     pub(super) fn learn(&mut self, ty: &Type, actual: &[usize]) -> Result<(), String> {
         let count = ty.shape.dims.len();
         if actual.len() < count || (ty.shape.lead.is_none() && actual.len() > count) {

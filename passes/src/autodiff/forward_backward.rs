@@ -66,7 +66,10 @@ pub fn split(
             .at(format!("function `{}`", callee.name))
             .got(format!("{} values", saved.len()))
             .expected(format!("at most {MOST_SAVED}"))
-            .hint("functions that call others more than once multiply: `checkpoint` keeps none")
+            .hint(
+                "functions that call others more than once multiply them: use `checkpoint`, \
+                   which keeps none",
+            )
             .err();
     }
     let saved: Vec<(Arc<str>, Value)> =

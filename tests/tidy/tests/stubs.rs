@@ -51,7 +51,7 @@ fn the_stub_is_what_the_extension_says() {
     let kept = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         stub == kept,
-        "{} is not up to date: `make bless` writes it anew. Expected:\n{stub}",
+        "{} is not up to date: `make bless` regenerates it. Expected:\n{stub}",
         path.display()
     );
 }

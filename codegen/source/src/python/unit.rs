@@ -78,7 +78,7 @@ impl<'m> File<'m> {
         }
     }
 
-    /// Whether a sum of integers of this dtype has another dtype unless one is given.
+    /// Whether a sum of integers of this dtype has the wrong dtype unless one is given.
     pub fn widens(&self, dtype: DType) -> bool {
         // JAX widens if other code in the process enables 64-bit types.
         let narrow = self.backend.narrow && !self.wide;

@@ -117,7 +117,7 @@ impl Signature {
     /// The hint for a name that is a value computed by a block of the model.
     fn made(&self, name: &str) -> Option<String> {
         let (_, block) = self.inner.iter().find(|(own, _)| **own == *name)?;
-        Some(format!("`{name}` is no input: the block `{block}` makes it"))
+        Some(format!("`{name}` is not an input: the block `{block}` computes it"))
     }
 
     /// The error for an array whose type differs from that of its slot.
@@ -128,16 +128,16 @@ impl Signature {
             return Diagnostic::new(format!("`{name}` is missing from {group}"));
         };
         let place = match slot.lead.is_none() && sizes.len() != slot.dims.len() {
-            _ if dtype != slot.ty.dtype => "another dtype",
-            true => "another rank",
-            false => "another shape",
+            _ if dtype != slot.ty.dtype => "the wrong dtype",
+            true => "the wrong rank",
+            false => "the wrong shape",
         };
         let error =
             Diagnostic::new(format!("Incompatible shapes: `{name}` of {group} has {place}"))
                 .got(shown(dtype, sizes.iter().map(|s| s.to_string())))
                 .expected(self.expected(given, at));
         match self.shared(given, at, &sizes) {
-            Some(shared) if place == "another shape" => error.fact("dims", shared),
+            Some(shared) if place == "the wrong shape" => error.fact("dims", shared),
             _ => error,
         }
     }

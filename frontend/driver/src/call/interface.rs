@@ -110,7 +110,7 @@ fn too_large() -> Box<Diagnostic> {
 
 /// The error for memory that cannot be allocated.
 pub fn exhausted(error: OutOfMemory) -> Box<Diagnostic> {
-    let what = format!("Out of memory: {} bytes are not to be had", error.bytes);
+    let what = format!("Out of memory: {} bytes cannot be allocated", error.bytes);
     Box::new(Diagnostic::new(what))
 }
 

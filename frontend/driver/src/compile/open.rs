@@ -121,7 +121,7 @@ impl Program {
             Some(Waits::Sizes) => {
                 let open = self.arguments.iter().filter(|argument| lacks_sizes(argument));
                 let open: Vec<String> = open.map(typed).collect();
-                Diagnostic::new("native code is for known ranks and params of known sizes")
+                Diagnostic::new("native code needs known ranks and params of known sizes")
                     .got(format!("{}, where they are open: {}", self.name, open.join(", ")))
                     .hint("give the sizes by `shapes=`, or evaluate it once")
             }
@@ -169,8 +169,8 @@ impl Program {
         };
         let open: Vec<String> = ranks.into_iter().chain(dtypes).collect();
         let name = &self.name;
-        Diagnostic::new(format!("there is no code of {name} yet: it needs known {what}"))
-            .got(format!("a model that leaves open {}", open.join(" and ")))
+        Diagnostic::new(format!("there is no code for {name} yet: it needs known {what}"))
+            .got(format!("a model that does not determine {}", open.join(" and ")))
             .hint(format!("give {}, or evaluate it once", hints.join("; ")))
     }
 
@@ -226,14 +226,14 @@ fn mask_dtype(name: &str, given: DType, float: DType) -> Result<DType> {
     match given {
         DType::Bool => Ok(DType::Bool),
         _ if given.is_float() => Ok(float),
-        _ => Diagnostic::new(format!("`{name}` is a mask, which is of bool or of floats"))
+        _ => Diagnostic::new(format!("`{name}` is a mask, which must be bool or float"))
             .got(given.array_name())
             .expected(format!(
                 "bool, True where a query attends to a key, or {}, which is added to the scores",
                 float.array_name()
             ))
             .hint(format!(
-                "`{name} != 0`, if other numbers than 0 mean that a query attends to a key"
+                "pass `{name} != 0` if numbers other than 0 mean that a query attends to a key"
             ))
             .err(),
     }

@@ -64,12 +64,12 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
         ))
         .expected(quoted(&names));
         error.hint = did_you_mean(output, outputs())
-            .or((output == "final_cost").then(|| "`TrainModel` makes it of losses".into()));
+            .or((output == "final_cost").then(|| "`TrainModel` computes it from losses".into()));
         return error.err();
     }
     if main.args.iter().all(|arg| arg.role != Role::Param) {
         return Diagnostic::new(format!("`{output}` has no gradients: the model has no params"))
-            .hint("`trainable_keys` makes params of inputs")
+            .hint("use `trainable_keys` to turn inputs into params")
             .err();
     }
     let autodiff = Autodiff { of: output.into(), outputs: true, ..Autodiff::default() };
@@ -83,7 +83,7 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
         result.name = format!("{}_gradient", param.name).into();
         if outputs.iter().any(|other| other.name == result.name) {
             return Diagnostic::new(format!("the model has an output `{}`", result.name))
-                .expected("a name that the gradient of a param has not")
+                .expected("a name that no gradient of a param has")
                 .err();
         }
     }

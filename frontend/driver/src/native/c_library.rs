@@ -87,13 +87,15 @@ impl Compiler {
         let named = env::var("CC").ok().filter(|cc| !cc.trim().is_empty());
         let named = named.unwrap_or_else(|| "cc".into());
         let command: Vec<String> = named.split_whitespace().map(String::from).collect();
-        let missing = |error: io::Error| {
-            Box::new(
+        let missing =
+            |error: io::Error| {
+                Box::new(
                 Diagnostic::new("C cannot be compiled: there is no C compiler")
                     .got(format!("{named}: {error}"))
-                    .hint("install gcc or clang, or name a compiler by the environment's CC; `jit=False` writes the file alone"),
+                    .hint("install gcc or clang, or set CC to a compiler; `jit=False` only writes \
+                           the file"),
             )
-        };
+            };
         let output = start(&command).arg("--version").output().map_err(missing)?;
         let march = march(host::setting())?;
         Ok(Compiler { command, march, about: String::from_utf8_lossy(&output.stdout).into_owned() })
@@ -133,11 +135,11 @@ impl Compiler {
         let shown = shown[..shown.len().min(SHOWN)].join("\n");
         Box::new(
             Diagnostic::new(format!(
-                "C cannot be compiled: `{}` does not take the file",
+                "C cannot be compiled: `{}` rejects the file",
                 self.command.join(" ")
             ))
             .got(shown)
-            .hint("gcc and clang take it; name a compiler by the environment's CC"),
+            .hint("set CC to gcc or clang, which accept it"),
         )
     }
 }

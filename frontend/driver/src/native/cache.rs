@@ -76,7 +76,7 @@ impl Cache {
         };
         let limit = match env::var("MITHRIL_CACHE_LIMIT") {
             Ok(text) if !text.is_empty() => {
-                amount::bytes(&text).ok_or("MITHRIL_CACHE_LIMIT is no size such as 2GB")
+                amount::bytes(&text).ok_or("MITHRIL_CACHE_LIMIT is not a size such as 2GB")
             }
             _ => Ok(LIMIT),
         };
@@ -219,12 +219,12 @@ fn checksum(key: &Key, bytes: &[u8]) -> Hash {
 /// it, who could make this process run their code.
 fn make(folder: &Path) -> Result<(), &'static str> {
     if !folder.is_dir() && DirBuilder::new().recursive(true).mode(0o700).create(folder).is_err() {
-        return Err("its folder cannot be made");
+        return Err("its folder cannot be created");
     }
     // SAFETY: the call has no conditions.
     let user = unsafe { libc::geteuid() };
     match folder.metadata() {
         Ok(meta) if meta.uid() == user && meta.mode() & 0o022 == 0 => Ok(()),
-        _ => Err("others than this user may write to its folder"),
+        _ => Err("other users may write to its folder"),
     }
 }

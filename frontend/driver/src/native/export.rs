@@ -69,16 +69,16 @@ impl Export {
         weights: Option<Vec<(String, Tensor)>>,
     ) -> Result<Export> {
         if program.native().is_none_or(|native| native.c().is_some()) {
-            return Diagnostic::new("a library for C is made of native code")
+            return Diagnostic::new("a library for C needs native code")
                 .got(format!("{}, compiled to source", program.name))
                 .expected("the target `cpu`")
                 .err();
         }
         let name = library.name.clone().unwrap_or_else(|| snake_case(&program.name));
         if name.is_empty() || name.contains('/') {
-            return Diagnostic::new("no files can be named so")
+            return Diagnostic::new("this is not a valid name for files")
                 .got(name)
-                .expected("a name, without the folder and without an extension")
+                .expected("a name without folder and extension")
                 .err();
         }
         let hosts = match &library.cpu[..] {
@@ -114,7 +114,7 @@ pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Fi
     hosts.dedup();
     if hosts.is_empty() || module.entry().is_none() {
         let got = format!("{} functions for {} processors", module.functions.len(), hosts.len());
-        return Diagnostic::new("there is nothing to make a library of").got(got).err();
+        return Diagnostic::new("there is nothing to compile to a library").got(got).err();
     }
     let architecture = hosts[0].level.architecture;
     if let Some(other) = hosts.iter().find(|host| host.level.architecture != architecture) {

@@ -22,7 +22,7 @@ impl Failure {
         match self {
             Failure::Every(error) => error,
             Failure::Kernel(why) => Box::new(
-                Diagnostic::new("Native code cannot be made: LLVM failed on a kernel")
+                Diagnostic::new("Native code cannot be generated: LLVM failed on a kernel")
                     .at(place(kernel, loc))
                     .got(why)
                     .hint("please report it, with the model; `ml.CBackend()` does without LLVM"),

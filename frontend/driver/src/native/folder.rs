@@ -64,7 +64,7 @@ impl Folder {
             Box::new(
                 Diagnostic::new("C cannot be compiled to a library that loads")
                     .got(error)
-                    .hint("TMPDIR names the folder for it, from which code must be allowed to run"),
+                    .hint("set TMPDIR to a folder from which code may run"),
             )
         };
         fs::write(&path, bytes).map_err(|error| failed(error.to_string()))?;

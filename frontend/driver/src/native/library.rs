@@ -119,7 +119,7 @@ unsafe extern "C" fn take(sink: *mut u8, bytes: Bytes) {
 fn load(path: &Path) -> Result<Library> {
     let broken = |error: libloading::Error| {
         Box::new(
-            Diagnostic::new("Native code cannot be made: the code generator does not load")
+            Diagnostic::new("Native code cannot be generated: the code generator does not load")
                 .at(path.display().to_string())
                 .got(error)
                 .hint("it needs LLVM 22: on Debian, `apt-get install libmlir-22 libllvm22`"),
@@ -147,9 +147,12 @@ fn find() -> Result<PathBuf> {
     let found = places.iter().map(|place| folder.join(place)).find(|path| path.exists());
     found.ok_or_else(|| {
         Box::new(
-            Diagnostic::new("Native code cannot be made: the code generator is missing")
+            Diagnostic::new("Native code cannot be generated: the code generator is missing")
                 .expected(folder.join(places[0]).display())
-                .hint("`make build` builds it where LLVM 22 is installed; MITHRIL_NATIVE names another place; `ml.NumpyBackend()` needs none"),
+                .hint(
+                    "build it with `make build`, which needs LLVM 22, or set MITHRIL_NATIVE to \
+                       its path; `ml.NumpyBackend()` works without it",
+                ),
         )
     })
 }

@@ -488,7 +488,7 @@ fn invalid(why: impl ToString) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::new("Native code cannot be run")
             .got(why.to_string())
-            .hint("please report it, with what led to it"),
+            .hint("please report it, with the steps that led to it"),
     )
 }
 

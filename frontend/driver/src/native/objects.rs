@@ -251,7 +251,7 @@ fn gather<T: Send>(
 
 /// The error for a compilation that was interrupted.
 pub fn interrupted<T>() -> Result<T> {
-    Diagnostic::new("Native code was not made: its compilation was interrupted").err()
+    Diagnostic::new("Native code was not generated: its compilation was interrupted").err()
 }
 
 fn key(text: &str, host: &Host) -> Key {
@@ -318,18 +318,21 @@ fn unusable(host: &Host, error: Error) -> Failure {
 /// The error for a missing instruction of the processor: LLVM calls a function in its place.
 fn lacking(host: &Host, function: &str) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new("Native code cannot be made: a kernel needs more than the processor has")
-            .got(format!("{}, where LLVM would call `{function}`", host.name()))
-            .hint("x86-64-v3 has all that kernels need"),
+        Diagnostic::new(
+            "Native code cannot be generated: a kernel needs more than the processor \
+                         has",
+        )
+        .got(format!("{}, where LLVM would call `{function}`", host.name()))
+        .hint("x86-64-v3 has everything that kernels need"),
     )
 }
 
 /// The error for code that is malformed.
 pub fn broken(why: String) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new("Native code cannot be made: a kernel does not compile")
+        Diagnostic::new("Native code cannot be generated: a kernel does not compile")
             .got(why)
-            .hint("please report it, with what led to it"),
+            .hint("please report it, with the steps that led to it"),
     )
 }
 

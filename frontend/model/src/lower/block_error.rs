@@ -140,7 +140,7 @@ impl BlockError {
     /// own.
     fn shared_param(&self, root: &Definition) -> Option<String> {
         let misfit = |told: &&OperandContext| {
-            let what = format!("`{}` has another shape", told.terminal);
+            let what = format!("`{}` has the wrong shape", told.terminal);
             self.diagnostic.what.ends_with(&what)
         };
         let told = self.operands.iter().find(misfit)?;
@@ -148,7 +148,7 @@ impl BlockError {
         let (name, own) = (&root.inputs[input as usize].name, join(&self.path));
         let is_shared = **name != format!("{own}.{}", told.terminal) && **name != *told.terminal;
         is_shared.then(|| {
-            format!("`{name}` is shared; `block.copy()` is another block, with params of its own")
+            format!("`{name}` is shared; use `block.copy()` to get a block with its own params")
         })
     }
 }

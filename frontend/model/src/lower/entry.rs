@@ -216,7 +216,7 @@ fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) ->
         let sizes = value.tensor.shape();
         if let Some(dims) = asked.stated(terminal).filter(|dims| !fits(dims, sizes)) {
             return Diagnostic::new(format!(
-                "Incompatible shapes during compilation: the constant of `{}` has another shape",
+                "Incompatible shapes during compilation: the constant of `{}` has the wrong shape",
                 terminal.name
             ))
             .got(Shape::fixed(sizes))
@@ -248,7 +248,7 @@ fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) ->
     if learned && !dtype.is_float() {
         return Diagnostic::new(format!("`{}` cannot be trained", terminal.name))
             .got(dtype)
-            .expected("floats alone have gradients")
+            .expected("only floats have gradients")
             .err();
     }
     let shape = match asked.stated(terminal) {
@@ -389,7 +389,7 @@ pub(super) fn alone(block: &Block) -> Result<Arc<Definition>> {
     }
     if let Some(list) = block.inputs().iter().find(|t| t.list) {
         return Diagnostic::new(format!(
-            "`{}` of `{}` takes a list of connections, and nothing was given",
+            "`{}` of `{}` takes a list of connections, but nothing was given",
             list.name,
             block.kind()
         ))

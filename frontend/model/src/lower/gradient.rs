@@ -68,7 +68,7 @@ impl Lowering<'_> {
             let own = builder.ty(value);
             if own != *ty {
                 let what =
-                    format!("Incompatible shapes during compilation: `{name}` is no gradient");
+                    format!("Incompatible shapes during compilation: `{name}` is not a gradient");
                 return Err(Diagnostic::new(what).got(own).expected(ty).into());
             }
             results.push(ResultDef { name: name.into(), value, state: None });

@@ -229,7 +229,7 @@ impl<'a> Frame<'a, '_> {
                 .all(|(a, b)| mithril_ir::shape::unify(a, b, &mut guards).is_some());
         if !same {
             return Err(Diagnostic::new(format!(
-                "Incompatible shapes during compilation: `{}` has another shape",
+                "Incompatible shapes during compilation: `{}` has the wrong shape",
                 terminal.name
             ))
             .expected(format!("{}: {shape}", terminal.name))

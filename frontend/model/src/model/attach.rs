@@ -40,7 +40,7 @@ impl Model {
                 self.check_input(&graph, &block, terminal, source)?;
             } else if terminal.list && !terminal.optional {
                 return Diagnostic::new(format!(
-                    "`{}` of {} takes a list of connections, and nothing was given",
+                    "`{}` of {} takes a list of connections, but nothing was given",
                     terminal.name,
                     block.describe()
                 ))
@@ -225,10 +225,10 @@ impl Model {
         }
         if outlet.list.is_some() && graph.wire(id).readers > 0 {
             return Diagnostic::new(format!(
-                "{} is a list, and what it is connected to has been read as one value",
+                "{} is a list, but its connection has been read as one value",
                 what()
             ))
-            .hint("add the block that makes a list before those that read it")
+            .hint("add the block that creates the list before those that read it")
             .err();
         }
         written.push(id);
@@ -249,7 +249,7 @@ fn check_reads(block: &Block) -> Result<()> {
         false => "has no standard input",
     };
     let error = Diagnostic::new(format!(
-        "`+=` connects a block to the last output, and {} {what}",
+        "`+=` connects a block to the last output, but {} {what}",
         block.describe()
     ));
     match names.first() {
@@ -273,7 +273,7 @@ fn check_called(graph: &Graph, block: &Block) -> Result<()> {
     Diagnostic::new(format!("two blocks are called `{name}`"))
         .at(format!("the model `{model}`"))
         .got(format!("{} and {}", first.text(), block.text()))
-        .expected("one object of a name, which may be used several times")
+        .expected("one object for each name, which may be used several times")
         .hint("give one of them another name")
         .err()
 }
@@ -292,7 +292,7 @@ fn two_writers<T>(graph: &Graph, name: &str, first: &str, second: &str) -> Resul
     Diagnostic::new(format!("two blocks write `{name}`"))
         .at(format!("the model `{}`", graph.name.as_ref().unwrap_or(&graph.kind)))
         .got(format!("{first} and {second}"))
-        .expected("one writer of a name")
+        .expected("one writer for each name")
         .hint("give one of them another name")
         .err()
 }

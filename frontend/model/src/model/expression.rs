@@ -162,13 +162,13 @@ impl Model {
     pub fn add_input(&self, key: impl Into<IoKey>) -> Result<Connection> {
         let key = key.into();
         let Some(name) = key.name.clone() else {
-            return Diagnostic::new("an input of a model has a name").got("none").err();
+            return Diagnostic::new("an input of a model must have a name").got("none").err();
         };
         let mut graph = self.open()?;
         self.check_key(&graph, &key, false)?;
         if let Some(maker) = graph.lookup(&name).and_then(|id| super::attach::maker(&graph, id)) {
             return Diagnostic::new(format!("the model has a terminal `{name}` already"))
-                .got(format!("`{name}`, which {maker} gives"))
+                .got(format!("`{name}`, which {maker} computes"))
                 .hint("give the input another name")
                 .err();
         }

@@ -120,8 +120,8 @@ impl Model {
             graph.kind
         ))
         .hint(
-            "add what is missing before the model is used, or go on with a `copy()` of it, which \
-             has params of its own",
+            "add missing blocks before the model is used, or continue with its `copy()`, which \
+             has its own params",
         )
         .err()
     }
@@ -195,7 +195,7 @@ impl Model {
         let id = lookup(&graph, name)?;
         if !graph.is_made(id) {
             return Diagnostic::new(format!("`{name}` is an input: nothing writes it"))
-                .hint("a `Buffer` gives an input back as an output")
+                .hint("use a `Buffer` to return an input as an output")
                 .err();
         }
         let wire = graph.wire_mut(id);
@@ -208,7 +208,7 @@ impl Model {
         let mut graph = self.open()?;
         let id = lookup(&graph, name)?;
         if !graph.is_made(id) {
-            return Diagnostic::new(format!("`{name}` is an input: outputs alone are discarded"))
+            return Diagnostic::new(format!("`{name}` is an input: only outputs can be discarded"))
                 .err();
         }
         let wire = graph.wire_mut(id);

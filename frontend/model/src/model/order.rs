@@ -44,7 +44,7 @@ fn report(graph: &Graph, cycle: &[usize]) -> Diagnostic {
         wires.filter_map(|id| graph.wire(*id).name.as_ref()).map(|n| format!("`{n}`")).collect();
     let mut error = Diagnostic::new(format!("the model `{}` has a cycle", graph.kind))
         .got(chain.join(" → "))
-        .expected("blocks that do not read what is computed from them");
+        .expected("blocks that do not read values computed from their own outputs");
     if !named.is_empty() {
         error = error.fact("through", named.join(", "));
     }

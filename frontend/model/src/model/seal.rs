@@ -183,7 +183,7 @@ impl Sealing<'_> {
                 continue;
             }
             let (mut terminal, learners) = readers.terminal(id);
-            terminal.name = wire.name.clone().expect("an input of a model has a name");
+            terminal.name = wire.name.clone().expect("an input of a model must have a name");
             terminal.role = wire.role.unwrap_or(terminal.role);
             terminal.dtype = wire.dtype.or(terminal.dtype);
             terminal.shape = wire.shape.clone().or(terminal.shape);

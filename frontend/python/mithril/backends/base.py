@@ -118,7 +118,7 @@ def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
         found = (-1,)
     if any(size < 0 for size in found):
         got = ", ".join(map(repr, shape))
-        raise UsageError(f"this is no shape\n  got: {got}\n  expected: integers of at least 0")
+        raise UsageError(f"this is not a shape\n  got: {got}\n  expected: integers of at least 0")
     return found
 
 
@@ -352,7 +352,7 @@ class Backend(ABC):
         taken = np.asarray(value) if isinstance(value, np.ndarray) else self._as_numpy(value)
         if taken.dtype.kind in "OUSM":
             raise UsageError(
-                f"this is no array of numbers\n  got: {type(value).__name__}"
+                f"this is not an array of numbers\n  got: {type(value).__name__}"
                 "\n  expected: a number, nested lists of numbers, or an array of any framework"
             )
         if dtype is not None:
@@ -378,7 +378,7 @@ class Backend(ABC):
             return np.asarray(value)
         except ValueError as error:
             raise UsageError(
-                f"this is no array of numbers\n  got: {shown(value)}"
+                f"this is not an array of numbers\n  got: {shown(value)}"
                 "\n  expected: lists of equal lengths"
             ) from error
 

@@ -284,7 +284,7 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
         made = "dequantize" if tensor.is_quantized else "to_dense"
         hint = "" if tensor.is_meta else f"\n  hint: `x.{made}()` is one"
         raise UsageError(
-            "this tensor has not all its elements in memory"
+            "this tensor does not have all its elements in memory"
             f"\n  got: {kind}, on the device {tensor.device}\n  expected: a plain tensor{hint}"
         )
     tensor = tensor.detach().cpu().resolve_neg()

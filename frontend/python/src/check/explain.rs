@@ -81,13 +81,13 @@ impl Checker {
         let wanted = value.getattr(intern!(arrays.py, "requires_grad"));
         let wanted = wanted.and_then(|wanted| wanted.is_truthy());
         let why = match wanted.unwrap_or(false) {
-            true => ", of which a gradient is wanted, that would not come back to it",
+            true => ", whose gradient would not flow back to it",
             false => "",
         };
         Diagnostic::new(format!("`{name}` of {group} is an array of another framework"))
             .got(format!("{class}{why}"))
             .expected("an array of the backend")
-            .hint("`backend.array(x)` makes one")
+            .hint("convert it with `backend.array(x)`")
     }
 
     /// The error for a dict that was not given.
@@ -112,8 +112,8 @@ impl Checker {
         let foreign = given.iter().all(|key| !own.contains(key)) && !known(unknown);
         match arrays.dicts[group as usize].filter(|_| foreign) {
             Some(dict) => {
-                let other = "these are params of another model: `randomize_params()` makes this \
-                             one's";
+                let other = "these are params of another model: `randomize_params()` draws those \
+                             of this one";
                 let renamed = pytorch::renamed(dict, &self.signature);
                 let hint = renamed.or(error.hint).unwrap_or_else(|| other.to_string());
                 Diagnostic { hint: Some(hint), ..error }
@@ -131,10 +131,10 @@ impl Checker {
                 let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
                 let of =
                     value.getattr("dtype").map(|dtype| format!(" of {dtype}")).unwrap_or_default();
-                Diagnostic::new(format!("`{name}` of {group} is no array of the backend"))
+                Diagnostic::new(format!("`{name}` of {group} is not an array of the backend"))
                     .got(class + &of)
                     .expected(self.signature.expected(arrays, at))
-                    .hint("`backend.array(x)` makes one")
+                    .hint("convert it with `backend.array(x)`")
             }
             (Some(_), Some((dtype, _))) if dtype != slot.ty.dtype => {
                 let hint = conversion(name, dtype, slot.ty.dtype);
@@ -155,13 +155,13 @@ fn conversion(name: &str, given: DType, wanted: DType) -> Option<String> {
              makes numbers"
         )),
         (_, DType::Bool) => {
-            Some("a comparison makes bools, such as `x != 0` of ones and zeros".into())
+            Some("compare to get bools, such as `x != 0` for ones and zeros".into())
         }
         _ if given.is_float() && wanted.is_float() => {
             Some("`backend.array(x)` casts floats to the backend's dtype".into())
         }
         _ if given.is_float() => {
-            Some("round it on purpose, if its numbers are whole: a cast drops digits".into())
+            Some("round it first if its values are whole numbers: a cast truncates".into())
         }
         _ => cast(),
     }
@@ -178,11 +178,11 @@ pub fn renamed_params(given: &[&str], own: &[&str]) -> Option<Diagnostic> {
         told.push(format!("… ({})", renamed.len()));
     }
     let what = format!(
-        "Terminal not found: the param `{old}` is called `{new}` now, as blocks have been added or \
-         left out beside its own"
+        "Terminal not found: the param `{old}` is called `{new}` now, as sibling blocks have been \
+         added or removed"
     );
     let error = Diagnostic::new(what).fact("renamed", told.join(", "));
-    Some(error.hint("`compiled.rename_params(params)` gives them the names they have now"))
+    Some(error.hint("use `compiled.rename_params(params)` to get the current names"))
 }
 
 /// The number of renamed params that an error lists.

@@ -213,7 +213,7 @@ fn argument<'py>(
                 let require = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "require"))?;
                 *array = require.call1((&*array, dtype, ("C", "A")))?;
                 let plain = reader.data(array);
-                Ok(plain.ok_or_else(|| Diagnostic::new("NumPy gives no plain array"))?)
+                Ok(plain.ok_or_else(|| Diagnostic::new("NumPy does not return a plain array"))?)
             }
         },
         None if slot.optional => {

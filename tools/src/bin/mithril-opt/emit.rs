@@ -129,7 +129,7 @@ fn code(native: &Native, stage: Option<Stage>) -> Result<Vec<u8>> {
     if stage == Some(Stage::Object) {
         return match <[Vec<u8>; 1]>::try_from(all) {
             Ok([object]) => Ok(object),
-            Err(all) => Diagnostic::new("an object is of one kernel")
+            Err(all) => Diagnostic::new("an object file holds one kernel")
                 .got(format!("{} kernels", all.len()))
                 .hint("`--emit=kernels` shows them")
                 .err(),

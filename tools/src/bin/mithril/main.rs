@@ -102,7 +102,7 @@ fn version() -> String {
     if let Some(set) = host::setting() {
         text += &match host::chosen(None) {
             Ok(host) => format!("\nMITHRIL_CPU: {}", host.name()),
-            Err(error) => format!("\nMITHRIL_CPU={set} does not hold: {error}"),
+            Err(error) => format!("\nMITHRIL_CPU={set} is ignored: {error}"),
         };
     }
     text

@@ -22,7 +22,7 @@ pub fn absent(error: &io::Error) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::new("backends are run by Python, which cannot be started")
             .got(format!("{}: {error}", PathBuf::from(interpreter()).display()))
-            .hint("the environment's MITHRIL_PYTHON names the one to take"),
+            .hint("set MITHRIL_PYTHON to the interpreter to use"),
     )
 }
 

@@ -133,7 +133,7 @@ impl<'a, 'o> Frame<'a, 'o> {
             .map(|(_, terminal)| format!("`{}`", terminal.name));
         let name = untyped.next().unwrap_or_else(|| "an input".into());
         Diagnostic::new(format!(
-            "Incompatible shapes during compilation: the shape of {name} follows from nothing"
+            "Incompatible shapes during compilation: the shape of {name} cannot be inferred"
         ))
         .hint("give it with `shapes=`")
         .into()
@@ -190,7 +190,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         let ty = self.builder.ty(value);
         let name = stated.name.as_ref().map_or("a value".to_string(), |name| format!("`{name}`"));
         if let Some(dtype) = stated.dtype.filter(|d| *d != ty.dtype) {
-            return Err(Diagnostic::new(format!("{name} has another dtype than stated"))
+            return Err(Diagnostic::new(format!("{name} has a different dtype than stated"))
                 .got(ty.dtype)
                 .expected(dtype)
                 .hint(ty.dtype.conversion(&|other| other.is_like(dtype)))
@@ -222,12 +222,12 @@ impl<'a, 'o> Frame<'a, 'o> {
                 _ => ty.shape.to_string(),
             };
             let mut error = Diagnostic::new(format!(
-                "Incompatible shapes during compilation: {name} has another shape than stated"
+                "Incompatible shapes during compilation: {name} has a different shape than stated"
             ))
             .got(made)
             .expected(text(&shape));
             if shape.is_empty() {
-                let hint = "one number is expected: `reduce_steps=[Mean()]` makes a loss one";
+                let hint = "reduce the loss to one number: `reduce_steps=[Mean()]`";
                 error = error.hint(hint);
             }
             return Err(error.into());
