@@ -39,17 +39,17 @@ pass! {
     /// Adds a function that computes the gradients of another one: it takes the arguments of that
     /// function and a cotangent for each float result, and is an entry of the module.
     pub struct Autodiff("autodiff") {
-        /// The function to differentiate; the entry where left out.
+        /// The function to differentiate; the entry if omitted.
         function: String = String::new(),
-        /// The scalar result to differentiate; if left out, all results, with a cotangent for each.
+        /// The scalar result to differentiate; if omitted, all results, with a cotangent for each.
         of: String = String::new(),
-        /// The arguments to compute gradients of; all params where left out.
+        /// The arguments to compute gradients of; all params if omitted.
         wrt: Vec<String> = Vec::new(),
         /// The name of the new function.
         into: String = "gradients".to_string(),
         /// Whether the new function also returns the results, before the gradients.
         outputs: bool = false,
-        /// The target: operations it takes whole are differentiated whole, others by their parts.
+        /// The target: operations it takes whole are differentiated whole, others decomposed.
         target: Target = *target::CORE,
     }
 }

@@ -27,7 +27,7 @@ pass! {
     /// nothing, casts that cancel, selects with a known condition, known dims. Keeps every bit.
     /// Removes dead operations.
     pub struct Canonicalize("canonicalize") {
-        /// The rules that are left out.
+        /// The rules to exclude.
         without: Vec<String> = Vec::new(),
     }
 }

@@ -22,7 +22,7 @@ pass! {
     /// last call, whose values are needed at once. If the entry calls nothing, its operations are
     /// first divided into functions at points where few values are live (Chen et al. 2016).
     pub struct Checkpoint("checkpoint") {
-        /// How many calls to mark, counted from the first.
+        /// The number of calls to mark, counted from the first.
         count: Limit = Limit::All,
     }
 }

@@ -29,7 +29,7 @@ pass! {
     pub struct Eqsat("eqsat") {
         /// The target whose costs are minimised.
         target: Target = *target::CORE,
-        /// What rules may change: exact, recognise, reassociate or fast.
+        /// The classes of rules to apply: exact, recognise, reassociate or fast.
         math: Class = Class::Recognise,
         /// Whether a recognised composite replaces its written-out form whatever it costs.
         /// Gradients need parts of that form anyway.
@@ -47,7 +47,7 @@ pass! {
         largest: usize = 16384,
         /// The most matches of one rule that are taken in one iteration.
         matches: usize = 2000,
-        /// The rules that are left out.
+        /// The rules to exclude.
         without: Vec<String> = Vec::new(),
         /// If given, only these rules are tried, and they are applied whatever they cost: to study
         /// one rule.

@@ -31,7 +31,7 @@ pass! {
     pub struct Specialise("specialise") {
         /// Shapes of arguments and sizes of symbols: `x=[32 x 784],batch=32`.
         shapes: Shapes = Shapes::default(),
-        /// The results of the entry to keep; all where left out. States are always kept.
+        /// The results of the entry to keep; all if omitted. States are always kept.
         outputs: Vec<String> = Vec::new(),
     }
 }

@@ -26,34 +26,34 @@ use split::Chunk;
 #[derive(Parser)]
 #[command(name = "mithril-opt", version = mithril_driver::VERSION, after_help = passes_help())]
 struct Options {
-    /// A .mir file; `-`, or none, is the standard input.
+    /// A .mir file; standard input if it is `-` or omitted.
     file: Option<PathBuf>,
 
     /// The passes to run: `canonicalize,inline{limit=all},cse`.
     #[arg(short, long = "passes", value_name = "PIPELINE", default_value = "")]
     pipeline: String,
 
-    /// Where the result goes; `-` is the standard output.
+    /// The file to write; `-` is standard output.
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 
-    /// Print the source for a framework instead (numpy, torch, jax), or C (c), or native code: its
-    /// launches and kernels, or the kernels as loops, mlir, llvm, asm or obj. What the target lacks
-    /// is decomposed first. Or a picture of the module for Graphviz (dot).
+    /// Print another form of the module: source for a framework (numpy, torch, jax), C (c), native
+    /// code (its launches and kernels, or the kernels as loops, mlir, llvm, asm or obj), or a graph
+    /// for Graphviz (dot). Operations that the target lacks are decomposed first.
     #[arg(long, value_name = "WHAT")]
     emit: Option<Emit>,
 
-    /// The processor that native code is for: native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or arm64. By
-    /// default what the environment's MITHRIL_CPU says, or native.
+    /// The processor for native code: native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or arm64.
+    /// Defaults to the environment variable MITHRIL_CPU, or native.
     #[arg(long, value_name = "CPU")]
     cpu: Option<String>,
 
-    /// Treat what lies between lines `// -----` as files of their own.
+    /// Split the input at lines `// -----` and process each part separately.
     #[arg(long)]
     split_input_file: bool,
 
-    /// Check that the errors are those that comments `// expected-error {{…}}` announce, on their
-    /// line or with `@+1`, `@-1` on one near, with `@unknown` on none.
+    /// Check that the errors match the comments `// expected-error {{…}}`. An error is expected on
+    /// the line of its comment, on a nearby line with `@+1` or `@-1`, on no line with `@unknown`.
     #[arg(long)]
     verify_diagnostics: bool,
 
@@ -64,7 +64,7 @@ struct Options {
     #[command(flatten)]
     shown: Shown,
 
-    /// Print the passes with their options, and nothing else.
+    /// Print the passes with their options and exit.
     #[arg(long)]
     list_passes: bool,
 }

@@ -9,12 +9,12 @@ use mithril_passes::registry;
 /// What the user asks to see.
 #[derive(Args)]
 pub struct Shown {
-    /// Print the module before these passes; before each where none is named.
+    /// Print the module before these passes, or before every pass if none is named.
     #[arg(long, value_name = "PASSES", value_delimiter = ',', num_args = 0..=1,
           require_equals = true, default_missing_value = "all", value_parser = known_pass)]
     print_ir_before: Vec<String>,
 
-    /// Print the module after these passes; after each where none is named.
+    /// Print the module after these passes, or after every pass if none is named.
     #[arg(long, value_name = "PASSES", value_delimiter = ',', num_args = 0..=1,
           require_equals = true, default_missing_value = "all", value_parser = known_pass)]
     print_ir_after: Vec<String>,
@@ -27,11 +27,11 @@ pub struct Shown {
     #[arg(long)]
     timing: bool,
 
-    /// Print what each pass has counted.
+    /// Print the statistics of each pass.
     #[arg(long)]
     statistics: bool,
 
-    /// Print the rewrite log: which rule was applied where.
+    /// Print the rewrite log: the rules that were applied, and where.
     #[arg(long)]
     rewrites: bool,
 }

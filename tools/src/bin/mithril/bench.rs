@@ -13,10 +13,10 @@ use crate::python;
 /// What is measured, and whether it is kept.
 #[derive(Args)]
 pub struct Bench {
-    /// numpy, torch, jax, cpu; by default those that are there.
+    /// The backends to measure: numpy, torch, jax, cpu. Defaults to all that are available.
     #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
     backends: Vec<String>,
-    /// Keep what is measured: from now on, compiles choose by it what costs least.
+    /// Save the measurements; later compiles use them as their cost model.
     #[arg(long)]
     calibrate: bool,
 }

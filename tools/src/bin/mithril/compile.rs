@@ -33,18 +33,17 @@ pub struct Compile {
     model: Saved,
     #[command(flatten)]
     optimization: OptimizationOptions,
-    /// numpy, torch, jax, c, or cpu for a library. By default cpu for a .so, c for a .c, else
-    /// numpy.
+    /// The target: numpy, torch, jax, c, or cpu for a library. Defaults to cpu for a .so file, c for
+    /// a .c file, and numpy otherwise.
     #[arg(short, long)]
     target: Option<String>,
-    /// The Python file to write, and beside it large constants as an .npz; the C file; or the
-    /// library, and beside it its header and its metadata. `-` prints source.
+    /// The file to write: a Python file (large constants go to an .npz file next to it), a C file, or
+    /// a library (with its header and metadata next to it). `-` prints source.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// The processors that a library is for: native, x86-64-v2, x86-64-v3, x86-64-v4, v4 with
-    /// features beside, as in v4+avx512bf16, or arm64. Of several, the library takes the best that
-    /// fits.
-    /// By default what the environment's MITHRIL_CPU says, or native.
+    /// The processors for a library: native, x86-64-v2, x86-64-v3, x86-64-v4, v4 with additional
+    /// features, as in v4+avx512bf16, or arm64. Given several, the library selects the best one at
+    /// run time. Defaults to the environment variable MITHRIL_CPU, or native.
     #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
     cpu: Vec<String>,
     /// Passes to run first on a .mir file.
@@ -53,7 +52,7 @@ pub struct Compile {
     /// Print how long each stage of compiling a saved model took.
     #[arg(long)]
     timing: bool,
-    /// Add the gradients of all params to a .mir file; a saved model has them in any case.
+    /// Add the gradients of all params to a .mir file; a saved model always has them.
     #[arg(long)]
     gradients: bool,
 }

@@ -19,26 +19,26 @@ pub struct Diff {
     model: Saved,
     #[command(flatten)]
     optimization: OptimizationOptions,
-    /// numpy, torch, jax, cpu, c; by default those that are there.
+    /// The backends to compare: numpy, torch, jax, cpu, c. Defaults to all that are available.
     #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
     backends: Vec<String>,
-    /// What they are compared with: a backend, or float64 for double precision. By default the model as
-    /// it is written, on NumPy.
+    /// The reference: a backend, or float64 for double precision. Defaults to the unoptimized model
+    /// on NumPy.
     #[arg(long, value_name = "NAME")]
     against: Option<String>,
-    /// Arrays of inputs by name, in an .npz file; the others are drawn.
+    /// An .npz file with arrays of inputs by name; other arrays are drawn at random.
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
-    /// What arrays are drawn with.
+    /// The seed of random arrays.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How far numbers may be apart, relative to the greatest of their array.
+    /// The largest difference allowed, relative to the largest number of the array.
     #[arg(long)]
     tolerance: Option<f64>,
-    /// Compare the gradients of params, too.
+    /// Also compare the gradients of params.
     #[arg(long)]
     gradients: bool,
-    /// Find the pass, and the rule, after which the numbers differ.
+    /// Find the pass and the rule that introduce the difference.
     #[arg(long)]
     bisect: bool,
 }

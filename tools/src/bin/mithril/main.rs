@@ -51,38 +51,38 @@ enum Command {
     Summary {
         #[command(flatten)]
         model: Saved,
-        /// How many levels of blocks to show.
+        /// The number of levels of blocks to show.
         #[arg(short, long, default_value_t = 1)]
         depth: usize,
     },
-    /// Print what each block of a saved model costs in one forward pass: arithmetic, memory traffic,
-    /// params, and the most bytes of inner values alive at once.
+    /// Print the cost of each block of a saved model in one forward pass: arithmetic, memory traffic,
+    /// params, and the peak memory of intermediate values.
     Cost {
         #[command(flatten)]
         model: Saved,
-        /// How many levels of blocks to show.
+        /// The number of levels of blocks to show.
         #[arg(short, long, default_value_t = 1)]
         depth: usize,
     },
-    /// Print the rules that rewrite a saved model, where they fire, and what each is worth.
+    /// Print the rules that rewrite a saved model, where they fire, and the gain of each.
     Explain {
         #[command(flatten)]
         model: Saved,
-        /// numpy, torch, jax, cpu or c.
+        /// The target: numpy, torch, jax, cpu or c.
         #[arg(short, long, default_value = "cpu")]
         target: String,
         #[command(flatten)]
         optimization: OptimizationOptions,
     },
-    /// Run a saved model on several backends, and compare what its blocks give. Exits with 1 where
-    /// they differ, with 2 where that cannot be said.
+    /// Run a saved model on several backends and compare the results of its blocks. Exits with 1 if
+    /// they differ, with 2 if they cannot be compared.
     Diff(Box<diff::Diff>),
-    /// Measure what operations take on this machine.
+    /// Measure the speed of operations on this machine.
     Bench(bench::Bench),
-    /// Print what the code of an error means, with an example that fails and one that works; without
-    /// a code, all of them.
+    /// Explain the code of an error, with an example that fails and one that works. Without a code,
+    /// list all codes.
     Error { code: Option<String> },
-    /// Show or remove the compiled kernels that are kept on disk.
+    /// Show or remove the compiled kernels on disk.
     #[command(subcommand)]
     Cache(cache::Command),
 }

@@ -7,10 +7,10 @@ use mithril_passes::rules::Class;
 /// How far a model is rewritten.
 #[derive(Args)]
 pub struct OptimizationOptions {
-    /// What is done beside what the target asks for: none, basic or full.
+    /// The optimizations beyond those that the target needs: none, basic or full.
     #[arg(long, default_value = "full", value_parser = level)]
     optimization_level: Level,
-    /// What rules may change: exact, recognise, reassociate or fast.
+    /// The classes of rewrite rules to use: exact, recognise, reassociate or fast.
     #[arg(long, default_value = "recognise", value_parser = math)]
     math: Class,
 }

@@ -21,7 +21,7 @@ pub struct Saved {
     /// The dtype of floats: f64, f32, f16 or bf16.
     #[arg(long, default_value = "f32", value_parser = float)]
     dtype: DType,
-    /// Compile the forward pass alone, with running statistics and no dropout.
+    /// Compile only the forward pass, with running statistics and without dropout.
     #[arg(long)]
     inference: bool,
 }
