@@ -178,7 +178,7 @@ def test_chosen_blocks_are_not_divided_again():
 
 @pytest.mark.parametrize("budget", ["²GB", "much", -1, True, 1.5, "GB"])
 def test_what_is_no_size_is_refused(budget):
-    with pytest.raises(ml.UsageError, match="`memory_budget` is no size"):
+    with pytest.raises(ml.UsageError, match="`memory_budget` is not a size"):
         ml.compile(layers(2, 4), ml.CpuBackend(), memory_budget=budget)
 
 
@@ -192,7 +192,7 @@ def test_budgets_that_cannot_be_kept_are_refused():
     model = layers(2, 4)
     with pytest.raises(ml.UsageError, match="frameworks manage their memory themselves"):
         ml.compile(model, ml.NumpyBackend(), memory_budget="1GB")
-    with pytest.raises(ml.UsageError, match="`memory_budget` is no size"):
+    with pytest.raises(ml.UsageError, match="`memory_budget` is not a size"):
         ml.compile(model, ml.CpuBackend(), memory_budget="much")
     with pytest.raises(ml.MithrilError, match="the dim `b` has no number"):
         ml.compile(model, ml.CpuBackend(), shapes={"input": ["b", 4]}, memory_budget="1GB")

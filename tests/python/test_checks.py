@@ -238,7 +238,7 @@ def test_batches_that_differ_name_blocks_terminals_and_dims(backend, shapes):
 def test_dicts_that_are_none(backend):
     model = ml.compile(Relu(), backend())
     for arguments, name in [((None, {"input": X}), "params"), (({}, None), "inputs")]:
-        with pytest.raises(ml.MithrilError, match=f"^`{name}` is a dict of arrays by name\n"):
+        with pytest.raises(ml.MithrilError, match=f"^`{name}` must be a dict of arrays by name\n"):
             model.evaluate(*arguments)
 
 

@@ -310,7 +310,11 @@ def test_keys_are_drawn_or_given(backend):
     [
         ({"shape": {}}, ml.UsageError, "`compile` has no keyword `shape`"),
         ({"shapes": {"inputt": [2, 3]}}, ml.TerminalError, "Terminal not found: `Linear` has no"),
-        ({"trainable_keys": "input"}, ml.UsageError, "`trainable_keys` is a collection of names"),
+        (
+            {"trainable_keys": "input"},
+            ml.UsageError,
+            "`trainable_keys` must be a collection of names",
+        ),
         ({"data_keys": ["*.w"]}, ml.TerminalError, "Terminal not found: no terminal fits `*.w`"),
         ({"optimization_level": 3}, ml.UsageError, "`optimization_level` has an invalid value"),
         ({"file_path": "model.txt"}, ml.MithrilError, "`file_path` is where Python source is"),
@@ -355,7 +359,7 @@ def test_hooks_see_inner_values(backend):
     assert seen == [(2, 4)]
     with pytest.raises(ml.TerminalError, match="Terminal not found"):
         compiled.register_hook("hiden", print)
-    with pytest.raises(ml.UsageError, match="`hook` is a function of one array"):
+    with pytest.raises(ml.UsageError, match="`hook` must be a function of one array"):
         compiled.register_hook("hidden", 3)
 
 

@@ -164,18 +164,18 @@ def test_what_is_asked_wrongly_is_refused():
     model = classifier()
     with pytest.raises(ml.UsageError, match=r"did you mean .torch"):
         ml.diff(model, ["troch"], shapes={"input": [2, 4]})
-    with pytest.raises(ml.UsageError, match="`backends` are what is compared"):
+    with pytest.raises(ml.UsageError, match="`backends` cannot be compared"):
         ml.diff(model, [], shapes={"input": [2, 4]})
     with pytest.raises(ml.MithrilError, match="shape"):
         ml.diff(model, ["numpy"])
     shapes = {"input": [2, 4]}
-    with pytest.raises(ml.UsageError, match="`model` is what is compared"):
+    with pytest.raises(ml.UsageError, match="`model` cannot be compared"):
         ml.diff(5)
     for tolerance in ("x", -1, float("nan")):
-        with pytest.raises(ml.UsageError, match="`tolerance` is a number of at least 0"):
+        with pytest.raises(ml.UsageError, match="`tolerance` must be a number of at least 0"):
             ml.diff(model, ["numpy"], shapes=shapes, tolerance=tolerance)
     for wrong in ({"shapes": 5}, {"shapes": {1: [2, 4]}}, {"shapes": shapes, "inputs": 5}):
-        with pytest.raises(ml.UsageError, match="is a dict of"):
+        with pytest.raises(ml.UsageError, match="must be a dict of"):
             ml.diff(model, ["numpy"], **wrong)
 
 

@@ -119,7 +119,7 @@ def test_arrays_of_numpys_classes(make: Any) -> None:
     masked = np.ma.array(w, mask=w > 2)
     with pytest.raises(ml.MithrilError, match="`w` of params is an array of another framework"):
         compiled.evaluate({"w": masked}, {"x": x})
-    with pytest.raises(ml.MithrilError, match=r"what is masked has no number(.|\n)*filled"):
+    with pytest.raises(ml.MithrilError, match=r"masked elements have no value(.|\n)*filled"):
         backend.array(masked)
 
 

@@ -62,8 +62,8 @@ def test_it_holds_without_shapes(backend):
         ({"z": ml.int64}, "has no input `z`, which `dtypes` names"),
         ({"x": "int46"}, "this is not a dtype"),
         ({"x": bool}, "bool"),
-        ([("x", "int32")], "`dtypes` is a dict of"),
-        ({1: "int32"}, "`dtypes` is a dict of"),
+        ([("x", "int32")], "`dtypes` must be a dict of"),
+        ({1: "int32"}, "`dtypes` must be a dict of"),
         ({"x": ml.int32}, "dtype"),
     ],
 )

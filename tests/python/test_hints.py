@@ -287,7 +287,7 @@ CASES |= {
     ),
     "a string for a backend": (
         lambda: ml.compile(Relu(), "numpy"),
-        ["got: 'numpy'", "hint: `ml.NumpyBackend()` makes one"],
+        ["got: 'numpy'", "hint: create one with `ml.NumpyBackend()`"],
     ),
     "two blocks of one name": (
         named_twice,
@@ -325,7 +325,7 @@ CASES |= {
     ),
     "a word in the steps": (
         lambda: trained(reduce_steps=["sum"]),
-        ["a reduce step is a block", "hint: `Sum()` is that block"],
+        ["a reduce step must be a block", "hint: `Sum()` is that block"],
     ),
     "an activation by its name": (
         lambda: MLP(["relu"], [3]),

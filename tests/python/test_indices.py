@@ -180,7 +180,7 @@ def test_left_out(kind):
 
 
 def test_checks_takes_a_truth():
-    with pytest.raises(ml.UsageError, match="`checks` is True or False"):
+    with pytest.raises(ml.UsageError, match="`checks` must be True or False"):
         embedding(ml.NumpyBackend, checks="yes")
 
 

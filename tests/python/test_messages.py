@@ -135,7 +135,7 @@ CASES = {
     ),
     "a class as a loss": (
         lambda: trained(CrossEntropy),
-        "`loss` is a block\n  got: the class CrossEntropy\n  expected: a block or a model\n"
+        "`loss` must be a block\n  got: the class CrossEntropy\n  expected: a block or a model\n"
         "  hint: call the class: `CrossEntropy(…)`",
     ),
     "nothing to train": (
@@ -148,7 +148,7 @@ CASES = {
     ),
     "inputs that are none": (
         lambda: compiled(Dropout(0.5)).evaluate({}, None),
-        "`inputs` is a dict of arrays by name\n  got: NoneType",
+        "`inputs` must be a dict of arrays by name\n  got: NoneType",
     ),
     "a keyword of a loss": (
         lambda: trained(SquaredError(), reduce_step=[Mean()]),
@@ -181,19 +181,19 @@ CASES = {
     ),
     "params that are none": (
         lambda: compiled(Relu()).evaluate(None, {}),
-        "`params` is a dict of arrays by name\n  got: NoneType",
+        "`params` must be a dict of arrays by name\n  got: NoneType",
     ),
     "shapes in a list": (
         lambda: ml.compile(Relu(), NUMPY, shapes=[2, 3]),
-        "`shapes` is a dict of shapes by name\n  got: [2, 3]",
+        "`shapes` must be a dict of shapes by name\n  got: [2, 3]",
     ),
     "constants in a list": (
         lambda: ml.compile(Relu(), NUMPY, constant_keys=["b"]),
-        "`constant_keys` is a dict of values by name\n  got: ['b']",
+        "`constant_keys` must be a dict of values by name\n  got: ['b']",
     ),
     "a name that is a number": (
         lambda: Relu(name=5),
-        "`name` is the name of the block\n  got: int\n  expected: a string",
+        "`name` must be the name of the block\n  got: int\n  expected: a string",
     ),
     "an integer of 65 bits": (
         lambda: Linear(2**64),
@@ -230,11 +230,11 @@ CASES = {
     ),
     "a negative seed": (
         lambda: compiled(Relu()).randomize_params(-1),
-        "`seed` is an integer of at least 0\n  got: -1",
+        "`seed` must be an integer of at least 0\n  got: -1",
     ),
     "a negative depth": (
         lambda: connected().summary(depth=-1),
-        "`depth` is a number of levels of blocks\n  got: -1\n  expected: 0 or more",
+        "`depth` must be a number of levels of blocks\n  got: -1\n  expected: 0 or more",
     ),
     "a constant that is trained": (
         lambda: compiled(Relu(), trainable_keys=["input"], constant_keys={"input": X}),
@@ -299,7 +299,7 @@ CASES = {
     "a folder that is not there": (
         lambda: compiled(Relu(), file_path="/nowhere/model.py"),
         "`file_path` cannot be written\n  where: /nowhere/model.py\n"
-        "  got: No such file or directory\n  expected: a file in a folder that is there",
+        "  got: No such file or directory\n  expected: a file in an existing folder",
     ),
     "a connection as the name of one": (
         lambda: ml.TrainModel(connected()).add_loss(SquaredError(), input=connected().y),
@@ -352,11 +352,11 @@ CASES = {
     ),
     "no path of source": (
         lambda: compiled(Relu(), file_path=3),
-        "`file_path` is a path\n  got: 3\n  expected: a string or a `pathlib.Path`",
+        "`file_path` must be a path\n  got: 3\n  expected: a string or a `pathlib.Path`",
     ),
     "no names": (
         lambda: compiled(Relu(), data_keys=3),
-        "`data_keys` is a collection of names\n  got: 3",
+        "`data_keys` must be a collection of names\n  got: 3",
     ),
     "no text of a block": (
         lambda: ml.Block.from_json(None),
@@ -399,7 +399,7 @@ CASES = {
     ),
     "a truth in words": (
         lambda: compiled(Relu(), inference="no"),
-        "`inference` is True or False\n  got: 'no'",
+        "`inference` must be True or False\n  got: 'no'",
     ),
     "a depth in words": (
         lambda: connected().summary(depth="a"),

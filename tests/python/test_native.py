@@ -373,7 +373,7 @@ def test_options_are_checked():
         ml.CpuBackend(threads=0)
     with pytest.raises(ml.UsageError, match="`threads`"):
         ml.CpuBackend(threads=10**30)
-    with pytest.raises(ml.UsageError, match="`donate` is True or False"):
+    with pytest.raises(ml.UsageError, match="`donate` must be True or False"):
         ml.CpuBackend(donate="no")
     with pytest.raises(ml.UsageError, match="threads"):
         ml.CpuBackend(thread=2)

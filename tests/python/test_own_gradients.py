@@ -125,7 +125,7 @@ def test_terminals_of_other_names_are_refused(inner, outer, message):
 def test_what_cannot_be_a_gradient_is_refused():
     with pytest.raises(ml.MithrilError, match="`w` inside, which is not an input"):
         Linear(4, gradient=straight())
-    with pytest.raises(ml.MithrilError, match="`gradient` is a block"):
+    with pytest.raises(ml.MithrilError, match="`gradient` must be a block"):
         Round(gradient=3)
     summed = Model()
     summed |= Sum(axis=0)(input="output_gradient", output="input_gradient")

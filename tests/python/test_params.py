@@ -181,7 +181,7 @@ def test_damaged_files_are_refused(tmp_path):
             ml.load_params(path)
     with pytest.raises(ml.MithrilError, match="cannot be read"):
         ml.load_params(tmp_path / "none")
-    with pytest.raises(ml.UsageError, match="`backend` is whose arrays"):
+    with pytest.raises(ml.UsageError, match="`backend` cannot create arrays"):
         ml.load_params(path, "numpy")
     ml.save_params(path, {})
     assert ml.load_params(path) == {}
@@ -203,7 +203,7 @@ def test_params_of_an_npz_file_work(tmp_path, backend):
         value = backend.to_numpy(each["output"])
         np.testing.assert_allclose(value, backend.to_numpy(want["output"]), rtol=1e-6)
     assert gradients.keys() == slopes.keys()
-    with pytest.raises(ml.MithrilError, match="`params` is a dict of arrays by name"):
+    with pytest.raises(ml.MithrilError, match="`params` must be a dict of arrays by name"):
         compiled.evaluate([1], inputs)
 
 

@@ -803,13 +803,13 @@ class TrainModel(Block):
     def __new__(cls, /, model: "Block") -> TrainModel: ...
     def add_loss(self, /, loss: "Block | None" = None, reduce_steps: "list[Block] | None" = None, coef: "float" = 1.0, input: "str" = ..., target: "str" = ...) -> None:
         """
-        Adds `coef` times a loss of the output `input` (`"output"`, where left out) against the new
-        input `target` (`"target"`), reduced to a number by `reduce_steps`: the mean, where left out.
+        Adds `coef` times a loss of the output `input` (default: `"output"`) against the new
+        input `target` (`"target"`), reduced to a number by `reduce_steps`: by default the mean.
         """
     def add_metric(self, /, metric: "Block | None" = None, reduce_steps: "list[Block] | None" = None, input: "str" = ..., target: "str" = ..., name: "str | None" = None) -> None:
         """
-        Adds a metric of the output `input` (`"output"`, where left out) against `target`
-        (`"target"`), as the output `name`: the kind of the metric in snake case, where left out.
+        Adds a metric of the output `input` (default: `"output"`) against `target`
+        (`"target"`), as the output `name`: by default the kind of the metric in snake case.
         """
     def add_regularization(self, /, regularizer: "Block | None" = None, coef: SupportsFloat | SupportsIndex | None = None, input: Any | None = None) -> None:
         """
@@ -818,7 +818,7 @@ class TrainModel(Block):
         """
     def set_loss_combiner(self, /, combiner: "Block | None" = None) -> None:
         """
-        Says how the losses, as one array, become one number; their sum, where left out.
+        Sets how the losses, as one array, are reduced to one number; by default their sum.
         """
 
 def amount(text: str) -> int | None:

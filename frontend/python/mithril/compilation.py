@@ -132,8 +132,7 @@ def compile(
     """
     if not isinstance(model, _core.Block):
         raise UsageError(
-            f"`model` is what is compiled\n  got: {type(model).__name__}"
-            "\n  expected: a model or a block"
+            f"`model` is not a model\n  got: {type(model).__name__}\n  expected: a model or a block"
         )
     _check_values(
         optimization_level=optimization_level,
@@ -227,12 +226,12 @@ def _dtypes(given: Mapping[str, object] | None, backend: Backend) -> dict[str, _
 def _names(keys: Keys, keyword: str) -> list[str]:
     if isinstance(keys, str):
         raise UsageError(
-            f'`{keyword}` is a collection of names\n  got: the string "{keys}"'
+            f'`{keyword}` must be a collection of names\n  got: the string "{keys}"'
             f'\n  hint: {keyword}=["{keys}"]'
         )
     names = list(keys) if isinstance(keys, Iterable) else [keys]
     if not all(isinstance(name, str) for name in names):
-        raise UsageError(f"`{keyword}` is a collection of names\n  got: {shown(keys)}")
+        raise UsageError(f"`{keyword}` must be a collection of names\n  got: {shown(keys)}")
     return [unicode(name, keyword) for name in names]
 
 
@@ -282,7 +281,7 @@ def _made_of(given: object) -> str:
     else:
         is_class = isinstance(given, type) and issubclass(given, Backend)
         name = given.__name__ if is_class else None  # type: ignore[attr-defined]
-    return f"\n  hint: `ml.{name}()` makes one" if name else ""
+    return f"\n  hint: create one with `ml.{name}()`" if name else ""
 
 
 def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None) -> Backend:
@@ -294,7 +293,7 @@ def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None)
         backend = CpuBackend()
     if not isinstance(backend, Backend):
         raise UsageError(
-            f"`backend` is where the model runs\n  got: {shown(backend)}"
+            f"`backend` is not a backend\n  got: {shown(backend)}"
             "\n  expected: a backend, such as `ml.NumpyBackend()`" + _made_of(backend)
         )
     for name, other in mapping(backend_map, "backend_map", "backends by name").items():

@@ -272,9 +272,9 @@ class CompiledModel:
         no param; an unknown `init`.
         """
         if seed is not None and key is not None:
-            raise UsageError("`seed` and `key` are two names of one thing\n  expected: one of them")
+            raise UsageError("`seed` and `key` mean the same\n  expected: one of them")
         if seed is not None and (not isinstance(seed, int) or seed < 0):
-            raise UsageError(f"`seed` is an integer of at least 0\n  got: {shown(seed)}")
+            raise UsageError(f"`seed` must be an integer of at least 0\n  got: {shown(seed)}")
         return drawing.params(self._own, self.backend, seed if key is None else key, init)
 
     get_parameters = randomize_params
@@ -329,7 +329,7 @@ class CompiledModel:
         if not isinstance(params, Mapping):
             raise UsageError(
                 f"`bind` takes a dict of params by name\n  got: {type(params).__name__}"
-                "\n  hint: `randomize_params()` makes one"
+                "\n  hint: create one with `randomize_params()`"
             )
         unknown = [name for name in params if name not in self._roles]
         if unknown:
@@ -414,9 +414,9 @@ class CompiledModel:
                 f"\n  got: {self.backend!r}\n  hint: compile for `ml.CpuBackend()`"
             )
         if name is not None and not isinstance(name, str):
-            raise UsageError(f"`name` is what names contain\n  got: {shown(name)}")
+            raise UsageError(f"`name` must be a string\n  got: {shown(name)}")
         if params is not None and not isinstance(params, Mapping):
-            raise UsageError(f"`params` is a dict of params by name\n  got: {shown(params)}")
+            raise UsageError(f"`params` must be a dict of params by name\n  got: {shown(params)}")
         values = None
         if params is not None:
             values = {n: self.backend.to_numpy(value) for n, value in params.items()}
@@ -426,8 +426,8 @@ class CompiledModel:
         several = isinstance(processors, list | tuple) and len(processors) > 0
         if not several or not all(isinstance(processor, str) for processor in processors):
             raise UsageError(
-                f"`cpu` is the processor that a library is for, or several\n  got: {shown(cpu)}"
-                '\n  expected: "native", "x86-64-v3", ["v3", "v4"] or their like'
+                f"`cpu` is not a processor or a list of them\n  got: {shown(cpu)}"
+                '\n  expected: "native", "x86-64-v3", ["v3", "v4"] or similar'
             )
         # Hooks belong to this process: the values they see are not outputs of the library.
         runner = self._with({})._runner if self._inner else self._runner
@@ -445,7 +445,7 @@ class CompiledModel:
                 f"\n  got: {shown(name)}\n  expected: its name"
             )
         if not callable(hook):
-            raise UsageError(f"`hook` is a function of one array\n  got: {shown(hook)}")
+            raise UsageError(f"`hook` must be a function of one array\n  got: {shown(hook)}")
         if name not in self._variant.outputs:
             self._look_at(name)
         self._hooks.setdefault(name, []).append(hook)
@@ -552,7 +552,7 @@ class CompiledModel:
     ) -> Any:
         inputs = self._arguments.with_keys(inputs)
         if state is not None and not isinstance(state, Mapping):
-            raise UsageError(f"`state` is a mapping of arrays by name\n  got: {shown(state)}")
+            raise UsageError(f"`state` must be a mapping of arrays by name\n  got: {shown(state)}")
         if state and not self._states:
             raise TerminalError(
                 f"Terminal not found: the model has no state `{next(iter(state))}`"

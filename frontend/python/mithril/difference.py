@@ -76,13 +76,13 @@ def diff(
     """
     if not isinstance(model, _core.Block):
         raise UsageError(
-            f"`model` is what is compared\n  got: {type(model).__name__}"
+            f"`model` cannot be compared\n  got: {type(model).__name__}"
             "\n  expected: a model or a block"
         )
     if not isinstance(seed, int) or seed < 0:
-        raise UsageError(f"`seed` is an integer of at least 0\n  got: {shown(seed)}")
+        raise UsageError(f"`seed` must be an integer of at least 0\n  got: {shown(seed)}")
     if tolerance is not None and not (isinstance(tolerance, (int, float)) and tolerance >= 0):
-        raise UsageError(f"`tolerance` is a number of at least 0\n  got: {shown(tolerance)}")
+        raise UsageError(f"`tolerance` must be a number of at least 0\n  got: {shown(tolerance)}")
     for keyword, given in {"params": params, "inputs": inputs}.items():
         mapping(given, keyword, "arrays by name")
     options = {**options, "shapes": mapping(shapes, "shapes", "shapes by name")}
@@ -118,7 +118,7 @@ def _chosen(backends: Sequence[str | Backend] | None, dtype: object) -> list[Bac
     wrong = next((b for b in chosen if not isinstance(b, Backend)), None)
     if wrong is not None or not chosen:
         raise UsageError(
-            "`backends` are what is compared\n  got: "
+            "`backends` cannot be compared\n  got: "
             + ("none" if wrong is None else type(wrong).__name__)
             + f"\n  expected: backends, or names of {', '.join(BACKENDS)}"
         )
@@ -460,5 +460,5 @@ def _loaded(file: str | None) -> dict[str, Any]:
             return dict(arrays)
     except (ValueError, TypeError) as error:
         raise UsageError(
-            f"`--inputs` is an .npz file of arrays\n  got: {file}\n  NumPy says: {error}"
+            f"`--inputs` must be an .npz file of arrays\n  got: {file}\n  NumPy says: {error}"
         ) from error

@@ -95,7 +95,7 @@ def _seed(key: object) -> int:
         if words.dtype == np.uint32:
             return int(words[0]) << 32 | int(words[1])
     raise UsageError(
-        f"`key` is an integer of at least 0, or a random key\n  got: {shown(key)}"
+        f"`key` must be an integer of at least 0, or a random key\n  got: {shown(key)}"
         "\n  expected: an integer, or an array of two numbers of uint32"
     )
 
@@ -134,7 +134,7 @@ def _drawing(
         if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
             raise MithrilError(
                 f"`{argument.name}` has more elements than any memory holds"
-                f"\n  got: a shape of {list(shape)}\n  expected: {MOST_ELEMENTS} elements at most"
+                f"\n  got: a shape of {list(shape)}\n  expected: at most {MOST_ELEMENTS} elements"
             )
         check_room(program.name, backend, [(argument, shape)])
         fan = None if beside is None else list(beside)

@@ -89,7 +89,7 @@ def listed(names: Collection[str]) -> str:
 def truth(given: object, keyword: str) -> bool:
     """The value of a bool keyword. Errors: `UsageError` if it is not True or False."""
     if getattr(given, "shape", ()) != () or given not in (True, False):
-        raise UsageError(f"`{keyword}` is True or False\n  got: {shown(given)}")
+        raise UsageError(f"`{keyword}` must be True or False\n  got: {shown(given)}")
     return bool(given)
 
 
@@ -108,11 +108,11 @@ def unicode(text: str, keyword: str) -> str:
 def mapping(given: object, keyword: str, what: str) -> dict[str, Any]:
     """The value of a keyword that takes a dict by name. Errors: `UsageError` if it is not one."""
     if given is not None and not isinstance(given, Mapping):
-        raise UsageError(f"`{keyword}` is a dict of {what}\n  got: {shown(given)}")
+        raise UsageError(f"`{keyword}` must be a dict of {what}\n  got: {shown(given)}")
     wrong = next((name for name in given or {} if not isinstance(name, str)), None)
     if wrong is not None:
         raise UsageError(
-            f"`{keyword}` is a dict of {what}"
+            f"`{keyword}` must be a dict of {what}"
             f"\n  got: {shown(wrong)} for a name\n  expected: a string"
         )
     for name in given or {}:

@@ -45,7 +45,7 @@ def load_params(path: str | os.PathLike[str], backend: Backend | None = None) ->
 
     if backend is not None and not isinstance(backend, Backend):
         raise UsageError(
-            f"`backend` is whose arrays are made\n  got: {shown(backend)}"
+            f"`backend` cannot create arrays\n  got: {shown(backend)}"
             "\n  expected: a backend, such as `ml.NumpyBackend()`, or None for NumPy's"
         )
     arrays = {
@@ -78,5 +78,5 @@ def rename(params: Mapping[str, Any], own: Sequence[str]) -> Arrays:
 
 def _by_name(params: object) -> Arrays:
     if params is None:
-        raise UsageError("`params` is a dict of arrays by name\n  got: None")
+        raise UsageError("`params` must be a dict of arrays by name\n  got: None")
     return mapping(params, "params", "arrays by name")

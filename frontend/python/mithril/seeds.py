@@ -113,7 +113,7 @@ class Seeds:
         raise TerminalError(
             "Terminal not found: `output_gradients=True` differentiates `final_cost`"
             f"\n  got: a model with the outputs {listed(self._shown, '`')}"
-            "\n  hint: `TrainModel` makes it, or give the gradients of the outputs"
+            "\n  hint: compute it with `TrainModel`, or give the gradients of the outputs"
         )
 
     def _only(self) -> str:

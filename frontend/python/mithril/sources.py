@@ -25,7 +25,8 @@ def path_text(path: str | os.PathLike[str], keyword: str) -> str:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str):
         raise UsageError(
-            f"`{keyword}` is a path\n  got: {shown(path)}\n  expected: a string or a `pathlib.Path`"
+            f"`{keyword}` must be a path\n  got: {shown(path)}"
+            "\n  expected: a string or a `pathlib.Path`"
         )
     return unicode(text, keyword)
 
@@ -70,7 +71,7 @@ def write_source(file_path: str, source: str) -> Path:
     except OSError as error:
         raise UsageError(
             f"`file_path` cannot be written\n  where: {file_path}\n  got: {error.strerror}"
-            "\n  expected: a file in a folder that is there"
+            "\n  expected: a file in an existing folder"
         ) from error
     return path
 

@@ -33,4 +33,6 @@ def bytes_of(amount: str | int, keyword: str) -> int:
             return min(found, MOST)
     elif hasattr(amount, "__index__") and not isinstance(amount, bool) and index(amount) >= 0:
         return min(index(amount), MOST)
-    raise UsageError(f'`{keyword}` is no size\n  got: {shown(amount)}\n  expected: such as "4GB"')
+    raise UsageError(
+        f'`{keyword}` is not a size\n  got: {shown(amount)}\n  expected: such as "4GB"'
+    )

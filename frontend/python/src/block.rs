@@ -202,7 +202,7 @@ fn taken<'py>(
 fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
     name.extract().map_err(|_| {
         let class = name.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        let error = Diagnostic::new("`name` is the name of the block").got(class);
+        let error = Diagnostic::new("`name` must be the name of the block").got(class);
         no_unicode(name).unwrap_or(error.expected("a string")).into()
     })
 }
@@ -402,7 +402,7 @@ impl Block {
         #[pyo3(from_py_with = integer)] depth: i64,
     ) -> Answer<String> {
         let depth = usize::try_from(depth).map_err(|_| {
-            let what = Diagnostic::new("`depth` is a number of levels of blocks");
+            let what = Diagnostic::new("`depth` must be a number of levels of blocks");
             Box::new(what.got(depth).expected("0 or more"))
         })?;
         guarded(|| Ok(table(&self.rows(shapes, depth)?)))

@@ -238,7 +238,7 @@ fn arrays_of<'a, 'py>(
 ) -> Answer<&'a Bound<'py, PyDict>> {
     value.cast::<PyDict>().map_err(|_| {
         let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        let what = format!("`{}` is a dict of arrays by name", group.name());
+        let what = format!("`{}` must be a dict of arrays by name", group.name());
         let mapping = value.hasattr("keys").unwrap_or(false);
         let dict = mapping.then(|| format!("`dict({})` makes one", group.name()));
         let error = Diagnostic::new(what).got(class).expected("a dict; `{}` if there are none");

@@ -249,7 +249,7 @@ fn settings_fit(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -
 
 /// The block that defines a gradient.
 pub fn gradient_of(value: &Bound<'_, PyAny>) -> Answer<mithril_model::Block> {
-    block_in(value, "`gradient` is a block")?.get().sealed()
+    block_in(value, "`gradient` must be a block")?.get().sealed()
 }
 
 /// The block to add to a model.
@@ -289,8 +289,8 @@ impl TrainModel {
         let _ = model;
     }
 
-    /// Adds `coef` times a loss of the output `input` (`"output"`, where left out) against the new
-    /// input `target` (`"target"`), reduced to a number by `reduce_steps`: the mean, where left out.
+    /// Adds `coef` times a loss of the output `input` (default: `"output"`) against the new
+    /// input `target` (`"target"`), reduced to a number by `reduce_steps`: by default the mean.
     #[pyo3(signature = (
         loss: "Block | None"=None, reduce_steps: "list[Block] | None"=None, coef: "float"=1.0,
         input: "str"="output".to_string(), target: "str"="target".to_string(), **unknown: "object",
@@ -312,7 +312,7 @@ impl TrainModel {
             if let Some(steps) = reduce_steps {
                 how.reduce_steps = sealed(&steps)?;
             }
-            let loss = block_in(loss, "`loss` is a block")?.get().sealed()?;
+            let loss = block_in(loss, "`loss` must be a block")?.get().sealed()?;
             Ok(slf.as_super().get().train()?.add_loss(loss, how)?)
         })
     }
@@ -334,7 +334,8 @@ impl TrainModel {
             refuse(method, unknown, &["regularizer", "coef", "input"])?;
             let regularizer = needed(method, "regularizer", regularizer)?;
             let (coef, input) = (needed(method, "coef", coef)?, needed(method, "input", input)?);
-            let regularizer = block_in(regularizer, "`regularizer` is a block")?.get().sealed()?;
+            let regularizer =
+                block_in(regularizer, "`regularizer` must be a block")?.get().sealed()?;
             let mut train = slf.as_super().get().train()?;
             if let Ok(key) = input.extract::<String>() {
                 return Ok(train.add_regularization(regularizer, coef, &key)?);
@@ -351,8 +352,8 @@ impl TrainModel {
         })
     }
 
-    /// Adds a metric of the output `input` (`"output"`, where left out) against `target`
-    /// (`"target"`), as the output `name`: the kind of the metric in snake case, where left out.
+    /// Adds a metric of the output `input` (default: `"output"`) against `target`
+    /// (`"target"`), as the output `name`: by default the kind of the metric in snake case.
     #[pyo3(signature = (
         metric: "Block | None"=None, reduce_steps: "list[Block] | None"=None,
         input: "str"="output".to_string(), target: "str"="target".to_string(),
@@ -371,7 +372,7 @@ impl TrainModel {
             let known = ["metric", "reduce_steps", "input", "target", "name"];
             refuse("add_metric", unknown, &known)?;
             let metric = needed("add_metric", "metric", metric)?;
-            let metric = block_in(metric, "`metric` is a block")?.get().sealed()?;
+            let metric = block_in(metric, "`metric` must be a block")?.get().sealed()?;
             let name = name.unwrap_or_else(|| snake_case(metric.kind()));
             let steps = sealed(&reduce_steps.unwrap_or_default())?;
             let mut train = slf.as_super().get().train()?;
@@ -379,7 +380,7 @@ impl TrainModel {
         })
     }
 
-    /// Says how the losses, as one array, become one number; their sum, where left out.
+    /// Sets how the losses, as one array, are reduced to one number; by default their sum.
     #[pyo3(signature = (combiner: "Block | None"=None, **unknown: "object"))]
     fn set_loss_combiner(
         slf: &Bound<'_, TrainModel>,
@@ -388,7 +389,7 @@ impl TrainModel {
     ) -> Answer<()> {
         refuse("set_loss_combiner", unknown, &["combiner"])?;
         let combiner = needed("set_loss_combiner", "combiner", combiner)?;
-        let combiner = block_in(combiner, "`combiner` is a block")?.get().sealed()?;
+        let combiner = block_in(combiner, "`combiner` must be a block")?.get().sealed()?;
         Ok(slf.as_super().get().train()?.set_loss_combiner(combiner)?)
     }
 }
@@ -401,6 +402,6 @@ fn needed<T>(method: &str, name: &str, value: Option<T>) -> Answer<T> {
 
 fn sealed(blocks: &[Bound<'_, PyAny>]) -> Answer<Vec<mithril_model::Block>> {
     let each =
-        blocks.iter().map(|block| block_in(block, "a reduce step is a block")?.get().sealed());
+        blocks.iter().map(|block| block_in(block, "a reduce step must be a block")?.get().sealed());
     each.collect()
 }

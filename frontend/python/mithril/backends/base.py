@@ -214,7 +214,7 @@ class Backend(ABC):
             not isinstance(precision, int) or precision not in (16, 32, 64)
         ):
             raise UsageError(
-                "`precision` is the width of a float\n  got: "
+                "`precision` is not the width of a float\n  got: "
                 f"{precision!r}\n  expected: 16, 32 or 64"
             )
         if dtype is None:
@@ -236,7 +236,7 @@ class Backend(ABC):
         if device in (None, "cpu"):
             return None
         raise BackendError(
-            f"{type(self).__name__} computes on the CPU alone\n  got: {device!r}"
+            f"{type(self).__name__} computes only on the CPU\n  got: {device!r}"
             "\n  hint: leave `device=` out"
         )
 
@@ -345,8 +345,8 @@ class Backend(ABC):
 
         if isinstance(value, np.ma.MaskedArray):
             raise UsageError(
-                f"what is masked has no number\n  got: {type(value).__name__}"
-                "\n  expected: an array of numbers\n  hint: `x.filled(value)` gives them one"
+                f"masked elements have no value\n  got: {type(value).__name__}"
+                "\n  expected: an array of numbers\n  hint: use `x.filled(value)` to replace them"
             )
         # Convert a matrix to an array, as its operators have other meanings.
         taken = np.asarray(value) if isinstance(value, np.ndarray) else self._as_numpy(value)

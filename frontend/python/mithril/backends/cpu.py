@@ -93,18 +93,18 @@ class CpuBackend(NativeArrays):
         whole = isinstance(threads, int) and not isinstance(threads, bool)
         if threads is not None and not (whole and 0 < threads <= MOST_THREADS):
             raise UsageError(
-                f"`threads` is how many work on a call\n  got: {threads!r}"
+                f"`threads` is not a number of threads\n  got: {threads!r}"
                 f"\n  expected: a number from 1 to {MOST_THREADS}"
             )
         if tier not in TIERS:
             near = did_you_mean(tier, list(TIERS)) if isinstance(tier, str) else None
             raise UsageError(
-                f"`tier` is what the first calls run\n  got: {tier!r}"
+                f"`tier` is unknown\n  got: {tier!r}"
                 "\n  expected: 'llvm' or 'auto'" + (f"\n  hint: {near}" if near else "")
             )
         if cpu is not None and not isinstance(cpu, str):
             raise UsageError(
-                f"`cpu` is the processor that code is made for\n  got: {shown(cpu)}"
+                f"`cpu` is not a processor\n  got: {shown(cpu)}"
                 '\n  expected: "native", "x86-64-v3" or another level'
             )
         self.threads = threads

@@ -80,7 +80,7 @@ class TorchBackend(Backend):
             self.framework.backends.cudnn.benchmark = benchmark
         if memory_allocation not in (None, "lazy"):
             raise UsageError(
-                f"`memory_allocation` is how torch allocates\n  got: {memory_allocation!r}"
+                f"`memory_allocation` has an unknown value\n  got: {memory_allocation!r}"
                 '\n  expected: "lazy"'
             )
         if memory_limit is not None:
