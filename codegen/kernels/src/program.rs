@@ -186,7 +186,7 @@ fn atom_size(atom: &Atom, symbols: &[Symbol]) -> Result<Size> {
     if let Atom::Symbol(symbol) = atom {
         return match symbols.iter().position(|s| s == symbol) {
             Some(at) => Ok(Size::Symbol(at)),
-            None => Diagnostic::new(format!("no argument shows the dim `{symbol}` by itself"))
+            None => Diagnostic::new(format!("no argument has the dim `{symbol}` on its own"))
                 .hint("give the shapes of the model's inputs with `shapes=`")
                 .err(),
         };

@@ -65,7 +65,7 @@ impl DType {
 }
 
 /// The dtype that a Python object denotes.
-/// Errors: Mithril has no such dtype.
+/// Errors: Mithril does not have this dtype.
 pub fn of(value: &Bound<'_, PyAny>) -> Answer<dtype::DType> {
     if let Ok(own) = value.cast::<DType>() {
         return Ok(own.get().0);

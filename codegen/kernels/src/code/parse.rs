@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<Code> {
             let read = text.len() - rest.len();
             let number = text[..read].lines().count().max(1);
             let line = text.lines().nth(number - 1).unwrap_or_default().trim();
-            Diagnostic::new("this is no loop code")
+            Diagnostic::new("this is not loop code")
                 .at(format!("line {number}"))
                 .got(line)
                 .hint("`mithril-opt --emit=loops` prints loop code")

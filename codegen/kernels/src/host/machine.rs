@@ -82,7 +82,7 @@ fn here() -> Result<&'static Machine> {
     static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
     match MACHINE.get_or_init(detect) {
         Some(machine) => Ok(machine),
-        None => Diagnostic::new("Native code is made for x86-64 processors under Linux alone")
+        None => Diagnostic::new("Native code is generated only for x86-64 processors under Linux")
             .got(format!("{} under {}", env::consts::ARCH, env::consts::OS))
             .hint("`ml.NumpyBackend()` runs everywhere")
             .err(),

@@ -28,7 +28,7 @@ impl Body<'_, '_> {
             return Ok(Expr::int(value));
         }
         let Dim::Expr(poly) = dim else {
-            return Diagnostic::new("a dim is needed that is not known before run time")
+            return Diagnostic::new("a dim must be known before run time")
                 .hint("give the shape of the model's inputs with `shapes=`")
                 .err();
         };

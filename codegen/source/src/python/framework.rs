@@ -96,12 +96,12 @@ impl Framework {
 
     /// The dtype's expression, as a template. `wide` tells whether 64-bit elements are enabled.
     ///
-    /// Errors: the framework has no such dtype.
+    /// Errors: the framework does not have this dtype.
     pub fn dtype(self, dtype: DType, wide: bool) -> Result<String> {
         let (backend, name) = (self.0, self.name());
         if backend.lacks.contains(&dtype) {
             return Diagnostic::new(format!(
-                "Backend does not support operation on {dtype}: {name} has no such dtype"
+                "Backend does not support operation on {dtype}: {name} does not have this dtype"
             ))
             .err();
         }

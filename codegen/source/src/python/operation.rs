@@ -292,7 +292,7 @@ impl<'m> Body<'_, 'm> {
             "equation" => self.equation(op),
             "wanted" => one(Expr::Tuple(self.wanted(op, form))),
             _ => Diagnostic::new(format!(
-                "the template of `{}` names `{name}`, which there is not",
+                "the template of `{}` names the unknown `{name}`",
                 op.op.name
             ))
             .err(),
@@ -417,7 +417,7 @@ impl<'m> Body<'_, 'm> {
                 }
                 self.make(self.file.backend.array, Expr::List(items), dtype, None)
             }
-            Binding::Missing => Diagnostic::new("a value is read before it is made")
+            Binding::Missing => Diagnostic::new("a value is read before it is computed")
                 .at(format!("function `{}`", self.function.name))
                 .err(),
         }

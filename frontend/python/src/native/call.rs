@@ -208,7 +208,7 @@ fn argument<'py>(
             Some(data) => Ok(data),
             None => {
                 let Some(dtype) = reader.dtype(slot.ty.dtype) else {
-                    return Err(Diagnostic::new("NumPy has no such dtype").into());
+                    return Err(Diagnostic::new("NumPy does not have this dtype").into());
                 };
                 let require = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "require"))?;
                 *array = require.call1((&*array, dtype, ("C", "A")))?;

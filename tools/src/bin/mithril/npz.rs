@@ -71,7 +71,7 @@ fn npy(tensor: &Tensor) -> Vec<u8> {
     bytes
 }
 
-/// NumPy's name of the dtype; raw bytes (`V`) where NumPy has no such dtype.
+/// NumPy's name of the dtype; raw bytes (`V`) where NumPy does not have this dtype.
 fn descr(dtype: DType) -> String {
     let kind = match dtype {
         DType::Bool => return "|b1".to_string(),
