@@ -59,7 +59,11 @@ impl Block {
                     block.kind()
                 ));
                 error.hint = match own.contains(&name) {
-                    true => Some("add the block to a model, name its terminals there, and read them from the model".into()),
+                    true => Some(
+                        "add the block to a model, name its terminals there, and read them from \
+                         the model"
+                            .into(),
+                    ),
                     false => did_you_mean(name, own.into_iter()),
                 };
                 error.err()

@@ -173,8 +173,8 @@ pub fn concat(arrays: &[&Array], axis: usize) -> Result<Array, String> {
 /// between any two. The new ones are `value`, of rank 0.
 ///
 /// # Errors
-/// If the lists are not as long as the rank, `interior` is negative, `value` has the wrong dtype, or
-/// more elements are cropped than there are.
+/// If the lists are not as long as the rank, `interior` is negative, `value` has the wrong dtype,
+/// or more elements are cropped than there are.
 pub fn pad(
     x: &Array,
     value: &Array,

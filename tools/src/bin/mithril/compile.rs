@@ -33,12 +33,12 @@ pub struct Compile {
     model: Saved,
     #[command(flatten)]
     optimization: OptimizationOptions,
-    /// The target: numpy, torch, jax, c, or cpu for a library. Defaults to cpu for a .so file, c for
-    /// a .c file, and numpy otherwise.
+    /// The target: numpy, torch, jax, c, or cpu for a library. Defaults to cpu for a .so file, c
+    /// for a .c file, and numpy otherwise.
     #[arg(short, long)]
     target: Option<String>,
-    /// The file to write: a Python file (large constants go to an .npz file next to it), a C file, or
-    /// a library (with its header and metadata next to it). `-` prints source.
+    /// The file to write: a Python file (large constants go to an .npz file next to it), a C file,
+    /// or a library (with its header and metadata next to it). `-` prints source.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// The processors for a library: native, x86-64-v2, x86-64-v3, x86-64-v4, v4 with additional

@@ -55,8 +55,8 @@ enum Command {
         #[arg(short, long, default_value_t = 1)]
         depth: usize,
     },
-    /// Print the cost of each block of a saved model in one forward pass: arithmetic, memory traffic,
-    /// params, and the peak memory of intermediate values.
+    /// Print the cost of each block of a saved model in one forward pass: arithmetic, memory
+    /// traffic, params, and the peak memory of intermediate values.
     Cost {
         #[command(flatten)]
         model: Saved,
