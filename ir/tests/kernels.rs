@@ -59,13 +59,13 @@ const WRONG: &str = "
     slice | f32 2: 1.0 2.0 | 0 | 2 | 0 = the stride of dim 0 is 0
     concat | 0 | f32 1: 1.0 | f32 1x1: 1.0 = do not concatenate
     concat | 0 = nothing to concatenate
-    take | f32 1: 1.0 | f32 1: 0.0 | 0 = indices have to be integers
-    scatter_add | f32 1: 1.0 | i32 1: 0 | f32 2: 1.0 1.0 | 0 = not one for each index
+    take | f32 1: 1.0 | f32 1: 0.0 | 0 = indices must be integers
+    scatter_add | f32 1: 1.0 | i32 1: 0 | f32 2: 1.0 1.0 | 0 = do not match the indices
     dynamic_slice | f32 1: 1.0 | 0 | 2 = does not fit
     sum_to | f32 2: 1.0 2.0 | 3 = does not broadcast
     elementwise | x + y | f32 2: 1.0 2.0 | f32 3: 1.0 2.0 3.0 = do not broadcast
     elementwise | x + y | f32 1: 1.0 | f64 1: 1.0 = operand 1 is f64, another is f32
-    elementwise | select(x, y, y) | f32 1: 1.0 | f32 1: 1.0 = operand 0 has to be bool
+    elementwise | select(x, y, y) | f32 1: 1.0 | f32 1: 1.0 = operand 0 must be bool
     elementwise | y + 1 | f32 1: 1.0 = unknown name `y`
     dot_general | f32 2: 1.0 2.0 | f32 3: 1.0 2.0 3.0 | - | - | 0 | 0 = contracted dims differ
 ";

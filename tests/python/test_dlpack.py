@@ -87,7 +87,7 @@ def test_what_cannot_be_taken_is_told() -> None:
     for wrong, message in (
         (
             torch.nn.Parameter(torch.ones(2, 3)),
-            r"another framework(.|\n)*Parameter, of which a gradient is wanted(.|\n)*"
+            r"another framework(.|\n)*Parameter, whose gradient would not flow back to it(.|\n)*"
             r"`backend.array\(x\)`",
         ),
         (torch.ones(2, 3, device="meta"), "another framework"),

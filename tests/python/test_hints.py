@@ -283,7 +283,7 @@ CASES |= {
     ),
     "a class for a backend": (
         lambda: ml.compile(Relu(), ml.NumpyBackend),
-        ["got: <class 'mithril.backends.numpy.NumpyBackend'>", "hint: `ml.NumpyBackend()` makes"],
+        ["got: <class 'mithril.backends.numpy.NumpyBackend'>", "hint: create one with `ml.NumpyBackend()`"],
     ),
     "a string for a backend": (
         lambda: ml.compile(Relu(), "numpy"),

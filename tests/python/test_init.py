@@ -119,7 +119,7 @@ def test_every_learned_block_says_how_it_begins():
     for name in ml.models.__all__:
         own = getattr(ml.models, name)
         if "init" in (p for p, _, _ in getattr(_info(name), "parameters", [])):
-            assert "begin" in own.__doc__ or "`init` is that of" in own.__doc__, name
+            assert " start" in own.__doc__ or "`init` is that of" in own.__doc__, name
 
 
 def _info(name):

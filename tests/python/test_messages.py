@@ -117,7 +117,7 @@ CASES = {
     ),
     "a batch of one": (
         lambda: compiled(BatchNorm1d(), {"input": [1, 3]}),
-        "Incompatible shapes during compilation: `BatchNorm1d` learns from two numbers",
+        "Incompatible shapes during compilation: `BatchNorm1d` needs at least two numbers",
     ),
     "no parts": (
         lambda: compiled(Concat()(inputs=[], output="y")),
