@@ -9,7 +9,8 @@ use crate::graph::Function;
 pub const TARGETS: [&str; 5] = ["numpy", "torch", "jax", "c", "cpu"];
 
 /// The body of an external function on one target: the lines of a function body in the target's
-/// language. `{x}` stands for the argument `x`; a literal brace is written twice.
+/// language. `{x}` stands for the argument `x`; a literal brace is written twice. A body without
+/// such a placeholder reads the arguments by their own names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TargetBody {
     pub target: Arc<str>,
@@ -86,8 +87,9 @@ impl TargetBody {
 }
 
 impl Function {
-    /// The body for the target, if the function is external and has one.
+    /// The body for the target, if the function has one. Native code (`cpu`) takes C, too.
     pub fn body_for(&self, target: &str) -> Option<&TargetBody> {
-        self.bodies.iter().find(|body| *body.target == *target)
+        let find = |target: &str| self.bodies.iter().find(|body| *body.target == *target);
+        find(target).or_else(|| (target == "cpu").then(|| find("c")).flatten())
     }
 }

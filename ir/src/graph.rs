@@ -135,7 +135,7 @@ pub struct Function {
     pub constraints: Vec<Constraint>,
     /// A declaration (`extern`) has result types but no operations: the target supplies the body.
     pub external: bool,
-    /// The bodies for each target, if the function is external.
+    /// The bodies for each target, which stand for the operations, if there are any.
     pub bodies: Vec<TargetBody>,
 }
 

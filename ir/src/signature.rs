@@ -1,6 +1,7 @@
 //! Calls: matches a callee's signature with the types of the operands.
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result};
@@ -27,6 +28,12 @@ impl Binding {
 
     pub fn dim(&self, dim: &Dim) -> Dim {
         dim.substitute(&|s| self.dims.get(s).cloned())
+    }
+
+    /// Whether all symbols of the shape are bound.
+    pub fn knows_shape(&self, shape: &Shape) -> bool {
+        shape.lead.as_ref().is_none_or(|lead| self.leads.contains_key(lead))
+            && shape.dims.iter().all(|dim| self.knows(dim))
     }
 
     /// Whether all symbols of the dim are bound.
@@ -243,9 +250,30 @@ pub fn bind(callee: &Function, operands: &[&Type], guards: &mut Vec<Guard>) -> R
     bind_opening(callee, operands, guards, &mut || Dim::Unknown)
 }
 
+/// Binds a signature's symbols from those operands whose types are known. Errors: wrong number or
+/// types of operands.
+pub fn bind_known(
+    callee: &Function,
+    operands: &[Option<Type>],
+    guards: &mut Vec<Guard>,
+) -> Result<Binding> {
+    let operands: Vec<Option<&Type>> = operands.iter().map(Option::as_ref).collect();
+    bind_some(callee, &operands, guards, &mut || Dim::Unknown)
+}
+
 fn bind_opening(
     callee: &Function,
     operands: &[&Type],
+    guards: &mut Vec<Guard>,
+    open: &mut dyn FnMut() -> Dim,
+) -> Result<Binding> {
+    let operands: SmallVec<[Option<&Type>; 4]> = operands.iter().map(|ty| Some(*ty)).collect();
+    bind_some(callee, &operands, guards, open)
+}
+
+fn bind_some(
+    callee: &Function,
+    operands: &[Option<&Type>],
     guards: &mut Vec<Guard>,
     open: &mut dyn FnMut() -> Dim,
 ) -> Result<Binding> {
@@ -256,7 +284,11 @@ fn bind_opening(
             .err();
     }
     let mut binding = Binding::default();
-    for ((value, arg), actual) in callee.arguments().zip(operands) {
+    let known = || {
+        let all = callee.arguments().zip(operands);
+        all.filter_map(|(argument, actual)| Some((argument, (*actual)?)))
+    };
+    for ((value, arg), actual) in known() {
         let want = callee.ty(value);
         if want.dtype != actual.dtype {
             return Diagnostic::new(format!(
@@ -272,7 +304,7 @@ fn bind_opening(
             .shape_against(&want.shape, &actual.shape, guards)
             .or_else(|why| differs(callee, &arg.name, actual, want, &why))?;
     }
-    for ((value, arg), actual) in callee.arguments().zip(operands) {
+    for ((value, arg), actual) in known() {
         let want = callee.ty(value);
         binding
             .expressions_against(&want.shape, &actual.shape, guards, open)

@@ -11,8 +11,8 @@
 //!    operands, results and cotangents, and returns the operands' cotangents.
 //! 8. No function calls itself, directly or through others.
 //! 9. A state result pairs with a state argument of its type, and no other result does.
-//! 10. External functions have no operations: their values are arguments and results. Only they
-//!     have bodies, at most one per target, which name arguments.
+//! 10. External functions have no operations: their values are arguments and results. A function
+//!     has at most one body per target; bodies name arguments.
 //! 11. Storage-only dtypes are only moved and cast, never computed in.
 //! 12. Symbols are identifiers, so that text can be read back; no dim of an argument is negative.
 
@@ -291,11 +291,6 @@ pub(crate) fn signature(f: &Function) -> Result<()> {
 }
 
 fn bodies(f: &Function) -> Result<()> {
-    if !f.external && !f.bodies.is_empty() {
-        return Diagnostic::new("a function that is not external has a body for a target")
-            .hint("declare it as `extern func`, without operations")
-            .err();
-    }
     if let Some(target) = repeated(f.bodies.iter().map(|body| &*body.target)) {
         return Diagnostic::new(format!("there are two bodies for {target}")).err();
     }

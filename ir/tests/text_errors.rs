@@ -1,7 +1,8 @@
 //! Every mistake in a text is told with what it is, where it is, and what would mend it.
 
 use mithril_ir::diagnostic::Diagnostic;
-use mithril_ir::text::parse;
+use mithril_ir::dtype::DType;
+use mithril_ir::text::{parse, parse_generic};
 
 /// The error of a text in which `«…»` marks the place that it points at.
 fn error(marked: &str) -> Diagnostic {
@@ -150,8 +151,17 @@ fn bodies() {
     }
     let twice = "mithril 1 «extern func @f»() -> () { body c \"a\" body c \"b\" }";
     check(twice, "two bodies for c", "");
-    let own = "mithril 1 «func @f»() -> () { body numpy \"pass\" return }";
-    check(own, "not external has a body", "extern func");
+    let own = "mithril 1 «func @f»() -> () { body numpy \"a\" body numpy \"b\" return }";
+    check(own, "two bodies for numpy", "");
+}
+
+#[test]
+fn floats_are_those_of_the_caller() {
+    let text = "mithril 1 func @f(%x: tensor<n x «float»>) -> (y: tensor<n x float>) { return %x }";
+    check(text, "no dtype `float`", "loaded as blocks");
+    let module = parse_generic(&text.replace(['«', '»'], ""), DType::F64).unwrap();
+    let function = module.entry().unwrap();
+    assert_eq!(function.ty(function.arg(0)).dtype, DType::F64);
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn external_functions_have_no_operations() {
     broken("unique", twice, "two bodies for jax");
     broken("unique", |f| f.bodies = vec![body("jx", "a")], "no target `jx`");
     broken("unique", |f| f.bodies = vec![body("c", "{z}")], "not an argument of `unique`");
-    broken("main", |f| f.bodies = vec![body("c", "a")], "not external has a body");
+    broken("main", |f| f.bodies = vec![body("c", "{z}")], "not an argument of `main`");
 }
 
 #[test]

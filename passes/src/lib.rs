@@ -32,6 +32,7 @@ pub mod registry;
 pub mod remove_barriers;
 pub mod rules;
 mod same;
+pub mod select_bodies;
 pub mod specialise;
 pub mod split_concats;
 pub mod split_folds;

@@ -16,7 +16,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::loc::Loc;
-use mithril_ir::op::Gradient;
+use mithril_ir::op::Kind;
 
 use crate::library::Library;
 use schedule::Schedule;
@@ -41,6 +41,8 @@ pub enum Step {
     Launch(Launch),
     /// A scan, by the index of its operation: launches of its callee in a loop.
     Scan(usize),
+    /// A call of a function that is not inlined, by the index of its operation.
+    Call(usize),
 }
 
 /// One kernel applied to values of the function.
@@ -58,16 +60,17 @@ pub struct Launch {
     pub loc: Loc,
 }
 
-/// Outlines a function that was legalized for native code and calls others only by scans.
+/// Outlines a function that was legalized for native code. It calls others only by scans, and
+/// external functions.
 ///
 /// Operations that `library` finds a kernel for are computed by that library kernel.
 ///
-/// Errors: an operation that has no loops, such as another call; an unknown rank.
+/// Errors: an operation that has no loops; an unknown rank.
 pub fn outline(function: &Function, library: Library) -> Result<Outline> {
     extract::extract(function, &group::group(function, library)?)
 }
 
-/// Whether the operation runs its callee in a loop.
-fn is_scan(op: &Operation) -> bool {
-    matches!(op.op.gradient, Gradient::Scan)
+/// Whether the operation calls a function: a scan, or an external function.
+fn is_call(op: &Operation) -> bool {
+    op.op.kind == Kind::Call
 }

@@ -17,6 +17,7 @@ use crate::pass::{Limit, Pass};
 use crate::registry;
 use crate::remove_barriers::RemoveBarriers;
 use crate::rules::Class;
+use crate::select_bodies::SelectBodies;
 use crate::specialise::Specialise;
 use crate::specialise::given::Shapes;
 use crate::split_concats::SplitConcats;
@@ -112,6 +113,7 @@ pub fn rewritten(
     let again = optimization.checkpoint != Limit::At(0);
     let repeated = if again { REPEATED_AGAIN } else { REPEATED };
     let mut pipeline = Pipeline::default()
+        .then(SelectBodies { target, gradients })
         .then(specialise)
         .then(Inline { repeated: Limit::At(repeated), ..Inline::default() })
         .simplify(Eqsat { target, join: !gradients, ..Eqsat::default() }, optimization)
@@ -130,7 +132,7 @@ fn faithful(
     gradients: bool,
     optimization: &OptimizationOptions,
 ) -> Pipeline {
-    let mut pipeline = Pipeline::default();
+    let mut pipeline = Pipeline::default().then(SelectBodies { target, gradients });
     if shapes != Shapes::default() {
         pipeline = pipeline.then(Specialise { shapes, ..Specialise::default() });
     }

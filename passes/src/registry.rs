@@ -15,12 +15,14 @@ use crate::keep::Keep;
 use crate::legalize::Legalize;
 use crate::pass::Pass;
 use crate::remove_barriers::RemoveBarriers;
+use crate::select_bodies::SelectBodies;
 use crate::specialise::Specialise;
 use crate::split_concats::SplitConcats;
 use crate::split_folds::SplitFolds;
 
 /// Constructs each pass with its defaults, in the order of the help.
 pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
+    || Box::new(SelectBodies::default()),
     || Box::new(Specialise::default()),
     || Box::new(InferShapes::default()),
     || Box::new(Inline::default()),

@@ -5,6 +5,7 @@ pub mod caller;
 mod constants;
 mod entry;
 mod expression;
+pub mod external;
 mod functions;
 mod kernel;
 mod kernels;
@@ -44,7 +45,7 @@ pub fn print(model: &str, functions: &[(&Function, &Plan)], indexed: &[Indexed])
     let mut kernels = Kernels::new(&interface);
     let mut entries = String::new();
     for (entry, (_, plan)) in interface.entries.iter().zip(functions) {
-        let calls = kernels.add(entry, plan);
+        let calls = kernels.add(entry, plan)?;
         entries += &entry::print(entry, plan, &calls);
     }
     let constants = functions.iter().zip(&interface.entries);
@@ -53,8 +54,12 @@ pub fn print(model: &str, functions: &[(&Function, &Plan)], indexed: &[Indexed])
     let own = kernels.functions();
     let mut text = header(&interface, &about(&interface.model));
     text += "\n#include <math.h>\n#include <stdbool.h>\n";
-    if ["memcpy(", "memset("].iter().any(|f| own.contains(f) || entries.contains(f)) {
+    let calls = |f: &&str| [&own, &entries, &kernels.text].iter().any(|text| text.contains(f));
+    if ["memcpy(", "memset(", "memmove("].iter().any(|f| calls(&f)) {
         text += "#include <string.h>\n";
+    }
+    if ["malloc(", "calloc(", "qsort(", "abs("].iter().any(|f| kernels.text.contains(f)) {
+        text += "#include <stdlib.h>\n";
     }
     let rolled = if kernels.rolls { loops::ROLLED.1 } else { "" };
     for part in [rolled, &own, &arithmetic(&entries), &constants, &kernels.text, &entries] {

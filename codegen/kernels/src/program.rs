@@ -1,6 +1,7 @@
 //! Turns a function into a program of the runtime: its kernels, and the memory on which they are
 //! launched.
 
+pub mod external;
 mod planner;
 mod scan;
 
@@ -22,12 +23,15 @@ use crate::isa::Isa;
 use crate::lower::Lowered;
 use crate::lower::packing::Packing;
 use crate::mlir;
+use external::External;
 
 /// A kernel to be compiled.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub outlined: outline::Kernel,
     pub lowered: Lowered,
+    /// The body that the user wrote, instead of loop code.
+    pub external: Option<Arc<External>>,
 }
 
 impl Kernel {
@@ -35,6 +39,10 @@ impl Kernel {
     ///
     /// Errors: a composite whose decomposition fails.
     pub fn cost(&self, dims: &[Dim]) -> Result<Cost> {
+        if let Some(external) = &self.external {
+            let bytes = external.arrays.iter().map(|array| cost::bytes(&array.ty)).sum();
+            return Ok(Cost { flops: Dim::Const(0), bytes: outside(&bytes, dims) });
+        }
         let Cost { flops, bytes } = cost::of_kernel(&self.outlined.function)?;
         Ok(Cost { flops: outside(&flops, dims), bytes: outside(&bytes, dims) })
     }
@@ -49,7 +57,8 @@ impl Kernel {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub program: Program,
-    /// By kernel number. If the program copies, the next number stands for the runtime's own copy.
+    /// By kernel number; those with bodies of the user come last. If the program copies, the next
+    /// number stands for the runtime's own copy.
     pub kernels: Vec<Kernel>,
     pub copies: bool,
     pub constants: Vec<Constant>,
@@ -143,7 +152,7 @@ fn outside(dim: &Dim, dims: &[Dim]) -> Dim {
 }
 
 /// Plans the program of a function. It must be legalized for native code, and may call other
-/// functions of the module only through scans.
+/// functions of the module only through scans, and external functions.
 ///
 /// Errors: operations without loops; dims that no argument shows.
 pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {

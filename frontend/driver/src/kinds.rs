@@ -28,6 +28,7 @@ pub const KINDS: &[Kind] = &[
     ),
     kind("E0202", "Incompatible shapes", &["Incompatible shapes"]),
     kind("E0205", "Index out of range", &["Index out of range"]),
+    kind("E0602", "A function in text", &["the text of the function"]),
     kind("E0501", "Backend does not support operation", &["Backend does not support operation"]),
     kind(
         "E0506",

@@ -18,6 +18,7 @@ use crate::lower::DimSpec;
 use crate::model::seal::{Composite, NetSource, Sealed};
 use crate::model::{Model, Source};
 use crate::naming::check_name;
+use crate::text_function::TextFunction;
 
 /// A definition, together with the connections to make when it is added to a model. Cloning is
 /// cheap, and clones are the same object: they share their params wherever they are added.
@@ -82,7 +83,9 @@ pub(crate) struct Definition {
     pub standard_output: Option<u32>,
     /// The table entry and the settings that the block was made from.
     pub origin: Option<(&'static Entry, Settings)>,
-    /// `None`: a primitive, which is lowered by its table entry.
+    /// The function of the IR that the block was made from.
+    pub function: Option<Arc<TextFunction>>,
+    /// `None`: a primitive, which is lowered by its table entry, or a function.
     pub composite: Option<Composite>,
     hash: u64,
 }
@@ -100,6 +103,28 @@ impl Definition {
             inputs,
             outputs,
             origin: Some((entry, settings)),
+            function: None,
+            composite: None,
+            hash: hasher.finish(),
+        }
+    }
+
+    pub fn of_function(
+        function: TextFunction,
+        inputs: Vec<Terminal>,
+        outputs: Vec<Outlet>,
+    ) -> Definition {
+        let mut hasher = FxHasher::default();
+        function.hash(&mut hasher);
+        let standard_input = inputs.iter().position(|t| t.role == Role::Data);
+        Definition {
+            kind: function.name.replace(['.', '\0'], "_").into(),
+            standard_input: standard_input.map(|i| i as u32),
+            standard_output: Some(0),
+            inputs,
+            outputs,
+            origin: None,
+            function: Some(Arc::new(function)),
             composite: None,
             hash: hasher.finish(),
         }
@@ -115,9 +140,18 @@ impl Definition {
             standard_input: seal.standard_input,
             standard_output: seal.standard_output,
             origin: None,
+            function: None,
             composite: Some(seal.composite),
             hash: hasher.finish(),
         }
+    }
+}
+
+impl Definition {
+    /// Whether it is a model that contains nothing but a function of a text.
+    pub fn wraps_function(&self) -> bool {
+        let parts = self.composite.as_ref().map(|composite| composite.parts.as_slice());
+        matches!(parts, Some([only]) if only.definition.function.is_some())
     }
 }
 
@@ -148,6 +182,7 @@ impl PartialEq for Definition {
         self.hash == other.hash
             && self.kind == other.kind
             && same_origin()
+            && self.function == other.function
             && self.inputs == other.inputs
             && self.outputs == other.outputs
             && deeper(|| self.composite == other.composite)

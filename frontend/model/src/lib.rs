@@ -34,6 +34,7 @@
 pub mod block;
 pub mod blocks;
 pub mod draw;
+mod function;
 mod identity;
 pub mod init;
 pub mod literal;
@@ -46,9 +47,11 @@ mod save;
 pub mod setting;
 pub mod stub;
 pub mod summary;
+mod text_function;
 pub mod train;
 
 pub use block::{Block, Outlet, Terminal};
+pub use function::custom::Custom;
 pub use literal::Literal;
 pub use lower::{DimSpec, Mode, Options, lower};
 pub use model::{Connection, IoKey, Model, Source};

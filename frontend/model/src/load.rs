@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
+use mithril_ir::external::TargetBody;
 use mithril_ir::graph::Role;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use crate::block::{Block, Outlet, Terminal};
+use crate::block::{Block, Definition, Outlet, Terminal};
 use crate::blocks;
 use crate::identity::{Identity, ParamId};
 use crate::literal::Literal;
@@ -20,6 +21,7 @@ use crate::model::seal::seal;
 use crate::naming::check_name;
 use crate::save::VERSION;
 use crate::setting::Setting;
+use crate::text_function::TextFunction;
 
 impl Block {
     /// Reads a block written by [`Block::to_json`]. Errors: text that is not JSON of this format; a
@@ -82,6 +84,18 @@ fn dtype(value: &Value) -> Result<DType> {
     text(value)?.parse().map_err(|()| wrong("a dtype", value))
 }
 
+/// A block that was made from a function of a text.
+fn function(value: &Value) -> Result<Block> {
+    let bodies = value["bodies"].as_object().into_iter().flatten();
+    let bodies = bodies.map(|(target, body)| {
+        Ok(TargetBody { target: target.as_str().into(), text: text(body)?.into() })
+    });
+    let bodies = bodies.collect::<Result<_>>()?;
+    let name = text(&value["function"])?;
+    let function = TextFunction::read(text(&value["text"])?, Some(name), bodies)?;
+    Ok(Block::new(Definition::function(function)?))
+}
+
 /// The objects that blocks of one definition share, by index.
 #[derive(Default)]
 struct Shared(FxHashMap<u64, Identity>);
@@ -138,6 +152,9 @@ impl Reader {
     }
 
     fn definition(&self, value: &Value) -> Result<Block> {
+        if !value["function"].is_null() {
+            return function(value);
+        }
         let Some(name) = value["block"].as_str() else {
             return self.model(value);
         };

@@ -159,6 +159,12 @@ impl Writer {
                 .collect();
             return json!({ "block": entry.name, "settings": changed });
         }
+        if let Some(function) = &block.definition.function {
+            let bodies = function.bodies.iter();
+            let bodies: Map<String, Value> =
+                bodies.map(|body| (body.target.to_string(), json!(&*body.text))).collect();
+            return json!({ "function": &*function.name, "text": &*function.text, "bodies": bodies });
+        }
         let model = Model::from_block(block).expect("a block that no table has is a model");
         let graph = model.graph();
         let mut shared =

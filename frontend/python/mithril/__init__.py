@@ -6,7 +6,18 @@ Importing this package loads only the extension module; everything else is impor
 
 from __future__ import annotations
 
-from ._core import Block, Connection, DType, IOKey, Model, TrainModel, __version__, block_names
+from ._core import (
+    Block,
+    Connection,
+    DType,
+    IOKey,
+    Model,
+    TrainModel,
+    __version__,
+    block_names,
+    custom,
+    load_function,
+)
 from .errors import (
     BackendError,
     IndexRangeError,
@@ -66,7 +77,9 @@ __all__ = [
     "UsageError",
     "__version__",
     "compile",
+    "custom",
     "diff",
+    "load_function",
     "load_params",
     "save_params",
 ]

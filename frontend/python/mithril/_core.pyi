@@ -848,6 +848,26 @@ def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dic
     Errors: `MithrilError`, as its message says.
     """
 
+def custom(*, name: "str | None" = None, mir: "str | None" = None, numpy: "str | None" = None, torch: "str | None" = None, jax: "str | None" = None, c: "str | None" = None, shape: "str | None" = None, gradient: "Block | dict[str, str] | None" = None) -> "Block":
+    """
+    An operation of your own, as a block. Each body is source text: `mir` serves every backend;
+    `numpy`, `torch` and `jax` serve their backend, and `c` the C backend and native code. Where a
+    backend has a body of its own, that one is used instead of `mir`.
+
+    A body in Python or C is the inside of a function that reads the inputs by their names. Python
+    returns the outputs; C stores them. `shape` declares the inputs and the outputs, such as
+    `"(x: [*b, n], w: [n, m]) -> [*b, m]"`; `*b` stands for any number of dims, and `i64[n]` has a
+    dtype, where it is not that of the model's floats. The text of `mir` has its own declaration.
+
+    `gradient` is a block with inputs named after this block's inputs, its outputs, and its outputs
+    with `_gradient` behind, whose outputs are named after this block's inputs with `_gradient`
+    behind. A dict of bodies is such a block, too: `{"numpy": "return y_gradient * 2"}`. Without it,
+    PyTorch and JAX differentiate the body, and gradients on other backends are those of `mir`.
+
+    Errors: `UsageError` for arguments that do not fit; `MithrilError` for text that is no function,
+    with its line and column.
+    """
+
 def did_you_mean(name: str, candidates: SupportsGetItem[int, str]) -> str | None:
     """
     ``did you mean `a` or `b`?`` for the candidates nearest to a name; `None` where none is near.
@@ -861,6 +881,17 @@ def elsewhere(name: str) -> str | None:
 def error_code(message: str) -> str:
     """
     The code of the kind of error that a message tells of: `E0107`.
+    """
+
+def load_function(text_or_path: "str | PathLike[str]", name: "str | None" = None) -> "Block":
+    """
+    A function of a `.mir` text, or of a file of it, as a block. Its terminals are the function's
+    arguments and results. `name` chooses one of several functions; without it, it is the function
+    that no other one calls. The dtype `float` in the text stands for the dtype of the model's
+    floats.
+
+    Errors: `MithrilError` for a file that cannot be read, for text that is no function, with its
+    line and column, and for several functions without a `name`.
     """
 
 def load_params(path: "str") -> "list[tuple[str, DType, list[int], bytearray]]":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .errors import BackendError, MithrilError
+from .errors import BackendError, MithrilError, ShapeError
 
 if TYPE_CHECKING:
     from . import _core
@@ -24,9 +24,13 @@ def raise_misfit(
     """Explains why a framework refused inputs whose ranks were open at compile time: compiles the
     model again for the shapes of the call, which raises. Returns if that finds no error.
 
-    Errors: `MithrilError` with the blocks, terminals and dims that do not fit, or for a lack of
+    Errors: `ShapeError` for results of a custom operation that have other shapes than declared;
+    `MithrilError` with the blocks, terminals and dims that do not fit, or for a lack of
     memory; `BackendError` for an operation that the framework does not have.
     """
+    if isinstance(cause, ValueError) and str(cause).startswith("Incompatible shapes: "):
+        # Generated source checks the results of custom operations.
+        raise ShapeError(str(cause)) from cause
     if backend.lacks_memory(cause):
         raise MithrilError(f"Out of memory\n  got: {cause}") from cause
     if backend.lacks_operation(cause):

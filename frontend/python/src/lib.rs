@@ -11,6 +11,7 @@ mod cost;
 mod dtype;
 mod error;
 mod explanation;
+mod function;
 mod key;
 mod library;
 mod model;
@@ -43,6 +44,8 @@ mod _core {
     use super::error::{did_you_mean, elsewhere, error_code};
     #[pymodule_export]
     use super::explanation::{Explanation, Fired, table};
+    #[pymodule_export]
+    use super::function::{custom, load_function};
     #[pymodule_export]
     use super::key::IOKey;
     #[pymodule_export]

@@ -15,17 +15,23 @@ use crate::op::{AttrDef, Default};
 use crate::shape::{Shape, Type};
 use crate::tensor::{Tensor, parse_element};
 
+/// The dtype of the caller's floats, in the text of a generic function.
+const FLOAT: &str = "float";
+
 /// A cursor with caches by text, so that equal types and shapes are parsed once.
 pub(super) struct Reader<'s> {
     pub cursor: Cursor<'s>,
+    /// The dtype that the word `float` stands for, if any.
+    float: Option<DType>,
     types: FxHashMap<&'s str, Type>,
     shapes: FxHashMap<&'s str, Shape>,
 }
 
 impl<'s> Reader<'s> {
-    pub fn new(source: &'s str) -> Reader<'s> {
+    pub fn new(source: &'s str, float: Option<DType>) -> Reader<'s> {
         Reader {
             cursor: Cursor::new(source),
+            float,
             types: FxHashMap::default(),
             shapes: FxHashMap::default(),
         }
@@ -86,7 +92,7 @@ impl<'s> Reader<'s> {
             self.cursor.back_to(start);
             return Ok(None);
         }
-        dtype(word).map(Some)
+        self.dtype(word).map(Some)
     }
 
     /// `[*b x 4 x (n + 1)]`.
@@ -131,7 +137,7 @@ impl<'s> Reader<'s> {
             }
             AttrKind::DType => {
                 let word = self.cursor.identifier("a dtype")?;
-                dtype(word).map(Attr::DType)
+                self.dtype(word).map(Attr::DType)
             }
             AttrKind::Ints => self.ints(),
             AttrKind::Shape => self.shape().map(Attr::from),
@@ -256,12 +262,18 @@ impl<'s> Reader<'s> {
             .err(),
         }
     }
-}
 
-fn dtype((word, span): (&str, Span)) -> Result<DType> {
-    DType::from_str(word).or_else(|()| {
-        let mut error = Diagnostic::new(format!("there is no dtype `{word}`")).span(span);
-        error.hint = did_you_mean(word, DType::ALL.into_iter().map(DType::name));
-        error.err()
-    })
+    fn dtype(&self, (word, span): (&str, Span)) -> Result<DType> {
+        if let (FLOAT, Some(float)) = (word, self.float) {
+            return Ok(float);
+        }
+        DType::from_str(word).or_else(|()| {
+            let mut error = Diagnostic::new(format!("there is no dtype `{word}`")).span(span);
+            error.hint = match word {
+                FLOAT => Some("`float` is for functions that are loaded as blocks".to_string()),
+                _ => did_you_mean(word, DType::ALL.into_iter().map(DType::name)),
+            };
+            error.err()
+        })
+    }
 }

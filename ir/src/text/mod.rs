@@ -28,7 +28,8 @@
 //! with a single element if all are equal, or with its bytes as `hex"…"`. `//` begins a comment,
 //! but inside brackets it divides. Inferred facts other than types are not written: they are
 //! inferred again, and missing guards are added. The strings of a body are its lines; see
-//! [`TargetBody`](crate::external::TargetBody).
+//! [`TargetBody`](crate::external::TargetBody). A function with operations may have bodies, too:
+//! a target takes its body in the place of the operations.
 
 mod attrs;
 mod cursor;
@@ -39,6 +40,7 @@ mod syntax;
 mod version;
 
 use crate::diagnostic::Result;
+use crate::dtype::DType;
 use crate::graph::Module;
 
 pub use dot::dot;
@@ -52,8 +54,19 @@ pub fn print(module: &Module) -> String {
 /// Parses and verifies a module.
 /// Errors: the first problem, with its position in the text.
 pub fn parse(source: &str) -> Result<Module> {
+    parse_as(source, None)
+}
+
+/// Parses and verifies a module of generic functions, in which the dtype `float` stands for the
+/// given one.
+/// Errors: the first problem, with its position in the text.
+pub fn parse_generic(source: &str, float: DType) -> Result<Module> {
+    parse_as(source, Some(float))
+}
+
+fn parse_as(source: &str, float: Option<DType>) -> Result<Module> {
     let (text, migrated) = version::current(source)?;
-    let parsed = syntax::parse(&text).and_then(|tree| resolve::module(&tree));
+    let parsed = syntax::parse(&text, float).and_then(|tree| resolve::module(&tree));
     parsed.map_err(|mut error| {
         if migrated {
             // The span is in the migrated text, which the user does not have.

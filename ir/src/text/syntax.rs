@@ -9,6 +9,7 @@ use super::cursor::Span;
 use super::version;
 use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
+use crate::dtype::DType;
 use crate::external::TargetBody;
 use crate::graph::{Argument, Bound, Constraint, Role};
 use crate::loc::Loc;
@@ -62,10 +63,11 @@ pub(super) struct OpTree<'s> {
 /// A map by attribute name.
 type Named<T> = SmallVec<[(&'static str, T); 2]>;
 
-/// Parses the functions of a text in the current version.
+/// Parses the functions of a text in the current version. The dtype `float` stands for the given
+/// one.
 /// Errors: the first syntax error, or an unknown operation or attribute.
-pub(super) fn parse(source: &str) -> Result<Vec<FunctionTree<'_>>> {
-    let mut reader = Reader::new(source);
+pub(super) fn parse(source: &str, float: Option<DType>) -> Result<Vec<FunctionTree<'_>>> {
+    let mut reader = Reader::new(source, float);
     version::read(&mut reader.cursor)?;
     let mut functions = Vec::new();
     while !reader.cursor.is_done() {

@@ -134,7 +134,7 @@ impl Tape<'_> {
         if callee.external && !matches!(operation.op.gradient, Gradient::Vjp) {
             return Diagnostic::new(format!("`{}` has no gradient: it is external", callee.name))
                 .at(format!("block `{}`", operation.loc))
-                .hint("give it one with `custom_gradient`")
+                .hint("give `custom` a `gradient=`; in text, call it with `custom_gradient`")
                 .err();
         }
         let (mut results, back) = match operation.op.gradient {

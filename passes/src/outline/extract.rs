@@ -7,6 +7,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::graph::{Argument, Function, Operation, ResultDef, Role, Value, ValueInfo};
 use mithril_ir::loc::Loc;
+use mithril_ir::op::Gradient;
 use mithril_ir::op::access::{Access, Constant, Random};
 use mithril_ir::shape::{Shape, Type};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -15,7 +16,7 @@ use smallvec::SmallVec;
 use super::cuts::{self, Cut};
 use super::group::Grouped;
 use super::schedule::{LoopNest, Schedule};
-use super::{Kernel, Launch, Outline, Step, is_scan};
+use super::{Kernel, Launch, Outline, Step, is_call};
 
 /// The kernels of the groups, and a copy kernel for each result that no group computes.
 pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
@@ -24,8 +25,11 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
     let mut kernels = Vec::new();
     let read = read_outside(function, &definitions, grouped);
     for (at, group) in groups.iter().enumerate() {
-        if let Some(&op) = group.ops.first().filter(|&&op| is_scan(&function.ops[op])) {
-            kernels.push(Extracted::Scan(op));
+        if let Some(&op) = group.ops.first().filter(|&&op| is_call(&function.ops[op])) {
+            kernels.push(Extracted::Step(match function.ops[op].op.gradient {
+                Gradient::Scan => Step::Scan(op),
+                _ => Step::Call(op),
+            }));
             continue;
         }
         let mut kernel = Extraction::new(function, &definitions, &grouped.views);
@@ -53,7 +57,8 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
 enum Extracted<'f> {
     /// A kernel and its results.
     Kernel(Box<Extraction<'f>>, Vec<Value>),
-    Scan(usize),
+    /// A step without a kernel of its own.
+    Step(Step),
 }
 
 /// If at least this many kernels differ only in slice positions, they are shared and the launch
@@ -75,7 +80,7 @@ fn steps(made: Vec<Extracted>) -> Outline {
     }
     for step in made {
         match step {
-            Extracted::Scan(op) => outline.steps.push(Step::Scan(op)),
+            Extracted::Step(step) => outline.steps.push(step),
             Extracted::Kernel(kernel, results) => {
                 let open = Some(&kernel.cuts).filter(|cuts| !cuts.is_empty());
                 let open = open.map(|_| kernel.written(&results, true));

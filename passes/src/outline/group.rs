@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use crate::library::{Library, LibraryKernel};
 use order::Order;
 
-use super::is_scan;
+use super::is_call;
 use super::schedule::{Read, reduced_rows};
 use super::views::{self, Place, is_one, is_view};
 
@@ -49,7 +49,7 @@ enum Core {
     Contraction { space: Vec<Dim>, reads: [Read; 2] },
     /// Loops that no other operation may join.
     Separate { space: Vec<Dim> },
-    /// A library kernel, or a scan.
+    /// A library kernel, or a call.
     Library,
 }
 
@@ -158,7 +158,7 @@ impl<'f> Grouping<'f> {
     fn check(&self, at: usize) -> Result<()> {
         let op = &self.function.ops[at];
         let fits = |kernel: &LibraryKernel| (kernel.fits)(self.function, op);
-        let kernel = (self.library)(op).is_some_and(fits) || is_scan(op);
+        let kernel = (self.library)(op).is_some_and(fits) || is_call(op);
         if let (false, Kind::Call | Kind::Composite) = (kernel, op.op.kind) {
             return Diagnostic::new(format!("native code has no loops for `{}`", op.op.name)).err();
         }
@@ -264,7 +264,7 @@ impl<'f> Grouping<'f> {
     }
 
     fn core(&self, op: &Operation) -> Core {
-        if is_scan(op) || (self.library)(op).is_some() {
+        if is_call(op) || (self.library)(op).is_some() {
             return Core::Library;
         }
         let result = self.dims(op.result()).to_vec();

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Function;
 use mithril_ir::op::Kind;
@@ -9,6 +10,7 @@ use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::external;
 use super::functions::Function as Own;
 use super::kernel::{self, Names, Printed};
 use crate::entry::{Entry, Interface, Scope};
@@ -50,24 +52,36 @@ impl Kernels {
 
     /// Prints the kernels of a plan that are not printed yet. Returns their calls, by kernel
     /// number.
-    pub fn add(&mut self, entry: &Entry, plan: &Plan) -> Vec<Call> {
+    ///
+    /// Errors: an external function with an unknown dim.
+    pub fn add(&mut self, entry: &Entry, plan: &Plan) -> Result<Vec<Call>> {
         let kernels = plan.kernels.iter().enumerate();
         kernels.map(|(at, kernel)| self.one(entry, plan, at, kernel)).collect()
     }
 
-    fn one(&mut self, entry: &Entry, plan: &Plan, at: usize, kernel: &Kernel) -> Call {
-        let key = kernel.outlined.to_string();
+    fn one(&mut self, entry: &Entry, plan: &Plan, at: usize, kernel: &Kernel) -> Result<Call> {
+        let key = match &kernel.external {
+            Some(external) => format!("{external:?}"),
+            None => kernel.outlined.to_string(),
+        };
         if let Some(call) = self.known.get(&key) {
-            return call.clone();
+            return Ok(call.clone());
         }
-        let names = self.names(entry, plan, at, kernel);
-        let printed = kernel::print(&kernel.lowered.code, &names, &mut self.used);
+        let mut names = self.names(entry, plan, at, kernel);
+        let printed = match &kernel.external {
+            Some(own) => {
+                let arrays = own.arrays.iter().map(|array| array.name.to_string());
+                names.buffers = arrays.collect();
+                external::print(own, &names.kernel, names.dims.len())?
+            }
+            None => kernel::print(&kernel.lowered.code, &names, &mut self.used),
+        };
         self.rolls |= printed.rolls;
         let _ =
             writeln!(self.text, "{}{}", comment(plan, at, kernel, &names, &printed), printed.text);
         let call = Call { name: names.kernel, printed };
         self.known.insert(key, call.clone());
-        call
+        Ok(call)
     }
 
     /// A kernel with a single launch uses the names of that launch's buffers and dims.
@@ -97,7 +111,10 @@ impl Kernels {
         };
         let code = &kernel.lowered.code;
         Names {
-            kernel: self.names.name(&title(function)),
+            kernel: self.names.name(&match kernel.external {
+                Some(_) => function.name.to_string(),
+                None => title(function),
+            }),
             buffers: (0..code.buffers as usize).map(|n| free(buffer(n))).collect(),
             dims: (0..code.dims as usize).map(|n| free(dim(n))).collect(),
         }
@@ -145,7 +162,9 @@ fn comment(plan: &Plan, at: usize, kernel: &Kernel, names: &Names, printed: &Pri
     }
     let function = &kernel.outlined.function;
     let mut text = operations(function).join(", ");
-    if text.is_empty() {
+    if kernel.external.is_some() {
+        text = external::COMMENT.into();
+    } else if text.is_empty() {
         text = "A copy".into();
     }
     if !paths.is_empty() {

@@ -81,7 +81,7 @@ pub struct Planner<'m> {
     symbols: Vec<Symbol>,
     buffers: Vec<Buffer>,
     constants: Vec<Constant>,
-    kernels: Vec<Kernel>,
+    pub kernels: Vec<Kernel>,
     /// Kernels that finish the results of others, by their text.
     rests: FxHashMap<String, usize>,
     pub launches: Vec<Launch>,
@@ -142,14 +142,14 @@ impl Planner<'_> {
             return Ok(number);
         }
         let lowered = lower(kernel, isa, None)?;
-        self.kernels.push(Kernel { outlined: kernel.clone(), lowered });
+        self.kernels.push(Kernel { outlined: kernel.clone(), lowered, external: None });
         self.rests.insert(text, self.kernels.len() - 1);
         Ok(self.kernels.len() - 1)
     }
 
     /// Adds a launch of a kernel on buffers. `dims` are its dims in terms of the function's
     /// symbols.
-    fn launch(&mut self, kernel: usize, buffers: Vec<usize>, dims: &[Dim]) -> Result<()> {
+    pub fn launch(&mut self, kernel: usize, buffers: Vec<usize>, dims: &[Dim]) -> Result<()> {
         let Lowered { tasks, grain, scratch, .. } = &self.kernels[kernel].lowered;
         self.launches.push(Launch {
             kernel,
@@ -162,8 +162,23 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Moves the kernels with bodies of the user behind the others, which are compiled together.
+    fn order(&mut self) {
+        let is_external = |kernel: &Kernel| kernel.external.is_some();
+        let mut order: Vec<usize> = (0..self.kernels.len()).collect();
+        order.sort_by_key(|&at| is_external(&self.kernels[at]));
+        for launch in self.launches.iter_mut().filter(|launch| launch.kernel != COPY) {
+            let place = order.iter().position(|&at| at == launch.kernel);
+            launch.kernel = place.expect("each kernel has one place");
+        }
+        self.kernels.sort_by_key(is_external);
+    }
+
     fn finish(mut self, function: &Function) -> Plan {
         self.locate(&Loc::unknown());
+        if self.kernels.iter().any(|kernel| kernel.external.is_some()) {
+            self.order();
+        }
         let mut copies = false;
         for launch in self.launches.iter_mut().filter(|launch| launch.kernel == COPY) {
             launch.kernel = self.kernels.len();
@@ -296,6 +311,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
                     self.planner.locate(&launch.loc);
                 }
                 Step::Scan(at) => self.scan(&self.function.ops[*at])?,
+                Step::Call(at) => self.call(&self.function.ops[*at])?,
             }
         }
         self.copies();
@@ -315,7 +331,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         let kernel = &outline.kernels[kernel];
         let lowered = lower(kernel, &self.isa, packing)?;
         let kernels = &mut self.planner.kernels;
-        kernels.push(Kernel { outlined: kernel.clone(), lowered });
+        kernels.push(Kernel { outlined: kernel.clone(), lowered, external: None });
         self.numbers.insert(key, kernels.len() - 1);
         Ok(kernels.len() - 1)
     }

@@ -6,6 +6,7 @@ use mithril_ir::op::Gradient;
 
 use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
+use super::names::string;
 
 impl<'m> Body<'_, 'm> {
     /// Writes the statements of an operation that calls functions.
@@ -43,10 +44,31 @@ impl<'m> Body<'_, 'm> {
         for value in &op.operands {
             args.push(self.array(*value)?);
         }
-        let targets: Vec<String> = op.results().map(|value| self.target(value)).collect();
         let call = function.call(args.into_iter().map(Argument::plain));
+        let call = match self.is_external(op) {
+            true => self.declared(op, call),
+            false => call,
+        };
+        let targets: Vec<String> = op.results().map(|value| self.target(value)).collect();
         self.write(op.first, format!("{} = ", targets.join(", ")), call);
         Ok(())
+    }
+
+    /// Whether the operation calls a function whose body the user wrote.
+    fn is_external(&self, op: &Operation) -> bool {
+        let callee = op.functions().next().and_then(|name| self.file.module.get(name));
+        callee.is_some_and(|callee| callee.external)
+    }
+
+    /// The call of an external function with a check that its results have the declared shapes, as
+    /// far as shapes are known before the call.
+    fn declared(&mut self, op: &Operation, call: Expr) -> Expr {
+        let shapes: Option<Vec<Expr>> =
+            op.results().map(|value| self.declared_shape(&self.function.ty(value).shape)).collect();
+        let Some(shapes) = shapes else { return call };
+        let place = op.loc.blocks().unwrap_or_else(|| "a custom operation".to_string());
+        let args = [call, Expr::Literal(string(&place))].into_iter().chain(shapes);
+        Expr::name("_declared").call(args.map(Argument::plain))
     }
 
     /// The variable that a result of a call is assigned to; `_` if it is unused.

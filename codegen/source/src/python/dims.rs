@@ -225,6 +225,29 @@ impl Body<'_, '_> {
         Ok(Filling::Many(items))
     }
 
+    /// The shape that a call should give, in terms of the arguments; `None` for a dim that only the
+    /// result shows. `None`: no argument shows the rank.
+    pub fn declared_shape(&mut self, shape: &Shape) -> Option<Expr> {
+        let mut bound = true;
+        let dims = shape.dims.iter();
+        dims.for_each(|dim| dim.for_each_symbol(&mut |symbol| bound &= self.is_bound(symbol)));
+        let bound = bound && !shape.dims.iter().any(Dim::is_unknown);
+        if let (true, Some(same)) = (bound, self.same_shape(shape).ok()?) {
+            return Some(same);
+        }
+        let mut items = Vec::new();
+        if let Some(lead) = &shape.lead {
+            items.push(self.lead(lead).ok()?);
+        }
+        for dim in &shape.dims {
+            let mut bound = !dim.is_unknown();
+            dim.for_each_symbol(&mut |symbol| bound &= self.is_bound(symbol));
+            let size = bound.then(|| self.dim(dim).ok()).flatten();
+            items.push(size.unwrap_or(Expr::name("None")));
+        }
+        Some(Expr::Tuple(items))
+    }
+
     /// A shape as one expression: a tuple, or the shape of an array that has the same shape.
     pub fn shape(&mut self, shape: &Shape) -> Result<Expr> {
         if let Some(same) = self.same_shape(shape)? {

@@ -1,10 +1,12 @@
 //! External functions: definitions made from the bodies that the user gives for them.
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
-use mithril_ir::external::{Piece, TargetBody};
+use mithril_ir::diagnostic::Result;
+use mithril_ir::external::Piece;
 use mithril_ir::graph::{Function, Operation};
+use mithril_passes::select_bodies::missing;
 
 use super::layout::Lines;
+use super::names::is_variable;
 use super::prelude::words;
 use super::unit::File;
 
@@ -14,7 +16,7 @@ impl File<'_> {
     pub fn external(&mut self, function: &Function, name: &str, op: &Operation) -> Result<String> {
         let target = self.framework.name();
         let Some(body) = function.body_for(target) else {
-            return missing(function, op, target).err();
+            return missing(function, &op.loc, target).err();
         };
         let pieces = body.pieces()?;
         let mut names = self.names.inside();
@@ -28,7 +30,14 @@ impl File<'_> {
                 }
             }
         }
-        let params: Vec<String> = function.args.iter().map(|arg| names.unique(&arg.name)).collect();
+        // A body without placeholders reads the arguments by their own names.
+        let own = !pieces.iter().any(|piece| matches!(piece, Piece::Argument(_)));
+        let mut param = |name: &str| match own && is_variable(name) {
+            true => name.to_string(),
+            false => names.unique(name),
+        };
+        let args = function.args.iter().map(|arg| &*arg.name);
+        let params: Vec<String> = args.map(&mut param).collect();
         let argument = |name: &str| function.args.iter().position(|arg| *arg.name == *name);
         let text: String = pieces
             .iter()
@@ -42,25 +51,4 @@ impl File<'_> {
         text.lines().for_each(|line| lines.verbatim(4, line));
         Ok(lines.into_text())
     }
-}
-
-fn missing(function: &Function, op: &Operation, target: &str) -> Diagnostic {
-    let targets: Vec<&str> =
-        function.bodies.iter().map(|body: &TargetBody| &*body.target).collect();
-    let got = match targets.is_empty() {
-        true => "no bodies".to_string(),
-        false => format!("bodies for {}", targets.join(", ")),
-    };
-    let mut error =
-        Diagnostic::new(format!("Backend does not support operation {}", function.name))
-            .got(got)
-            .expected(format!("a body for {target}"))
-            .hint(format!(
-                "write `body {target} \"return …\"` into `extern func @{}`",
-                function.name
-            ));
-    if !op.loc.is_unknown() {
-        error = error.at(format!("block `{}`", op.loc));
-    }
-    error
 }

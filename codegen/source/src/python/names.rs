@@ -92,6 +92,14 @@ impl Names {
     }
 }
 
+/// Whether the text can be the name of a variable as it is.
+pub fn is_variable(text: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.chars().all(is_word)
+        && text.starts_with(|c: char| !c.is_ascii_digit())
+        && KEYWORDS.split_whitespace().all(|keyword| keyword != text)
+}
+
 /// An identifier of ASCII letters, digits and single underscores that begins with a letter. Other
 /// letters could look like these or be normalized to them: Python reads `ｎｐ` as `np`.
 pub fn identifier(text: &str) -> String {

@@ -8,8 +8,10 @@ use std::{env, fs, io};
 use blake3::Hasher;
 use libloading::Library;
 use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_kernels::c::external::{self, COMMENT};
 use mithril_kernels::c::{Source, caller};
 use mithril_kernels::host;
+use mithril_kernels::program::Plan;
 
 use super::cache::{Cache, Key, Miss};
 use super::command::{self, Ended};
@@ -20,8 +22,7 @@ use crate::VERSION;
 /// No contraction to fused multiply-adds, which would make the bits depend on the compiler.
 ///
 /// Nothing reads `errno`, and square roots are vectorised only if they do not set it.
-const FLAGS: [&str; 6] =
-    ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared"];
+const FLAGS: [&str; 5] = ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC"];
 /// The number of lines of a compiler's errors that are shown.
 const SHOWN: usize = 8;
 
@@ -52,24 +53,61 @@ impl Unit {
             return Ok(Loaded { library: library.clone(), compiled: None });
         }
         let text = format!("{}{}", self.source.text, caller::print(&self.source));
-        let compiler = Compiler::find()?;
-        let (cache, key) = (Cache::open(), compiler.key(&text));
-        let folder = Folder::new()?;
-        let cached = cache.get(&key);
-        let cached = cached.and_then(|bytes| folder.load(&bytes).map_err(|_| Miss::Damaged));
-        let compiled = cached.as_ref().err().copied();
-        let library = match cached {
-            Ok(library) => library,
-            Err(_) => {
-                let bytes = compiler.compile(&text, &folder, stop)?;
-                cache.put(&key, &bytes);
-                cache.trim();
-                folder.load(&bytes)?
-            }
-        };
-        let library = kept.insert(Arc::new(library)).clone();
-        Ok(Loaded { library, compiled })
+        let loaded = load(&text, stop)?;
+        *kept = Some(loaded.library.clone());
+        Ok(loaded)
     }
+}
+
+/// The library of a C file, from the cache or compiled.
+///
+/// Errors: there is no compiler, or it rejects the file; `stop`.
+pub fn load(text: &str, stop: &AtomicBool) -> Result<Loaded> {
+    let compiler = Compiler::find()?;
+    let (cache, key) = (Cache::open(), compiler.key(text));
+    let folder = Folder::new()?;
+    let cached = cache.get(&key);
+    let cached = cached.and_then(|bytes| folder.load(&bytes).map_err(|_| Miss::Damaged));
+    let compiled = cached.as_ref().err().copied();
+    let library = match cached {
+        Ok(library) => library,
+        Err(_) => {
+            let bytes = compiler.compile(text, &["-shared"], &folder, stop)?;
+            cache.put(&key, &bytes);
+            cache.trim();
+            folder.load(&bytes)?
+        }
+    };
+    Ok(Loaded { library: Arc::new(library), compiled })
+}
+
+/// The symbol of the kernel of this number.
+pub fn symbol(number: usize) -> String {
+    format!("mithril_kernel_{number}")
+}
+
+/// A C file with the kernels of a plan whose bodies the user wrote, under these symbols. `None`:
+/// there are none.
+///
+/// Errors: an unknown dim.
+pub fn external_kernels(plan: &Plan, symbol: &dyn Fn(usize) -> String) -> Result<Option<String>> {
+    let mut text = String::new();
+    let locs = plan.locs_of_kernels();
+    for (at, kernel) in plan.kernels.iter().enumerate() {
+        if let Some(own) = &kernel.external {
+            text += &external::kernel(kernel, own, &symbol(at), &locs[at])?;
+        }
+    }
+    Ok((!text.is_empty()).then(|| format!("{}{text}", external::HEAD)))
+}
+
+/// The object of a C file, for linking.
+///
+/// Errors: there is no compiler, or it rejects the file; `stop`.
+pub fn object(text: &str, stop: &AtomicBool) -> Result<Vec<u8>> {
+    // The library may run on other processors than this one.
+    let compiler = Compiler { march: Vec::new(), ..Compiler::find()? };
+    compiler.compile(text, &["-c", "-fvisibility=hidden"], &Folder::new()?, stop)
 }
 
 /// A C compiler: its command, and the output of `--version`.
@@ -111,28 +149,44 @@ impl Compiler {
         hasher.finalize()
     }
 
-    /// Compiles the text to a shared library and returns its bytes.
-    fn compile(&self, text: &str, folder: &Folder, stop: &AtomicBool) -> Result<Vec<u8>> {
+    /// Compiles the text to a shared library or an object, by the flags, and returns its bytes.
+    fn compile(
+        &self,
+        text: &str,
+        flags: &[&str],
+        folder: &Folder,
+        stop: &AtomicBool,
+    ) -> Result<Vec<u8>> {
         let (file, library) = (folder.path().join("model.c"), folder.path().join("compiled.so"));
         let failed = |what: String| Box::new(Diagnostic::new("C cannot be compiled").got(what));
         fs::write(&file, text).map_err(|error| failed(error.to_string()))?;
         let mut command = start(&self.command);
-        command.args(FLAGS).args(&self.march).arg("-o").arg(&library).arg(&file).arg("-lm");
+        command.args(FLAGS).args(flags).args(&self.march);
+        command.arg("-o").arg(&library).arg(&file).arg("-lm");
         // Temporary files that the compiler leaves when it is stopped are deleted with the folder.
         command.env("TMPDIR", folder.path());
         match command::run(&mut command, stop).map_err(|error| failed(error.to_string()))? {
             Ended::Well => {}
-            Ended::Badly(said) => return Err(self.refused(&said)),
+            Ended::Badly(said) => return Err(self.refused(&said, text)),
             Ended::Stopped => return objects::interrupted(),
         }
         fs::read(&library).map_err(|error| failed(error.to_string()))
     }
 
-    fn refused(&self, said: &[u8]) -> Box<Diagnostic> {
+    fn refused(&self, said: &[u8], text: &str) -> Box<Diagnostic> {
         let said = String::from_utf8_lossy(said);
         let errors: Vec<&str> = said.lines().filter(|line| line.contains("error")).collect();
         let shown = if errors.is_empty() { said.lines().collect() } else { errors };
+        let place = shown.iter().find_map(|line| custom_operation(line, text));
         let shown = shown[..shown.len().min(SHOWN)].join("\n");
+        if let Some(place) = place {
+            return Box::new(
+                Diagnostic::new("C cannot be compiled: the body of a custom operation is wrong")
+                    .at(place)
+                    .got(shown)
+                    .hint("correct the body `c=` of the operation"),
+            );
+        }
         Box::new(
             Diagnostic::new(format!(
                 "C cannot be compiled: `{}` rejects the file",
@@ -142,6 +196,23 @@ impl Compiler {
             .hint("set CC to gcc or clang, which accept it"),
         )
     }
+}
+
+/// The custom operation in which the compiler reports an error, `model.c:12:5: error: …`, as the
+/// comment above it names it.
+fn custom_operation(error: &str, text: &str) -> Option<String> {
+    let number: usize = error.split_once("model.c:")?.1.split(':').next()?.parse().ok()?;
+    let before: Vec<&str> = text.lines().take(number).collect();
+    let start = before.iter().rposition(|line| line.starts_with("/*"))?;
+    // The text of a longer comment begins on its second line.
+    let lines = before[start..].iter().take(2).map(|line| line.trim_start_matches(['/', '*', ' ']));
+    let name = lines.into_iter().find_map(|line| line.strip_prefix(COMMENT))?;
+    let name = name.trim_start_matches(", ").trim_end_matches("*/").trim_end();
+    let name = name.trim_end_matches('.');
+    Some(match name.strip_prefix("in ") {
+        Some(path) => format!("block `{path}`"),
+        None => format!("`{name}`"),
+    })
 }
 
 fn start(command: &[String]) -> Command {

@@ -25,6 +25,7 @@ use mithril_model::naming::snake_case;
 use mithril_passes::indexed::Indexed;
 use rustc_hash::FxHashMap;
 
+use super::c_library;
 use super::library::{Library as CodeGenerator, Stage};
 use super::objects::{self, Linked, Source};
 use crate::VERSION;
@@ -205,7 +206,11 @@ fn objects(
         let mut known: FxHashMap<String, usize> = FxHashMap::default();
         for (entry, plans) in plans.iter().enumerate() {
             let plan = &plans[variant];
-            let own = plan.kernels.iter().zip(plan.locs_of_kernels()).map(|(kernel, loc)| {
+            let own = plan.kernels.iter().zip(plan.locs_of_kernels()).enumerate();
+            let own = own.map(|(at, (kernel, loc))| {
+                if kernel.external.is_some() {
+                    return external_symbol(interface, entry, variant, at);
+                }
                 let (text, code) = (kernel.text(), &kernel.lowered.code);
                 let number = *known.entry(text.clone()).or_insert_with(|| {
                     sources.push(Source { text, code, quick: false, loc });
@@ -228,6 +233,15 @@ fn objects(
             objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
         }
     }
+    for (entry, plans) in plans.iter().enumerate() {
+        for (variant, plan) in plans.iter().enumerate() {
+            let name = |at| external_symbol(interface, entry, variant, at);
+            if let Some(text) = c_library::external_kernels(plan, &name)? {
+                let name = format!("mithril_{}_custom_{entry}_{variant}", interface.model);
+                objects.push(Object { name, bytes: c_library::object(&text, stop)? });
+            }
+        }
+    }
     let (constants, symbols) = constants(interface, plans);
     if !constants.is_empty() {
         let name = format!("mithril_{}_constants", interface.model);
@@ -240,6 +254,11 @@ fn objects(
     let name = format!("mithril_{}", interface.model);
     objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
     Ok(objects)
+}
+
+/// The symbol of a kernel whose body the user wrote.
+fn external_symbol(interface: &Interface, entry: usize, variant: usize, at: usize) -> String {
+    format!("mithril_{}_custom_{entry}_{variant}_{at}", interface.model)
 }
 
 fn kernel_symbol(interface: &Interface, host: &Host, number: usize) -> String {

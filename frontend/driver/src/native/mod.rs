@@ -256,7 +256,9 @@ impl PlannedFunction {
         let start = Instant::now();
         let quick = tier::quick(&self.plan, tier);
         let locs = self.plan.locs_of_kernels();
+        // Kernels with bodies of the user come last.
         let sources: Vec<Source> = (self.plan.kernels.iter().zip(quick).zip(locs))
+            .take_while(|((kernel, _), _)| kernel.external.is_none())
             .map(|((kernel, quick), loc)| {
                 let (text, code) = (kernel.text(), &kernel.lowered.code);
                 Source { text, code, quick, loc }
@@ -266,6 +268,7 @@ impl PlannedFunction {
         let found = objects.code.iter().map(|code| code.kernel("kernel"));
         let kernels: Option<Vec<Kernel>> = found.collect();
         let mut kernels = kernels.ok_or_else(|| invalid("an object without a kernel"))?;
+        let library = self.external_kernels(&mut kernels, stop)?;
         if self.plan.copies {
             kernels.push(kernel::copy);
         }
@@ -286,7 +289,26 @@ impl PlannedFunction {
         let (times, mut misses) = (objects.times, objects.misses);
         misses.sort_unstable();
         let ready = Ready::new(executable, compiled, misses, time);
-        Ok(Ready { instant, failed, times, tier_up, warnings, ..ready })
+        Ok(Ready { instant, failed, times, tier_up, warnings, _library: library, ..ready })
+    }
+
+    /// Adds the kernels whose bodies the user wrote in C, and returns the library that has them, if
+    /// there are any.
+    fn external_kernels(
+        &self,
+        kernels: &mut Vec<Kernel>,
+        stop: &AtomicBool,
+    ) -> Result<Option<Arc<libloading::Library>>> {
+        let Some(text) = c_library::external_kernels(&self.plan, &c_library::symbol)? else {
+            return Ok(None);
+        };
+        let library = c_library::load(&text, stop)?.library;
+        for at in kernels.len()..self.plan.kernels.len() {
+            // SAFETY: the file has a kernel of this name and type.
+            let kernel = unsafe { library.get::<Kernel>(c_library::symbol(at).as_bytes()) };
+            kernels.push(*kernel.map_err(invalid)?);
+        }
+        Ok(Some(library))
     }
 
     /// Packs the constants into the layouts that kernels read. All owners release the original once
@@ -367,7 +389,7 @@ impl PlannedFunction {
     ///
     /// Errors: those of the native library.
     pub fn stage(&self, stage: Option<Stage>) -> Result<Vec<Vec<u8>>> {
-        let texts = self.plan.kernels.iter().map(|kernel| kernel.text());
+        let texts = self.own_kernels().map(|kernel| kernel.text());
         let Some(stage) = stage else { return Ok(texts.map(String::into_bytes).collect()) };
         let Maker::Kernels(host, _) = &self.maker else {
             return Diagnostic::new("C has no such stage").err();
@@ -377,9 +399,14 @@ impl PlannedFunction {
         made.map(|made| made.map_err(|why| Box::new(Diagnostic::new(why)))).collect()
     }
 
+    /// The kernels that have loop code.
+    fn own_kernels(&self) -> impl Iterator<Item = &mithril_kernels::program::Kernel> {
+        self.plan.kernels.iter().filter(|kernel| kernel.external.is_none())
+    }
+
     /// The loop code of each kernel as text.
     pub fn loops(&self) -> impl Iterator<Item = String> {
-        self.plan.kernels.iter().map(|kernel| kernel.lowered.code.to_string())
+        self.own_kernels().map(|kernel| kernel.lowered.code.to_string())
     }
 
     /// Each kernel in Cranelift's IR.
@@ -395,7 +422,7 @@ impl PlannedFunction {
                 .got(host.name())
                 .err();
         };
-        let texts = self.plan.kernels.iter().map(|kernel| machine.text(&kernel.lowered.code));
+        let texts = self.own_kernels().map(|kernel| machine.text(&kernel.lowered.code));
         texts.map(|text| text.map_err(|why| Box::new(Diagnostic::new(why.to_string())))).collect()
     }
 
@@ -403,7 +430,10 @@ impl PlannedFunction {
     pub fn listing(&self) -> String {
         let mut text = format!("// {}\n{}", self.name, self.plan.program);
         for (at, kernel) in self.plan.kernels.iter().enumerate() {
-            let _ = write!(text, "\n// k{at}: {}", kernel.outlined);
+            let _ = match &kernel.external {
+                Some(own) => write!(text, "\n// k{at}: {}\n{}\n", own.name, own.text),
+                None => write!(text, "\n// k{at}: {}", kernel.outlined),
+            };
         }
         text
     }
@@ -424,15 +454,17 @@ impl PlannedFunction {
         for (at, launch) in plan.program.launches.iter().enumerate() {
             launches.get_mut(launch.kernel).into_iter().for_each(|own| own.push(at));
         }
-        for (at, (kernel, own)) in plan.kernels.iter().zip(&launches).enumerate() {
-            let costs = own.iter().filter_map(|&launch| plan.cost(launch).ok());
+        for (at, (kernel, launches)) in plan.kernels.iter().zip(&launches).enumerate() {
+            let costs = launches.iter().filter_map(|&launch| plan.cost(launch).ok());
             let cost =
                 costs.reduce(|all, one| all + one).map_or(String::new(), |c| format!(", {c}"));
-            let ops = kernel.outlined.function.ops.iter().map(|op| op.op.name).collect::<Vec<_>>();
-            let from = own.iter().find_map(|&launch| plan.locs[launch].shortest());
+            let ops = kernel.outlined.function.ops.iter().map(|op| op.op.name);
+            let own = kernel.external.iter().map(|external| &*external.name);
+            let ops = ops.chain(own).collect::<Vec<_>>();
+            let from = launches.iter().find_map(|&launch| plan.locs[launch].shortest());
             let from = from.map_or(String::new(), |path| format!(" in {path}"));
             let times = self.ready.get().map_or(String::new(), |ready| ready.times_of(at));
-            let count = own.len();
+            let count = launches.len();
             lines.push(format!("  k{at} x {count}{cost}{times}: {}{from}", ops.join(" ")));
         }
         lines

@@ -67,7 +67,7 @@ fn sooner(plan: &Plan) -> Vec<bool> {
     let unknown = vec![UNKNOWN; plan.program.symbols];
     for (at, launch) in plan.program.launches.iter().enumerate() {
         // The runtime's own copy kernel is not in the plan.
-        if let Some(kernel) = plan.kernels.get(launch.kernel) {
+        if let Some(kernel) = plan.kernels.get(launch.kernel).filter(|own| own.external.is_none()) {
             let loops = plan.program.loops_around(at);
             let trips = loops.map(|own| own.trips.eval(&unknown).unwrap_or(UNKNOWN));
             let own = trips

@@ -15,6 +15,7 @@ use super::block_error::BlockResult;
 use crate::block::Definition;
 use crate::literal::Literal;
 use crate::naming::{Unique, snake_case};
+use crate::text_function::{TextFunction, renamed};
 use frame::{Frame, Slot};
 
 pub(super) mod frame;
@@ -74,6 +75,8 @@ pub(super) struct Lowering<'o> {
     /// The sizes that input dims have in the call for which this is compiled.
     pub sizes: FxHashMap<Symbol, i64>,
     instances: FxHashMap<Key, Arc<Instance>>,
+    /// The functions of texts, for each dtype of their caller's floats.
+    loaded: FxHashMap<(Arc<TextFunction>, DType), Arc<Function>>,
     /// In the order of completion: callees first.
     pub functions: Vec<Arc<Function>>,
     names: FxHashSet<String>,
@@ -86,6 +89,7 @@ impl<'o> Lowering<'o> {
             options,
             sizes: FxHashMap::default(),
             instances: FxHashMap::default(),
+            loaded: FxHashMap::default(),
             functions: Vec::new(),
             names: FxHashSet::from_iter(["main".to_string()]),
             unique: Unique::default(),
@@ -103,12 +107,30 @@ impl<'o> Lowering<'o> {
         if let Some(found) = self.instances.get(&key) {
             return Ok(found.clone());
         }
-        let name = self.fresh_name(&snake_case(&definition.kind));
+        let name = match definition.wraps_function() {
+            // The function itself keeps its name.
+            true => self.fresh_name(&format!("{}_block", snake_case(&definition.kind))),
+            false => self.fresh_name(&snake_case(&definition.kind)),
+        };
         let instance =
             Arc::new(self.build(name, definition, &key.specs, &|i| definition.inputs[i].role)?);
         self.functions.push(instance.function.clone());
         self.instances.insert(key, instance.clone());
         Ok(instance)
+    }
+
+    /// The function of a text, for floats of this dtype. Errors: operations that do not take it.
+    pub fn loaded(&mut self, own: &Arc<TextFunction>, float: DType) -> BlockResult<Arc<Function>> {
+        let float = if own.generic { float } else { DType::F32 };
+        let key = (own.clone(), float);
+        if let Some(found) = self.loaded.get(&key) {
+            return Ok(found.clone());
+        }
+        let functions = renamed(own.functions(float)?, |name| self.fresh_name(name));
+        let function = functions.last().expect("a function is among those it needs").clone();
+        self.functions.extend(functions);
+        self.loaded.insert(key, function.clone());
+        Ok(function)
     }
 
     /// A function name that is not in use.

@@ -1,6 +1,7 @@
 //! Lowers one part of a composite: a table block to operations, a composite to a call.
 
 mod composite;
+mod function;
 
 use std::sync::Arc;
 
@@ -42,9 +43,10 @@ impl<'a> Frame<'a, '_> {
             }
         }
         self.builder.set_loc(self.loc(&part.name));
-        match &part.definition.composite {
-            None => self.primitive(part)?,
-            Some(_) => self.composite(at, part)?,
+        match (&part.definition.composite, &part.definition.function) {
+            (Some(_), _) => self.composite(at, part)?,
+            (None, Some(function)) => self.function(part, function)?,
+            (None, None) => self.primitive(part)?,
         }
         Ok(Step::Done)
     }
@@ -62,7 +64,7 @@ impl<'a> Frame<'a, '_> {
         terminal.in_training && self.lowering.options.mode == Mode::Inference
     }
 
-    fn key(&mut self, part: &Part) -> BlockResult<Value> {
+    pub(super) fn key(&mut self, part: &Part) -> BlockResult<Value> {
         let net = self.composite.key.expect("a part that needs a key has one");
         let net = self.composite.inputs[net as usize];
         let Slot::Value(key) = self.slots[net as usize] else {
@@ -97,7 +99,7 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// Records the next value of a state, as computed by the part that reads the state.
-    fn next_state(&mut self, feed: &Feed, value: Value) {
+    pub(super) fn next_state(&mut self, feed: &Feed, value: Value) {
         let Feed::Net(net) = feed else { return };
         let Origin::Input(input) = origin(self.composite, *net) else { return };
         // The next part that reads this state continues from the new value.
@@ -137,7 +139,7 @@ impl<'a> Frame<'a, '_> {
     /// The dtype that the inputs of a part share: that of the first input which has a dtype. An
     /// integer array decides only if no input is a float; otherwise it is converted to the float
     /// dtype.
-    fn shared_dtype(&self, part: &Part) -> DType {
+    pub(super) fn shared_dtype(&self, part: &Part) -> DType {
         let options = self.lowering.options;
         let mut weak: Option<DType> = None;
         let mut integers: Option<DType> = None;
@@ -306,7 +308,7 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// Describes the operands of a part for an error. If `operands` is not empty, adds fix-its.
-    fn told(&self, part: &Part, operands: &[Operand]) -> Vec<OperandContext> {
+    pub(super) fn told(&self, part: &Part, operands: &[Operand]) -> Vec<OperandContext> {
         let mut told = Vec::new();
         let mut tell = |terminal: String, net: u32| {
             let (text, shape, fix_its) = match &self.slots[net as usize] {

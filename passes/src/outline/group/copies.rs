@@ -6,7 +6,7 @@ use mithril_ir::graph::{Operation, Value};
 use mithril_ir::op::access::Access;
 
 use super::{Grouping, count};
-use crate::outline::is_scan;
+use crate::outline::is_call;
 use crate::outline::schedule::Read;
 use crate::outline::strides::{self, Strided};
 use crate::outline::views::{is_one, is_view};
@@ -15,12 +15,12 @@ use crate::outline::views::{is_one, is_view};
 const CONTRACTED: [&str; 2] = ["x_contract", "y_contract"];
 
 impl Grouping<'_> {
-    /// Marks the operands of contractions, attention and scans for copying that these cannot read
+    /// Marks the operands of contractions, attention and calls for copying that these cannot read
     /// in place.
     pub fn find_copies(&mut self) {
         for op in &self.function.ops {
-            if is_scan(op) {
-                // A scan needs its rows contiguous.
+            if is_call(op) {
+                // Calls read contiguous memory.
                 op.operands.iter().for_each(|&operand| self.copy(operand));
                 continue;
             }

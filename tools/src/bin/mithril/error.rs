@@ -14,7 +14,7 @@ const PAGES: &[(&str, &str)] = pages! {
     "E0100" "E0101" "E0102" "E0103" "E0104" "E0105" "E0106" "E0107" "E0108"
     "E0109" "E0110" "E0111" "E0201" "E0202" "E0203" "E0204" "E0205" "E0301" "E0302"
     "E0303" "E0304" "E0402" "E0403" "E0501" "E0502" "E0503" "E0504" "E0506"
-    "E0601" "E0901"
+    "E0601" "E0602" "E0901"
 };
 
 /// The page of a code, or, without a code, the list of all codes. Errors: the code is unknown.

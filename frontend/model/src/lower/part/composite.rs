@@ -9,6 +9,7 @@ use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
 
 use crate::literal::Literal;
+use crate::lower::Mode;
 use crate::lower::block_error::{BlockError, BlockResult};
 use crate::lower::instance::frame::{Frame, Slot};
 use crate::lower::instance::{Generalised, Spec};
@@ -50,14 +51,16 @@ impl<'a> Frame<'a, '_> {
             operands.push(value);
         }
         let mut attrs = vec![Attr::Function(callee.name.clone())];
+        // Inference has no gradients, and so needs none that a target may lack.
+        let training = self.lowering.options.mode == Mode::Training;
         let kind = match &part.gradient {
-            Some(gradient) => {
+            Some(gradient) if training => {
                 let vjp = self.lowering.vjp(gradient, callee)?;
                 attrs.push(Attr::Function(vjp.name.clone()));
                 "custom_gradient"
             }
-            None if part.checkpoint => "checkpoint",
-            None => "call",
+            _ if part.checkpoint => "checkpoint",
+            _ => "call",
         };
         let values = self.builder.call(op::get(kind), callee, attrs.into(), &operands)?;
         let nets: Vec<u32> = part.outputs.iter().flatten().copied().collect();

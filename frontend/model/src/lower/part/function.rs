@@ -1,0 +1,144 @@
+//! Lowers one function of a text: as a call of it.
+
+use std::sync::Arc;
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Value};
+use mithril_ir::op;
+use mithril_ir::shape::Type;
+use mithril_ir::signature::bind_known;
+
+use crate::lower::Mode;
+use crate::lower::block_error::{BlockError, BlockResult};
+use crate::lower::instance::frame::{Frame, Slot};
+use crate::model::seal::{Feed, Part};
+use crate::text_function::TextFunction;
+
+impl<'a> Frame<'a, '_> {
+    pub(super) fn function(
+        &mut self,
+        part: &'a Part,
+        function: &Arc<TextFunction>,
+    ) -> BlockResult<()> {
+        let callee = self.lowering.loaded(function, self.float_of(part));
+        let called = callee.and_then(|callee| {
+            self.call_function(part, &callee).map_err(|mut error| {
+                // Messages name the function as the user does.
+                let renamed = format!("`{}`", callee.name);
+                let what = &mut error.diagnostic.what;
+                *what = what.replace(&renamed, &format!("`{}`", function.name));
+                error
+            })
+        });
+        called.map_err(|error: Box<BlockError>| {
+            error.of_block(&part.name, &part.definition, self.told(part, &[]))
+        })
+    }
+
+    fn call_function(&mut self, part: &'a Part, callee: &Function) -> BlockResult<()> {
+        let operands = self.function_operands(part, callee)?;
+        let attrs = [Attr::Function(callee.name.clone())].into_iter().collect();
+        let values = self.builder.call(op::get("call"), callee, attrs, &operands)?;
+        let mut nets = part.outputs.iter().flatten();
+        for (result, value) in callee.results.iter().zip(values) {
+            let Some(state) = &result.state else {
+                let net = nets.next().expect("an output for each result");
+                self.bind(*net, value)?;
+                continue;
+            };
+            let state = callee.args.iter().position(|argument| argument.name == *state);
+            if let (Some(at), Mode::Training) = (state, self.lowering.options.mode) {
+                self.next_state(&part.inputs[at], value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The dtype of the floats that the function shares with its caller.
+    fn float_of(&self, part: &Part) -> DType {
+        Some(self.shared_dtype(part))
+            .filter(|dtype| dtype.is_float())
+            .unwrap_or(self.lowering.options.dtype)
+    }
+
+    fn function_operands(&mut self, part: &Part, callee: &Function) -> BlockResult<Vec<Value>> {
+        let mut operands: Vec<Option<Value>> = Vec::with_capacity(part.inputs.len());
+        for (at, feed) in part.inputs.iter().enumerate() {
+            operands.push(match feed {
+                Feed::Key => Some(self.key(part)?),
+                Feed::Net(net) => self.given(part, callee, at, *net)?,
+                Feed::Absent | Feed::List(_) => {
+                    unreachable!("inputs of functions are neither optional nor lists")
+                }
+            });
+        }
+        if operands.iter().all(Option::is_some) {
+            return Ok(operands.into_iter().flatten().collect());
+        }
+        let types: Vec<Option<Type>> =
+            operands.iter().map(|value| value.map(|value| self.builder.ty(value))).collect();
+        let binding = bind_known(callee, &types, &mut Vec::new())?;
+        let mut values = Vec::with_capacity(operands.len());
+        for (at, (operand, feed)) in operands.into_iter().zip(&part.inputs).enumerate() {
+            let (None, Feed::Net(net)) = (operand, feed) else {
+                values.extend(operand);
+                continue;
+            };
+            let want = callee.ty(callee.arg(at));
+            if !binding.knows_shape(&want.shape) {
+                let name = &part.definition.inputs[at].name;
+                return Err(Diagnostic::new(format!(
+                    "Incompatible shapes during compilation: the shape of `{name}` follows from \
+                     nothing"
+                ))
+                .expected(want)
+                .hint("give it with `shapes=`")
+                .into());
+            }
+            let Slot::Untyped(value, _) = self.slots[*net as usize] else {
+                unreachable!("only inputs without a type have none")
+            };
+            self.settle(*net, value, binding.ty(want))?;
+            values.push(value);
+        }
+        Ok(values)
+    }
+
+    /// The operand of an argument. `None`: an input whose type follows from the others.
+    fn given(
+        &mut self,
+        part: &Part,
+        callee: &Function,
+        at: usize,
+        net: u32,
+    ) -> BlockResult<Option<Value>> {
+        let want = callee.ty(callee.arg(at)).clone();
+        let value = match &self.slots[net as usize] {
+            Slot::Untyped(..) => return Ok(None),
+            Slot::Value(value) => *value,
+            Slot::Literal(literal) => match literal.in_dtype(want.dtype) {
+                Some(tensor) => self.builder.constant(tensor),
+                None => {
+                    let name = &part.definition.inputs[at].name;
+                    return Err(literal.misfit(name, want.dtype).into());
+                }
+            },
+            Slot::Empty | Slot::Absent => unreachable!("a part waits for what it reads"),
+        };
+        has_rank(&self.builder.ty(value), &want)?;
+        Ok(Some(value))
+    }
+}
+
+/// Errors: the rank of the operand must be known, or is too small.
+fn has_rank(operand: &Type, want: &Type) -> Result<()> {
+    if operand.shape.lead.is_some() {
+        operand.shape.need_trailing(want.shape.dims.len())?;
+        if want.shape.lead.is_none() {
+            operand.shape.need_rank()?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! Errors in text, with their line, column and the line itself.
+
+use mithril_ir::diagnostic::Diagnostic;
+
+use super::WRONG;
+
+/// The most characters of a line that are shown.
+const SHOWN: usize = 100;
+
+/// The error with the position in the text that it points at, instead of a range of bytes.
+pub(crate) fn located(mut error: Diagnostic, text: &str) -> Diagnostic {
+    error.what = format!("{WRONG}: {}", error.what);
+    let Some(span) = error.span.take() else { return error };
+    let mut at = span.start.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let line = text[start..].lines().next().unwrap_or("");
+    let number = text[..at].matches('\n').count() + 1;
+    let column = text[start..at].chars().count() + 1;
+    error.place = Some(match error.place.take() {
+        Some(place) => format!("line {number}, column {column}, {place}"),
+        None => format!("line {number}, column {column}"),
+    });
+    let shown: String = line.trim().chars().take(SHOWN).collect();
+    error.facts.insert(0, ("text".into(), shown));
+    error
+}

@@ -1,0 +1,194 @@
+//! Blocks from functions: of `.mir` text, and with bodies in the languages of backends.
+
+use std::path::Path;
+
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_model::Custom;
+use pyo3::exceptions::PySyntaxError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use super::block::{Block, path, read};
+use super::error::{Answer, Error, guarded};
+use super::model::gradient_of;
+use super::value::no_unicode;
+
+/// A function of a `.mir` text, or of a file of it, as a block. Its terminals are the function's
+/// arguments and results. `name` chooses one of several functions; without it, it is the function
+/// that no other one calls. The dtype `float` in the text stands for the dtype of the model's
+/// floats.
+///
+/// Errors: `MithrilError` for a file that cannot be read, for text that is no function, with its
+/// line and column, and for several functions without a `name`.
+#[pyfunction]
+#[pyo3(signature = (text_or_path: "str | PathLike[str]", name: "str | None"=None) -> "Block")]
+pub fn load_function(
+    text_or_path: &Bound<'_, PyAny>,
+    name: Option<&Bound<'_, PyAny>>,
+) -> Answer<Block> {
+    guarded(|| {
+        let name = name.map(|name| word("load_function", "name", name)).transpose()?;
+        let text = text_or_path.cast::<PyString>().ok().map(|text| text.to_string_lossy());
+        let text = text.filter(|text| is_text(text));
+        if let Some(text) = text {
+            let own = text_of("load_function", "text_or_path", text_or_path)?;
+            debug_assert_eq!(own, text);
+            return Ok(Block::of(mithril_model::Block::from_function(&own, name.as_deref())?));
+        }
+        let file = path("load_function", text_or_path)?;
+        let block = mithril_model::Block::from_function(&read(text_or_path)?, name.as_deref());
+        Ok(Block::of(block.map_err(|error| Box::new(in_file(*error, &file)))?))
+    })
+}
+
+/// Whether a string is the text of functions, rather than a path.
+fn is_text(text: &str) -> bool {
+    text.contains('\n') || text.trim_start().starts_with("mithril ") || text.trim().is_empty()
+}
+
+fn in_file(mut error: Diagnostic, file: &Path) -> Diagnostic {
+    error.place = Some(match error.place {
+        Some(place) => format!("{}, {place}", file.display()),
+        None => file.display().to_string(),
+    });
+    error
+}
+
+/// An operation of your own, as a block. Each body is source text: `mir` serves every backend;
+/// `numpy`, `torch` and `jax` serve their backend, and `c` the C backend and native code. Where a
+/// backend has a body of its own, that one is used instead of `mir`.
+///
+/// A body in Python or C is the inside of a function that reads the inputs by their names. Python
+/// returns the outputs; C stores them. `shape` declares the inputs and the outputs, such as
+/// `"(x: [*b, n], w: [n, m]) -> [*b, m]"`; `*b` stands for any number of dims, and `i64[n]` has a
+/// dtype, where it is not that of the model's floats. The text of `mir` has its own declaration.
+///
+/// `gradient` is a block with inputs named after this block's inputs, its outputs, and its outputs
+/// with `_gradient` behind, whose outputs are named after this block's inputs with `_gradient`
+/// behind. A dict of bodies is such a block, too: `{"numpy": "return y_gradient * 2"}`. Without it,
+/// PyTorch and JAX differentiate the body, and gradients on other backends are those of `mir`.
+///
+/// Errors: `UsageError` for arguments that do not fit; `MithrilError` for text that is no function,
+/// with its line and column.
+#[pyfunction]
+#[pyo3(signature = (
+    *,
+    name: "str | None"=None,
+    mir: "str | None"=None,
+    numpy: "str | None"=None,
+    torch: "str | None"=None,
+    jax: "str | None"=None,
+    c: "str | None"=None,
+    shape: "str | None"=None,
+    gradient: "Block | dict[str, str] | None"=None
+) -> "Block")]
+#[allow(clippy::too_many_arguments)]
+pub fn custom(
+    name: Option<&Bound<'_, PyAny>>,
+    mir: Option<&Bound<'_, PyAny>>,
+    numpy: Option<&Bound<'_, PyAny>>,
+    torch: Option<&Bound<'_, PyAny>>,
+    jax: Option<&Bound<'_, PyAny>>,
+    c: Option<&Bound<'_, PyAny>>,
+    shape: Option<&Bound<'_, PyAny>>,
+    gradient: Option<&Bound<'_, PyAny>>,
+) -> Answer<Block> {
+    guarded(|| {
+        let name = name.map_or(Ok("custom".into()), |name| word("custom", "name", name))?;
+        let mut custom = Custom::new(name);
+        if let Some(text) = mir {
+            custom = custom.mir(text_of("custom", "mir", text)?);
+        }
+        if let Some(text) = shape {
+            custom = custom.shape(text_of("custom", "shape", text)?);
+        }
+        for (target, text) in [("numpy", numpy), ("torch", torch), ("jax", jax), ("c", c)] {
+            if let Some(text) = text {
+                custom = custom.body(target, body(target, text)?);
+            }
+        }
+        custom = match gradient.map(|given| (given, given.cast::<PyDict>())) {
+            None => custom,
+            Some((_, Ok(bodies))) => custom.gradient_bodies(gradient_bodies(bodies)?),
+            Some((block, Err(_))) => custom.gradient(&gradient_of(block)?),
+        };
+        Ok(Block::of(custom.block()?))
+    })
+}
+
+fn gradient_bodies(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, String)>> {
+    const LANGUAGES: [&str; 5] = ["mir", "numpy", "torch", "jax", "c"];
+    let mut bodies = Vec::new();
+    for (target, text) in given {
+        let target = word("custom", "gradient", &target)?;
+        if !LANGUAGES.contains(&target.as_str()) {
+            return Err(Diagnostic::new("Unexpected argument: `gradient` has bodies by language")
+                .got(format!("`{target}`"))
+                .expected(LANGUAGES.join(", "))
+                .into());
+        }
+        let text = body(&target, &text)?;
+        bodies.push((target, text));
+    }
+    if bodies.is_empty() {
+        return Err(Diagnostic::new("Unexpected argument: `gradient` has no body")
+            .expected(LANGUAGES.join(", "))
+            .into());
+    }
+    Ok(bodies)
+}
+
+/// A string argument. Errors: it is none.
+fn word(function: &str, keyword: &str, value: &Bound<'_, PyAny>) -> Answer<String> {
+    wanted(function, keyword, value, "a string")
+}
+
+/// An argument that is source text. Errors: it is none.
+fn text_of(function: &str, keyword: &str, value: &Bound<'_, PyAny>) -> Answer<String> {
+    wanted(function, keyword, value, "a string of source text")
+}
+
+fn wanted(
+    function: &str,
+    keyword: &str,
+    value: &Bound<'_, PyAny>,
+    expected: &str,
+) -> Answer<String> {
+    value.extract().map_err(|_| {
+        let class = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+        let what = format!("Unexpected argument: `{keyword}` of `{function}` is text");
+        let error = Diagnostic::new(what).got(class).expected(expected);
+        no_unicode(value).unwrap_or(error).into()
+    })
+}
+
+/// A body. Errors: it is no text; it is Python that cannot be parsed.
+fn body(target: &str, value: &Bound<'_, PyAny>) -> Answer<String> {
+    let text = text_of("custom", target, value)?;
+    if matches!(target, "numpy" | "torch" | "jax") {
+        parses(target, &text, value.py())?;
+    }
+    Ok(text)
+}
+
+/// Checks that the text is the inside of a Python function.
+fn parses(target: &str, text: &str, py: Python<'_>) -> Answer<()> {
+    let dedented = py.import("textwrap")?.call_method1("dedent", (text,))?;
+    let indented = py.import("textwrap")?.call_method1("indent", (dedented, " "))?;
+    let source = format!("def body():\n{}", indented.extract::<String>()?);
+    let compiled = py.import("builtins")?.call_method1("compile", (source, "body", "exec"));
+    let Err(error) = compiled else { return Ok(()) };
+    if !error.is_instance_of::<PySyntaxError>(py) {
+        return Err(Error::Python(error));
+    }
+    let value = error.value(py);
+    let field = |name: &str| value.getattr(name).ok();
+    let line = field("lineno").and_then(|line| line.extract::<usize>().ok()).unwrap_or(1);
+    let reason = field("msg").map(|text| text.to_string()).unwrap_or_default();
+    let what = format!("Unexpected argument: `custom`: the body for {target} is not Python");
+    let mut diagnostic = Diagnostic::new(what).at(format!("line {}", line.max(2) - 1));
+    if let Some(shown) = text.lines().nth(line.max(2) - 2).filter(|line| !line.trim().is_empty()) {
+        diagnostic = diagnostic.fact("text", shown.trim());
+    }
+    Err(diagnostic.got(reason).hint("it is the inside of a function: `return …`").into())
+}
