@@ -202,7 +202,7 @@ fn what_is_unsuitable_is_named() {
 
 #[test]
 fn objects_are_checked_without_loading() {
-    assert_eq!(check(&whole()), Ok(()));
+    assert_eq!(check(whole()), Ok(()));
     let undefined = "double sin(double); double f(double x) { return sin(x); }";
     let error = check(&compile("unloaded", undefined, &["-fPIC"]));
     assert_eq!(error, Err(Error::Undefined("sin".into())));

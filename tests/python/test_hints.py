@@ -283,7 +283,10 @@ CASES |= {
     ),
     "a class for a backend": (
         lambda: ml.compile(Relu(), ml.NumpyBackend),
-        ["got: <class 'mithril.backends.numpy.NumpyBackend'>", "hint: create one with `ml.NumpyBackend()`"],
+        [
+            "got: <class 'mithril.backends.numpy.NumpyBackend'>",
+            "hint: create one with `ml.NumpyBackend()`",
+        ],
     ),
     "a string for a backend": (
         lambda: ml.compile(Relu(), "numpy"),

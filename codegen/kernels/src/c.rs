@@ -55,7 +55,7 @@ pub fn print(model: &str, functions: &[(&Function, &Plan)], indexed: &[Indexed])
     let mut text = header(&interface, &about(&interface.model));
     text += "\n#include <math.h>\n#include <stdbool.h>\n";
     let calls = |f: &&str| [&own, &entries, &kernels.text].iter().any(|text| text.contains(f));
-    if ["memcpy(", "memset(", "memmove("].iter().any(|f| calls(&f)) {
+    if ["memcpy(", "memset(", "memmove("].iter().any(calls) {
         text += "#include <string.h>\n";
     }
     if ["malloc(", "calloc(", "qsort(", "abs("].iter().any(|f| kernels.text.contains(f)) {

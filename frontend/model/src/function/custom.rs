@@ -186,8 +186,8 @@ fn dedented(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     let blank = |line: &&str| line.trim().is_empty();
     let lines: Vec<&str> = text.split('\n').collect();
-    let first = lines.iter().position(|line| !blank(&line)).unwrap_or(0);
-    let last = lines.iter().rposition(|line| !blank(&line)).map_or(0, |at| at + 1);
+    let first = lines.iter().position(|line| !blank(line)).unwrap_or(0);
+    let last = lines.iter().rposition(|line| !blank(line)).map_or(0, |at| at + 1);
     let lines = &lines[first..last.max(first)];
     let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
     let least = lines.iter().copied().filter(|line| !blank(line)).map(indent).min().unwrap_or(0);

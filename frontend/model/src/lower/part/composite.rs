@@ -51,10 +51,11 @@ impl<'a> Frame<'a, '_> {
             operands.push(value);
         }
         let mut attrs = vec![Attr::Function(callee.name.clone())];
-        // Inference has no gradients, and so needs none that a target may lack.
-        let training = self.lowering.options.mode == Mode::Training;
+        // Inference needs no gradient of a custom operation, for which a target may lack the body.
+        let needed =
+            self.lowering.options.mode == Mode::Training || !part.definition.wraps_function();
         let kind = match &part.gradient {
-            Some(gradient) if training => {
+            Some(gradient) if needed => {
                 let vjp = self.lowering.vjp(gradient, callee)?;
                 attrs.push(Attr::Function(vjp.name.clone()));
                 "custom_gradient"
