@@ -497,7 +497,7 @@ SHAPE = "(x: [*b]) -> [*b]"
             {"numpy": "return x", "shape": SHAPE, "gradient": {"nunpy": "return x"}},
             "`gradient` has bodies by language",
         ),
-        ({"numpy": "return x", "shape": SHAPE, "gradient": 3}, "`gradient` is a block"),
+        ({"numpy": "return x", "shape": SHAPE, "gradient": 3}, "`gradient` must be a block"),
         ({"numpy": "return x", "shape": SHAPE, "gradient": Relu()}, "a block that reads `input`"),
         ({"numpy": "return x", "shape": "(x: [n]) -> "}, "line 1, column 13"),
         ({"numpy": "return x", "shape": "(x: q32[n]) -> [n]"}, "no dtype `q32`"),

@@ -117,7 +117,7 @@ def test_wrong_equations(equation, says):
 def test_more_labels_than_axes():
     model = Model()
     model |= Einsum("...ijk->...")(inputs=["x"], output="out")
-    with pytest.raises(ml.MithrilError, match=r"expected: 2 labels at most, beside `\.\.\.`"):
+    with pytest.raises(ml.MithrilError, match=r"expected: 2 labels at most, besides `\.\.\.`"):
         ml.compile(model, ml.NumpyBackend(), shapes={"x": [2, 3]})
 
 

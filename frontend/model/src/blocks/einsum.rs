@@ -237,7 +237,7 @@ fn parse(equation: &str, count: usize) -> Result<Equation> {
         return wrong("has labels that are not letters");
     }
     if operands.len() != count {
-        return wrong(&format!("names {} operands, but but {count} are connected", operands.len()));
+        return wrong(&format!("names {} operands, but {count} are connected", operands.len()));
     }
     if operands.iter().any(|own| own.iter().filter(|c| **c == REST).count() > 1) {
         return wrong("has two `...` in one operand");
