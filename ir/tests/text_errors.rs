@@ -139,7 +139,11 @@ fn bodies() {
     let cases = [
         ("«body nunpy \"\"»", "no target `nunpy` for a body", "did you mean `numpy`?"),
         ("«body numpy \" \"»", "the body for numpy is empty", ""),
-        ("«body torch \"return {z}\"»", "names `{z}`, which is not an argument", "did you mean `x`?"),
+        (
+            "«body torch \"return {z}\"»",
+            "names `{z}`, which is not an argument",
+            "did you mean `x`?",
+        ),
         ("«body torch \"return {rest}\"»", "not an argument of `f`", "a brace itself"),
         ("«body jax \"return {x\"»", "brace in the body for jax has no partner", "got: {x"),
         ("«body jax \"return x}\"»", "is not matched", "`{{` or `}}`"),
