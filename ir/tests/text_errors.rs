@@ -145,7 +145,7 @@ fn bodies() {
             "did you mean `x`?",
         ),
         ("«body torch \"return {rest}\"»", "not an argument of `f`", "a brace itself"),
-        ("«body jax \"return {x\"»", "brace in the body for jax has no partner", "got: {x"),
+        ("«body jax \"return {x\"»", "brace in the body for jax is not matched", "got: {x"),
         ("«body jax \"return x}\"»", "is not matched", "`{{` or `}}`"),
         ("body «\"»\"", "the name of a target", ""),
         ("body numpy «}»", "the lines of the body", ""),

@@ -18,7 +18,7 @@ use mithril_ir::graph::{Function, Module};
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::entry::llvm::{self, Processor, Symbols};
 use mithril_kernels::entry::{Interface, header, identifier};
-use mithril_kernels::host::{self, Host};
+use mithril_kernels::host::{self, Architecture, Host};
 use mithril_kernels::isa::Isa;
 use mithril_kernels::program::{Constant, Plan, plan};
 use mithril_model::naming::snake_case;
@@ -233,15 +233,7 @@ fn objects(
             objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
         }
     }
-    for (entry, plans) in plans.iter().enumerate() {
-        for (variant, plan) in plans.iter().enumerate() {
-            let name = |at| external_symbol(interface, entry, variant, at);
-            if let Some(text) = c_library::external_kernels(plan, &name)? {
-                let name = format!("mithril_{}_custom_{entry}_{variant}", interface.model);
-                objects.push(Object { name, bytes: c_library::object(&text, stop)? });
-            }
-        }
-    }
+    objects.extend(external_objects(interface, plans, architecture, stop)?);
     let (constants, symbols) = constants(interface, plans);
     if !constants.is_empty() {
         let name = format!("mithril_{}_constants", interface.model);
@@ -253,6 +245,33 @@ fn objects(
     let bytes = CodeGenerator::open()?.compile(&text, &Host::plain(architecture), Stage::Object);
     let name = format!("mithril_{}", interface.model);
     objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
+    Ok(objects)
+}
+
+/// The objects of kernels whose bodies the user wrote, by the system's compiler.
+///
+/// Errors: another architecture than that of the compiler; a body that does not compile.
+fn external_objects(
+    interface: &Interface,
+    plans: &[Vec<Plan>],
+    architecture: Architecture,
+    stop: &AtomicBool,
+) -> Result<Vec<Object>> {
+    let mut objects = Vec::new();
+    for (entry, plans) in plans.iter().enumerate() {
+        for (variant, plan) in plans.iter().enumerate() {
+            let symbol = |at| external_symbol(interface, entry, variant, at);
+            let Some(text) = c_library::external_kernels(plan, &symbol)? else { continue };
+            if architecture != Architecture::X86_64 {
+                return Diagnostic::new("Native code has no custom bodies in C for this processor")
+                    .got(architecture.triple())
+                    .hint("give the operation `mir=`, or export for x86-64")
+                    .err();
+            }
+            let name = format!("mithril_{}_custom_{entry}_{variant}", interface.model);
+            objects.push(Object { name, bytes: c_library::object(&text, stop)? });
+        }
+    }
     Ok(objects)
 }
 
