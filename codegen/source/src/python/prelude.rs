@@ -31,9 +31,13 @@ pub fn definitions(prelude: &str) -> Vec<Definition<'_>> {
         .collect()
 }
 
-/// The definitions of these names and of everything they use, in the order of the file.
+/// The prelude of every framework.
+const EVERY: &str = include_str!("../backends/prelude/every.py");
+
+/// The definitions of these names and of everything they use, in the order of the files: those of
+/// a framework's prelude, then those of every framework.
 pub fn needed<'a>(prelude: &'a str, names: &FxHashSet<String>) -> Vec<Definition<'a>> {
-    let definitions = definitions(prelude);
+    let definitions: Vec<_> = [prelude, EVERY].into_iter().flat_map(definitions).collect();
     let mut wanted: FxHashSet<&str> = names.iter().map(String::as_str).collect();
     loop {
         let before = wanted.len();

@@ -144,28 +144,3 @@ def _silu_gradient(gradient, x):
     """The gradient of silu by x."""
     share = jax.nn.sigmoid(x)
     return gradient * (share * (1.0 + x * (1.0 - share)))
-
-
-def _declared(results, place, *shapes):
-    """The results of a custom operation, whose shapes are those that it declares."""
-    several = len(shapes) > 1 and isinstance(results, (tuple, list))
-    given = [_shape_of(result) for result in (results if several else [results])]
-    fits = len(given) == len(shapes) and all(
-        isinstance(have, tuple)
-        and len(have) == len(want)
-        and all(size in (None, own) for own, size in zip(have, want))
-        for have, want in zip(given, shapes)
-    )
-    if not fits:
-        got = ", ".join(map(str, given))
-        expected = ", ".join(str(tuple(shape)) for shape in shapes)
-        raise ValueError(
-            "Incompatible shapes: a custom operation gives other arrays than declared"
-            f"\n  where: {place}\n  got: {got}\n  expected: {expected}"
-        )
-    return results
-
-
-def _shape_of(result):
-    """The shape of an array, or the name of another type."""
-    return tuple(result.shape) if hasattr(result, "shape") else type(result).__name__
