@@ -17,14 +17,13 @@ pub(crate) struct GuardIndex {
 }
 
 impl GuardIndex {
-    /// Builds the index of a function's present guards.
-    fn of(function: &Function) -> GuardIndex {
+    pub fn of<'g>(guards: impl IntoIterator<Item = &'g Guard>) -> GuardIndex {
         let mut index = GuardIndex::default();
-        function.guards.iter().for_each(|guard| index.note(guard));
+        guards.into_iter().for_each(|guard| index.note(guard));
         index
     }
 
-    fn note(&mut self, guard: &Guard) {
+    pub fn note(&mut self, guard: &Guard) {
         let sides = (guard.left.clone(), guard.right.clone());
         self.places.entry(sides).or_insert(self.count);
         self.count += 1;
@@ -40,11 +39,9 @@ impl GuardIndex {
     /// locations of both.
     pub fn require(&mut self, function: &mut Function, guard: Guard) {
         if self.count != function.guards.len() {
-            *self = GuardIndex::of(function);
+            *self = GuardIndex::of(&function.guards);
         }
-        let Guard { left, right, .. } = &guard;
-        let place = |a: &Dim, b: &Dim| self.places.get(&(a.clone(), b.clone())).copied();
-        match place(left, right).or_else(|| place(right, left)) {
+        match self.place(&guard) {
             Some(at) => function.guards[at].loc.merge(&guard.loc),
             None if self.implies(&guard) => {}
             None => {
@@ -52,6 +49,17 @@ impl GuardIndex {
                 function.guards.push(guard);
             }
         }
+    }
+
+    /// Whether other guards repeat or imply this one.
+    pub fn covers(&self, guard: &Guard) -> bool {
+        self.place(guard).is_some() || self.implies(guard)
+    }
+
+    /// The position of the guard with the same two dims, in either order.
+    fn place(&self, Guard { left, right, .. }: &Guard) -> Option<usize> {
+        let place = |a: &Dim, b: &Dim| self.places.get(&(a.clone(), b.clone())).copied();
+        place(left, right).or_else(|| place(right, left))
     }
 
     /// Whether a guard holds because of the lower bounds that other guards give to symbols.

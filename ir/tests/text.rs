@@ -86,6 +86,22 @@ func @f(%x: tensor<a x 3 x f32>, %y: tensor<b x 1 x f32>) -> (z: tensor<a x 3 x 
     );
 }
 
+/// `max_pool` requires `n >= 5`, which implies what `windows` requires: `n >= 3`.
+#[test]
+fn no_guard_is_added_that_others_imply() {
+    round_trip(
+        "mithril 1
+
+func @main(%x: tensor<n x f32>) -> (out: tensor<(n - 4) x f32>, windows: tensor<(n - 2) x 3 x f32>) {
+  %1 = max_pool(%x) {sizes = [3], dilations = [2]} : tensor<(n - 4) x f32>
+  %2 = windows(%x) {axes = [0], sizes = [3], strides = [1]} : tensor<(n - 2) x 3 x f32>
+  guard n == max(n, 5)
+  return %1, %2
+}
+",
+    );
+}
+
 #[test]
 fn a_scan_carries_its_body() {
     round_trip(

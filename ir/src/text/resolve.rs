@@ -10,6 +10,7 @@ use super::syntax::{FunctionTree, Label, OpTree};
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, ResultDef, Value, ValueInfo};
+use crate::guards::GuardIndex;
 use crate::loc::Loc;
 use crate::order::needed_first;
 use crate::retype::{self, Equalities, Inferred};
@@ -88,7 +89,8 @@ struct Resolver<'t, 's> {
     symbols: FxHashSet<Symbol>,
     /// The guards, and the equalities of the signature.
     equalities: Equalities,
-    seen: FxHashSet<(Dim, Dim)>,
+    /// The same, to tell which guards are missing.
+    index: GuardIndex,
 }
 
 impl<'t, 's> Resolver<'t, 's> {
@@ -104,7 +106,7 @@ impl<'t, 's> Resolver<'t, 's> {
             function,
             values: FxHashMap::default(),
             symbols: FxHashSet::default(),
-            seen: equalities.iter().map(|g| (g.left.clone(), g.right.clone())).collect(),
+            index: GuardIndex::of(equalities.iter()),
             equalities,
         }
     }
@@ -248,7 +250,7 @@ impl<'t, 's> Resolver<'t, 's> {
 
     /// Records the elements of the last value, if they are known. They never are for calls, which
     /// may have no results.
-    fn know(&mut self, known: Option<Arc<[crate::dim::Dim]>>) {
+    fn know(&mut self, known: Option<Arc<[Dim]>>) {
         if let (Some(info), Some(_)) = (self.function.values.last_mut(), &known) {
             info.known = known;
         }
@@ -257,17 +259,13 @@ impl<'t, 's> Resolver<'t, 's> {
     /// Adds the guards that inference requires and the text does not have.
     fn add_guards(&mut self, guards: Vec<Guard>, loc: &Loc) {
         for guard in guards {
-            let turned = (guard.right.clone(), guard.left.clone());
-            if names_nothing(&guard) {
+            if names_nothing(&guard) || self.index.covers(&guard) {
                 continue;
             }
-            if !self.seen.contains(&turned)
-                && self.seen.insert((guard.left.clone(), guard.right.clone()))
-            {
-                let guard = Guard { loc: guard.loc.inside(loc), ..guard };
-                self.equalities.add(guard.clone());
-                self.function.guards.push(guard);
-            }
+            let guard = Guard { loc: guard.loc.inside(loc), ..guard };
+            self.index.note(&guard);
+            self.equalities.add(guard.clone());
+            self.function.guards.push(guard);
         }
     }
 
