@@ -17,12 +17,14 @@ pub(crate) struct GuardIndex {
 }
 
 impl GuardIndex {
+    /// Builds the index of these guards.
     pub fn of<'g>(guards: impl IntoIterator<Item = &'g Guard>) -> GuardIndex {
         let mut index = GuardIndex::default();
         guards.into_iter().for_each(|guard| index.note(guard));
         index
     }
 
+    /// Records a guard that is added at the end.
     pub fn note(&mut self, guard: &Guard) {
         let sides = (guard.left.clone(), guard.right.clone());
         self.places.entry(sides).or_insert(self.count);
