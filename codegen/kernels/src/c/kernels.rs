@@ -21,6 +21,15 @@ const TOLD: usize = 4;
 /// The names of buffers of a kernel with several launches.
 const OPERANDS: [&str; 6] = ["x", "y", "z", "u", "v", "w"];
 
+/// A kernel of a plan, and what it comes from.
+struct Origin<'a> {
+    entry: &'a Entry,
+    plan: &'a Plan,
+    kernel: &'a Kernel,
+    /// The numbers of its launches.
+    launches: &'a [usize],
+}
+
 /// A kernel, as entries call it.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -55,11 +64,20 @@ impl Kernels {
     ///
     /// Errors: an external function with an unknown dim.
     pub fn add(&mut self, entry: &Entry, plan: &Plan) -> Result<Vec<Call>> {
-        let kernels = plan.kernels.iter().enumerate();
-        kernels.map(|(at, kernel)| self.one(entry, plan, at, kernel)).collect()
+        let mut launches = vec![Vec::new(); plan.kernels.len()];
+        for (number, launch) in plan.program.launches.iter().enumerate() {
+            if let Some(of_kernel) = launches.get_mut(launch.kernel) {
+                of_kernel.push(number);
+            }
+        }
+        let origins = plan.kernels.iter().zip(&launches);
+        origins
+            .map(|(kernel, launches)| self.one(&Origin { entry, plan, kernel, launches }))
+            .collect()
     }
 
-    fn one(&mut self, entry: &Entry, plan: &Plan, at: usize, kernel: &Kernel) -> Result<Call> {
+    fn one(&mut self, origin: &Origin) -> Result<Call> {
+        let kernel = origin.kernel;
         let key = match &kernel.external {
             Some(external) => format!("{external:?}"),
             None => kernel.outlined.to_string(),
@@ -67,7 +85,7 @@ impl Kernels {
         if let Some(call) = self.known.get(&key) {
             return Ok(call.clone());
         }
-        let mut names = self.names(entry, plan, at, kernel);
+        let mut names = self.names(origin);
         let printed = match &kernel.external {
             Some(own) => {
                 let arrays = own.arrays.iter().map(|array| array.name.to_string());
@@ -77,22 +95,24 @@ impl Kernels {
             None => kernel::print(&kernel.lowered.code, &names, &mut self.used),
         };
         self.rolls |= printed.rolls;
-        let _ =
-            writeln!(self.text, "{}{}", comment(plan, at, kernel, &names, &printed), printed.text);
+        let _ = writeln!(self.text, "{}{}", comment(origin, &names, &printed), printed.text);
         let call = Call { name: names.kernel, printed };
         self.known.insert(key, call.clone());
         Ok(call)
     }
 
     /// A kernel with a single launch uses the names of that launch's buffers and dims.
-    fn names(&mut self, entry: &Entry, plan: &Plan, at: usize, kernel: &Kernel) -> Names {
-        let mut launches = plan.program.launches.iter().filter(|launch| launch.kernel == at);
-        let (first, single) = (launches.next(), launches.next().is_none());
+    fn names(&mut self, origin: &Origin) -> Names {
+        let Origin { entry, plan, kernel, launches } = *origin;
+        let single = match *launches {
+            [only] => Some(&plan.program.launches[only]),
+            _ => None,
+        };
         let mut scope = Scope::default();
         let function = &kernel.outlined.function;
         let arguments = function.args.len();
         let buffer = |n: usize| -> String {
-            let own = first.filter(|_| single).map(|launch| launch.buffers[n]);
+            let own = single.map(|launch| launch.buffers[n]);
             match own.map(|number| &plan.program.buffers[number].place) {
                 Some(Place::Argument(at)) => entry.arguments[*at].name.clone(),
                 Some(Place::Result(at)) => entry.results[*at].name.clone(),
@@ -105,7 +125,7 @@ impl Kernels {
             }
         };
         let mut free = |name: String| scope.name(&kernel::variable(name));
-        let dim = |n: usize| match first.filter(|_| single).map(|launch| &launch.dims[n]) {
+        let dim = |n: usize| match single.map(|launch| &launch.dims[n]) {
             Some(Size::Symbol(at)) => entry.symbols[*at].name.clone(),
             _ => format!("d{n}"),
         };
@@ -152,11 +172,12 @@ fn title(function: &Function) -> String {
 }
 
 /// A comment that lists the kernel's operations, its blocks and its operands.
-fn comment(plan: &Plan, at: usize, kernel: &Kernel, names: &Names, printed: &Printed) -> String {
-    let launches = plan.program.launches.iter().enumerate().filter(|(_, l)| l.kernel == at);
+fn comment(origin: &Origin, names: &Names, printed: &Printed) -> String {
+    let Origin { plan, kernel, launches, .. } = *origin;
+    // The text shows three paths, and whether there are more.
     let mut paths: Vec<&str> = Vec::new();
-    for path in launches.filter_map(|(launch, _)| plan.locs[launch].shortest()) {
-        if !paths.contains(&path) {
+    for path in launches.iter().filter_map(|&launch| plan.locs[launch].shortest()) {
+        if paths.len() <= 3 && !paths.contains(&path) {
             paths.push(path);
         }
     }

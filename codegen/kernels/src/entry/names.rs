@@ -1,6 +1,8 @@
 //! Names that are valid in C.
 
-use rustc_hash::FxHashSet;
+use std::sync::LazyLock;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Keywords of C and C++, macros of compilers and of the included headers, and functions that are
 /// called where parameters are in scope.
@@ -16,6 +18,9 @@ const RESERVED: &str = "\
     typeid typename typeof typeof_unqual union unix unsigned using virtual void volatile
     wchar_t while xor xor_eq";
 
+static RESERVED_WORDS: LazyLock<FxHashSet<&str>> =
+    LazyLock::new(|| RESERVED.split_whitespace().collect());
+
 /// The C identifier that is closest to a text. Characters that C does not allow become underscores.
 /// Leading and doubled underscores are avoided, as they are reserved for compilers.
 pub fn identifier(text: &str) -> String {
@@ -29,7 +34,7 @@ pub fn identifier(text: &str) -> String {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         name.insert(0, 'x');
     }
-    if RESERVED.split_whitespace().any(|word| word == name) || is_type(&name) {
+    if RESERVED_WORDS.contains(name.as_str()) || is_type(&name) {
         name.push('_');
     }
     name
@@ -42,22 +47,33 @@ fn is_type(name: &str) -> bool {
 
 /// A set of distinct names.
 #[derive(Clone, Debug, Default)]
-pub struct Scope(FxHashSet<String>);
+pub struct Scope {
+    taken: FxHashSet<String>,
+    /// For a name that was wished for again: the number from which to look for a free one.
+    next: FxHashMap<String, usize>,
+}
 
 impl Scope {
     /// A scope in which these names are taken.
     pub fn new<const N: usize>(taken: [&str; N]) -> Scope {
-        Scope(taken.into_iter().map(String::from).collect())
+        let taken = taken.into_iter().map(String::from).collect();
+        Scope { taken, next: FxHashMap::default() }
     }
 
     /// A new identifier for a text, with a number if the name is taken.
     pub fn name(&mut self, text: &str) -> String {
         let base = identifier(text);
-        let numbered = (1..).map(|n| format!("{base}_{n}"));
-        let mut names = std::iter::once(base.clone()).chain(numbered);
-        let name = names.find(|name| !self.0.contains(name)).unwrap_or(base);
-        self.0.insert(name.clone());
-        name
+        if self.taken.insert(base.clone()) {
+            return base;
+        }
+        let next = self.next.entry(base.clone()).or_insert(1);
+        loop {
+            let name = format!("{base}_{next}");
+            *next += 1;
+            if self.taken.insert(name.clone()) {
+                return name;
+            }
+        }
     }
 }
 
