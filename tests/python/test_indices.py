@@ -4,7 +4,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from c_programs import STRICT
+from c_programs import SANITIZED, STRICT
 from comparing import chain
 from conftest import INSTALLED, MAKERS, has
 from exported import export
@@ -179,6 +179,15 @@ def test_left_out(kind):
         assert "return MITHRIL_ERROR_INDEX" not in compiled.code
 
 
+@pytest.mark.parametrize("kind", [kind for kind in ("cpu", "c") if has(kind)])
+def test_clamping_does_not_overflow(kind):
+    compiled = embedding(getattr(ml, MAKERS[kind]), checks=False)
+    params = compiled.randomize_params(seed=0)
+    ends = np.array([[2**63 - 1, -(2**63), 2**63 - 4]])
+    y = compiled.evaluate(params, {"x": ends})["y"]
+    np.testing.assert_array_equal(y[0], params["tokens.w"][[9, 0, 9]])
+
+
 def test_checks_takes_a_truth():
     with pytest.raises(ml.UsageError, match="`checks` must be True or False"):
         embedding(ml.NumpyBackend, checks="yes")
@@ -245,6 +254,27 @@ def test_c_source_checks_indices(tmp_path):
     ran = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=True)
     # The call wrote no result.
     assert ran.stdout == "0 5 7"
+
+
+ENDS = """
+#include "model.c"
+
+int main(void) {
+  static float w[40], y[12];
+  static const int64_t ends[] = {INT64_MAX, INT64_MIN, INT64_MAX - 4};
+  const mithril_model_params params = {w};
+  return mithril_model(1, ends, &params, y, NULL);
+}
+"""
+
+
+@pytest.mark.skipif(not has("c"), reason="there is no C compiler")
+def test_c_source_clamps_without_overflow(tmp_path):
+    embedding(ml.CBackend, checks=False, file_path=tmp_path / "model.c")
+    (tmp_path / "main.c").write_text(ENDS)
+    command = ["cc", *STRICT, *SANITIZED, "main.c", "-o", "main", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    subprocess.run(["./main"], cwd=tmp_path, check=True)
 
 
 @pytest.mark.skipif(not has("cpu"), reason="built without native code")

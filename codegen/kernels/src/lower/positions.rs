@@ -92,12 +92,15 @@ impl Nest<'_> {
         let size = self.lift(size, ty.lanes);
         let last = self.b.sub(size, one);
         let negative = self.b.compare(Cmp::Lt, raw, zero);
-        let wrapped = match unsigned {
-            // As an i64 this index is negative: it is beyond the end.
-            true => last,
-            false => self.b.add(raw, size),
+        let place = match unsigned {
+            // As an i64, an index that looks negative is beyond the end.
+            true => self.b.select(negative, last, raw),
+            // An index that is not negative has 0 added: large ones would overflow.
+            false => {
+                let shift = self.b.select(negative, size, zero);
+                self.b.add(raw, shift)
+            }
         };
-        let place = self.b.select(negative, wrapped, raw);
         let place = self.b.binary(Binary::Min, place, last);
         let place = self.b.binary(Binary::Max, place, zero);
         self.ix(place)
