@@ -50,7 +50,11 @@ pub fn expression(
             (Some(Shape::CubicGate(x, [a, c])), _) => {
                 build(b, [of(x)], |[x]| exp::cubic_gate(x, 2.0 * a, 2.0 * c))
             }
-            (None, Node::Const(x)) => constant(b, own, Scalar::number(own, x), lanes),
+            (None, Node::Const(x)) => {
+                // Intermediate values are not rounded to narrow floats; nor are constants.
+                let dtype = if own.is_float() { held(own) } else { own };
+                constant(b, own, Scalar::number(dtype, x), lanes)
+            }
             (None, Node::Var(v)) => b.splat(args[v as usize], lanes),
             (None, Node::Attr(a)) => constant(b, own, attribute(attrs[a as usize], own), lanes),
             (None, Node::Prim(prim, args)) => {
