@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use mimalloc::MiMalloc;
 use mithril_driver::compile::targets;
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::{text, verify};
@@ -82,6 +83,9 @@ impl Options {
         }
     }
 }
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let options = Options::parse();
