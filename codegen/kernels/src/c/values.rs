@@ -4,9 +4,10 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
 
 use super::expression::{Expr, Level, variable_type};
-use super::functions::{Function, formula};
+use super::functions::Function;
 use super::kernel::Printer;
 use crate::code::{Binary, Callee, Cmp, Inst, Unary, V};
+use crate::scalar::has_formula;
 
 impl Printer<'_> {
     /// The expression of an instruction that has a result.
@@ -131,8 +132,9 @@ impl Printer<'_> {
     }
 
     fn function(&mut self, function: Function, args: &[Expr]) -> Expr {
-        self.functions.extend(function.needs());
-        self.functions.insert(function);
+        if self.functions.insert(function) {
+            self.functions.extend(function.needs());
+        }
         Expr::call(&function.name(), args)
     }
 
@@ -262,14 +264,11 @@ impl Printer<'_> {
     /// Calls a function of C's library, or of the file.
     fn call(&mut self, callee: Callee, dtype: DType, args: &[V]) -> Expr {
         let from = self.dtype(args[0]);
-        if formula::is_own(callee, from) {
-            let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
-            return self.function(Function::Formula(callee, from), &args);
-        }
         match callee {
-            Callee::Prim(prim) => self.primitive(prim, dtype, args),
-            Callee::Sigmoid | Callee::RankNanLast | Callee::RankNanFirst | Callee::OfRank => {
-                unreachable!("functions but primitives have formulas")
+            Callee::Prim(prim) if !has_formula(prim, from) => self.primitive(prim, dtype, args),
+            _ => {
+                let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
+                self.function(Function::Formula(callee, from), &args)
             }
         }
     }

@@ -69,20 +69,31 @@ pub struct Definition {
     pub result: V,
 }
 
-/// The definition of a function that portable code calls, for operands of this dtype; `None` for a
-/// primitive that the C library provides.
-pub fn definition(callee: Callee, dtype: DType) -> Option<Definition> {
+/// Whether portable code computes a primitive on operands of this dtype by a formula: C's library
+/// lacks it, or its function does not vectorise.
+pub fn has_formula(prim: Prim, dtype: DType) -> bool {
     use Prim::*;
-    let by_formula = match callee {
-        Callee::Prim(Min | Max | Exp | Expm1 | Log | Log1p | Sinh | Cosh | Tanh | Erf) => true,
-        Callee::Prim(Asin | Acos | Atan | Atan2) => true,
-        Callee::Prim(_) => false,
-        _ => true,
-    };
-    let is_float = dtype.is_float() || callee == Callee::OfRank;
-    if !by_formula || !is_float {
-        return None;
-    }
+    let by_formula = matches!(
+        prim,
+        Min | Max
+            | Exp
+            | Expm1
+            | Log
+            | Log1p
+            | Sinh
+            | Cosh
+            | Tanh
+            | Erf
+            | Asin
+            | Acos
+            | Atan
+            | Atan2
+    );
+    by_formula && dtype.is_float()
+}
+
+/// The definition of a function that portable code calls, for operands of this dtype.
+pub fn definition(callee: Callee, dtype: DType) -> Definition {
     let mut b = Builder::definition();
     let arity = if let Callee::Prim(prim) = callee { prim.arity() } else { 1 };
     let parameters: Vec<V> = (0..arity).map(|_| b.parameter(Ty::scalar(dtype))).collect();
@@ -94,7 +105,7 @@ pub fn definition(callee: Callee, dtype: DType) -> Option<Definition> {
         Callee::RankNanFirst => rank(&mut b, x, true),
         Callee::OfRank => of_rank(&mut b, x),
     };
-    Some(Definition { code: b.finish(), parameters, result })
+    Definition { code: b.finish(), parameters, result }
 }
 
 fn unary<'a>(prim: Prim, dtype: DType, x: Val<'a>) -> Val<'a> {

@@ -11,11 +11,6 @@ use crate::c::kernel::print_body;
 use crate::code::Callee;
 use crate::scalar::definition;
 
-/// Whether the file defines a function for it.
-pub fn is_own(callee: Callee, dtype: DType) -> bool {
-    definition(callee, dtype).is_some()
-}
-
 pub fn name(callee: Callee, dtype: DType) -> String {
     let name = match callee {
         Callee::Prim(prim) => prim.name(),
@@ -29,7 +24,7 @@ pub fn name(callee: Callee, dtype: DType) -> String {
 
 /// Its description, result type, parameters and body. Adds the functions that it calls to `needs`.
 pub fn parts(callee: Callee, dtype: DType, needs: &mut FxHashSet<Function>) -> Parts {
-    let definition = definition(callee, dtype).expect("a formula");
+    let definition = definition(callee, dtype);
     let names = &["x", "y"][..definition.parameters.len()];
     let body = print_body(&definition, names, needs);
     let parameters: Vec<String> =
