@@ -102,6 +102,10 @@ CASES = {
         '  expected: ASCII letters, digits and underscores, such as "batch"; a size; None\n'
         "  hint: name only the dims of inputs: dims that follow from others are inferred",
     ),
+    "a dim with a NUL": (
+        lambda: compiled(Linear(2), {"input": ["a\0b", 3]}),
+        'Incompatible shapes during compilation: this is not a name of a dim\n  got: "a\\0b"\n',
+    ),
     "a constraint as a dim": (
         lambda: compiled(Linear(2), {"input": ["batch <= 4", 3]}),
         "Incompatible shapes during compilation: this is not a name of a dim",

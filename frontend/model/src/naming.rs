@@ -70,7 +70,7 @@ pub(crate) fn dim_symbol(name: &str) -> Result<Symbol> {
         return Ok(symbol(name));
     }
     Diagnostic::new("Incompatible shapes during compilation: this is not a name of a dim")
-        .got(format!("\"{name}\""))
+        .got(format!("{name:?}"))
         .expected("ASCII letters, digits and underscores, such as \"batch\"; a size; None")
         .hint("name only the dims of inputs: dims that follow from others are inferred")
         .err()

@@ -42,7 +42,7 @@ impl Setting {
             Setting::Bool(v) => format!("the bool {v}"),
             Setting::Int(v) => format!("the integer {v}"),
             Setting::Float(v) => format!("the number {v:?}"),
-            Setting::Str(v) => format!("the string \"{v}\""),
+            Setting::Str(v) => format!("the string {v:?}"),
             Setting::DType(v) => format!("the dtype {v}"),
             Setting::Tensor(v) => format!("an array of {}", v.dtype()),
             Setting::Block(v) => format!("the block {}", v.kind()),

@@ -219,7 +219,7 @@ fn text(labels: &[char]) -> String {
 fn parse(equation: &str, count: usize) -> Result<Equation> {
     let wrong = |why: &str| {
         Diagnostic::new(format!("the equation of `Einsum` {why}"))
-            .got(format!("\"{equation}\""))
+            .got(format!("{equation:?}"))
             .hint("\"ij,jk->ik\" is a matrix product, \"...ij,...jk->...ik\" one for each batch")
             .err()
     };
