@@ -22,12 +22,7 @@ mod processor;
 mod program;
 mod value;
 
-use mimalloc::MiMalloc;
 use pyo3::prelude::*;
-
-// A compiler allocates many small objects: the system's allocator costs a fifth of its time.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[pymodule]
 mod _core {

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use mimalloc::MiMalloc;
 use mithril_driver::compile::targets;
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::{text, verify};
@@ -83,9 +82,6 @@ impl Options {
         }
     }
 }
-
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let options = Options::parse();

@@ -16,7 +16,6 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
-use mimalloc::MiMalloc;
 use mithril_driver::compile::CompileOptions;
 use mithril_driver::cost;
 use mithril_driver::kinds::Kind;
@@ -137,9 +136,6 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
     }
     Ok(ExitCode::SUCCESS)
 }
-
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let command = Options::parse().command;
