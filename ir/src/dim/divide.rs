@@ -47,8 +47,11 @@ pub(super) fn floor_div(a: &Poly, b: &Poly) -> Option<Dim> {
         return floor_div(&a.neg()?, &b.neg()?);
     }
     let (quotient, rest) = a.div_rem(b)?;
-    let Cancelled { rest, divisor, .. } = cancel(rest, b)?;
-    let fraction = if let Some(value) = constant_quotient(&rest, &divisor) {
+    let Cancelled { rest, divisor, offset, .. } = cancel(rest, b)?;
+    let fraction = if offset != 0 {
+        // Without its constant term, the remainder may have more factors in common with the divisor.
+        floor_div(&rest, &divisor)?
+    } else if let Some(value) = constant_quotient(&rest, &divisor) {
         Dim::Const(value)
     } else if let Some((rest, divisor)) = merge_nested(&rest, &divisor) {
         floor_div(&rest, &divisor)?
@@ -65,7 +68,9 @@ pub(super) fn modulo(a: &Poly, b: &Poly) -> Option<Dim> {
     }
     let (_, rest) = a.div_rem(b)?;
     let Cancelled { rest, divisor, monomial, gcd, offset } = cancel(rest, b)?;
-    let modulo = if let Some(quotient) = constant_quotient(&rest, &divisor) {
+    let modulo = if offset != 0 {
+        modulo(&rest, &divisor)?
+    } else if let Some(quotient) = constant_quotient(&rest, &divisor) {
         rest.add_multiple(&divisor, &Monomial::one(), quotient.checked_neg()?)?.into()
     } else if let Some(unwrapped) = unwrap_modulos(&rest, &divisor) {
         modulo(&unwrapped, &divisor)?
