@@ -50,11 +50,7 @@ pub fn expression(
             (Some(Shape::CubicGate(x, [a, c])), _) => {
                 build(b, [of(x)], |[x]| exp::cubic_gate(x, 2.0 * a, 2.0 * c))
             }
-            (None, Node::Const(x)) => {
-                // Intermediate values are not rounded to narrow floats; nor are constants.
-                let dtype = if own.is_float() { held(own) } else { own };
-                constant(b, own, Scalar::number(dtype, x), lanes)
-            }
+            (None, Node::Const(x)) => literal(b, own, x, lanes),
             (None, Node::Var(v)) => b.splat(args[v as usize], lanes),
             (None, Node::Attr(a)) => constant(b, own, attribute(attrs[a as usize], own), lanes),
             (None, Node::Prim(prim, args)) => {
@@ -74,6 +70,12 @@ pub fn expression(
         values[i] = Some(value);
     }
     values[expr.root() as usize].expect("the root is needed")
+}
+
+/// A constant of an expression. Like intermediate values, it is not rounded to narrow floats.
+fn literal(b: &mut Builder, dtype: DType, x: f64, lanes: u32) -> V {
+    let exact = if dtype.is_float() { held(dtype) } else { dtype };
+    constant(b, dtype, Scalar::number(exact, x), lanes)
 }
 
 fn constant(b: &mut Builder, dtype: DType, value: Scalar, lanes: u32) -> V {
