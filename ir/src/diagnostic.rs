@@ -5,14 +5,18 @@ use std::ops::Range;
 
 use crate::dim::Symbol;
 
+mod kind;
 mod near;
 
+pub use kind::ErrorKind;
 pub use near::{did_you_mean, near_misses};
 
 /// What went wrong, where, what was got and expected, and how to fix it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnostic {
-    /// One sentence without a full stop; a documented heading, if any, comes first.
+    pub kind: ErrorKind,
+    /// One sentence without a full stop. Messages of some kinds begin with their heading, which is
+    /// not part of it.
     pub what: String,
     /// The block path, file or pass it happened in.
     pub place: Option<String>,
@@ -38,8 +42,13 @@ pub struct NeedsRank {
 pub type Result<T, E = Box<Diagnostic>> = std::result::Result<T, E>;
 
 impl Diagnostic {
+    /// An error of the default kind.
     pub fn new(what: impl Into<String>) -> Diagnostic {
-        Diagnostic { what: what.into(), ..Diagnostic::default() }
+        Diagnostic::of(ErrorKind::default(), what)
+    }
+
+    pub fn of(kind: ErrorKind, what: impl Into<String>) -> Diagnostic {
+        Diagnostic { kind, what: what.into(), ..Diagnostic::default() }
     }
 
     pub fn at(mut self, place: impl Into<String>) -> Diagnostic {
@@ -70,9 +79,18 @@ impl Diagnostic {
         self
     }
 
+    /// The first line of the message.
+    pub fn headline(&self) -> String {
+        match (self.kind.shows_heading(), self.what.as_str()) {
+            (false, what) => what.into(),
+            (true, "") => self.kind.heading().into(),
+            (true, what) => format!("{}: {what}", self.kind.heading()),
+        }
+    }
+
     /// Whether the error is a mismatch of shapes.
-    pub fn is_misfit(&self) -> bool {
-        self.what.starts_with("Incompatible shapes")
+    pub fn is_shape_mismatch(&self) -> bool {
+        matches!(self.kind, ErrorKind::Shapes | ErrorKind::ShapesAtCall)
     }
 
     pub fn err<T>(self) -> Result<T> {
@@ -82,7 +100,7 @@ impl Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(&self.what)?;
+        f.write_str(&self.headline())?;
         if let Some(place) = &self.place {
             write!(f, "\n  where: {place}")?;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Result, did_you_mean};
+use crate::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use crate::graph::Function;
 
 /// The targets for which an external function may have a body.
@@ -58,9 +58,11 @@ impl TargetBody {
     /// Errors: an unknown target, an empty text, or an argument that the function does not have.
     pub fn check(&self, function: &Function) -> Result<()> {
         if !TARGETS.contains(&&*self.target) {
-            let mut error =
-                Diagnostic::new(format!("there is no target `{}` for a body", self.target))
-                    .expected(format!("one of {}", TARGETS.join(", ")));
+            let mut error = Diagnostic::of(
+                ErrorKind::Argument,
+                format!("there is no target `{}` for a body", self.target),
+            )
+            .expected(format!("one of {}", TARGETS.join(", ")));
             error.hint = did_you_mean(&self.target, TARGETS.into_iter());
             return error.err();
         }

@@ -109,7 +109,7 @@ impl fmt::Debug for Report<'_> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(&self.diagnostic.what)?;
+        f.write_str(&self.diagnostic.headline())?;
         if let Some(place) = &self.diagnostic.place {
             write!(f, "\nwhere: {place}")?;
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::diagnostic::{Diagnostic, NeedsRank, Result};
+use crate::diagnostic::{Diagnostic, ErrorKind, NeedsRank, Result};
 use crate::dim::{Atom, Dim, Relation, Symbol};
 use crate::dtype::DType;
 use crate::loc::Loc;
@@ -106,12 +106,13 @@ impl Shape {
         match &self.lead {
             _ if self.dims.len() >= count => Ok(&self.dims[self.dims.len() - count..]),
             Some(lead) => Err(Box::new(unknown_rank(lead, Some(count - self.dims.len())))),
-            None => Diagnostic::new(match count {
-                1 => "Incompatible shapes during compilation: at least 1 dim is needed".into(),
-                _ => format!(
-                    "Incompatible shapes during compilation: at least {count} dims are needed"
-                ),
-            })
+            None => Diagnostic::of(
+                ErrorKind::Shapes,
+                match count {
+                    1 => "at least 1 dim is needed".into(),
+                    _ => format!("at least {count} dims are needed"),
+                },
+            )
             .got(format!("{self} ({} dims)", self.dims.len()))
             .expected(match count {
                 1 => "at least 1 dim".to_string(),
@@ -157,7 +158,7 @@ impl Shape {
         if count.is_some() || sizes().any(|size| matches!(size, None | Some(0))) {
             return Ok(());
         }
-        Diagnostic::new("a value has more elements than any memory holds")
+        Diagnostic::of(ErrorKind::Memory, "a value has more elements than any memory holds")
             .got(self)
             .expected(format!("at most {} elements", i64::MAX))
             .err()
@@ -192,7 +193,7 @@ fn unknown_rank(lead: &Symbol, count: Option<usize>) -> Diagnostic {
         Some(n) => format!("the last {n} dims of `*{lead}` must be known here"),
         None => format!("the rank of `*{lead}` must be known here"),
     };
-    let mut diagnostic = Diagnostic::new(format!("Incompatible shapes during compilation: {what}"))
+    let mut diagnostic = Diagnostic::of(ErrorKind::Shapes, what)
         .hint("give the shape of the model's inputs with `shapes=`");
     diagnostic.needs_rank = Some(NeedsRank { lead: lead.clone(), trailing: count, rank: None });
     diagnostic
@@ -203,7 +204,7 @@ fn axis_range(axis: i64, shape: &Shape, rank: i64) -> Diagnostic {
         0 => "none: a scalar has no axes".to_string(),
         _ => format!("an axis from {} to {}", -rank, rank - 1),
     };
-    Diagnostic::new(format!("Incompatible shapes during compilation: axis {axis} is out of range"))
+    Diagnostic::of(ErrorKind::Shapes, format!("axis {axis} is out of range"))
         .got(format!("axis {axis} of {shape}"))
         .expected(allowed)
 }
@@ -271,7 +272,7 @@ fn broadcast_dim(x: &Dim, y: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
 
 fn incompatible(a: &Shape, b: &Shape, i: usize) -> Diagnostic {
     let (x, y) = (from_back(a, i).unwrap(), from_back(b, i).unwrap());
-    Diagnostic::new("Incompatible shapes during compilation")
+    Diagnostic::of(ErrorKind::Shapes, "")
         .got(format!("{a} and {b}: {x} against {y} in axis -{i}"))
         .expected("dims that are equal or 1, aligned at the last axis")
 }

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::attr::Attr;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, ErrorKind, Result};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Constraint, Function};
 use crate::op::{Op, ShapeRule};
@@ -232,10 +232,10 @@ pub fn instantiate(
         let (left, right) = (binding.dim(&guard.left), binding.dim(&guard.right));
         let before = guards.len();
         if unify(&left, &right, guards).is_none() {
-            return Diagnostic::new(format!(
-                "Incompatible shapes during compilation: `{}` needs {} == {}",
-                callee.name, guard.left, guard.right
-            ))
+            return Diagnostic::of(
+                ErrorKind::Shapes,
+                format!("`{}` needs {} == {}", callee.name, guard.left, guard.right),
+            )
             .got(format!("{left} and {right}"))
             .err();
         }
@@ -291,10 +291,10 @@ fn bind_some(
     for ((value, arg), actual) in known() {
         let want = callee.ty(value);
         if want.dtype != actual.dtype {
-            return Diagnostic::new(format!(
-                "`{}` of `{}` has the wrong dtype",
-                arg.name, callee.name
-            ))
+            return Diagnostic::of(
+                ErrorKind::DType,
+                format!("`{}` of `{}` has the wrong dtype", arg.name, callee.name),
+            )
             .got(actual)
             .expected(want)
             .hint(actual.dtype.conversion(&|dtype| dtype.is_like(want.dtype)))
@@ -322,10 +322,10 @@ fn constraints_hold(callee: &Function, binding: &Binding) -> Result<()> {
             continue;
         };
         if !relation.holds(l, r) {
-            return Diagnostic::new(format!(
-                "Incompatible shapes during compilation: a constraint of `{}` does not hold",
-                callee.name
-            ))
+            return Diagnostic::of(
+                ErrorKind::Shapes,
+                format!("a constraint of `{}` does not hold", callee.name),
+            )
             .got(format!("{l} {relation} {r}"))
             .expected(format!("{left} {relation} {right}"))
             .err();
@@ -335,11 +335,8 @@ fn constraints_hold(callee: &Function, binding: &Binding) -> Result<()> {
 }
 
 fn differs<T>(callee: &Function, arg: &str, actual: &Type, want: &Type, why: &str) -> Result<T> {
-    Diagnostic::new(format!(
-        "Incompatible shapes during compilation: `{arg}` of `{}`: {why}",
-        callee.name
-    ))
-    .got(actual)
-    .expected(want)
-    .err()
+    Diagnostic::of(ErrorKind::Shapes, format!("`{arg}` of `{}`: {why}", callee.name))
+        .got(actual)
+        .expected(want)
+        .err()
 }

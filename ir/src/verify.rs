@@ -19,7 +19,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::diagnostic::{Diagnostic, Result, did_you_mean};
+use crate::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, Role, Value};
 use crate::op::Default;
@@ -183,10 +183,10 @@ fn attributes(op: &Operation) -> Result<()> {
             None => matches!(def.default, Default::None),
         };
         if !fits {
-            return Diagnostic::new(format!(
-                "the attribute `{}` of `{}` has the wrong type",
-                def.name, op.op.name
-            ))
+            return Diagnostic::of(
+                ErrorKind::Setting,
+                format!("the attribute `{}` of `{}` has the wrong type", def.name, op.op.name),
+            )
             .got(attr.kind().map_or("nothing", |kind| kind.name()))
             .expected(def.kind.name())
             .err();

@@ -25,7 +25,7 @@ fn body(lines: &str) -> String {
 
 fn check(marked: &str, what: &str, more: &str) {
     let error = error(marked);
-    assert!(error.what.contains(what), "{error}");
+    assert!(error.headline().contains(what), "{error}");
     assert!(error.to_string().contains(more), "{error}");
 }
 

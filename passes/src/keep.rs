@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mithril_ir::builder::Builder;
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Value};
 use rustc_hash::FxHashSet;
 
@@ -148,9 +148,12 @@ fn around(function: &Function, path: &str) -> Option<(usize, Arc<str>)> {
 fn found(function: &Function, within: &str, path: &str) -> Result<Kept> {
     let named = |value: Value| function.info(value).name.as_deref() == Some(path);
     if function.arguments().any(|(value, argument)| *argument.name == *path || named(value)) {
-        return Diagnostic::new(format!("`{within}{path}` is an input: nothing writes it"))
-            .hint("use a `Buffer` to return an input as an output")
-            .err();
+        return Diagnostic::of(
+            ErrorKind::Connection,
+            format!("`{within}{path}` is an input: nothing writes it"),
+        )
+        .hint("use a `Buffer` to return an input as an output")
+        .err();
     }
     let made = || function.ops.iter().flat_map(Operation::results);
     let is_block = function.ops.iter().any(|operation| lies_in(operation, path));
@@ -191,9 +194,10 @@ fn missing<T>(function: &Function, within: &str, path: &str) -> Result<T> {
     let paths = function.ops.iter().filter_map(|operation| operation.loc.shortest());
     let named = function.values.iter().filter_map(|info| info.name.as_deref());
     let known: Vec<String> = named.chain(paths).map(|name| format!("{within}{name}")).collect();
-    let mut error = Diagnostic::new(format!(
-        "Terminal not found: the model has no terminal and no block `{path}`"
-    ));
+    let mut error = Diagnostic::of(
+        ErrorKind::Terminal,
+        format!("the model has no terminal and no block `{path}`"),
+    );
     error.hint = did_you_mean(&path, known.iter().map(String::as_str));
     error.err()
 }

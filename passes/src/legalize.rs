@@ -1,7 +1,7 @@
 //! `legalize`: decomposes the operations that the target does not take.
 
 use mithril_ir::algebra::{Var, expand};
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::evaluate::decompose;
 use mithril_ir::graph::{Function, Module, Operation, Value};
 use mithril_ir::op::{self, Meaning};
@@ -81,10 +81,12 @@ impl Legalize {
     }
 
     fn unsupported(&self, op: &Operation) -> Box<Diagnostic> {
-        let mut error =
-            Diagnostic::new(format!("Backend does not support operation {}", op.op.name))
-                .fact("backend", self.target.name)
-                .hint("choose another backend, or express the operation by others");
+        let mut error = Diagnostic::of(
+            ErrorKind::Unsupported,
+            format!("Backend does not support operation {}", op.op.name),
+        )
+        .fact("backend", self.target.name)
+        .hint("choose another backend, or express the operation by others");
         if !op.loc.is_unknown() {
             error = error.at(format!("block `{}`", op.loc));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 
 use crate::autodiff::Autodiff;
 use crate::canonicalize::Canonicalize;
@@ -320,7 +320,10 @@ fn set(
         None => {
             let names: Vec<String> = pass.fields().into_iter().map(|f| f.name).collect();
             let names = || names.iter().map(String::as_str);
-            let mut error = Diagnostic::new(format!("`{pass_name}` has no option `{name}`"));
+            let mut error = Diagnostic::of(
+                ErrorKind::Argument,
+                format!("`{pass_name}` has no option `{name}`"),
+            );
             error.hint = did_you_mean(name, names()).or_else(|| match names().count() {
                 0 => Some(format!("`{pass_name}` has no options")),
                 _ => Some(format!("it has {}", names().collect::<Vec<_>>().join(", "))),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::Gradient;
@@ -122,15 +122,17 @@ pub fn missing(function: &Function, loc: &Loc, target: &str) -> Diagnostic {
         "cpu" | "c" => ("c", "…"),
         _ => (target, "return …"),
     };
-    let mut error =
-        Diagnostic::new(format!("Backend does not support operation {}", function.name))
-            .got(got)
-            .expected(format!("a body for {target}"))
-            .hint(format!(
-                "give `custom` a body `{keyword}=…`, or `mir=…` for every backend; in text, write \
+    let mut error = Diagnostic::of(
+        ErrorKind::Unsupported,
+        format!("Backend does not support operation {}", function.name),
+    )
+    .got(got)
+    .expected(format!("a body for {target}"))
+    .hint(format!(
+        "give `custom` a body `{keyword}=…`, or `mir=…` for every backend; in text, write \
                  `body {target} \"{body}\"` into `extern func @{}`",
-                function.name
-            ));
+        function.name
+    ));
     if !loc.is_unknown() {
         error = error.at(format!("block `{loc}`"));
     }

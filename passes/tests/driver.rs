@@ -60,7 +60,7 @@ fn broken_pipelines_point_at_their_place() {
     ] {
         let error =
             Pipeline::parse(text, TARGETS).err().unwrap_or_else(|| panic!("`{text}` parses"));
-        assert_eq!((&*error.what, error.span.clone()), (what, Some(span)), "`{text}`");
+        assert_eq!((error.headline().as_str(), error.span.clone()), (what, Some(span)), "`{text}`");
     }
 }
 

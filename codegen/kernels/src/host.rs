@@ -6,7 +6,7 @@ mod x86_64;
 
 use std::fmt;
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 
 use crate::entry::llvm::{CpuidBits, Processor};
 use crate::isa::Isa;
@@ -61,8 +61,9 @@ impl Host {
     ) -> Result<Host> {
         let unknown = |what: &str, got: &str, all: &str| {
             let given = variable.map_or(got.to_string(), |variable| format!("{variable}={text}"));
-            let mut error =
-                Diagnostic::new(format!("there is no such {what}")).got(given).expected(all);
+            let mut error = Diagnostic::of(ErrorKind::Argument, format!("there is no such {what}"))
+                .got(given)
+                .expected(all);
             error.hint = did_you_mean(got, all.split(", "));
             Err(Box::new(error))
         };

@@ -8,7 +8,7 @@ mod scan;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::{Atom, Dim, Symbol};
 use mithril_ir::graph::{Function, Module};
 use mithril_ir::loc::Loc;
@@ -171,9 +171,12 @@ pub fn size(dim: &Dim, symbols: &[Symbol]) -> Result<Size> {
     let poly = match dim {
         Dim::Const(value) => return Ok(Size::Const(*value)),
         Dim::Unknown => {
-            return Diagnostic::new("Native code has no arrays of sizes beyond 64 bits")
-                .hint("look for a shape that is too large")
-                .err();
+            return Diagnostic::of(
+                ErrorKind::Native,
+                "Native code has no arrays of sizes beyond 64 bits",
+            )
+            .hint("look for a shape that is too large")
+            .err();
         }
         Dim::Expr(poly) => poly,
     };

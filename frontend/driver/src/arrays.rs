@@ -5,7 +5,7 @@ use std::slice;
 
 use bytes::Bytes;
 use half::{bf16, f16};
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 use mithril_model::block::quoted;
@@ -270,7 +270,8 @@ fn narrowed<T: Element, U: Element + TryFrom<T>>(array: &ArrayD<T>) -> Option<Ar
 }
 
 fn another<T: Element>(own: DType) -> Box<Diagnostic> {
-    let error = Diagnostic::new("the array has the wrong dtype").got(own.array_name());
+    let error =
+        Diagnostic::of(ErrorKind::DType, "the array has the wrong dtype").got(own.array_name());
     Box::new(error.expected(T::DTYPE.array_name()))
 }
 

@@ -1,6 +1,6 @@
 //! Fits gradients into a memory budget by recomputing as few blocks as needed.
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_passes::pass::Limit;
 
 use crate::native::Native;
@@ -68,7 +68,7 @@ fn some_count<T>(
         least = least.min(bytes);
     }
     let again = if count > 0 { ", whatever is recomputed" } else { "" };
-    Diagnostic::new("the model does not fit into `memory_budget`")
+    Diagnostic::of(ErrorKind::Memory, "the model does not fit into `memory_budget`")
         .got(format!("{budget} bytes"))
         .expected(format!("at least {least} bytes{again}"))
         .hint("use a smaller batch")

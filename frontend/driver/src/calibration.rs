@@ -5,7 +5,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_passes::profile::Profile;
 use mithril_passes::target::Target;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ pub fn calibrated(target: Target) -> Result<Target> {
 
 fn unreadable(file: &Path, why: &str) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new("the measurements of this machine cannot be read")
+        Diagnostic::of(ErrorKind::File, "the measurements of this machine cannot be read")
             .got(format!("{}: {}", file.display(), why.replace('\n', "\n  ")))
             .hint(
                 "write it again with `mithril bench --calibrate`, or remove it to use the \

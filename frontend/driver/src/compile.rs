@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Module, Role, Value};
@@ -59,8 +59,9 @@ impl Target {
         let all = || all().chain([Target::Cpu, Target::C]);
         all().find(|target| target.name() == name).ok_or_else(|| {
             let names: Vec<&str> = all().map(Target::name).collect();
-            let mut error = Diagnostic::new(format!("there is no backend `{name}`"))
-                .expected(format!("one of {}", names.join(", ")));
+            let mut error =
+                Diagnostic::of(ErrorKind::Argument, format!("there is no backend `{name}`"))
+                    .expected(format!("one of {}", names.join(", ")));
             error.hint = did_you_mean(name, all().map(Target::name));
             Box::new(error)
         })
@@ -508,10 +509,13 @@ pub fn stem(setting: &str, path: &Path, target: Target) -> Result<String> {
         (Some(stem), Some(extension)) if extension == own => Ok(stem.to_string_lossy().into()),
         _ => {
             let language = if target == Target::C { "C" } else { "Python" };
-            Diagnostic::new(format!("`{setting}` is where {language} source is written"))
-                .got(path.display())
-                .expected(format!("a path that ends in `.{own}`"))
-                .err()
+            Diagnostic::of(
+                ErrorKind::Argument,
+                format!("`{setting}` is where {language} source is written"),
+            )
+            .got(path.display())
+            .expected(format!("a path that ends in `.{own}`"))
+            .err()
         }
     }
 }

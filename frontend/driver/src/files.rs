@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 
 /// Writes a temporary file in the same folder, then renames it to `path`.
 /// Errors: those of `write`; the file cannot be renamed.
@@ -38,6 +38,8 @@ pub fn name_of(path: &Path) -> String {
 /// The error for a file that cannot be written.
 pub fn unwritable(path: &Path, error: std::io::Error) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new("the file cannot be written").at(path.display().to_string()).got(error),
+        Diagnostic::of(ErrorKind::File, "the file cannot be written")
+            .at(path.display().to_string())
+            .got(error),
     )
 }

@@ -10,7 +10,6 @@ pub mod compile;
 pub mod compiled;
 pub mod cost;
 mod files;
-pub mod kinds;
 pub mod native;
 pub mod params;
 pub mod summary;

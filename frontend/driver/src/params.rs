@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use bytes::Bytes;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 use safetensors::tensor::{Dtype, Metadata, TensorView};
@@ -25,7 +25,7 @@ pub fn save(path: &Path, params: &[(&str, &Tensor)]) -> Result<()> {
 pub fn load(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let place = || path.display().to_string();
     let mut file = File::open(path).map_err(|error| {
-        Box::new(Diagnostic::new("the file cannot be read").at(place()).got(error))
+        Box::new(Diagnostic::of(ErrorKind::File, "the file cannot be read").at(place()).got(error))
     })?;
     let damaged = |why: String| {
         let what = Diagnostic::new("the file of params is damaged").at(place());
@@ -121,7 +121,9 @@ fn views<'a>(
     let view = |((name, tensor), bytes): (&(&'a str, &'a Tensor), &'a Bytes)| {
         let view = TensorView::new(dtype(tensor.dtype()), tensor.shape().to_vec(), bytes);
         let view = view.map_err(|error| {
-            Box::new(Diagnostic::new("a weight cannot be written").at(*name).got(error))
+            Box::new(
+                Diagnostic::of(ErrorKind::File, "a weight cannot be written").at(*name).got(error),
+            )
         });
         Ok((*name, view?))
     };

@@ -183,7 +183,7 @@ fn indices_may_have_any_dtype_of_integers() {
         assert_eq!(*with(input).unwrap().get::<f32>("output").unwrap(), wanted);
     }
     let error = with(arr1(&[3i64, 4]).into()).unwrap_err();
-    assert!(error.what.starts_with("Index out of range: `input` of inputs"), "{error}");
+    assert!(error.headline().starts_with("Index out of range: `input` of inputs"), "{error}");
     assert!(with(arr1(&[3f32, 1.0]).into()).is_err());
     assert!(with(arr1(&[u64::MAX]).into()).is_err());
 }

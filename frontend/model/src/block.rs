@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
 use mithril_ir::nesting::deeper;
@@ -372,10 +372,10 @@ impl Block {
         for (name, source) in given {
             let name = self.terminal_name(name.as_ref())?;
             if self.given.iter().any(|(n, _)| *n == name) {
-                return Diagnostic::new(format!(
-                    "`{name}` of {} is connected twice",
-                    self.describe()
-                ))
+                return Diagnostic::of(
+                    ErrorKind::Connection,
+                    format!("`{name}` of {} is connected twice", self.describe()),
+                )
                 .err();
             }
             self.given.push((name, source.into()));
@@ -391,10 +391,13 @@ impl Block {
         let names: Vec<&Arc<str>> =
             inputs.chain(definition.outputs.iter().map(|o| &o.name)).collect();
         if values.len() > names.len() {
-            return Diagnostic::new(format!("{} has fewer terminals", self.describe()))
-                .got(values.len())
-                .expected(format!("at most {}: {}", names.len(), quoted(&names)))
-                .err();
+            return Diagnostic::of(
+                ErrorKind::Connection,
+                format!("{} has fewer terminals", self.describe()),
+            )
+            .got(values.len())
+            .expected(format!("at most {}: {}", names.len(), quoted(&names)))
+            .err();
         }
         self.connect(names.into_iter().zip(values))
     }
@@ -403,7 +406,11 @@ impl Block {
     /// it is connected already.
     pub fn output(self, to: impl Into<Source>) -> Result<Block> {
         let Some(outlet) = self.standard_output() else {
-            return Diagnostic::new(format!("{} has no standard output", self.describe())).err();
+            return Diagnostic::of(
+                ErrorKind::Connection,
+                format!("{} has no standard output", self.describe()),
+            )
+            .err();
         };
         let name = outlet.name.clone();
         self.connect([(name, to)])
@@ -413,7 +420,11 @@ impl Block {
     /// it is connected already.
     pub fn input(self, from: impl Into<Source>) -> Result<Block> {
         let Some(terminal) = self.standard_input() else {
-            return Diagnostic::new(format!("{} has no standard input", self.describe())).err();
+            return Diagnostic::of(
+                ErrorKind::Connection,
+                format!("{} has no standard input", self.describe()),
+            )
+            .err();
         };
         let name = terminal.name.clone();
         self.connect([(name, from)])
@@ -433,10 +444,10 @@ impl Block {
         if let [only] = inside[..] {
             return Ok(only.clone());
         }
-        let mut error = Diagnostic::new(format!(
-            "Terminal not found: {} has no terminal `{name}`",
-            self.describe()
-        ));
+        let mut error = Diagnostic::of(
+            ErrorKind::Terminal,
+            format!("{} has no terminal `{name}`", self.describe()),
+        );
         if let [first, ..] = inside[..] {
             let several = format!("one of {}, which blocks inside have", quoted(&inside));
             return error.expected(several).hint(format!("{{\"{first}\": …}} as keywords")).err();

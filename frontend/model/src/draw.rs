@@ -1,7 +1,7 @@
 //! Draws initial values. Each number depends only on the seed, the name of its array and its index
 //! in it, so that it is the same on every machine and whatever else the model contains.
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::eval::threefry::{self, Key, block, fold_in};
 
 use crate::init::Draw;
@@ -23,7 +23,7 @@ impl Draw {
         let mut values = Vec::new();
         let count = shape.iter().product();
         if values.try_reserve_exact(count).is_err() {
-            return Diagnostic::new("Out of memory")
+            return Diagnostic::of(ErrorKind::Memory, "Out of memory")
                 .at(format!("the first value of `{name}`"))
                 .got(format!("a shape of {shape:?}"))
                 .err();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
@@ -56,7 +56,11 @@ impl Definition {
         let outputs = results.map(|result| Outlet { name: fresh(&result.name), list: None });
         let outputs: Vec<Outlet> = outputs.collect();
         if outputs.is_empty() {
-            return Diagnostic::new(format!("{WRONG} `{}` gives no results", function.name)).err();
+            return Diagnostic::of(
+                ErrorKind::FunctionText,
+                format!("{WRONG} `{}` gives no results", function.name),
+            )
+            .err();
         }
         Ok(Definition::of_function(function, inputs, outputs))
     }

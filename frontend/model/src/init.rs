@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 
 use crate::setting::Setting;
 
@@ -203,7 +203,8 @@ impl Start {
             own.ok_or_else(|| {
                 let rule = NAMED.iter().find(|(_, named)| *named == init).map_or("", |(n, _)| n);
                 let what = format!("`init=\"{rule}\"` needs a matrix, and `{name}` is not one");
-                let error = Diagnostic::new(what).got(format!("a shape of {sizes:?}"));
+                let error =
+                    Diagnostic::of(ErrorKind::Setting, what).got(format!("a shape of {sizes:?}"));
                 Box::new(error.expected("at least two dims"))
             })
         };

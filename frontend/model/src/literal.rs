@@ -1,6 +1,6 @@
 //! Constant values given to terminals.
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
 use mithril_ir::tensor::Tensor;
@@ -59,10 +59,10 @@ impl Literal {
     /// The error for a value that cannot be converted to the dtype of the terminal that reads it.
     pub fn misfit(&self, terminal: &str, dtype: DType) -> Diagnostic {
         let own = self.tensor.dtype();
-        let what = Diagnostic::new(format!(
-            "the value {} of `{terminal}` does not fit {dtype}",
-            self.text()
-        ));
+        let what = Diagnostic::of(
+            ErrorKind::DType,
+            format!("the value {} of `{terminal}` does not fit {dtype}", self.text()),
+        );
         if own.is_int() && dtype.is_float() {
             return what
                 .got("an integer that is rounded")

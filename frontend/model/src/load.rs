@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::external::TargetBody;
 use mithril_ir::graph::Role;
@@ -27,15 +27,19 @@ impl Block {
     /// Reads a block written by [`Block::to_json`]. Errors: text that is not JSON of this format; a
     /// newer version; blocks that this version does not have.
     pub fn from_json(text: &str) -> Result<Block> {
-        let value: Value = serde_json::from_str(text)
-            .map_err(|error| Box::new(Diagnostic::new("the text is not JSON").got(error)))?;
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            Box::new(Diagnostic::of(ErrorKind::File, "the text is not JSON").got(error))
+        })?;
         match value["mithril"].as_u64() {
             Some(VERSION) => {}
             Some(newer) => {
-                return Diagnostic::new("the model was saved by a newer version of Mithril")
-                    .got(format!("format {newer}"))
-                    .expected(format!("format {VERSION} or older"))
-                    .err();
+                return Diagnostic::of(
+                    ErrorKind::File,
+                    "the model was saved by a newer version of Mithril",
+                )
+                .got(format!("format {newer}"))
+                .expected(format!("format {VERSION} or older"))
+                .err();
             }
             None => return Err(wrong("a saved model", &value)),
         }
@@ -57,7 +61,9 @@ fn wrong(expected: &str, got: &Value) -> Box<Diagnostic> {
     if text.chars().count() > 60 {
         text = text.chars().take(60).chain(['…']).collect();
     }
-    Box::new(Diagnostic::new("the saved model is damaged").got(text).expected(expected))
+    Box::new(
+        Diagnostic::of(ErrorKind::File, "the saved model is damaged").got(text).expected(expected),
+    )
 }
 
 fn array(value: &Value) -> Result<&Vec<Value>> {

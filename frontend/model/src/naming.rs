@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Symbol;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -34,21 +34,25 @@ pub fn snake_case(kind: &str) -> String {
 /// empty name; a name with a dot or a NUL character.
 pub(crate) fn check_name(name: &str, what: &str) -> Result<()> {
     if name.is_empty() {
-        return Diagnostic::new(format!("the name of a {what} is empty")).err();
+        return Diagnostic::of(ErrorKind::Name, format!("the name of a {what} is empty")).err();
     }
     if name.contains('.') {
-        return Diagnostic::new(format!(
-            "the name of a {what} has a dot in it: dots join the names of nested blocks"
-        ))
+        return Diagnostic::of(
+            ErrorKind::Name,
+            format!("the name of a {what} has a dot in it: dots join the names of nested blocks"),
+        )
         .got(format!("`{name}`"))
         .hint(format!("use `{}`", name.replace('.', "_")))
         .err();
     }
     if name.contains('\0') {
-        return Diagnostic::new(format!("the name of a {what} has a NUL character in it"))
-            .got(format!("{name:?}"))
-            .hint(format!("use {:?}", name.replace('\0', "_")))
-            .err();
+        return Diagnostic::of(
+            ErrorKind::Name,
+            format!("the name of a {what} has a NUL character in it"),
+        )
+        .got(format!("{name:?}"))
+        .hint(format!("use {:?}", name.replace('\0', "_")))
+        .err();
     }
     Ok(())
 }
@@ -69,7 +73,7 @@ pub(crate) fn dim_symbol(name: &str) -> Result<Symbol> {
     if mithril_ir::text::is_identifier(name) {
         return Ok(symbol(name));
     }
-    Diagnostic::new("Incompatible shapes during compilation: this is not a name of a dim")
+    Diagnostic::of(ErrorKind::Shapes, "this is not a name of a dim")
         .got(format!("{name:?}"))
         .expected("ASCII letters, digits and underscores, such as \"batch\"; a size; None")
         .hint("name only the dims of inputs: dims that follow from others are inferred")
@@ -116,7 +120,7 @@ pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     for Sibling { kind, name, identity } in all {
         match name {
             Some(name) if given.insert(name, *identity).is_some_and(|own| own != *identity) => {
-                return Diagnostic::new(format!("two blocks are called `{name}`"))
+                return Diagnostic::of(ErrorKind::Name, format!("two blocks are called `{name}`"))
                     .got("two objects, each with params of its own")
                     .expected("one object for each name, which may be used several times")
                     .hint("give one of them another name")

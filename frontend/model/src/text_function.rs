@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use mithril_ir::external::TargetBody;
 use mithril_ir::graph::{Function, Module, Operation, ValueInfo};
@@ -152,7 +152,8 @@ fn named(module: &Module, name: &str) -> Result<Arc<str>> {
     }
     let names: Vec<&str> = module.functions.keys().map(|name| &**name).collect();
     let mut error =
-        Diagnostic::new(format!("{WRONG} has no function `{name}`")).expected(listed(&names));
+        Diagnostic::of(ErrorKind::FunctionText, format!("{WRONG} has no function `{name}`"))
+            .expected(listed(&names));
     error.hint = did_you_mean(name, names.iter().copied());
     error.err()
 }
@@ -165,15 +166,16 @@ fn only(module: &Module) -> Result<Arc<str>> {
         module.functions.keys().filter(|name| !called.contains(name)).collect();
     match roots[..] {
         [only] => Ok(only.clone()),
-        [] => Diagnostic::new(format!("{WRONG} has no function in it"))
+        [] => Diagnostic::of(ErrorKind::FunctionText, format!("{WRONG} has no function in it"))
             .expected("`func @name(%x: tensor<…>) -> (y: tensor<…>) { … }`")
             .err(),
-        [first, ..] => {
-            Diagnostic::new(format!("{WRONG} has several functions, and no name was given"))
-                .got(listed(&roots))
-                .hint(format!("`name=\"{first}\"` chooses one"))
-                .err()
-        }
+        [first, ..] => Diagnostic::of(
+            ErrorKind::FunctionText,
+            format!("{WRONG} has several functions, and no name was given"),
+        )
+        .got(listed(&roots))
+        .hint(format!("`name=\"{first}\"` chooses one"))
+        .err(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::Role;
 
 use crate::block::{Block, Terminal, quoted};
@@ -146,9 +146,12 @@ impl TrainModel {
         if self.sealed.is_none() {
             return Ok(());
         }
-        Diagnostic::new("`TrainModel` has been used as a block and can no longer be changed")
-            .hint("add losses, regularizers and metrics before it is used")
-            .err()
+        Diagnostic::of(
+            ErrorKind::ModelInUse,
+            "`TrainModel` has been used as a block and can no longer be changed",
+        )
+        .hint("add losses, regularizers and metrics before it is used")
+        .err()
     }
 
     /// The model in its current state, without its cost.
@@ -279,7 +282,7 @@ impl TrainModel {
         });
         let mut losses: Vec<Connection> = losses.collect::<Result<_>>()?;
         if losses.is_empty() {
-            return Diagnostic::new("the model to be trained has no loss")
+            return Diagnostic::of(ErrorKind::Training, "the model to be trained has no loss")
                 .hint("add one with `add_loss`")
                 .err();
         }
@@ -342,10 +345,10 @@ impl TrainModel {
             }
         }
         if !reads {
-            return Diagnostic::new(format!(
-                "the {what} {} reads no output of the model",
-                block.describe()
-            ))
+            return Diagnostic::of(
+                ErrorKind::Training,
+                format!("the {what} {} reads no output of the model", block.describe()),
+            )
             .expected(format!("a connection to one of {}", quoted(&outputs)))
             .err();
         }
@@ -366,10 +369,10 @@ impl TrainModel {
             return self.regularize(regularizer, coef, &names);
         }
         let shown = pattern.map_or("the pattern".to_string(), |p| format!("`{p}`"));
-        let mut error = Diagnostic::new(format!(
-            "Terminal not found: no param of {} matches {shown}",
-            self.trained.describe()
-        ))
+        let mut error = Diagnostic::of(
+            ErrorKind::Terminal,
+            format!("no param of {} matches {shown}", self.trained.describe()),
+        )
         .expected(few(params.collect()));
         error.hint = pattern.and_then(|p| did_you_mean(p, self.names()));
         error.err()
@@ -403,10 +406,10 @@ impl TrainModel {
         if let Some(found) = self.names().find(|n| *n == name) {
             return Ok(found.into());
         }
-        let mut error = Diagnostic::new(format!(
-            "Terminal not found: {} has no terminal `{name}`",
-            self.trained.describe()
-        ))
+        let mut error = Diagnostic::of(
+            ErrorKind::Terminal,
+            format!("{} has no terminal `{name}`", self.trained.describe()),
+        )
         .expected(few(self.names().collect()));
         error.hint = did_you_mean(name, self.names());
         error.err()
@@ -417,7 +420,8 @@ impl Term {
     /// A value with its coefficient. Errors: a coefficient that is infinite or NaN.
     fn new(value: Connection, coef: f64) -> Result<Term> {
         if !Range::Finite.holds(coef) {
-            let error = Diagnostic::new("`coef` is out of range").got(format!("{coef:?}"));
+            let error = Diagnostic::of(ErrorKind::Setting, "`coef` is out of range")
+                .got(format!("{coef:?}"));
             return error.expected(Range::Finite.name()).err();
         }
         let scaled = match coef {
@@ -445,10 +449,13 @@ fn no_combiner<T>(combiner: &Block, inputs: usize, losses: usize) -> Result<T> {
         [only] if only.list.is_some() => "a list".to_string(),
         all => all.len().to_string(),
     };
-    Diagnostic::new(format!("{} cannot combine the losses", combiner.describe()))
-        .got(format!("inputs: {inputs}, outputs: {outputs}, losses: {losses}"))
-        .expected("one input for all losses or one for each, and one output")
-        .err()
+    Diagnostic::of(
+        ErrorKind::Training,
+        format!("{} cannot combine the losses", combiner.describe()),
+    )
+    .got(format!("inputs: {inputs}, outputs: {outputs}, losses: {losses}"))
+    .expected("one input for all losses or one for each, and one output")
+    .err()
 }
 
 /// The first few names, quoted.
@@ -473,7 +480,7 @@ impl Model {
         }
         let block = self.block()?;
         let mut error =
-            Diagnostic::new(format!("Terminal not found: `{}` has no input `{key}`", block.kind()));
+            Diagnostic::of(ErrorKind::Terminal, format!("`{}` has no input `{key}`", block.kind()));
         error.hint = did_you_mean(key, block.inputs().iter().map(|t| &*t.name));
         error.err()
     }

@@ -878,11 +878,6 @@ def elsewhere(name: str) -> str | None:
     What there is in the place of a name of other libraries; None: it is none that is known.
     """
 
-def error_code(message: str) -> str:
-    """
-    The code of the kind of error that a message tells of: `E0107`.
-    """
-
 def load_function(text_or_path: "str | PathLike[str]", name: "str | None" = None) -> "Block":
     """
     A function of a `.mir` text, or of a file of it, as a block. Its terminals are the function's

@@ -196,7 +196,8 @@ def _budget(budget: str | int | None, backend: Backend) -> int | None:
     if backend.writes:
         raise UsageError(
             "`memory_budget` is for native code: frameworks manage their memory themselves"
-            f"\n  got: {backend!r}\n  hint: `gradient_checkpointing=True` keeps less"
+            f"\n  got: {backend!r}\n  hint: `gradient_checkpointing=True` keeps less",
+            code="E0503",
         )
     return bytes_of(budget, "memory_budget")
 

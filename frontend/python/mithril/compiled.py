@@ -65,7 +65,8 @@ class CompiledModel:
         if self._file_path is not None and backend.extension is None:
             raise BackendError(
                 f"`file_path` is where Python source is written\n  got: {self._file_path!r} for "
-                f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source"
+                f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source",
+                code="E0402",
             )
         program = self._root_program()
         self._variants: Variants | None = None
@@ -411,12 +412,15 @@ class CompiledModel:
         if self.backend.writes:
             raise BackendError(
                 "a library for C needs native code"
-                f"\n  got: {self.backend!r}\n  hint: compile for `ml.CpuBackend()`"
+                f"\n  got: {self.backend!r}\n  hint: compile for `ml.CpuBackend()`",
+                code="E0503",
             )
         if name is not None and not isinstance(name, str):
             raise UsageError(f"`name` must be a string\n  got: {shown(name)}")
         if params is not None and not isinstance(params, Mapping):
-            raise UsageError(f"`params` must be a dict of params by name\n  got: {shown(params)}")
+            raise UsageError(
+                f"`params` must be a dict of params by name\n  got: {shown(params)}", code="E0303"
+            )
         values = None
         if params is not None:
             values = {n: self.backend.to_numpy(value) for n, value in params.items()}
@@ -615,7 +619,8 @@ class CompiledModel:
         if self._options["inference"]:
             raise UsageError(
                 "a model compiled with `inference=True` has no gradients"
-                "\n  hint: compile it without"
+                "\n  hint: compile it without",
+                code="E0403",
             )
 
     def _show(self, outputs: Arrays) -> Arrays:

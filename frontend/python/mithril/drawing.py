@@ -134,7 +134,8 @@ def _drawing(
         if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
             raise MithrilError(
                 f"`{argument.name}` has more elements than any memory holds"
-                f"\n  got: a shape of {list(shape)}\n  expected: at most {MOST_ELEMENTS} elements"
+                f"\n  got: a shape of {list(shape)}\n  expected: at most {MOST_ELEMENTS} elements",
+                code="E0506",
             )
         check_room(program.name, backend, [(argument, shape)])
         fan = None if beside is None else list(beside)
@@ -152,7 +153,8 @@ def _drawing(
                 raise
             raise MithrilError(
                 f"Out of memory\n  where: the first value of `{argument.name}`"
-                f"\n  got: a shape of {list(shape)}"
+                f"\n  got: a shape of {list(shape)}",
+                code="E0506",
             ) from error
 
     return draw

@@ -50,10 +50,13 @@ def absent(module: str, name: str, names: Iterable[str]) -> Exception:
 class MithrilError(ValueError):
     """An error that users can fix. All other errors of this package derive from it."""
 
-    @property
-    def code(self) -> str:
-        """The code of this kind of error; `mithril error CODE` prints its page."""
-        return _core.error_code(super().__str__())
+    code = "E0100"
+    """The code of this kind of error; `mithril error CODE` prints its page."""
+
+    def __init__(self, *args: object, code: str | None = None) -> None:
+        super().__init__(*args)
+        if code is not None:
+            self.code = code
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -63,21 +66,31 @@ class MithrilError(ValueError):
 class ShapeError(MithrilError):
     """Shapes, ranks or dtypes do not fit together, in a model or in the arrays given to it."""
 
+    code = "E0202"
+
 
 class IndexRangeError(MithrilError, IndexError):
     """An integer that indexes an axis is out of range."""
+
+    code = "E0205"
 
 
 class TerminalError(MithrilError, AttributeError):
     """An unknown terminal. It is also an `AttributeError`, so that `hasattr(model, "x")` works."""
 
+    code = "E0107"
+
 
 class BackendError(MithrilError):
     """A backend cannot do something, or its framework is not installed."""
 
+    code = "E0502"
+
 
 class UsageError(MithrilError, TypeError):
     """A function does not take this keyword or argument."""
+
+    code = "E0402"
 
 
 def listed(names: Collection[str]) -> str:
@@ -108,12 +121,15 @@ def unicode(text: str, keyword: str) -> str:
 def mapping(given: object, keyword: str, what: str) -> dict[str, Any]:
     """The value of a keyword that takes a dict by name. Errors: `UsageError` if it is not one."""
     if given is not None and not isinstance(given, Mapping):
-        raise UsageError(f"`{keyword}` must be a dict of {what}\n  got: {shown(given)}")
+        raise UsageError(
+            f"`{keyword}` must be a dict of {what}\n  got: {shown(given)}", code="E0303"
+        )
     wrong = next((name for name in given or {} if not isinstance(name, str)), None)
     if wrong is not None:
         raise UsageError(
             f"`{keyword}` must be a dict of {what}"
-            f"\n  got: {shown(wrong)} for a name\n  expected: a string"
+            f"\n  got: {shown(wrong)} for a name\n  expected: a string",
+            code="E0303",
         )
     for name in given or {}:
         unicode(name, keyword)

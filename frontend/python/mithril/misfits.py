@@ -32,11 +32,12 @@ def raise_misfit(
         # Generated source checks the results of custom operations.
         raise ShapeError(str(cause)) from cause
     if backend.lacks_memory(cause):
-        raise MithrilError(f"Out of memory\n  got: {cause}") from cause
+        raise MithrilError(f"Out of memory\n  got: {cause}", code="E0506") from cause
     if backend.lacks_operation(cause):
         raise BackendError(
             f"Backend does not support operation of this dtype\n  backend: {backend.kind}"
-            f"\n  got: {cause}\n  hint: another dtype, or another backend"
+            f"\n  got: {cause}\n  hint: another dtype, or another backend",
+            code="E0501",
         ) from cause
     arguments = program.arguments
     if not any(dim.startswith("*") for argument in arguments for dim in argument.dims):

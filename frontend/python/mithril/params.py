@@ -78,5 +78,5 @@ def rename(params: Mapping[str, Any], own: Sequence[str]) -> Arrays:
 
 def _by_name(params: object) -> Arrays:
     if params is None:
-        raise UsageError("`params` must be a dict of arrays by name\n  got: None")
+        raise UsageError("`params` must be a dict of arrays by name\n  got: None", code="E0303")
     return mapping(params, "params", "arrays by name")

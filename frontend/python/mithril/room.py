@@ -55,5 +55,6 @@ def check_room(
         f"Out of memory: the params of {model} take {bytes_text(total)}"
         f"\n  where: block `{block}`, whose `{largest.name}` is {largest.dtype.name}"
         f"{list(shape)}: {bytes_text(size)}"
-        f"\n  expected: at most {bytes_text(room)}, the memory of the device"
+        f"\n  expected: at most {bytes_text(room)}, the memory of the device",
+        code="E0506",
     )

@@ -71,7 +71,8 @@ def write_source(file_path: str, source: str) -> Path:
     except OSError as error:
         raise UsageError(
             f"`file_path` cannot be written\n  where: {file_path}\n  got: {error.strerror}"
-            "\n  expected: a file in an existing folder"
+            "\n  expected: a file in an existing folder",
+            code="E0601",
         ) from error
     return path
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mithril_driver::summary::{html, table};
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType as Element;
 use mithril_ir::graph::Role;
 use mithril_model::summary::{Row, summary};
@@ -54,10 +54,10 @@ impl Block {
             Some(Inner::Block(block)) => {
                 let own = block.inputs().iter().map(|t| &*t.name);
                 let own: Vec<&str> = own.chain(block.outputs().iter().map(|o| &*o.name)).collect();
-                let mut error = Diagnostic::new(format!(
-                    "Terminal not found: `{}` has no `{name}`",
-                    block.kind()
-                ));
+                let mut error = Diagnostic::of(
+                    ErrorKind::Terminal,
+                    format!("`{}` has no `{name}`", block.kind()),
+                );
                 error.hint = match own.contains(&name) {
                     true => Some(
                         "add the block to a model, name its terminals there, and read them from \
@@ -68,7 +68,7 @@ impl Block {
                 };
                 error.err()
             }
-            _ => Diagnostic::new(format!("Terminal not found: there is no `{name}`")).err(),
+            _ => Diagnostic::of(ErrorKind::Terminal, format!("there is no `{name}`")).err(),
         }
     }
 
@@ -95,7 +95,7 @@ impl Block {
         match self.inner()? {
             Inner::Train(model) => Ok(held(model)),
             Inner::Block(_) | Inner::Model(_) => {
-                Err(Diagnostic::new("this is not a model to be trained").into())
+                Err(Diagnostic::of(ErrorKind::Training, "this is not a model to be trained").into())
             }
         }
     }
@@ -110,7 +110,7 @@ impl Block {
 
     pub fn inner(&self) -> Answer<&Inner> {
         self.inner.get().ok_or_else(|| {
-            Diagnostic::new("this block has not been constructed")
+            Diagnostic::of(ErrorKind::EmptyModel, "this block has not been constructed")
                 .hint("call `super().__init__(…)` in the subclass")
                 .into()
         })
@@ -138,10 +138,10 @@ impl Block {
     pub fn model(&self) -> Answer<&mithril_model::Model> {
         match self.inner()? {
             Inner::Model(model) => Ok(model),
-            Inner::Block(_) | Inner::Train(_) => Err(Diagnostic::new(format!(
-                "`{}` is a block, and only models are built from others",
-                self.kind()?
-            ))
+            Inner::Block(_) | Inner::Train(_) => Err(Diagnostic::of(
+                ErrorKind::Argument,
+                format!("`{}` is a block, and only models are built from others", self.kind()?),
+            )
             .hint("create one with `Model()`")
             .into()),
         }
@@ -206,7 +206,8 @@ fn taken<'py>(
 fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
     name.extract().map_err(|_| {
         let class = name.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        let error = Diagnostic::new("`name` must be the name of the block").got(class);
+        let error =
+            Diagnostic::of(ErrorKind::Name, "`name` must be the name of the block").got(class);
         no_unicode(name).unwrap_or(error.expected("a string")).into()
     })
 }
@@ -225,7 +226,10 @@ pub fn path(function: &str, value: &Bound<'_, PyAny>) -> Answer<PathBuf> {
     value.extract().map_err(|_| {
         let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
         let what = format!("Unexpected argument: `{function}` takes the path of a file");
-        Diagnostic::new(what).got(class).expected("a string or a `pathlib.Path`").into()
+        Diagnostic::of(ErrorKind::Argument, what)
+            .got(class)
+            .expected("a string or a `pathlib.Path`")
+            .into()
     })
 }
 
@@ -234,7 +238,8 @@ pub fn path(function: &str, value: &Bound<'_, PyAny>) -> Answer<PathBuf> {
 pub fn read(given: &Bound<'_, PyAny>) -> Answer<String> {
     let path = path("load", given)?;
     fs::read_to_string(&path).map_err(|error| {
-        let what = Diagnostic::new("the file cannot be read").at(path.display().to_string());
+        let what = Diagnostic::of(ErrorKind::File, "the file cannot be read")
+            .at(path.display().to_string());
         what.got(error).into()
     })
 }
@@ -258,14 +263,17 @@ fn computes_nothing(block: &mithril_model::Block) -> Error {
     let kind = block.kind();
     let inputs = block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional);
     let arrays: Vec<String> = inputs.map(|t| format!("\"{}\": …", t.name)).collect();
-    Diagnostic::new(format!("Unexpected argument: `{kind}` is called with arrays, and has no code"))
-        .got("arrays alone")
-        .expected("names or connections: calling a block connects it in a model")
-        .hint(format!(
-            "`ml.compile(block).evaluate(params, {{{}}})` computes; a constant is given by name",
-            arrays.join(", ")
-        ))
-        .into()
+    Diagnostic::of(
+        ErrorKind::Argument,
+        format!("Unexpected argument: `{kind}` is called with arrays, and has no code"),
+    )
+    .got("arrays alone")
+    .expected("names or connections: calling a block connects it in a model")
+    .hint(format!(
+        "`ml.compile(block).evaluate(params, {{{}}})` computes; a constant is given by name",
+        arrays.join(", ")
+    ))
+    .into()
 }
 
 #[pymethods]
@@ -337,9 +345,12 @@ impl Block {
                 match source(&value)? {
                     Some(value) => in_order.push(value),
                     None => {
-                        return Err(Diagnostic::new("a positional terminal is None")
-                            .hint("pass the following terminals by name")
-                            .into());
+                        return Err(Diagnostic::of(
+                            ErrorKind::Connection,
+                            "a positional terminal is None",
+                        )
+                        .hint("pass the following terminals by name")
+                        .into());
                     }
                 }
             }
@@ -457,7 +468,7 @@ impl Block {
         let path = self::path("save", path)?;
         let text = self.to_json()?;
         Ok(fs::write(&path, text).map_err(|error| {
-            let what = Diagnostic::new("the file cannot be written");
+            let what = Diagnostic::of(ErrorKind::File, "the file cannot be written");
             what.at(path.display().to_string()).got(error)
         })?)
     }

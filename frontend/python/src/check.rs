@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use mithril_driver::call::signature::{Binding, Group, Misfit, Signature, Sizes, Slot};
 use mithril_driver::compile::Program;
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::dtype::DType;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -241,7 +241,9 @@ fn arrays_of<'a, 'py>(
         let what = format!("`{}` must be a dict of arrays by name", group.name());
         let mapping = value.hasattr("keys").unwrap_or(false);
         let dict = mapping.then(|| format!("`dict({})` makes one", group.name()));
-        let error = Diagnostic::new(what).got(class).expected("a dict; `{}` if there are none");
+        let error = Diagnostic::of(ErrorKind::NotADict, what)
+            .got(class)
+            .expected("a dict; `{}` if there are none");
         Diagnostic { hint: dict, ..error }.into()
     })
 }

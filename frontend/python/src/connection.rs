@@ -3,7 +3,7 @@
 // PyO3 generates unsafe calls in the expansion of our macro, where its own `allow` is lost.
 #![allow(unsafe_op_in_unsafe_fn)]
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::graph::Role;
 use mithril_model::blocks::{Entry, Meaning};
 use mithril_model::model::{Method as Named, methods};
@@ -57,11 +57,12 @@ impl Connection {
             | Source::Expression(_)
             | Source::Name(_)
             | Source::Literal(_)
-            | Source::List(_) => {
-                Err(Diagnostic::new("an expression belongs to no model before a block reads it")
-                    .hint("`x = model.add_input(\"x\")` is an input of a model")
-                    .into())
-            }
+            | Source::List(_) => Err(Diagnostic::of(
+                ErrorKind::OtherModel,
+                "an expression belongs to no model before a block reads it",
+            )
+            .hint("`x = model.add_input(\"x\")` is an input of a model")
+            .into()),
         }
     }
 
@@ -145,7 +146,7 @@ fn no_array(function: &str, name: &str) -> Error {
     } else {
         "the blocks of `mithril.models` compute values of the model".to_string()
     };
-    Diagnostic::new(what).got("a connection").hint(hint).into()
+    Diagnostic::of(ErrorKind::NoValueYet, what).got("a connection").hint(hint).into()
 }
 
 /// The error for a function of a framework, such as `np.concatenate` or `torch.exp`.
@@ -199,7 +200,7 @@ macro_rules! operators {
                 guarded(|| {
                     if self.count().is_some() {
                         let Ok(at) = index.extract() else {
-                            return Err(Diagnostic::new("an element of a list output takes one \
+                            return Err(Diagnostic::of(ErrorKind::Connection, "an element of a list output takes one \
                                                         index")
                                 .got(index.repr()?)
                                 .expected("an integer")
@@ -215,7 +216,7 @@ macro_rules! operators {
 
             fn __len__(&self) -> Answer<usize> {
                 let open = "only a list output has a length before it is computed";
-                let error = Diagnostic::new(open)
+                let error = Diagnostic::of(ErrorKind::NoValueYet, open)
                     .hint("use `.len()` for the first dim as a value of the model");
                 self.count().ok_or_else(|| error.into())
             }
@@ -225,7 +226,7 @@ macro_rules! operators {
                 let own = slf.borrow();
                 let Some(count) = own.count() else {
                     let what = "a connection cannot be iterated over before it is computed";
-                    return Err(Diagnostic::new(what)
+                    return Err(Diagnostic::of(ErrorKind::NoValueYet, what)
                         .hint("`x[i]` is a part of it; `Split` makes several outputs")
                         .into());
                 };
@@ -237,8 +238,7 @@ macro_rules! operators {
 
             fn __contains__(&self, other: &Bound<'_, PyAny>) -> Answer<bool> {
                 let _ = other;
-                Err(Diagnostic::new(
-                    "what a connection contains is not known before a call",
+                Err(Diagnostic::of(ErrorKind::NoValueYet, "what a connection contains is not known before a call",
                 )
                 .hint("`(x == 3).any()` is a value of the model")
                 .into())
@@ -246,8 +246,7 @@ macro_rules! operators {
 
             /// A comparison of connections is a block of the model, which has no truth before a call.
             fn __bool__(&self) -> Answer<bool> {
-                Err(Diagnostic::new(
-                    "a connection has no truth value: it stands for a value that a call computes",
+                Err(Diagnostic::of(ErrorKind::NoValueYet, "a connection has no truth value: it stands for a value that a call computes",
                 )
                 .hint("choose elements with `Where`; `&`, `|` and `~` combine conditions")
                 .into())

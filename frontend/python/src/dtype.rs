@@ -1,6 +1,6 @@
 //! Converts Python's dtypes: `ml.float32`, names, and the dtypes of frameworks.
 
-use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, did_you_mean};
 use mithril_ir::dtype;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
@@ -73,7 +73,7 @@ pub fn of(value: &Bound<'_, PyAny>) -> Answer<dtype::DType> {
     let text = name_of(value)?;
     named(&text).ok_or_else(|| {
         let names = dtype::DType::ALL.into_iter().map(dtype::DType::array_name);
-        let mut error = Diagnostic::new("this is not a dtype")
+        let mut error = Diagnostic::of(ErrorKind::DType, "this is not a dtype")
             .got(&text)
             .expected("a name such as `ml.float32` or \"float32\", or a framework's dtype");
         error.hint = did_you_mean(&text, names);

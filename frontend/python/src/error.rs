@@ -3,12 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 
-use mithril_driver::kinds::Kind;
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use pyo3::exceptions::PyUnicodeEncodeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::IntoPyDict;
 
 /// An error that will be raised in Python.
 pub enum Error {
@@ -40,9 +39,9 @@ impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
         match error {
             Error::Python(error) => Python::attach(|py| encodable(py, error)),
-            Error::Diagnostic(error) => Python::attach(|py| {
-                raised(py, exception(&error), &error.to_string()).unwrap_or_else(|broken| broken)
-            }),
+            Error::Diagnostic(error) => {
+                Python::attach(|py| raised(py, &error).unwrap_or_else(|broken| broken))
+            }
         }
     }
 }
@@ -59,33 +58,56 @@ fn encodable(py: Python<'_>, error: PyErr) -> PyErr {
 
 /// The error for a Python text, given as its `repr`, that is not valid Unicode.
 pub fn surrogate(text: &str) -> Diagnostic {
-    Diagnostic::new("Unexpected argument: the text has half of a surrogate pair in it")
-        .got(text)
-        .expected("Unicode: halves come from bytes that were decoded by `surrogateescape`")
+    Diagnostic::of(
+        ErrorKind::Argument,
+        "Unexpected argument: the text has half of a surrogate pair in it",
+    )
+    .got(text)
+    .expected("Unicode: halves come from bytes that were decoded by `surrogateescape`")
 }
 
-/// The class in `mithril.errors` for the documented heading that a message begins with.
-fn exception(error: &Diagnostic) -> &'static str {
-    const HEADINGS: [(&str, &str); 8] = [
-        ("Index out of range", "IndexRangeError"),
-        ("Terminal not found", "TerminalError"),
-        ("Incompatible shapes", "ShapeError"),
-        ("Backend does not support", "BackendError"),
-        ("Native code", "BackendError"),
-        ("C cannot be compiled", "BackendError"),
-        ("Unexpected argument", "UsageError"),
-        ("there is no such", "UsageError"),
-    ];
-    let found = HEADINGS.iter().find(|(heading, _)| error.what.starts_with(heading));
-    found.map_or("MithrilError", |(_, class)| class)
+/// The class in `mithril.errors` for a kind of error.
+fn class_of(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::IndexRange => "IndexRangeError",
+        ErrorKind::Terminal => "TerminalError",
+        ErrorKind::Shapes | ErrorKind::ShapesAtCall => "ShapeError",
+        ErrorKind::Unsupported
+        | ErrorKind::Framework
+        | ErrorKind::Native
+        | ErrorKind::CCompiler => "BackendError",
+        ErrorKind::Argument | ErrorKind::NoValueYet => "UsageError",
+        ErrorKind::Value
+        | ErrorKind::UnknownBlock
+        | ErrorKind::Setting
+        | ErrorKind::Connection
+        | ErrorKind::TwoWriters
+        | ErrorKind::Name
+        | ErrorKind::ModelInUse
+        | ErrorKind::Cycle
+        | ErrorKind::EmptyModel
+        | ErrorKind::OtherModel
+        | ErrorKind::DType
+        | ErrorKind::Rank
+        | ErrorKind::MissingArray
+        | ErrorKind::OtherArray
+        | ErrorKind::NotADict
+        | ErrorKind::Index
+        | ErrorKind::Training
+        | ErrorKind::Memory
+        | ErrorKind::File
+        | ErrorKind::FunctionText
+        | ErrorKind::Bug => "MithrilError",
+    }
 }
 
-fn raised(py: Python<'_>, class: &str, message: &str) -> PyResult<PyErr> {
+fn raised(py: Python<'_>, error: &Diagnostic) -> PyResult<PyErr> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module =
         MODULE.get_or_try_init(py, || PyModule::import(py, "mithril.errors").map(Bound::unbind))?;
-    let class = module.bind(py).getattr(class)?.cast_into::<PyType>()?;
-    Ok(PyErr::from_type(class, message.to_string()))
+    let class = module.bind(py).getattr(class_of(error.kind))?;
+    let code = [("code", error.kind.code())].into_py_dict(py)?;
+    Ok(PyErr::from_value(class.call((error.to_string(),), Some(&code))?))
 }
 
 thread_local! {
@@ -112,17 +134,11 @@ pub fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Answer<T> {
     GUARDED.set(before);
     result.unwrap_or_else(|_| {
         let what = PANIC.with_borrow_mut(Option::take).unwrap_or_default();
-        Err(Diagnostic::new("Mithril has a bug here: this should not have happened")
+        Err(Diagnostic::of(ErrorKind::Bug, "Mithril has a bug here: this should not have happened")
             .got(what.replace('\n', " "))
             .hint("please report it, with the steps that led to it")
             .into())
     })
-}
-
-/// The code of the kind of error that a message tells of: `E0107`.
-#[pyfunction]
-pub fn error_code(message: &str) -> &'static str {
-    Kind::of_text(message.split("\n  ").next().unwrap_or(message)).code
 }
 
 /// What there is in the place of a name of other libraries; None: it is none that is known.

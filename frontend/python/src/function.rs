@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_model::Custom;
 use pyo3::exceptions::PySyntaxError;
 use pyo3::prelude::*;
@@ -122,18 +122,24 @@ fn gradient_bodies(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, String)>> {
     for (target, text) in given {
         let target = word("custom", "gradient", &target)?;
         if !LANGUAGES.contains(&target.as_str()) {
-            return Err(Diagnostic::new("Unexpected argument: `gradient` has bodies by language")
-                .got(format!("`{target}`"))
-                .expected(LANGUAGES.join(", "))
-                .into());
+            return Err(Diagnostic::of(
+                ErrorKind::Argument,
+                "Unexpected argument: `gradient` has bodies by language",
+            )
+            .got(format!("`{target}`"))
+            .expected(LANGUAGES.join(", "))
+            .into());
         }
         let text = body(&target, &text)?;
         bodies.push((target, text));
     }
     if bodies.is_empty() {
-        return Err(Diagnostic::new("Unexpected argument: `gradient` has no body")
-            .expected(LANGUAGES.join(", "))
-            .into());
+        return Err(Diagnostic::of(
+            ErrorKind::Argument,
+            "Unexpected argument: `gradient` has no body",
+        )
+        .expected(LANGUAGES.join(", "))
+        .into());
     }
     Ok(bodies)
 }
@@ -157,7 +163,7 @@ fn wanted(
     value.extract().map_err(|_| {
         let class = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
         let what = format!("Unexpected argument: `{keyword}` of `{function}` is text");
-        let error = Diagnostic::new(what).got(class).expected(expected);
+        let error = Diagnostic::of(ErrorKind::Argument, what).got(class).expected(expected);
         no_unicode(value).unwrap_or(error).into()
     })
 }
@@ -186,7 +192,8 @@ fn parses(target: &str, text: &str, py: Python<'_>) -> Answer<()> {
     let line = field("lineno").and_then(|line| line.extract::<usize>().ok()).unwrap_or(1);
     let reason = field("msg").map(|text| text.to_string()).unwrap_or_default();
     let what = format!("Unexpected argument: `custom`: the body for {target} is not Python");
-    let mut diagnostic = Diagnostic::new(what).at(format!("line {}", line.max(2) - 1));
+    let mut diagnostic =
+        Diagnostic::of(ErrorKind::Argument, what).at(format!("line {}", line.max(2) - 1));
     if let Some(shown) = text.lines().nth(line.max(2) - 2).filter(|line| !line.trim().is_empty()) {
         diagnostic = diagnostic.fact("text", shown.trim());
     }

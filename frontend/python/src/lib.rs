@@ -41,7 +41,7 @@ mod _core {
     #[pymodule_export]
     use super::dtype::DType;
     #[pymodule_export]
-    use super::error::{did_you_mean, elsewhere, error_code};
+    use super::error::{did_you_mean, elsewhere};
     #[pymodule_export]
     use super::explanation::{Explanation, Fired, table};
     #[pymodule_export]

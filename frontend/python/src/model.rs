@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_model::Loss;
 use mithril_model::block::quoted;
 use mithril_model::naming::snake_case;
@@ -241,7 +241,7 @@ fn settings_fit(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -
         let what = "Unexpected argument: `Model` takes its settings by keyword";
         let name = first.extract::<String>();
         let hint = name.map(|name| format!("`Model(name=\"{name}\")` gives it a name")).ok();
-        let error = Diagnostic::new(what).got(first.repr()?);
+        let error = Diagnostic::of(ErrorKind::Argument, what).got(first.repr()?);
         return Err(Diagnostic { hint, ..error.expected(quoted(SETTINGS)) }.into());
     }
     refuse("Model", kwargs, SETTINGS)
@@ -261,7 +261,9 @@ fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<mithril_model::Bloc
 /// The argument as a block. Errors: it is not a block.
 fn block_in<'a, 'py>(value: &'a Bound<'py, PyAny>, what: &str) -> Answer<&'a Bound<'py, Block>> {
     value.cast::<Block>().map_err(|_| {
-        let error = Diagnostic::new(what).got(class(value)).expected("a block or a model");
+        let error = Diagnostic::of(ErrorKind::Argument, what)
+            .got(class(value))
+            .expected("a block or a model");
         Error::from(Diagnostic { hint: uncalled(value), ..error })
     })
 }
@@ -396,7 +398,12 @@ impl TrainModel {
 
 /// A required argument. Errors: it is missing.
 fn needed<T>(method: &str, name: &str, value: Option<T>) -> Answer<T> {
-    let what = || Diagnostic::new(format!("Unexpected argument: `{method}` needs `{name}`"));
+    let what = || {
+        Diagnostic::of(
+            ErrorKind::Argument,
+            format!("Unexpected argument: `{method}` needs `{name}`"),
+        )
+    };
     value.ok_or_else(|| what().got("nothing").into())
 }
 

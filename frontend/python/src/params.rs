@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use mithril_driver::params;
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::tensor::Tensor;
 use mithril_model::naming;
 use pyo3::prelude::*;
@@ -27,7 +27,7 @@ pub fn save_params(py: Python<'_>, path: PathBuf, arrays: &Bound<'_, PyDict>) ->
             if !(value.hasattr("dtype")? && value.hasattr("shape")?) {
                 let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
                 let what = format!("Unexpected argument: `{name}` of `params` is not an array");
-                return Err(Diagnostic::new(what).got(class).into());
+                return Err(Diagnostic::of(ErrorKind::Argument, what).got(class).into());
             }
             all.push((name.extract()?, tensor(&value)?));
         }

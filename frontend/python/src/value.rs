@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::{ptr, slice};
 
 use bytes::Bytes;
-use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, did_you_mean};
 use mithril_ir::dtype::DType as Element;
 use mithril_ir::tensor::Tensor;
 use mithril_model::block::quoted;
@@ -98,7 +98,7 @@ fn whole(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     }
     match value.extract::<f64>() {
         Ok(v) => Ok(Tensor::scalar(Element::F64, v)),
-        Err(_) => Err(Diagnostic::new("the integer is beyond every dtype")
+        Err(_) => Err(Diagnostic::of(ErrorKind::DType, "the integer is beyond every dtype")
             .expected("at most 1.8e308 in size")
             .into()),
     }
@@ -113,7 +113,7 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
         Error::from(
             Diagnostic {
                 hint: uncalled(value),
-                ..Diagnostic::new("this cannot be the value of a terminal")
+                ..Diagnostic::of(ErrorKind::Connection, "this cannot be the value of a terminal")
             }
             .got(class)
             .expected("a name, a connection, a number, an array, or a list of these"),
@@ -142,8 +142,8 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
         0 => &[],
         size => unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(data), size) },
     };
-    let block =
-        memory::Block::copy_of(bytes).map_err(|error| Diagnostic::new(error.to_string()))?;
+    let block = memory::Block::copy_of(bytes)
+        .map_err(|error| Diagnostic::of(ErrorKind::Memory, error.to_string()))?;
     Tensor::from_bytes(dtype, shape, Bytes::from_owner(block))
         .map_err(|why| Diagnostic::new(why).into())
 }
@@ -206,7 +206,8 @@ pub fn names(method: &str, values: &Bound<'_, PyTuple>) -> Answer<Vec<String>> {
     let name = |value: Bound<'_, PyAny>| {
         value.extract().map_err(|_| {
             let what = format!("Unexpected argument: `{method}` takes names of terminals");
-            let error = Diagnostic::new(what).got(class(&value)).expected("strings");
+            let error =
+                Diagnostic::of(ErrorKind::Argument, what).got(class(&value)).expected("strings");
             let error = Diagnostic { hint: name_of(&value), ..error };
             Error::from(no_unicode(&value).unwrap_or(error))
         })
@@ -240,7 +241,8 @@ pub fn refuse(function: &str, given: Option<&Bound<'_, PyDict>>, known: &[&str])
         if !known.contains(&&*name) {
             let what = format!("Unexpected argument: `{function}` has no keyword `{name}`");
             let hint = did_you_mean(&name, known.iter().copied());
-            return Err(Diagnostic { hint, ..Diagnostic::new(what).expected(quoted(known)) }.into());
+            let error = Diagnostic::of(ErrorKind::Argument, what).expected(quoted(known));
+            return Err(Diagnostic { hint, ..error }.into());
         }
     }
     Ok(())
@@ -250,7 +252,7 @@ fn misplaced(value: &Bound<'_, PyAny>, expected: &str, hint: Option<String>) -> 
     if let Some(error) = no_unicode(value) {
         return Error::from(error).into();
     }
-    let what = Diagnostic::new("Unexpected argument: it has the wrong type");
+    let what = Diagnostic::of(ErrorKind::Argument, "Unexpected argument: it has the wrong type");
     Error::from(Diagnostic { hint, ..what.got(class(value)).expected(expected) }).into()
 }
 
@@ -342,7 +344,8 @@ fn setting_of(
 
 /// The error for a value that cannot be a setting.
 fn refused(value: &Bound<'_, PyAny>, kind: Option<Kind>, name: &str) -> Error {
-    let mut error = Diagnostic::new(format!("{name} cannot be given this")).got(class(value));
+    let mut error = Diagnostic::of(ErrorKind::Setting, format!("{name} cannot be given this"))
+        .got(class(value));
     error.hint = uncalled(value);
     match kind {
         Some(kind) => error.expected(kind.name()).into(),
@@ -365,7 +368,8 @@ fn function(value: &Bound<'_, PyAny>) -> Answer<Function> {
 pub fn rule(value: &Bound<'_, PyAny>) -> Answer<Rule> {
     let setting = setting_of(value, Some(Kind::Init), &|| "`init`".into())?;
     Rule::of(&setting).ok_or_else(|| {
-        let error = Diagnostic::new("there is no such `init`").got(setting.describe());
+        let error =
+            Diagnostic::of(ErrorKind::Argument, "there is no such `init`").got(setting.describe());
         Diagnostic { hint: Rule::near(&setting), ..error.expected(Rule::expected()) }.into()
     })
 }
@@ -384,7 +388,10 @@ pub fn uncalled(value: &Bound<'_, PyAny>) -> Option<String> {
 /// An integer of 64 bits. Errors: it does not fit.
 fn of_64_bits(value: &Bound<'_, PyAny>, name: &dyn Fn() -> String) -> Answer<i64> {
     value.extract().map_err(|_| {
-        let bound = Diagnostic::new(format!("{} is beyond the integers of 64 bits", name()));
+        let bound = Diagnostic::of(
+            ErrorKind::Setting,
+            format!("{} is beyond the integers of 64 bits", name()),
+        );
         bound.got(value).into()
     })
 }
@@ -437,7 +444,7 @@ pub fn shapes(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, Vec<DimSpec>)>> 
 pub fn shape(dims: &Bound<'_, PyAny>) -> Answer<Vec<DimSpec>> {
     let wrong = |got: &Bound<'_, PyAny>| {
         Error::from(
-            Diagnostic::new("Incompatible shapes during compilation: this is not a shape")
+            Diagnostic::of(ErrorKind::Shapes, "this is not a shape")
                 .got(got.repr().map(|r| r.to_string()).unwrap_or_default())
                 .expected("a list of sizes, names of dims, and None where a dim may vary"),
         )

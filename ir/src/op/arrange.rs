@@ -5,7 +5,7 @@ use super::{
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::{Attr, AttrKind};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, ErrorKind, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::shape::Shape;
@@ -171,11 +171,14 @@ fn stack_shape(cx: &mut Infer) -> Result<Shape> {
 fn triangle_shape(cx: &mut Infer) -> Result<Shape> {
     let dtype = cx.operands[0].dtype;
     if dtype.is_storage_only() {
-        return Diagnostic::new(format!("`{}` does not take this dtype", cx.op.name))
-            .got(dtype)
-            .expected("a dtype to compute in")
-            .hint("make the dtype explicit with `cast`")
-            .err();
+        return Diagnostic::of(
+            ErrorKind::DType,
+            format!("`{}` does not take this dtype", cx.op.name),
+        )
+        .got(dtype)
+        .expected("a dtype to compute in")
+        .hint("make the dtype explicit with `cast`")
+        .err();
     }
     cx.shape(0).need_trailing(2)?;
     Ok(cx.shape(0).clone())
@@ -207,11 +210,9 @@ fn diagonal_length(cx: &Infer) -> Result<Dim> {
     let (shape, offset) = (cx.shape(0), cx.int("offset"));
     let (_, length) = diagonal_of(shape.need_trailing(2)?, offset);
     match length.as_const() {
-        Some(n) if n < 0 => {
-            Diagnostic::new("Incompatible shapes during compilation: the diagonal is out of range")
-                .got(format!("offset {offset} of {shape}"))
-                .err()
-        }
+        Some(n) if n < 0 => Diagnostic::of(ErrorKind::Shapes, "the diagonal is out of range")
+            .got(format!("offset {offset} of {shape}"))
+            .err(),
         _ => Ok(length),
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, ErrorKind, Result};
 use crate::dim::Dim;
 use crate::eval::contract;
 use crate::shape::Shape;
@@ -70,9 +70,10 @@ fn split(shape: &Shape, batch: &[i64], contract: &[i64]) -> Result<(Vec<Dim>, Ve
             .map(|&axis| {
                 let at = count - shape.axis_from_back(axis)?;
                 if std::mem::replace(&mut taken[at], true) {
-                    return Diagnostic::new(format!(
-                        "Incompatible shapes during compilation: axis {axis} is named twice"
-                    ))
+                    return Diagnostic::of(
+                        ErrorKind::Shapes,
+                        format!("axis {axis} is named twice"),
+                    )
                     .got(format!("axes {batch:?} and {contract:?} of {shape}"))
                     .err();
                 }

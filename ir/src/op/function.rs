@@ -8,7 +8,7 @@ use super::{
     operand,
 };
 use crate::attr::{Attr, AttrKind};
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, ErrorKind, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::Array;
@@ -128,8 +128,14 @@ fn scan_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
             None => dim,
             Some(known) => match unify(&known, &dim, cx.guards) {
                 Some(dim) => dim,
-                None => return Diagnostic::new("Incompatible shapes during compilation: the sequences of `scan` differ in length")
-                    .got(format!("{known} and {dim}")).err(),
+                None => {
+                    return Diagnostic::of(
+                        ErrorKind::Shapes,
+                        "the sequences of `scan` differ in length",
+                    )
+                    .got(format!("{known} and {dim}"))
+                    .err();
+                }
             },
         });
     }

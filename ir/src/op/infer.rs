@@ -2,7 +2,7 @@
 //! operations share.
 
 use crate::attr::Attr;
-use crate::diagnostic::{Diagnostic, Result, did_you_mean};
+use crate::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::op::{Arity, Class, DTypeRule, Kind, Op, ShapeRule};
@@ -53,10 +53,10 @@ impl Infer<'_> {
     pub fn whole_shape(&self, name: &str) -> Result<Shape> {
         let shape = self.shape_attr(name).clone();
         if shape.dims.iter().any(Dim::is_unknown) {
-            return Diagnostic::new(format!(
-                "Incompatible shapes during compilation: `{}` needs all dims of `{name}`",
-                self.op.name
-            ))
+            return Diagnostic::of(
+                ErrorKind::Shapes,
+                format!("`{}` needs all dims of `{name}`", self.op.name),
+            )
             .got(&shape)
             .hint("give the shape of the model's inputs with `shapes=`")
             .err();
@@ -72,7 +72,8 @@ impl Infer<'_> {
         expected: &str,
     ) -> Result<()> {
         match self.attr(name) {
-            Attr::DType(dtype) if !accepts(*dtype) || dtype.is_storage_only() => Diagnostic::new(
+            Attr::DType(dtype) if !accepts(*dtype) || dtype.is_storage_only() => Diagnostic::of(
+                ErrorKind::DType,
                 format!("`{name}` of `{}` is the wrong kind of dtype", self.op.name),
             )
             .got(dtype)
@@ -167,14 +168,12 @@ impl Infer<'_> {
 
     /// A shape error that shows the types of all operands.
     pub fn mismatch<T>(&self, what: String) -> Result<T> {
-        Diagnostic::new(format!("Incompatible shapes during compilation: {what}"))
-            .got(self.describe())
-            .err()
+        Diagnostic::of(ErrorKind::Shapes, what).got(self.describe()).err()
     }
 
     /// Starts a shape error to which the caller adds more facts than the operands' types.
     pub fn misfit(&self, what: String) -> Diagnostic {
-        let error = Diagnostic::new(format!("Incompatible shapes during compilation: {what}"));
+        let error = Diagnostic::of(ErrorKind::Shapes, what);
         match self.operands.is_empty() {
             true => error,
             false => error.fact("operands", self.describe()),
@@ -335,14 +334,17 @@ fn check_operands(cx: &Infer) -> Result<()> {
     for (i, ty) in cx.operands.iter().enumerate() {
         let operand = cx.op.operand(i);
         if !operand.class.accepts(ty.dtype) || (ty.dtype.is_storage_only() && !moves(cx.op, i)) {
-            return Diagnostic::new(format!("`{}` does not take this dtype", cx.op.name))
-                .got(format!("{}: {}", operand.name, ty.dtype))
-                .expected(match ty.dtype.is_storage_only() {
-                    true => "a dtype to compute in",
-                    false => operand.class.name(),
-                })
-                .hint(ty.dtype.conversion(&|dtype| operand.class.accepts(dtype)))
-                .err();
+            return Diagnostic::of(
+                ErrorKind::DType,
+                format!("`{}` does not take this dtype", cx.op.name),
+            )
+            .got(format!("{}: {}", operand.name, ty.dtype))
+            .expected(match ty.dtype.is_storage_only() {
+                true => "a dtype to compute in",
+                false => operand.class.name(),
+            })
+            .hint(ty.dtype.conversion(&|dtype| operand.class.accepts(dtype)))
+            .err();
         }
         if operand.shared && shared != Some(ty.dtype) {
             return dtypes_differ(cx);
@@ -373,7 +375,7 @@ fn dtypes_differ(cx: &Infer) -> Result<()> {
         true => DType::Bool.conversion(&|_| true),
         false => "make the dtypes agree with `cast`",
     };
-    Diagnostic::new(format!("the operands of `{}` differ in dtype", cx.op.name))
+    Diagnostic::of(ErrorKind::DType, format!("the operands of `{}` differ in dtype", cx.op.name))
         .got(dtypes.join(", "))
         .expected("one dtype: there is no implicit promotion")
         .hint(hint)
@@ -414,10 +416,10 @@ fn check_attr(op: Op, def: &super::AttrDef, value: Attr) -> Result<Attr> {
         (Attr::None, _) if optional => Ok(value),
         (Attr::Int(v), AttrKind::Float) => Ok(Attr::Float(*v as f64)),
         _ if value.kind() == Some(def.kind) => Ok(value),
-        _ => Diagnostic::new(format!(
-            "the attribute `{}` of `{}` has the wrong type",
-            def.name, op.name
-        ))
+        _ => Diagnostic::of(
+            ErrorKind::Setting,
+            format!("the attribute `{}` of `{}` has the wrong type", def.name, op.name),
+        )
         .got(value.kind().map_or("nothing", |k| k.name()))
         .expected(def.kind.name())
         .err(),

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::algebra::{Rule, Var, count_dims};
 use crate::attr::AttrKind;
-use crate::diagnostic::Result;
+use crate::diagnostic::{ErrorKind, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::{cumulate, reduce, sort};
@@ -272,9 +272,10 @@ pub fn without_axes(shape: &Shape, axes: Option<&[i64]>, keepdim: bool) -> Resul
     for &axis in axes {
         let at = count - shape.axis_from_back(axis)?;
         if std::mem::replace(&mut dropped[at], true) {
-            return crate::diagnostic::Diagnostic::new(format!(
-                "Incompatible shapes during compilation: axis {axis} is named twice"
-            ))
+            return crate::diagnostic::Diagnostic::of(
+                ErrorKind::Shapes,
+                format!("axis {axis} is named twice"),
+            )
             .got(format!("axes {axes:?} of {shape}"))
             .expected("axes that differ")
             .err();

@@ -8,7 +8,7 @@ use super::attrs::Reader;
 use super::cursor::Span;
 use super::version;
 use crate::attr::Attr;
-use crate::diagnostic::{Diagnostic, Result, did_you_mean};
+use crate::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use crate::dtype::DType;
 use crate::external::TargetBody;
 use crate::graph::{Argument, Bound, Constraint, Role};
@@ -276,9 +276,12 @@ impl<'s> Reader<'s> {
             };
             let def = &op.attrs[at];
             if given.iter().any(|(name, _)| *name == def.name) {
-                return Diagnostic::new(format!("the attribute `{name}` is given twice"))
-                    .span(span)
-                    .err();
+                return Diagnostic::of(
+                    ErrorKind::Setting,
+                    format!("the attribute `{name}` is given twice"),
+                )
+                .span(span)
+                .err();
             }
             self.cursor.expect("=")?;
             given.push((def.name, self.attr(def)?));

@@ -8,7 +8,7 @@ mod recomputed;
 mod schedule;
 mod side;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::Kind;
@@ -160,7 +160,11 @@ impl<'f> Grouping<'f> {
         let fits = |kernel: &LibraryKernel| (kernel.fits)(self.function, op);
         let kernel = (self.library)(op).is_some_and(fits) || is_call(op);
         if let (false, Kind::Call | Kind::Composite) = (kernel, op.op.kind) {
-            return Diagnostic::new(format!("native code has no loops for `{}`", op.op.name)).err();
+            return Diagnostic::of(
+                ErrorKind::Native,
+                format!("native code has no loops for `{}`", op.op.name),
+            )
+            .err();
         }
         for value in op.results() {
             self.function.ty(value).shape.need_rank()?;

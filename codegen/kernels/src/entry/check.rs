@@ -1,6 +1,6 @@
 //! Checks on the symbols of a call, so that all sizes are as they were planned.
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Bound, Function};
 use mithril_ir::loc::Loc;
@@ -147,7 +147,10 @@ pub fn limit(sizes: &[&Size], checks: &[Check]) -> Result<i64> {
     let fits = |limit: &i64| sizes.iter().all(|size| range(size, *limit).is_some());
     let limits = (0..=62).rev().map(|bits| (1i64 << bits) - 1);
     limits.into_iter().find(fits).ok_or_else(|| {
-        Box::new(Diagnostic::new("an array of a function is larger than memory can be"))
+        Box::new(Diagnostic::of(
+            ErrorKind::Memory,
+            "an array of a function is larger than memory can be",
+        ))
     })
 }
 

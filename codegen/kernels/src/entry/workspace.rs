@@ -1,7 +1,7 @@
 //! The workspace of a call: temporaries, zeros for missing output gradients, and the scratch memory
 //! of kernels.
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_runtime::align::ALIGN;
 use mithril_runtime::plan::{Plan as Arena, Request, lifetimes};
 use mithril_runtime::program::{Place, Program};
@@ -199,5 +199,8 @@ fn most<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
 }
 
 fn too_large() -> Box<Diagnostic> {
-    Box::new(Diagnostic::new("the temporaries of a function are larger than memory can be"))
+    Box::new(Diagnostic::of(
+        ErrorKind::Memory,
+        "the temporaries of a function are larger than memory can be",
+    ))
 }

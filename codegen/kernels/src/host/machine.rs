@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use super::levels::LEVELS;
@@ -71,21 +71,27 @@ pub fn chosen(name: Option<&str>) -> Result<Host> {
         false => "whose processor is of another architecture".into(),
     };
     let levels: Vec<String> = levels().iter().map(Host::name).collect();
-    Diagnostic::new(format!("Native code for {} cannot run on this machine, {why}", host.name()))
-        .got(source())
-        .expected(format!("what the machine has: native, {}", levels.join(", ")))
-        .hint("`export(cpu=)` and `mithril compile --cpu` make libraries for other machines")
-        .err()
+    Diagnostic::of(
+        ErrorKind::Native,
+        format!("Native code for {} cannot run on this machine, {why}", host.name()),
+    )
+    .got(source())
+    .expected(format!("what the machine has: native, {}", levels.join(", ")))
+    .hint("`export(cpu=)` and `mithril compile --cpu` make libraries for other machines")
+    .err()
 }
 
 fn here() -> Result<&'static Machine> {
     static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
     match MACHINE.get_or_init(detect) {
         Some(machine) => Ok(machine),
-        None => Diagnostic::new("Native code is generated only for x86-64 processors under Linux")
-            .got(format!("{} under {}", env::consts::ARCH, env::consts::OS))
-            .hint("`ml.NumpyBackend()` runs everywhere")
-            .err(),
+        None => Diagnostic::of(
+            ErrorKind::Native,
+            "Native code is generated only for x86-64 processors under Linux",
+        )
+        .got(format!("{} under {}", env::consts::ARCH, env::consts::OS))
+        .hint("`ml.NumpyBackend()` runs everywhere")
+        .err(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Computes elements on demand: the value of any tensor of a kernel at any index.
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
@@ -195,7 +195,10 @@ impl<'f> Nest<'f> {
 
     /// Records that the operation is not supported here, and returns a dummy value.
     pub fn missing(&mut self, op: &Operation) -> V {
-        let fault = Diagnostic::new(format!("native code has no loops for `{}`", op.op.name));
+        let fault = Diagnostic::of(
+            ErrorKind::Native,
+            format!("native code has no loops for `{}`", op.op.name),
+        );
         self.fault.get_or_insert_with(|| Box::new(fault));
         let ty = crate::code::Ty::scalar(held(self.dtype(op.result())));
         self.b.int(ty, 0)

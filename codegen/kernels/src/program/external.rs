@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::external::Piece;
 use mithril_ir::graph::{Argument, Function, Operation, ResultDef, Role, Value, ValueInfo};
@@ -47,7 +47,11 @@ impl Scope<'_, '_, '_> {
     pub fn call(&mut self, op: &Operation) -> Result<()> {
         let callee = op.functions().next().and_then(|name| self.planner.module.get(name)).cloned();
         let Some(callee) = callee.filter(|callee| callee.external) else {
-            return Diagnostic::new(format!("native code has no loops for `{}`", op.op.name)).err();
+            return Diagnostic::of(
+                ErrorKind::Native,
+                format!("native code has no loops for `{}`", op.op.name),
+            )
+            .err();
         };
         let (external, dims) = External::of(self.function, op, &callee, &self.isa)?;
         let known =

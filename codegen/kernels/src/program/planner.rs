@@ -1,7 +1,7 @@
 //! Builds a plan: collects kernels, buffers and launches.
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::graph::{Function, Module, Value, ValueInfo};
 use mithril_ir::loc::Loc;
@@ -65,9 +65,10 @@ pub fn fits(function: &Function) -> Result<()> {
         return Ok(());
     };
     let value = Value(at as u32);
-    let error = Diagnostic::new("a value has more elements than any memory holds")
-        .got(function.ty(value))
-        .expected(format!("{MOST_ELEMENTS} at most"));
+    let error =
+        Diagnostic::of(ErrorKind::Memory, "a value has more elements than any memory holds")
+            .got(function.ty(value))
+            .expected(format!("{MOST_ELEMENTS} at most"));
     let made = function.ops.iter().find(|op| op.results().any(|result| result == value));
     match made.and_then(|op| op.loc.shortest()) {
         Some(path) => error.at(format!("block `{path}`")).err(),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::op::Op;
 
@@ -100,9 +100,12 @@ impl Framework {
     pub fn dtype(self, dtype: DType, wide: bool) -> Result<String> {
         let (backend, name) = (self.0, self.name());
         if backend.lacks.contains(&dtype) {
-            return Diagnostic::new(format!(
-                "Backend does not support operation on {dtype}: {name} does not have this dtype"
-            ))
+            return Diagnostic::of(
+                ErrorKind::Unsupported,
+                format!(
+                    "Backend does not support operation on {dtype}: {name} does not have this dtype"
+                ),
+            )
             .err();
         }
         let name = match dtype {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Operation, Role, Value};
 use mithril_ir::op::{Arity, DTypeRule, Kind};
@@ -160,10 +160,13 @@ impl<'m> Body<'_, 'm> {
         });
         match found {
             Some(alternative) => Ok(alternative.clone()),
-            None => Diagnostic::new(format!("Backend does not support operation {}", op.op.name))
-                .at(format!("block `{}`", op.loc))
-                .got(format!("{} for {}", op.op.name, self.file.backend.label))
-                .err(),
+            None => Diagnostic::of(
+                ErrorKind::Unsupported,
+                format!("Backend does not support operation {}", op.op.name),
+            )
+            .at(format!("block `{}`", op.loc))
+            .got(format!("{} for {}", op.op.name, self.file.backend.label))
+            .err(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Errors for the arrays of a call that do not fit.
 
-use mithril_ir::diagnostic::{Diagnostic, did_you_mean, near_misses};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, did_you_mean, near_misses};
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
 use mithril_model::block::quoted;
@@ -23,7 +23,7 @@ impl Signature {
         let guard = &self.guards[at];
         let (left, relation, right) = guard.relation();
         let mut error =
-            Diagnostic::new("Incompatible shapes: the dims of inputs do not fit together");
+            Diagnostic::of(ErrorKind::ShapesAtCall, "the dims of inputs do not fit together");
         error.place = guard.loc.blocks();
         let mut told: Vec<&Symbol> = Vec::new();
         let mut symbols: Vec<Symbol> = Vec::new();
@@ -73,10 +73,10 @@ impl Signature {
     }
 
     fn unknown(&self, unknown: &str, own: &[&str], keys: &[String], group: Group) -> Diagnostic {
-        let mut error = Diagnostic::new(format!(
-            "Terminal not found: the model has no `{unknown}` among its {}",
-            group.name()
-        ));
+        let mut error = Diagnostic::of(
+            ErrorKind::Terminal,
+            format!("the model has no `{unknown}` among its {}", group.name()),
+        );
         if group == Group::Params && keys.iter().all(|key| !own.contains(&key.as_str())) {
             error = error.got(quoted(keys));
         }
@@ -93,7 +93,7 @@ impl Signature {
             own.iter().filter(|n| !keys.iter().any(|k| k == *n)).copied().collect();
         let verb = if missing.len() == 1 { "is" } else { "are" };
         let what = format!("{} {verb} missing from {}", quoted(&missing), group.name());
-        let mut error = Diagnostic::new(what);
+        let mut error = Diagnostic::of(ErrorKind::MissingArray, what);
         error = error.got(if keys.is_empty() { "nothing".into() } else { quoted(keys) });
         error.hint = missing.iter().find_map(|name| self.other_name(name, group));
         error
@@ -125,7 +125,10 @@ impl Signature {
         let slot = &self.slots[at];
         let (name, group) = (&slot.name, slot.group.name());
         let Some((dtype, sizes)) = given.array(at) else {
-            return Diagnostic::new(format!("`{name}` is missing from {group}"));
+            return Diagnostic::of(
+                ErrorKind::MissingArray,
+                format!("`{name}` is missing from {group}"),
+            );
         };
         let place = match slot.lead.is_none() && sizes.len() != slot.dims.len() {
             _ if dtype != slot.ty.dtype => "the wrong dtype",
@@ -133,7 +136,7 @@ impl Signature {
             false => "the wrong shape",
         };
         let error =
-            Diagnostic::new(format!("Incompatible shapes: `{name}` of {group} has {place}"))
+            Diagnostic::of(ErrorKind::ShapesAtCall, format!("`{name}` of {group} has {place}"))
                 .got(shown(dtype, sizes.iter().map(|s| s.to_string())))
                 .expected(self.expected(given, at));
         match self.shared(given, at, &sizes) {

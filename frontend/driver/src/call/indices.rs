@@ -1,6 +1,6 @@
 //! Checks the integers of a call that index an axis, in one pass over each array.
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_passes::indexed::Indexed;
 use smallvec::SmallVec;
 
@@ -83,8 +83,10 @@ impl Signature {
                 format!("{least} to {}{ignored}{length}", limit - 1)
             }
         };
-        let what = format!("Index out of range: `{}` of {}", slot.name, slot.group.name());
-        let mut error = Diagnostic::new(what).got(format!("{value}{at}")).expected(expected);
+        let what = format!("`{}` of {}", slot.name, slot.group.name());
+        let mut error = Diagnostic::of(ErrorKind::IndexRange, what)
+            .got(format!("{value}{at}"))
+            .expected(expected);
         error.place = own.readers.blocks();
         error
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_runtime::execute::Error;
 use mithril_runtime::memory::OutOfMemory;
@@ -91,8 +91,8 @@ impl Signature {
         };
         let sizes: Option<Sizes> = dims.iter().map(size).collect();
         sizes.ok_or_else(|| {
-            let what = "Incompatible shapes: a result would have no size for these inputs";
-            Box::new(Diagnostic::new(what))
+            let what = "a result would have no size for these inputs";
+            Box::new(Diagnostic::of(ErrorKind::ShapesAtCall, what))
         })
     }
 }
@@ -105,13 +105,13 @@ pub fn bytes(sizes: &[i64], dtype: DType) -> Result<usize> {
 }
 
 fn too_large() -> Box<Diagnostic> {
-    Box::new(Diagnostic::new("Out of memory: an array would be too large"))
+    Box::new(Diagnostic::of(ErrorKind::Memory, "Out of memory: an array would be too large"))
 }
 
 /// The error for memory that cannot be allocated.
 pub fn exhausted(error: OutOfMemory) -> Box<Diagnostic> {
     let what = format!("Out of memory: {} bytes cannot be allocated", error.bytes);
-    Box::new(Diagnostic::new(what))
+    Box::new(Diagnostic::of(ErrorKind::Memory, what))
 }
 
 /// The error for a call that failed in the runtime.
@@ -119,6 +119,6 @@ pub fn failed(error: Error) -> Box<Diagnostic> {
     match error {
         Error::OutOfMemory(error) => exhausted(error),
         Error::Size { value: None, .. } => too_large(),
-        other => Box::new(Diagnostic::new("Native code did not run").got(other)),
+        other => Box::new(Diagnostic::of(ErrorKind::Native, "Native code did not run").got(other)),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Symbol;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Module, Role, Value};
@@ -85,7 +85,7 @@ pub(super) fn source_waits(module: &Module, error: Box<Diagnostic>) -> Result<Wa
     let lead = error.needs_rank.as_ref().map(|needs| &needs.lead);
     // Lowering found that the shapes fit, but operations that passes add may need ranks to prove
     // it.
-    if inputs.is_empty() || (lead.is_none() && !error.is_misfit()) {
+    if inputs.is_empty() || (lead.is_none() && !error.is_shape_mismatch()) {
         return Err(error);
     }
     let own = inputs.iter().find(|name| lead.is_some_and(|lead| symbol(name) == *lead)).cloned();
@@ -121,9 +121,12 @@ impl Program {
             Some(Waits::Sizes) => {
                 let open = self.arguments.iter().filter(|argument| lacks_sizes(argument));
                 let open: Vec<String> = open.map(typed).collect();
-                Diagnostic::new("native code needs known ranks and params of known sizes")
-                    .got(format!("{}, where they are open: {}", self.name, open.join(", ")))
-                    .hint("give the sizes by `shapes=`, or evaluate it once")
+                Diagnostic::of(
+                    ErrorKind::Native,
+                    "native code needs known ranks and params of known sizes",
+                )
+                .got(format!("{}, where they are open: {}", self.name, open.join(", ")))
+                .hint("give the sizes by `shapes=`, or evaluate it once")
             }
         };
         error.err()
@@ -169,9 +172,12 @@ impl Program {
         };
         let open: Vec<String> = ranks.into_iter().chain(dtypes).collect();
         let name = &self.name;
-        Diagnostic::new(format!("there is no code for {name} yet: it needs known {what}"))
-            .got(format!("a model that does not determine {}", open.join(" and ")))
-            .hint(format!("give {}, or evaluate it once", hints.join("; ")))
+        Diagnostic::of(
+            ErrorKind::Rank,
+            format!("there is no code for {name} yet: it needs known {what}"),
+        )
+        .got(format!("a model that does not determine {}", open.join(" and ")))
+        .hint(format!("give {}, or evaluate it once", hints.join("; ")))
     }
 
     /// Compiles a program that needs ranks or dtypes for those of a call. `sizes` are the sizes of
@@ -251,7 +257,9 @@ fn typed(argument: &Argument) -> String {
 
 /// Rewords an error of compilation for shapes that come from a call.
 fn at_a_call(mut error: Box<Diagnostic>) -> Box<Diagnostic> {
-    error.what = error.what.replacen(" during compilation", "", 1);
+    if error.kind == ErrorKind::Shapes {
+        error.kind = ErrorKind::ShapesAtCall;
+    }
     error
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::{Module, Role};
 use mithril_ir::op::Class;
 use mithril_kernels::host;
@@ -59,18 +59,22 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
     let outputs = || main.results.iter().filter(|r| r.state.is_none()).map(|r| &*r.name);
     if !outputs().any(|name| name == output) {
         let names: Vec<&str> = outputs().collect();
-        let mut error = Diagnostic::new(format!(
-            "Terminal not found: the model has no output `{output}`, which `differentiate` names"
-        ))
+        let mut error = Diagnostic::of(
+            ErrorKind::Terminal,
+            format!("the model has no output `{output}`, which `differentiate` names"),
+        )
         .expected(quoted(&names));
         error.hint = did_you_mean(output, outputs())
             .or((output == "final_cost").then(|| "`TrainModel` computes it from losses".into()));
         return error.err();
     }
     if main.args.iter().all(|arg| arg.role != Role::Param) {
-        return Diagnostic::new(format!("`{output}` has no gradients: the model has no params"))
-            .hint("use `trainable_keys` to turn inputs into params")
-            .err();
+        return Diagnostic::of(
+            ErrorKind::Training,
+            format!("`{output}` has no gradients: the model has no params"),
+        )
+        .hint("use `trainable_keys` to turn inputs into params")
+        .err();
     }
     let autodiff = Autodiff { of: output.into(), outputs: true, ..Autodiff::default() };
     let (mut module, _) = Driver::default().run(&Pipeline::default().then(autodiff), &logical)?;

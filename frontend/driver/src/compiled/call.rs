@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_runtime::memory::Block as Memory;
 use smallvec::SmallVec;
@@ -62,15 +62,18 @@ impl Compiled {
     /// Errors: the program does not have it.
     fn function(&self, joint: bool) -> Result<(&PlannedFunction, &Interface)> {
         let (Some(native), Some(forward)) = (self.program.native(), &self.forward) else {
-            return Diagnostic::new("there is no native code: the model was compiled to source")
-                .got(format!("source of {}", self.program.name))
-                .expected("the targets `cpu` or `c`")
-                .err();
+            return Diagnostic::of(
+                ErrorKind::Native,
+                "there is no native code: the model was compiled to source",
+            )
+            .got(format!("source of {}", self.program.name))
+            .expected("the targets `cpu` or `c`")
+            .err();
         };
         match (joint, &native.joint, &self.joint) {
             (false, ..) => Ok((&native.forward, forward)),
             (true, Some(part), Some(interface)) => Ok((part, interface)),
-            (true, ..) => Diagnostic::new("the model has no gradients")
+            (true, ..) => Diagnostic::of(ErrorKind::Training, "the model has no gradients")
                 .expected("a model with params, compiled for training")
                 .err(),
         }

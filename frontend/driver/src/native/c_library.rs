@@ -7,7 +7,7 @@ use std::{env, fs, io};
 
 use blake3::Hasher;
 use libloading::Library;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_kernels::c::external::{self, COMMENT};
 use mithril_kernels::c::{Source, caller};
 use mithril_kernels::host;
@@ -125,15 +125,19 @@ impl Compiler {
         let named = env::var("CC").ok().filter(|cc| !cc.trim().is_empty());
         let named = named.unwrap_or_else(|| "cc".into());
         let command: Vec<String> = named.split_whitespace().map(String::from).collect();
-        let missing =
-            |error: io::Error| {
-                Box::new(
-                Diagnostic::new("C cannot be compiled: there is no C compiler")
-                    .got(format!("{named}: {error}"))
-                    .hint("install gcc or clang, or set CC to a compiler; `jit=False` only writes \
-                           the file"),
+        let missing = |error: io::Error| {
+            Box::new(
+                Diagnostic::of(
+                    ErrorKind::CCompiler,
+                    "C cannot be compiled: there is no C compiler",
+                )
+                .got(format!("{named}: {error}"))
+                .hint(
+                    "install gcc or clang, or set CC to a compiler; `jit=False` only writes \
+                           the file",
+                ),
             )
-            };
+        };
         let output = start(&command).arg("--version").output().map_err(missing)?;
         let march = march(host::setting())?;
         Ok(Compiler { command, march, about: String::from_utf8_lossy(&output.stdout).into_owned() })
@@ -158,7 +162,9 @@ impl Compiler {
         stop: &AtomicBool,
     ) -> Result<Vec<u8>> {
         let (file, library) = (folder.path().join("model.c"), folder.path().join("compiled.so"));
-        let failed = |what: String| Box::new(Diagnostic::new("C cannot be compiled").got(what));
+        let failed = |what: String| {
+            Box::new(Diagnostic::of(ErrorKind::CCompiler, "C cannot be compiled").got(what))
+        };
         fs::write(&file, text).map_err(|error| failed(error.to_string()))?;
         let mut command = start(&self.command);
         command.args(FLAGS).args(flags).args(&self.march);
@@ -181,17 +187,20 @@ impl Compiler {
         let shown = shown[..shown.len().min(SHOWN)].join("\n");
         if let Some(place) = place {
             return Box::new(
-                Diagnostic::new("C cannot be compiled: the body of a custom operation is wrong")
-                    .at(place)
-                    .got(shown)
-                    .hint("correct the body `c=` of the operation"),
+                Diagnostic::of(
+                    ErrorKind::CCompiler,
+                    "C cannot be compiled: the body of a custom operation is wrong",
+                )
+                .at(place)
+                .got(shown)
+                .hint("correct the body `c=` of the operation"),
             );
         }
         Box::new(
-            Diagnostic::new(format!(
-                "C cannot be compiled: `{}` rejects the file",
-                self.command.join(" ")
-            ))
+            Diagnostic::of(
+                ErrorKind::CCompiler,
+                format!("C cannot be compiled: `{}` rejects the file", self.command.join(" ")),
+            )
             .got(shown)
             .hint("set CC to gcc or clang, which accept it"),
         )

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::graph::{Function, Module};
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::entry::llvm::{self, Processor, Symbols};
@@ -70,7 +70,7 @@ impl Export {
         weights: Option<Vec<(String, Tensor)>>,
     ) -> Result<Export> {
         if program.native().is_none_or(|native| native.c().is_some()) {
-            return Diagnostic::new("a library for C needs native code")
+            return Diagnostic::of(ErrorKind::Native, "a library for C needs native code")
                 .got(format!("{}, compiled to source", program.name))
                 .expected("the target `cpu`")
                 .err();
@@ -263,10 +263,13 @@ fn external_objects(
             let symbol = |at| external_symbol(interface, entry, variant, at);
             let Some(text) = c_library::external_kernels(plan, &symbol)? else { continue };
             if architecture != Architecture::X86_64 {
-                return Diagnostic::new("Native code has no custom bodies in C for this processor")
-                    .got(architecture.triple())
-                    .hint("give the operation `mir=`, or export for x86-64")
-                    .err();
+                return Diagnostic::of(
+                    ErrorKind::Native,
+                    "Native code has no custom bodies in C for this processor",
+                )
+                .got(architecture.triple())
+                .hint("give the operation `mir=`, or export for x86-64")
+                .err();
             }
             let name = format!("mithril_{}_custom_{entry}_{variant}", interface.model);
             objects.push(Object { name, bytes: c_library::object(&text, stop)? });

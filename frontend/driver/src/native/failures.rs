@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::loc::Loc;
 
 /// The reason why LLVM made no object of a kernel.
@@ -22,10 +22,13 @@ impl Failure {
         match self {
             Failure::Every(error) => error,
             Failure::Kernel(why) => Box::new(
-                Diagnostic::new("Native code cannot be generated: LLVM failed on a kernel")
-                    .at(place(kernel, loc))
-                    .got(why)
-                    .hint("please report it, with the model; `ml.CBackend()` does without LLVM"),
+                Diagnostic::of(
+                    ErrorKind::Native,
+                    "Native code cannot be generated: LLVM failed on a kernel",
+                )
+                .at(place(kernel, loc))
+                .got(why)
+                .hint("please report it, with the model; `ml.CBackend()` does without LLVM"),
             ),
         }
     }
@@ -38,7 +41,7 @@ impl Failure {
             }
             Failure::Kernel(why) => {
                 let what = "LLVM failed on a kernel: Cranelift compiled it, with the same results but slower";
-                let error = Diagnostic::new(what).at(place(kernel, loc)).got(why);
+                let error = Diagnostic::of(ErrorKind::Native, what).at(place(kernel, loc)).got(why);
                 error.hint("please report it, with the model").to_string()
             }
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use std::{env, io};
 
 use libloading::Library;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use tempfile::TempDir;
 
 /// The prefix of the names of folders.
@@ -46,7 +46,9 @@ impl Folder {
             Ok(Folder { folder, _lock: lock })
         };
         made().map_err(|error| {
-            let what = Diagnostic::new("C cannot be compiled: no folder for it").got(error);
+            let what =
+                Diagnostic::of(ErrorKind::CCompiler, "C cannot be compiled: no folder for it")
+                    .got(error);
             Box::new(what.at(env::temp_dir().display().to_string()))
         })
     }
@@ -62,9 +64,12 @@ impl Folder {
         let path = self.path().join(format!("loaded{}.so", bytes.len()));
         let failed = |error: String| {
             Box::new(
-                Diagnostic::new("C cannot be compiled to a library that loads")
-                    .got(error)
-                    .hint("set TMPDIR to a folder from which code may run"),
+                Diagnostic::of(
+                    ErrorKind::CCompiler,
+                    "C cannot be compiled to a library that loads",
+                )
+                .got(error)
+                .hint("set TMPDIR to a folder from which code may run"),
             )
         };
         fs::write(&path, bytes).map_err(|error| failed(error.to_string()))?;

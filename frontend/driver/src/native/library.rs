@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::{Mutex, PoisonError};
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_kernels::host::{Host, Level};
 
 use super::background::close_at_exit;
@@ -119,10 +119,13 @@ unsafe extern "C" fn take(sink: *mut u8, bytes: Bytes) {
 fn load(path: &Path) -> Result<Library> {
     let broken = |error: libloading::Error| {
         Box::new(
-            Diagnostic::new("Native code cannot be generated: the code generator does not load")
-                .at(path.display().to_string())
-                .got(error)
-                .hint("it needs LLVM 22: on Debian, `apt-get install libmlir-22 libllvm22`"),
+            Diagnostic::of(
+                ErrorKind::Native,
+                "Native code cannot be generated: the code generator does not load",
+            )
+            .at(path.display().to_string())
+            .got(error)
+            .hint("it needs LLVM 22: on Debian, `apt-get install libmlir-22 libllvm22`"),
         )
     };
     // SAFETY: it is our own library; loading it runs LLVM's constructors, which have no conditions.
@@ -147,12 +150,15 @@ fn find() -> Result<PathBuf> {
     let found = places.iter().map(|place| folder.join(place)).find(|path| path.exists());
     found.ok_or_else(|| {
         Box::new(
-            Diagnostic::new("Native code cannot be generated: the code generator is missing")
-                .expected(folder.join(places[0]).display())
-                .hint(
-                    "build it with `make build`, which needs LLVM 22, or set MITHRIL_NATIVE to \
+            Diagnostic::of(
+                ErrorKind::Native,
+                "Native code cannot be generated: the code generator is missing",
+            )
+            .expected(folder.join(places[0]).display())
+            .hint(
+                "build it with `make build`, which needs LLVM 22, or set MITHRIL_NATIVE to \
                        its path; `ml.NumpyBackend()` works without it",
-                ),
+            ),
         )
     })
 }

@@ -1,13 +1,13 @@
 //! Models as machine code: programs for the runtime, whose kernels are compiled at the first call.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mithril_instant::Machine;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::graph::{Function, Module};
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::c;
@@ -333,7 +333,7 @@ impl PlannedFunction {
         let complete = made.len() == packed.len();
         let made: std::result::Result<(), OutOfMemory> =
             made.into_iter().try_for_each(|(_, made)| made);
-        made.map_err(|error| Box::new(Diagnostic::new(error.to_string())))?;
+        made.map_err(too_large)?;
         if !complete {
             return objects::interrupted();
         }
@@ -380,8 +380,7 @@ impl PlannedFunction {
                 }
             }
         }
-        Memory::of(&self.plan.program, &symbols)
-            .map_err(|error| Box::new(Diagnostic::new(error.to_string())))
+        Memory::of(&self.plan.program, &symbols).map_err(too_large)
     }
 
     /// The output of a stage for each kernel. With `None`, the kernels' text before the first
@@ -392,11 +391,12 @@ impl PlannedFunction {
         let texts = self.own_kernels().map(|kernel| kernel.text());
         let Some(stage) = stage else { return Ok(texts.map(String::into_bytes).collect()) };
         let Maker::Kernels(host, _) = &self.maker else {
-            return Diagnostic::new("C has no such stage").err();
+            return Diagnostic::of(ErrorKind::Native, "C has no such stage").err();
         };
         let library = Library::open()?;
         let made = texts.map(|text| library.compile(&text, host, stage));
-        made.map(|made| made.map_err(|why| Box::new(Diagnostic::new(why)))).collect()
+        made.map(|made| made.map_err(|why| Box::new(Diagnostic::of(ErrorKind::Native, why))))
+            .collect()
     }
 
     /// The kernels that have loop code.
@@ -415,15 +415,19 @@ impl PlannedFunction {
     /// is C.
     pub fn clif(&self) -> Result<Vec<String>> {
         let Maker::Kernels(host, _) = &self.maker else {
-            return Diagnostic::new("C has no such stage").err();
+            return Diagnostic::of(ErrorKind::Native, "C has no such stage").err();
         };
         let Some(machine) = Machine::of(host) else {
-            return Diagnostic::new("Cranelift makes no code for this processor")
+            return Diagnostic::of(ErrorKind::Native, "Cranelift makes no code for this processor")
                 .got(host.name())
                 .err();
         };
         let texts = self.own_kernels().map(|kernel| machine.text(&kernel.lowered.code));
-        texts.map(|text| text.map_err(|why| Box::new(Diagnostic::new(why.to_string())))).collect()
+        texts
+            .map(|text| {
+                text.map_err(|why| Box::new(Diagnostic::of(ErrorKind::Native, why.to_string())))
+            })
+            .collect()
     }
 
     /// Lists the function's launches and kernels, for people to read.
@@ -518,7 +522,7 @@ fn print(time: Duration) -> String {
 
 fn invalid(why: impl ToString) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new("Native code cannot be run")
+        Diagnostic::of(ErrorKind::Native, "Native code cannot be run")
             .got(why.to_string())
             .hint("please report it, with the steps that led to it"),
     )
@@ -528,4 +532,8 @@ impl std::fmt::Debug for Ready {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.debug_struct("Ready").field("compiled", &self.compiled).finish_non_exhaustive()
     }
+}
+
+fn too_large(error: impl Display) -> Box<Diagnostic> {
+    Box::new(Diagnostic::of(ErrorKind::Memory, error.to_string()))
 }

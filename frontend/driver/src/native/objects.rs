@@ -10,7 +10,7 @@ use std::{process, thread};
 
 use blake3::Hasher;
 use mithril_instant::Machine;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::loc::Loc;
 use mithril_kernels::code;
 use mithril_kernels::host::Host;
@@ -251,7 +251,11 @@ fn gather<T: Send>(
 
 /// The error for a compilation that was interrupted.
 pub fn interrupted<T>() -> Result<T> {
-    Diagnostic::new("Native code was not generated: its compilation was interrupted").err()
+    Diagnostic::of(
+        ErrorKind::Native,
+        "Native code was not generated: its compilation was interrupted",
+    )
+    .err()
 }
 
 fn key(text: &str, host: &Host) -> Key {
@@ -318,7 +322,8 @@ fn unusable(host: &Host, error: Error) -> Failure {
 /// The error for a missing instruction of the processor: LLVM calls a function in its place.
 fn lacking(host: &Host, function: &str) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new(
+        Diagnostic::of(
+            ErrorKind::Native,
             "Native code cannot be generated: a kernel needs more than the processor \
                          has",
         )
@@ -330,9 +335,12 @@ fn lacking(host: &Host, function: &str) -> Box<Diagnostic> {
 /// The error for code that is malformed.
 pub fn broken(why: String) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new("Native code cannot be generated: a kernel does not compile")
-            .got(why)
-            .hint("please report it, with the steps that led to it"),
+        Diagnostic::of(
+            ErrorKind::Native,
+            "Native code cannot be generated: a kernel does not compile",
+        )
+        .got(why)
+        .hint("please report it, with the steps that led to it"),
     )
 }
 

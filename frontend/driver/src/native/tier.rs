@@ -1,7 +1,7 @@
 //! Selects the compiler of the code that calls run, and the kernels that wait for LLVM.
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::{Access, Attention, Library};
 use mithril_kernels::program::Plan;
@@ -30,9 +30,10 @@ impl Tier {
         let names = Tier::ALL.map(|(name, _)| name);
         let found = Tier::ALL.into_iter().find(|(own, _)| *own == name);
         found.map(|(_, tier)| tier).ok_or_else(|| {
-            let mut error = Diagnostic::new("there is no such tier of native code")
-                .got(name)
-                .expected("llvm, auto or instant");
+            let mut error =
+                Diagnostic::of(ErrorKind::Native, "there is no such tier of native code")
+                    .got(name)
+                    .expected("llvm, auto or instant");
             error.hint = did_you_mean(name, names.into_iter());
             Box::new(error)
         })

@@ -2,7 +2,7 @@
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
@@ -188,11 +188,9 @@ fn heads(cx: &Cx) -> Result<(i64, i64, Dim)> {
     let shared = cx.settings.int("kv_heads").unwrap_or(heads);
     let width = cx.last_dim("input")?;
     let each = cx.divide(&width, heads, || {
-        Diagnostic::new(
-            "Incompatible shapes during compilation: the width is not a multiple of `heads`",
-        )
-        .got(format!("width {width}, heads {heads}"))
-        .expected("a last dim of `input` that is a multiple of `heads`")
+        Diagnostic::of(ErrorKind::Shapes, "the width is not a multiple of `heads`")
+            .got(format!("width {width}, heads {heads}"))
+            .expected("a last dim of `input` that is a multiple of `heads`")
     })?;
     if heads % shared != 0 {
         return Diagnostic::new("`kv_heads` of `MultiHeadAttention` does not divide `heads`")
@@ -277,7 +275,7 @@ fn mask_of_heads<'a>(cx: &Cx<'a>) -> Result<Option<Var<'a>>> {
 const AXES: &str = "(batch, heads, queries, keys), (batch, queries, keys), (queries, keys), (batch, keys) or (keys)";
 
 fn misread(mask: &Shape, input: &Shape) -> Diagnostic {
-    Diagnostic::new("Incompatible shapes during compilation: the axes of `mask`")
+    Diagnostic::of(ErrorKind::Shapes, "the axes of `mask`")
         .got(format!("{mask}, where `input` is {input}"))
 }
 
@@ -325,7 +323,7 @@ fn sine_and_cosine<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<[Var<'a>; 2]> {
     let last = shape.need_trailing(2)?;
     let width = &last[1];
     let half = cx.divide(width, 2, || {
-        Diagnostic::new("Incompatible shapes during compilation: the last dim is not even")
+        Diagnostic::of(ErrorKind::Shapes, "the last dim is not even")
             .got(&shape)
             .expected("pairs of features")
     })?;

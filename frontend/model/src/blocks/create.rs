@@ -2,7 +2,7 @@
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
@@ -30,7 +30,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             DTYPE,
         ],
         valid: |settings| match settings.get("start").is_none() && settings.get("stop").is_none() {
-            true => Diagnostic::new("`Arange` needs `stop`")
+            true => Diagnostic::of(ErrorKind::Setting, "`Arange` needs `stop`")
                 .expected("an integer or a connection")
                 .hint("Arange(5) counts from 0 to 4, Arange(2, 5) from 2 to 4")
                 .err(),

@@ -2,7 +2,7 @@
 //! binary.
 
 use mithril_ir::algebra::Var;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
@@ -252,12 +252,10 @@ fn weights<'a>(cx: &Cx<'a>, input: Var<'a>, axis: i64) -> Result<Option<Var<'a>>
     let shape = input.shape();
     let classes = &shape.dims[shape.dims.len() - axis.unsigned_abs() as usize];
     if classes.as_const().is_some_and(|n| n != numbers.len() as i64) {
-        return Diagnostic::new(
-            "Incompatible shapes during compilation: `weights` must have one number for each class",
-        )
-        .got(numbers.len())
-        .expected(classes)
-        .err();
+        return Diagnostic::of(ErrorKind::Shapes, "`weights` must have one number for each class")
+            .got(numbers.len())
+            .expected(classes)
+            .err();
     }
     let tensor = Tensor::from_f64s(input.dtype(), vec![numbers.len()], &numbers);
     Ok(Some(cx.builder.var(cx.builder.constant(tensor))))

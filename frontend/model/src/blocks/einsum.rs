@@ -2,7 +2,7 @@
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::op::Class;
 
 use super::elementwise::done;
@@ -92,12 +92,10 @@ fn labelled<'a>(inputs: Vec<Var<'a>>, equation: Equation) -> Result<(Vec<Term<'a
         })?;
         if rank < named || (rank > named && !has_rest(labels)) {
             let least = if has_rest(labels) { " at most, besides `...`" } else { "" };
-            return Diagnostic::new(
-                "Incompatible shapes during compilation: the numbers of labels and axes differ",
-            )
-            .got(format!("{} for {}", text(labels), value.shape()))
-            .expected(format!("{rank} labels{least}"))
-            .err();
+            return Diagnostic::of(ErrorKind::Shapes, "the numbers of labels and axes differ")
+                .got(format!("{} for {}", text(labels), value.shape()))
+                .expected(format!("{rank} labels{least}"))
+                .err();
         }
         counts.push(rank - named);
     }

@@ -2,7 +2,7 @@
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
@@ -248,7 +248,7 @@ fn unique(cx: &Cx) -> Result<Vec<Value>> {
     let size = Shape::new([Dim::Const(cx.int("size"))]);
     let x = cx.var("input").reshape(Shape::new([Dim::Unknown]));
     cx.need(&x.shape().dims[0], 1, || {
-        Diagnostic::new("Incompatible shapes during compilation: `Unique` needs an element")
+        Diagnostic::of(ErrorKind::Shapes, "`Unique` needs an element")
             .got(cx.var("input").shape())
             .expected("one element or more")
     })?;

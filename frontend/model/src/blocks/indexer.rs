@@ -3,7 +3,7 @@
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
 use mithril_ir::tensor::Tensor;
@@ -89,7 +89,7 @@ fn plan<'a>(cx: &Cx<'a>, items: &[Setting]) -> Result<Plan<'a>> {
     }
     shape.need_trailing(last)?;
     if shape.lead.is_none() && first + last > shape.dims.len() {
-        return Diagnostic::new("Incompatible shapes during compilation: too many indices")
+        return Diagnostic::of(ErrorKind::Shapes, "too many indices")
             .got(format!("{} for {shape}", first + last))
             .expected(format!("at most {}", shape.dims.len()))
             .err();
@@ -202,7 +202,7 @@ fn check_range(cx: &Cx, shape: &Shape, axis: i64, index: i64) -> Result<()> {
     let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
     let least = if index < 0 { -index } else { index + 1 };
     cx.need(dim, least, || {
-        Diagnostic::new("Incompatible shapes during compilation: the index is out of range")
+        Diagnostic::of(ErrorKind::Shapes, "the index is out of range")
             .got(format!("index {index} of axis {axis} of {shape}"))
             .expected(match dim.as_const() {
                 Some(n) if n > 0 => format!("an index from {} to {}", -n, n - 1),

@@ -1,7 +1,7 @@
 //! Layers: blocks with params, and normalisations.
 
 use mithril_ir::algebra::Var;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
@@ -211,12 +211,10 @@ fn channels(cx: &Cx) -> Result<Shape> {
     let shape = cx.var("input").shape();
     match shape.need_rank()? {
         2 | 3 => Ok(Shape::new([shape.dims[1].clone()])),
-        _ => Diagnostic::new(
-            "Incompatible shapes during compilation: `BatchNorm1d` takes batches of channels",
-        )
-        .got(&shape)
-        .expected("(batch, channels) or (batch, channels, length)")
-        .err(),
+        _ => Diagnostic::of(ErrorKind::Shapes, "`BatchNorm1d` takes batches of channels")
+            .got(&shape)
+            .expected("(batch, channels) or (batch, channels, length)")
+            .err(),
     }
 }
 
@@ -226,8 +224,9 @@ fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
     let apart = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != 1);
     let count: Dim = apart.map(|(_, dim)| dim.clone()).product();
     cx.need(&count, 2, || {
-        Diagnostic::new(
-            "Incompatible shapes during compilation: `BatchNorm1d` needs at least two numbers per \
+        Diagnostic::of(
+            ErrorKind::Shapes,
+            "`BatchNorm1d` needs at least two numbers per \
              channel in training",
         )
         .got(format!("input: {shape}"))

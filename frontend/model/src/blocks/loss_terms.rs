@@ -1,7 +1,7 @@
 //! Shared by losses and metrics: their operands, and terms that stay finite where they should.
 
 use mithril_ir::algebra::Var;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::shape::Shape;
 
 use super::elementwise;
@@ -31,12 +31,10 @@ pub(super) fn pair<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
 
 /// The error for a target whose shape does not match.
 pub(super) fn other_shape<T>(expected: &Shape) -> Result<T> {
-    Diagnostic::new(
-        "Incompatible shapes during compilation: the shape of `target` does not match `input`",
-    )
-    .expected(format!("target: {expected}"))
-    .hint("reshape one of them: losses do not broadcast to another number of dims")
-    .err()
+    Diagnostic::of(ErrorKind::Shapes, "the shape of `target` does not match `input`")
+        .expected(format!("target: {expected}"))
+        .hint("reshape one of them: losses do not broadcast to another number of dims")
+        .err()
 }
 
 /// The shape without one axis. Errors: the axis is out of range.

@@ -1,7 +1,7 @@
 //! Shared by metrics: classes, counts and ratios.
 
 use mithril_ir::algebra::Var;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::shape::Shape;
 
@@ -62,8 +62,9 @@ fn check_samples(cx: &Cx, scores: &Shape) -> Result<()> {
             true => "binary=True",
             false => "average=\"binary\"",
         };
-        return Diagnostic::new(
-            "Incompatible shapes during compilation: the scores have only one \
+        return Diagnostic::of(
+            ErrorKind::Shapes,
+            "the scores have only one \
                                 axis",
         )
         .got(format!("input: {scores}"))

@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::Role;
 use mithril_ir::op::{self, Class, DTypeRule};
 use mithril_ir::shape::Shape;
@@ -393,7 +393,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 /// Builds a block by name. Errors: an unknown block; invalid settings.
 pub fn build(name: &str, positional: Vec<Setting>, named: Vec<(&str, Setting)>) -> Result<Block> {
     let Some(entry) = find(name) else {
-        let mut error = Diagnostic::new(format!("there is no block `{name}`"));
+        let mut error =
+            Diagnostic::of(ErrorKind::UnknownBlock, format!("there is no block `{name}`"));
         let near = || did_you_mean(name, table().map(|e| e.name));
         error.hint = elsewhere(name).map(String::from).or_else(near);
         return error.err();

@@ -1,7 +1,7 @@
 //! Reductions over axes, and cumulative operations along one axis.
 
 use mithril_ir::algebra::Var;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
@@ -41,8 +41,9 @@ fn need_elements(cx: &Cx) -> Result<()> {
     for back in axes {
         let dim = &shape.dims[shape.dims.len() - back];
         cx.need(dim, 1, || {
-            Diagnostic::new(
-                "Incompatible shapes during compilation: the maximum or minimum of no \
+            Diagnostic::of(
+                ErrorKind::Shapes,
+                "the maximum or minimum of no \
                              elements",
             )
             .got(format!("input: {shape}"))
@@ -213,8 +214,9 @@ fn loss_mean(cx: &Cx) -> Result<Vec<Value>> {
     if let (Some(own), Some(given)) = (x.shape().rank(), weights.shape().rank())
         && own != given
     {
-        return Diagnostic::new(
-            "Incompatible shapes during compilation: the shapes of `weights` and `input` of \
+        return Diagnostic::of(
+            ErrorKind::Shapes,
+            "the shapes of `weights` and `input` of \
              `LossMean` differ",
         )
         .expected(format!("weights: {}", x.shape()))

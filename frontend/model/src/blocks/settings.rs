@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use smallvec::SmallVec;
 
@@ -47,12 +47,15 @@ impl Settings {
         let mut values: SmallVec<[Option<Setting>; 4]> = SmallVec::new();
         if positional.len() > parameters.len() {
             let names: Vec<&str> = parameters.iter().map(|p| p.name).collect();
-            let error = Diagnostic::new(format!("`{}` takes fewer parameters", entry.name))
-                .got(positional.len())
-                .expected(match names.len() {
-                    0 => "none".to_string(),
-                    n => format!("at most {n}: {}", quoted(&names)),
-                });
+            let error = Diagnostic::of(
+                ErrorKind::Setting,
+                format!("`{}` takes fewer parameters", entry.name),
+            )
+            .got(positional.len())
+            .expected(match names.len() {
+                0 => "none".to_string(),
+                n => format!("at most {n}: {}", quoted(&names)),
+            });
             return Diagnostic { hint: one_by_one(entry, &positional), ..error }.err();
         }
         let widths = match (parameters.first(), &positional[..]) {
@@ -70,8 +73,11 @@ impl Settings {
                 return unknown(entry, name);
             };
             if values[at].replace(value).is_some() {
-                return Diagnostic::new(format!("`{name}` of `{}` is given twice", entry.name))
-                    .err();
+                return Diagnostic::of(
+                    ErrorKind::Setting,
+                    format!("`{name}` of `{}` is given twice", entry.name),
+                )
+                .err();
             }
         }
         let checked = parameters.iter().zip(values).map(|(p, value)| accepted(entry, p, value));
@@ -93,7 +99,7 @@ impl Settings {
                 && *value < least
             {
                 let what = format!("`{}` of `{}` is out of range", parameter.name, self.entry.name);
-                return Diagnostic::new(what)
+                return Diagnostic::of(ErrorKind::Setting, what)
                     .got(format!("{value:?}, and {least:?} as `{name}`"))
                     .expected(format!("a number of at least `{name}`"))
                     .err();
@@ -236,7 +242,8 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
     let (name, kind) = (parameter.name, parameter.kind);
     let Some(value) = value else {
         return parameter.default.setting().ok_or_else(|| {
-            let error = Diagnostic::new(format!("`{}` needs `{name}`", entry.name));
+            let error =
+                Diagnostic::of(ErrorKind::Setting, format!("`{}` needs `{name}`", entry.name));
             Box::new(error.expected(kind.name()).hint(format!("{}({name}=…)", entry.name)))
         });
     };
@@ -261,7 +268,8 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
             (_, None) => "has the wrong type",
         };
         let expected = kind.name() + if open { ", or None" } else { "" };
-        let mut error = Diagnostic::new(format!("`{name}` of `{}` {what}", entry.name));
+        let what = format!("`{name}` of `{}` {what}", entry.name);
+        let mut error = Diagnostic::of(ErrorKind::Setting, what);
         if let (Kind::Block, Setting::Str(text)) = (kind, &value) {
             error.hint = block_called(text).map(|block| format!("`{block}()` is that block"));
         }
@@ -274,7 +282,8 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
 
 fn unknown<T>(entry: &'static Entry, name: &str) -> Result<T> {
     let names: Vec<&str> = entry.parameters.iter().map(|p| p.name).collect();
-    let mut error = Diagnostic::new(format!("`{}` has no parameter `{name}`", entry.name));
+    let mut error =
+        Diagnostic::of(ErrorKind::Setting, format!("`{}` has no parameter `{name}`", entry.name));
     error = error.expected(match names.is_empty() {
         true => "no parameters".to_string(),
         false => quoted(&names),

@@ -2,7 +2,7 @@
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::{Dim, Relation};
 use mithril_ir::op::Class;
 use mithril_ir::shape::{Guard, Shape};
@@ -38,8 +38,9 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| {
                 let open = |s: &&Setting| matches!(s, Setting::None | Setting::Int(-1));
                 if cx.settings.list("shape").iter().filter(open).count() > 1 {
-                    return Diagnostic::new(
-                        "Incompatible shapes during compilation: `shape` has more than one \
+                    return Diagnostic::of(
+                        ErrorKind::Shapes,
+                        "`shape` has more than one \
                          unknown dim",
                     )
                     .got(cx.settings.get("shape").text())
@@ -228,8 +229,9 @@ pub(super) const BLOCKS: &[Entry] = &[
                     .collect();
                 let shape = x.shape();
                 if shape.need_rank()? != pairs.len() {
-                    return Diagnostic::new(
-                        "Incompatible shapes during compilation: `pad_width` has the wrong number \
+                    return Diagnostic::of(
+                        ErrorKind::Shapes,
+                        "`pad_width` has the wrong number \
                          of pairs",
                     )
                     .got(format!("{} pairs for {shape}", pairs.len()))
@@ -304,8 +306,9 @@ fn split(cx: &Cx) -> Result<Vec<Value>> {
     let length = shape.dims[shape.dims.len() - shape.axis_from_back(axis)?].clone();
     let rest = length.modulo(&Dim::Const(n));
     if rest.is_unknown() || rest.compare(&Dim::Const(0)) == Relation::Different {
-        return Diagnostic::new(
-            "Incompatible shapes during compilation: the axis cannot be \
+        return Diagnostic::of(
+            ErrorKind::Shapes,
+            "the axis cannot be \
                                 divided evenly",
         )
         .got(format!("{length} in axis {axis} of {shape}"))

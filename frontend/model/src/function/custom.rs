@@ -1,6 +1,6 @@
 //! Custom operations: blocks whose bodies the user writes, for each target or for all of them.
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::external::TargetBody;
 use mithril_ir::graph::Value;
 use mithril_ir::text::is_identifier;
@@ -107,7 +107,7 @@ impl Custom {
     }
 
     fn function(&self) -> Result<TextFunction> {
-        let what = |rest: &str| Diagnostic::new(format!("{WRONG} {rest}"));
+        let what = |rest: &str| Diagnostic::of(ErrorKind::Argument, format!("{WRONG} {rest}"));
         if !is_identifier(&self.name) || self.name.contains('.') {
             return what("takes the name of a function")
                 .got(format!("`{}`", self.name))
@@ -166,10 +166,13 @@ fn bodies(given: &[(String, String)]) -> Result<Vec<TargetBody>> {
     for (target, text) in given {
         let text = dedented(text);
         if matches!(target.as_str(), "numpy" | "torch" | "jax") && !has_word(&text, "return") {
-            return Diagnostic::new(format!("{WRONG}: the body for {target} returns nothing"))
-                .got(text.lines().next().unwrap_or("").to_string())
-                .hint("it is the inside of a function: `return …`")
-                .err();
+            return Diagnostic::of(
+                ErrorKind::Argument,
+                format!("{WRONG}: the body for {target} returns nothing"),
+            )
+            .got(text.lines().next().unwrap_or("").to_string())
+            .hint("it is the inside of a function: `return …`")
+            .err();
         }
         let text = text.replace('{', "{{").replace('}', "}}");
         bodies.push(TargetBody { target: target.as_str().into(), text: text.into() });

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, NeedsRank, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, NeedsRank, Result, did_you_mean};
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Module, Role};
@@ -89,7 +89,7 @@ fn attempt(
     let discarded: FxHashSet<&str> = options.discard_keys.iter().map(String::as_str).collect();
     main.results.retain(|r| r.state.is_some() || !discarded.contains(&*r.name));
     if main.results.is_empty() {
-        return Err(Diagnostic::new("the model has no output")
+        return Err(Diagnostic::of(ErrorKind::EmptyModel, "the model has no output")
             .hint("name an output, or `expose` one")
             .into());
     }
@@ -215,10 +215,10 @@ fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) ->
         let literal = constant(terminal, value, asked)?;
         let sizes = value.tensor.shape();
         if let Some(dims) = asked.stated(terminal).filter(|dims| !fits(dims, sizes)) {
-            return Diagnostic::new(format!(
-                "Incompatible shapes during compilation: the constant of `{}` has the wrong shape",
-                terminal.name
-            ))
+            return Diagnostic::of(
+                ErrorKind::Shapes,
+                format!("the constant of `{}` has the wrong shape", terminal.name),
+            )
             .got(Shape::fixed(sizes))
             .expected(text(dims))
             .err();
@@ -246,10 +246,13 @@ fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) ->
     });
     let learned = asked.role(terminal) == Role::Param;
     if learned && !dtype.is_float() {
-        return Diagnostic::new(format!("`{}` cannot be trained", terminal.name))
-            .got(dtype)
-            .expected("only floats have gradients")
-            .err();
+        return Diagnostic::of(
+            ErrorKind::Training,
+            format!("`{}` cannot be trained", terminal.name),
+        )
+        .got(dtype)
+        .expected("only floats have gradients")
+        .err();
     }
     let shape = match asked.stated(terminal) {
         Some(dims) => shape(&terminal.name, dims)?,
@@ -305,10 +308,10 @@ pub(super) fn check_options(definition: &Definition, options: &Options) -> Resul
         if names.contains(key) {
             return Ok(());
         }
-        let mut error = Diagnostic::new(format!(
-            "Terminal not found: `{}` has no {what} `{key}`, which `{option}` names",
-            definition.kind
-        ))
+        let mut error = Diagnostic::of(
+            ErrorKind::Terminal,
+            format!("`{}` has no {what} `{key}`, which `{option}` names", definition.kind),
+        )
         .expected(quoted(&match what {
             "output" => definition.outputs.iter().map(|o| &*o.name).collect::<Vec<_>>(),
             _ => definition.inputs.iter().map(|t| &*t.name).collect(),
@@ -337,14 +340,21 @@ pub(super) fn check_options(definition: &Definition, options: &Options) -> Resul
     let data: FxHashSet<&String> = options.data_keys.iter().collect();
     let both = |key: &&String| data.contains(*key);
     if let Some(key) = options.trainable_keys.iter().find(both) {
-        return Diagnostic::new(format!("`{key}` is both in trainable_keys and data_keys")).err();
+        return Diagnostic::of(
+            ErrorKind::Argument,
+            format!("`{key}` is both in trainable_keys and data_keys"),
+        )
+        .err();
     }
     let constants: FxHashSet<&String> = options.constant_keys.iter().map(|(key, _)| key).collect();
     let valued = |key: &&String| constants.contains(*key);
     if let Some(key) = options.trainable_keys.iter().find(valued) {
-        return Diagnostic::new(format!("`{key}` is both in trainable_keys and constant_keys"))
-            .hint("a constant is not learned")
-            .err();
+        return Diagnostic::of(
+            ErrorKind::Argument,
+            format!("`{key}` is both in trainable_keys and constant_keys"),
+        )
+        .hint("a constant is not learned")
+        .err();
     }
     check_states(definition, options)
 }
@@ -388,11 +398,14 @@ pub(super) fn alone(block: &Block) -> Result<Arc<Definition>> {
         return Ok(block.definition.clone());
     }
     if let Some(list) = block.inputs().iter().find(|t| t.list) {
-        return Diagnostic::new(format!(
-            "`{}` of `{}` takes a list of connections, but nothing was given",
-            list.name,
-            block.kind()
-        ))
+        return Diagnostic::of(
+            ErrorKind::Connection,
+            format!(
+                "`{}` of `{}` takes a list of connections, but nothing was given",
+                list.name,
+                block.kind()
+            ),
+        )
         .hint("put the block into a model and connect it")
         .err();
     }

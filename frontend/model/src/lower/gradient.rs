@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::graph::{Function, ResultDef, Role, Value};
 use mithril_ir::op;
 use mithril_ir::shape::Type;
@@ -67,9 +67,8 @@ impl Lowering<'_> {
             };
             let own = builder.ty(value);
             if own != *ty {
-                let what =
-                    format!("Incompatible shapes during compilation: `{name}` is not a gradient");
-                return Err(Diagnostic::new(what).got(own).expected(ty).into());
+                let what = format!("`{name}` is not a gradient");
+                return Err(Diagnostic::of(ErrorKind::Shapes, what).got(own).expected(ty).into());
             }
             results.push(ResultDef { name: name.into(), value, state: None });
         }

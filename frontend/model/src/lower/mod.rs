@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Module;
@@ -49,7 +49,7 @@ fn size(n: u64) -> Result<Dim> {
     if let Ok(n) = i64::try_from(n) {
         return Ok(Dim::Const(n));
     }
-    Diagnostic::new("Incompatible shapes during compilation: a size is too large")
+    Diagnostic::of(ErrorKind::Shapes, "a size is too large")
         .got(n)
         .expected(format!("at most {}", i64::MAX))
         .err()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mithril_ir::attr::{Attr, AttrKind};
 use mithril_ir::builder::Builder;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::loc::Loc;
@@ -81,7 +81,7 @@ impl<'a> Frame<'a, '_> {
             Ok(self.emit(self.builder, part, &operands)?)
         });
         let values = result.map_err(|error: Box<BlockError>| {
-            let misfits = if error.diagnostic.is_misfit() { &operands[..] } else { &[] };
+            let misfits = if error.diagnostic.is_shape_mismatch() { &operands[..] } else { &[] };
             error.of_block(&part.name, &part.definition, self.told(part, misfits))
         })?;
         let nets = part.outputs.iter().flatten();
@@ -230,10 +230,10 @@ impl<'a> Frame<'a, '_> {
                 .zip(&shape.dims)
                 .all(|(a, b)| mithril_ir::shape::unify(a, b, &mut guards).is_some());
         if !same {
-            return Err(Diagnostic::new(format!(
-                "Incompatible shapes during compilation: `{}` has the wrong shape",
-                terminal.name
-            ))
+            return Err(Diagnostic::of(
+                ErrorKind::Shapes,
+                format!("`{}` has the wrong shape", terminal.name),
+            )
             .expected(format!("{}: {shape}", terminal.name))
             .into());
         }

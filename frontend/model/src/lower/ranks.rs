@@ -173,7 +173,7 @@ impl Search<'_> {
         let leads: Vec<&Symbol> = match &error.diagnostic.needs_rank {
             Some(needs) => vec![&needs.lead],
             // Shapes that do not fit may do so for other ranks.
-            None if error.diagnostic.is_misfit() => {
+            None if error.diagnostic.is_shape_mismatch() => {
                 shapes.filter_map(|shape| shape.lead.as_ref()).collect()
             }
             None => Vec::new(),
@@ -217,7 +217,7 @@ impl Search<'_> {
         let times = |error: &Diagnostic| {
             self.failures.iter().filter(|other| other.place == error.place).count()
         };
-        let weight = |error: &Diagnostic| (!error.is_misfit(), times(error));
+        let weight = |error: &Diagnostic| (!error.is_shape_mismatch(), times(error));
         let best = self.failures.iter().enumerate();
         let best = best.max_by_key(|(at, error)| (weight(error), std::cmp::Reverse(*at)))?.0;
         self.failures.into_iter().nth(best).map(Box::new)

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::graph::Role;
 use rustc_hash::FxHashMap;
 
@@ -39,13 +39,7 @@ impl Model {
             if let Some(source) = source {
                 self.check_input(&graph, &block, terminal, source)?;
             } else if terminal.list && !terminal.optional {
-                return Diagnostic::new(format!(
-                    "`{}` of {} takes a list of connections, but nothing was given",
-                    terminal.name,
-                    block.describe()
-                ))
-                .hint(format!("{}=[…]", terminal.name))
-                .err();
+                return empty_list(&block, terminal).err();
             }
             inputs.push(source.cloned());
         }
@@ -91,7 +85,7 @@ impl Model {
         if Arc::ptr_eq(&connection.model.graph, &self.graph) {
             return Ok(connection.id);
         }
-        Diagnostic::new("a connection of one model is used in another")
+        Diagnostic::of(ErrorKind::OtherModel, "a connection of one model is used in another")
             .hint("connect the models' terminals by name")
             .err()
     }
@@ -104,11 +98,10 @@ impl Model {
         source: &Source,
     ) -> Result<()> {
         let wrong = |got: &str, expected: &str| {
-            Diagnostic::new(format!(
-                "`{}` of {} cannot be connected to this",
-                terminal.name,
-                block.describe()
-            ))
+            Diagnostic::of(
+                ErrorKind::Connection,
+                format!("`{}` of {} cannot be connected to this", terminal.name, block.describe()),
+            )
             .got(got)
             .expected(expected)
             .err()
@@ -168,7 +161,8 @@ impl Model {
                 Source::Connection(connection) => add(self.own(connection)?),
                 Source::Name(name) => add(super::lookup(graph, name)?),
                 Source::Literal(_) | Source::List(_) | Source::Key(_) | Source::Expression(_) => {
-                    return Diagnostic::new(
+                    return Diagnostic::of(
+                        ErrorKind::Argument,
                         "`connections` of an IOKey takes names and connections",
                     )
                     .err();
@@ -208,7 +202,7 @@ impl Model {
                 key.name.as_ref().and_then(|name| graph.lookup(name))
             }
             Source::Literal(_) | Source::List(_) | Source::Expression(_) => {
-                return Diagnostic::new(format!("{} is an output", what()))
+                return Diagnostic::of(ErrorKind::Connection, format!("{} is an output", what()))
                     .got("a value")
                     .expected("a name or a connection that it writes")
                     .err();
@@ -224,16 +218,25 @@ impl Model {
             return two_writers(graph, &name, &what(), "another output of the same block");
         }
         if outlet.list.is_some() && graph.wire(id).readers > 0 {
-            return Diagnostic::new(format!(
-                "{} is a list, but its connection has been read as one value",
-                what()
-            ))
+            return Diagnostic::of(
+                ErrorKind::Connection,
+                format!("{} is a list, but its connection has been read as one value", what()),
+            )
             .hint("add the block that creates the list before those that read it")
             .err();
         }
         written.push(id);
         Ok(())
     }
+}
+
+fn empty_list(block: &Block, list: &Terminal) -> Diagnostic {
+    let name = &list.name;
+    let what = format!(
+        "`{name}` of {} takes a list of connections, but nothing was given",
+        block.describe()
+    );
+    Diagnostic::of(ErrorKind::Connection, what).hint(format!("{name}=[…]"))
 }
 
 /// Checks a block without a standard input that `+=` adds after others: its author has to connect
@@ -248,10 +251,8 @@ fn check_reads(block: &Block) -> Result<()> {
         true => "reads nothing",
         false => "has no standard input",
     };
-    let error = Diagnostic::new(format!(
-        "`+=` connects a block to the last output, but {} {what}",
-        block.describe()
-    ));
+    let what = format!("`+=` connects a block to the last output, but {} {what}", block.describe());
+    let error = Diagnostic::of(ErrorKind::Connection, what);
     match names.first() {
         None => error.hint("`model |= …` adds it without that connection"),
         Some(first) => error.expected(format!("connections of {}", quoted(&names))).hint(format!(
@@ -270,7 +271,7 @@ fn check_called(graph: &Graph, block: &Block) -> Result<()> {
         return Ok(());
     }
     let model = graph.name.as_ref().unwrap_or(&graph.kind);
-    Diagnostic::new(format!("two blocks are called `{name}`"))
+    Diagnostic::of(ErrorKind::Name, format!("two blocks are called `{name}`"))
         .at(format!("the model `{model}`"))
         .got(format!("{} and {}", first.text(), block.text()))
         .expected("one object for each name, which may be used several times")
@@ -289,7 +290,7 @@ pub(super) fn maker(graph: &Graph, id: u32) -> Option<String> {
 }
 
 fn two_writers<T>(graph: &Graph, name: &str, first: &str, second: &str) -> Result<T> {
-    Diagnostic::new(format!("two blocks write `{name}`"))
+    Diagnostic::of(ErrorKind::TwoWriters, format!("two blocks write `{name}`"))
         .at(format!("the model `{}`", graph.name.as_ref().unwrap_or(&graph.kind)))
         .got(format!("{first} and {second}"))
         .expected("one writer for each name")

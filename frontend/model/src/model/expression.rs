@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 
 use super::operators::{OPERATORS, methods};
 use super::{Connection, IoKey, Model, Source};
@@ -102,10 +102,13 @@ impl Source {
             Source::Key(key)
                 if key.name.is_none() && key.value.is_none() && key.connections.is_empty() =>
             {
-                Diagnostic::new("an expression cannot start from an `IOKey` without a name")
-                    .got("IOKey()")
-                    .hint("`IOKey(\"x\")` is the input `x`")
-                    .err()
+                Diagnostic::of(
+                    ErrorKind::Connection,
+                    "an expression cannot start from an `IOKey` without a name",
+                )
+                .got("IOKey()")
+                .hint("`IOKey(\"x\")` is the input `x`")
+                .err()
             }
             Source::List(items) => items.iter().try_for_each(Source::check_named),
             Source::Key(_)
@@ -162,15 +165,20 @@ impl Model {
     pub fn add_input(&self, key: impl Into<IoKey>) -> Result<Connection> {
         let key = key.into();
         let Some(name) = key.name.clone() else {
-            return Diagnostic::new("an input of a model must have a name").got("none").err();
+            return Diagnostic::of(ErrorKind::Connection, "an input of a model must have a name")
+                .got("none")
+                .err();
         };
         let mut graph = self.open()?;
         self.check_key(&graph, &key, false)?;
         if let Some(maker) = graph.lookup(&name).and_then(|id| super::attach::maker(&graph, id)) {
-            return Diagnostic::new(format!("the model has a terminal `{name}` already"))
-                .got(format!("`{name}`, which {maker} computes"))
-                .hint("give the input another name")
-                .err();
+            return Diagnostic::of(
+                ErrorKind::Name,
+                format!("the model has a terminal `{name}` already"),
+            )
+            .got(format!("`{name}`, which {maker} computes"))
+            .hint("give the input another name")
+            .err();
         }
         let id = super::attach::annotate(&mut graph, key, None);
         Ok(self.connection(id))

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 
 use crate::block::{Block, quoted};
@@ -115,10 +115,13 @@ impl Model {
         if graph.sealed.is_none() {
             return Ok(graph);
         }
-        Diagnostic::new(format!(
-            "`{}` has been used, as a block or by `TrainModel`, and can no longer be changed",
-            graph.kind
-        ))
+        Diagnostic::of(
+            ErrorKind::ModelInUse,
+            format!(
+                "`{}` has been used, as a block or by `TrainModel`, and can no longer be changed",
+                graph.kind
+            ),
+        )
         .hint(
             "add missing blocks before the model is used, or continue with its `copy()`, which \
              has its own params",
@@ -156,7 +159,11 @@ impl Model {
         let described = block.describe();
         let child = self.attach(block, false)?;
         let Some(standard) = definition.standard_output else {
-            return Diagnostic::new(format!("{described} has no standard output")).err();
+            return Diagnostic::of(
+                ErrorKind::Connection,
+                format!("{described} has no standard output"),
+            )
+            .err();
         };
         let outputs = self.graph().children[child as usize].outputs.clone();
         let mut named = definition.outputs.iter().zip(&outputs).enumerate();
@@ -194,9 +201,12 @@ impl Model {
         let mut graph = self.open()?;
         let id = lookup(&graph, name)?;
         if !graph.is_made(id) {
-            return Diagnostic::new(format!("`{name}` is an input: nothing writes it"))
-                .hint("use a `Buffer` to return an input as an output")
-                .err();
+            return Diagnostic::of(
+                ErrorKind::Connection,
+                format!("`{name}` is an input: nothing writes it"),
+            )
+            .hint("use a `Buffer` to return an input as an output")
+            .err();
         }
         let wire = graph.wire_mut(id);
         (wire.expose, wire.discard) = (true, false);
@@ -208,8 +218,11 @@ impl Model {
         let mut graph = self.open()?;
         let id = lookup(&graph, name)?;
         if !graph.is_made(id) {
-            return Diagnostic::new(format!("`{name}` is an input: only outputs can be discarded"))
-                .err();
+            return Diagnostic::of(
+                ErrorKind::Connection,
+                format!("`{name}` is an input: only outputs can be discarded"),
+            )
+            .err();
         }
         let wire = graph.wire_mut(id);
         (wire.discard, wire.expose) = (true, false);
@@ -222,7 +235,11 @@ impl Model {
         let mut graph = self.open()?;
         let id = lookup(&graph, old)?;
         if graph.names.contains_key(new) {
-            return Diagnostic::new(format!("the model has a terminal `{new}` already")).err();
+            return Diagnostic::of(
+                ErrorKind::Name,
+                format!("the model has a terminal `{new}` already"),
+            )
+            .err();
         }
         graph.names.remove(old);
         graph.names.insert(new.into(), id);
@@ -307,7 +324,7 @@ pub(crate) fn lookup(graph: &Graph, name: &str) -> Result<u32> {
         return Ok(id);
     }
     let mut error =
-        Diagnostic::new(format!("Terminal not found: `{}` has no terminal `{name}`", graph.kind));
+        Diagnostic::of(ErrorKind::Terminal, format!("`{}` has no terminal `{name}`", graph.kind));
     let mut names: Vec<&str> = graph.names.keys().map(|n| &**n).collect();
     names.sort_unstable();
     error.hint = did_you_mean(name, names.iter().copied());
@@ -334,7 +351,7 @@ impl Connection {
     pub fn element(&self, index: i64) -> Result<Connection> {
         let graph = self.model.graph();
         let Some(elements) = &graph.wire(self.id).elements else {
-            return Diagnostic::new("only a list output has elements")
+            return Diagnostic::of(ErrorKind::Connection, "only a list output has elements")
                 .hint("index the values of a connection with `Indexer`")
                 .err();
         };
@@ -342,11 +359,13 @@ impl Connection {
         let at = if index < 0 { index + count } else { index };
         match elements.get(usize::try_from(at).unwrap_or(usize::MAX)) {
             Some(id) => Ok(self.model.connection(*id)),
-            None => Diagnostic::new("the index is out of range of the list output")
-                .at(attach::maker(&graph, self.id).unwrap_or_else(|| format!("{self:?}")))
-                .got(index)
-                .expected(format!("an index from {} to {}", -count, count - 1))
-                .err(),
+            None => {
+                Diagnostic::of(ErrorKind::Index, "the index is out of range of the list output")
+                    .at(attach::maker(&graph, self.id).unwrap_or_else(|| format!("{self:?}")))
+                    .got(index)
+                    .expected(format!("an index from {} to {}", -count, count - 1))
+                    .err()
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sorts the children into an order in which they can be computed, or reports a cycle.
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::order::needed_first;
 use rustc_hash::FxHashSet;
 
@@ -42,9 +42,10 @@ fn report(graph: &Graph, cycle: &[usize]) -> Diagnostic {
     let wires = cycle.iter().flat_map(|c| &graph.children[*c].outputs);
     let named: Vec<String> =
         wires.filter_map(|id| graph.wire(*id).name.as_ref()).map(|n| format!("`{n}`")).collect();
-    let mut error = Diagnostic::new(format!("the model `{}` has a cycle", graph.kind))
-        .got(chain.join(" → "))
-        .expected("blocks that do not read values computed from their own outputs");
+    let mut error =
+        Diagnostic::of(ErrorKind::Cycle, format!("the model `{}` has a cycle", graph.kind))
+            .got(chain.join(" → "))
+            .expected("blocks that do not read values computed from their own outputs");
     if !named.is_empty() {
         error = error.fact("through", named.join(", "));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
 use mithril_ir::op::Class;
@@ -119,9 +119,12 @@ pub(crate) fn child_names(graph: &Graph) -> Result<Vec<(Arc<str>, Arc<str>)>> {
 /// Seals the graph. Errors: an empty model, cycles, two children of one name.
 pub(crate) fn seal(graph: &Graph) -> Result<Sealed> {
     if graph.children.is_empty() {
-        return Diagnostic::new(format!("the model `{}` is empty", graph.kind))
-            .hint("add a block to it with `+=` or `|=`")
-            .err();
+        return Diagnostic::of(
+            ErrorKind::EmptyModel,
+            format!("the model `{}` is empty", graph.kind),
+        )
+        .hint("add a block to it with `+=` or `|=`")
+        .err();
     }
     let order = order(graph)?;
     let mut sealing = Sealing {

@@ -1,6 +1,6 @@
 //! Errors in text, with their line, column and the line itself.
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 
 use super::WRONG;
 
@@ -9,7 +9,8 @@ const SHOWN: usize = 100;
 
 /// The error with the position in the text that it points at, instead of a range of bytes.
 pub(crate) fn located(mut error: Diagnostic, text: &str) -> Diagnostic {
-    error.what = format!("{WRONG}: {}", error.what);
+    error.what = format!("{WRONG}: {}", error.headline());
+    error.kind = ErrorKind::FunctionText;
     let Some(span) = error.span.take() else { return error };
     let mut at = span.start.min(text.len());
     while !text.is_char_boundary(at) {

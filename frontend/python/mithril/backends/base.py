@@ -353,7 +353,8 @@ class Backend(ABC):
         if taken.dtype.kind in "OUSM":
             raise UsageError(
                 f"this is not an array of numbers\n  got: {type(value).__name__}"
-                "\n  expected: a number, nested lists of numbers, or an array of any framework"
+                "\n  expected: a number, nested lists of numbers, or an array of any framework",
+                code="E0302",
             )
         if dtype is not None:
             want = DType(dtype)
@@ -379,7 +380,8 @@ class Backend(ABC):
         except ValueError as error:
             raise UsageError(
                 f"this is not an array of numbers\n  got: {shown(value)}"
-                "\n  expected: lists of equal lengths"
+                "\n  expected: lists of equal lengths",
+                code="E0302",
             ) from error
 
     def full(self, shape: int | Sequence[int], value: float, dtype: object = None) -> Array:

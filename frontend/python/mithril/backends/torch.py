@@ -285,7 +285,8 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
         hint = "" if tensor.is_meta else f"\n  hint: `x.{made}()` is one"
         raise UsageError(
             "this tensor does not have all its elements in memory"
-            f"\n  got: {kind}, on the device {tensor.device}\n  expected: a plain tensor{hint}"
+            f"\n  got: {kind}, on the device {tensor.device}\n  expected: a plain tensor{hint}",
+            code="E0302",
         )
     tensor = tensor.detach().cpu().resolve_neg()
     if tensor.dtype == torch.bfloat16:

@@ -3,7 +3,7 @@
 use mithril_driver::call::explain::Given;
 use mithril_driver::call::indices::Outside;
 use mithril_driver::call::signature::{Group, Misfit, Sizes};
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::dtype::DType;
 use mithril_model::naming;
 use pyo3::intern;
@@ -84,10 +84,13 @@ impl Checker {
             true => ", whose gradient would not flow back to it",
             false => "",
         };
-        Diagnostic::new(format!("`{name}` of {group} is an array of another framework"))
-            .got(format!("{class}{why}"))
-            .expected("an array of the backend")
-            .hint("convert it with `backend.array(x)`")
+        Diagnostic::of(
+            ErrorKind::OtherArray,
+            format!("`{name}` of {group} is an array of another framework"),
+        )
+        .got(format!("{class}{why}"))
+        .expected("an array of the backend")
+        .hint("convert it with `backend.array(x)`")
     }
 
     /// The error for a dict that was not given.
@@ -131,10 +134,13 @@ impl Checker {
                 let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
                 let of =
                     value.getattr("dtype").map(|dtype| format!(" of {dtype}")).unwrap_or_default();
-                Diagnostic::new(format!("`{name}` of {group} is not an array of the backend"))
-                    .got(class + &of)
-                    .expected(self.signature.expected(arrays, at))
-                    .hint("convert it with `backend.array(x)`")
+                Diagnostic::of(
+                    ErrorKind::OtherArray,
+                    format!("`{name}` of {group} is not an array of the backend"),
+                )
+                .got(class + &of)
+                .expected(self.signature.expected(arrays, at))
+                .hint("convert it with `backend.array(x)`")
             }
             (Some(_), Some((dtype, _))) if dtype != slot.ty.dtype => {
                 let hint = conversion(name, dtype, slot.ty.dtype);
@@ -178,10 +184,10 @@ pub fn renamed_params(given: &[&str], own: &[&str]) -> Option<Diagnostic> {
         told.push(format!("… ({})", renamed.len()));
     }
     let what = format!(
-        "Terminal not found: the param `{old}` is called `{new}` now, as sibling blocks have been \
+        "the param `{old}` is called `{new}` now, as sibling blocks have been \
          added or removed"
     );
-    let error = Diagnostic::new(what).fact("renamed", told.join(", "));
+    let error = Diagnostic::of(ErrorKind::Terminal, what).fact("renamed", told.join(", "));
     Some(error.hint("use `compiled.rename_params(params)` to get the current names"))
 }
 

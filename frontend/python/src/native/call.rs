@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mithril_driver::call::interface::{self, Interface, exhausted, failed};
 use mithril_driver::call::signature::{Binding, Group, Signature, Sizes};
 use mithril_driver::compile::Program;
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_runtime::execute::{Error, Executable};
 use mithril_runtime::memory::Block;
 use mithril_runtime::threads::Pool;
@@ -83,7 +83,7 @@ impl Call {
         let Machine { checker, executable, pool, donates } = machine;
         let Reader::Numpy(reader) = &*checker.reader else {
             let what = "Native code needs an array of NumPy to be what its binary interface says";
-            return Err(Diagnostic::new(what).into());
+            return Err(Diagnostic::of(ErrorKind::Native, what).into());
         };
         let symbols = self.interface.values(binding);
         let prepared = executable.prepare(&symbols).map_err(failed)?;

@@ -9,7 +9,7 @@ use clap::Args;
 use mithril_driver::compile::{self, CompileOptions, Target, targets};
 use mithril_driver::native::export::{Export, export};
 use mithril_driver::native::{Native, Planning};
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
 use mithril_kernels::host::{self, Host};
@@ -230,6 +230,8 @@ fn refused(what: &str, got: &str, expected: &str) -> Failure {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new("the file cannot be written").at(path.display().to_string()).got(error),
+        Diagnostic::of(ErrorKind::File, "the file cannot be written")
+            .at(path.display().to_string())
+            .got(error),
     )
 }

@@ -1,8 +1,6 @@
 //! `mithril error`: prints the documentation page of an error code.
 
-use mithril_driver::kinds::{KINDS, Kind};
-use mithril_ir::diagnostic::did_you_mean;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 
 macro_rules! pages {
     ($($code:literal)*) => {
@@ -20,9 +18,8 @@ const PAGES: &[(&str, &str)] = pages! {
 /// The page of a code, or, without a code, the list of all codes. Errors: the code is unknown.
 pub fn page(code: Option<&str>) -> Result<String> {
     let Some(code) = code else {
-        let mut kinds: Vec<&Kind> = KINDS.iter().collect();
-        kinds.sort_by_key(|kind| kind.code);
-        return Ok(kinds.iter().map(|k| format!("{}  {}\n", k.code, k.heading)).collect());
+        let kinds = ErrorKind::ALL.iter();
+        return Ok(kinds.map(|kind| format!("{}  {}\n", kind.code(), kind.heading())).collect());
     };
     match PAGES.iter().find(|(own, _)| own.eq_ignore_ascii_case(code)) {
         Some((_, page)) => Ok(page.to_string()),

@@ -18,7 +18,6 @@ use std::sync::LazyLock;
 use clap::{Parser, Subcommand};
 use mithril_driver::compile::CompileOptions;
 use mithril_driver::cost;
-use mithril_driver::kinds::Kind;
 use mithril_driver::summary::table;
 use mithril_ir::diagnostic::Result;
 use mithril_kernels::host::{self, Host};
@@ -145,7 +144,7 @@ fn main() -> ExitCode {
     };
     match source {
         Some((name, text)) => eprint!("{}", error.render(&name, &text)),
-        None => eprintln!("error: {error}\n  more: mithril error {}", Kind::of(&error).code),
+        None => eprintln!("error: {error}\n  more: mithril error {}", error.kind.code()),
     }
     match command {
         // Exit code 1 means that backends differ.

@@ -1,9 +1,9 @@
 //! Prints to standard output.
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 
 /// Prints the text and flushes it. A pipe that the reader has closed is not an error.
 ///
@@ -12,8 +12,8 @@ pub fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.to_string().as_bytes()).and_then(|()| out.flush());
     match written {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Diagnostic::new("standard output cannot be written").got(error).err()
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Diagnostic::of(ErrorKind::File, "standard output cannot be written").got(error).err()
         }
         _ => Ok(()),
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_model::{Block, Mode, lower};
 
@@ -66,7 +66,9 @@ impl Saved {
 pub fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| {
         Box::new(
-            Diagnostic::new("the file cannot be read").at(path.display().to_string()).got(error),
+            Diagnostic::of(ErrorKind::File, "the file cannot be read")
+                .at(path.display().to_string())
+                .got(error),
         )
     })
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_kernels::host::Architecture;
 
 use super::{Object, name_of, put, unwritable};
@@ -91,7 +91,7 @@ fn missing(objects: &[Object], linkers: &Linkers, library: &Path) -> Result<()> 
     let commands: Vec<&str> = linkers.all.iter().map(|linker| linker.command).collect();
     let install =
         linkers.install.map_or(String::new(), |command| format!("; `{command}` installs it"));
-    Diagnostic::new("the library cannot be linked: there is no linker")
+    Diagnostic::of(ErrorKind::CCompiler, "the library cannot be linked: there is no linker")
         .expected(commands.join(", "))
         .hint(format!(
             "the {} objects are in {}: `{} -shared -nostdlib -o {} {}/*.o` links them{install}",
@@ -130,7 +130,7 @@ fn command_for(
 fn run(command: &mut Command, stop: &AtomicBool) -> Result<()> {
     let ended = command::run(command, stop);
     let failed = |why: String| {
-        Diagnostic::new("the library cannot be linked")
+        Diagnostic::of(ErrorKind::CCompiler, "the library cannot be linked")
             .at(command.get_program().display().to_string())
             .got(why)
             .err()

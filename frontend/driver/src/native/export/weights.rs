@@ -1,6 +1,6 @@
 //! The weights of a library: the params of its entry, in the entry's order.
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::entry::{Entry, Group};
 
@@ -20,9 +20,12 @@ pub fn ordered<'a>(
     let find = |name: &str| given.iter().find(|(own, _)| own == name);
     let ordered = params().map(|param| {
         let Some((name, tensor)) = find(&param.path) else {
-            return Diagnostic::new(format!("the param `{}` is missing", param.path))
-                .hint("give all params, or none")
-                .err();
+            return Diagnostic::of(
+                ErrorKind::MissingArray,
+                format!("the param `{}` is missing", param.path),
+            )
+            .hint("give all params, or none")
+            .err();
         };
         let dims = param.ty.shape.dims.iter().zip(tensor.shape());
         let fits = param.ty.shape.dims.len() == tensor.shape().len()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mithril_ir::builder::Builder;
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Value;
@@ -132,11 +132,9 @@ impl<'a, 'o> Frame<'a, 'o> {
             .filter(|(net, _)| matches!(self.slots[**net as usize], Slot::Untyped(..)))
             .map(|(_, terminal)| format!("`{}`", terminal.name));
         let name = untyped.next().unwrap_or_else(|| "an input".into());
-        Diagnostic::new(format!(
-            "Incompatible shapes during compilation: the shape of {name} cannot be inferred"
-        ))
-        .hint("give it with `shapes=`")
-        .into()
+        Diagnostic::of(ErrorKind::Shapes, format!("the shape of {name} cannot be inferred"))
+            .hint("give it with `shapes=`")
+            .into()
     }
 
     /// The lowered composite. Errors: an output is an input without a type.
@@ -190,11 +188,14 @@ impl<'a, 'o> Frame<'a, 'o> {
         let ty = self.builder.ty(value);
         let name = stated.name.as_ref().map_or("a value".to_string(), |name| format!("`{name}`"));
         if let Some(dtype) = stated.dtype.filter(|d| *d != ty.dtype) {
-            return Err(Diagnostic::new(format!("{name} has a different dtype than stated"))
-                .got(ty.dtype)
-                .expected(dtype)
-                .hint(ty.dtype.conversion(&|other| other.is_like(dtype)))
-                .into());
+            return Err(Diagnostic::of(
+                ErrorKind::DType,
+                format!("{name} has a different dtype than stated"),
+            )
+            .got(ty.dtype)
+            .expected(dtype)
+            .hint(ty.dtype.conversion(&|other| other.is_like(dtype)))
+            .into());
         }
         let Some(shape) = &stated.shape else {
             return Ok(());
@@ -221,9 +222,10 @@ impl<'a, 'o> Frame<'a, 'o> {
                 }
                 _ => ty.shape.to_string(),
             };
-            let mut error = Diagnostic::new(format!(
-                "Incompatible shapes during compilation: {name} has a different shape than stated"
-            ))
+            let mut error = Diagnostic::of(
+                ErrorKind::Shapes,
+                format!("{name} has a different shape than stated"),
+            )
             .got(made)
             .expected(text(&shape));
             if shape.is_empty() {

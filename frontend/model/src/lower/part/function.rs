@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Value};
 use mithril_ir::op;
@@ -89,10 +89,13 @@ impl<'a> Frame<'a, '_> {
             let want = callee.ty(callee.arg(at));
             if !binding.knows_shape(&want.shape) {
                 let name = &part.definition.inputs[at].name;
-                return Err(Diagnostic::new(format!(
-                    "Incompatible shapes during compilation: the shape of `{name}` follows from \
+                return Err(Diagnostic::of(
+                    ErrorKind::Shapes,
+                    format!(
+                        "the shape of `{name}` follows from \
                      nothing"
-                ))
+                    ),
+                )
                 .expected(want)
                 .hint("give it with `shapes=`")
                 .into());
