@@ -124,7 +124,7 @@ impl ArgumentView {
 
     /// The same elements as a value with other axes. `axes` gives, for each new axis, the last one
     /// first, the old axis.
-    fn turned(&self, axes: impl Iterator<Item = Option<usize>>) -> ArgumentView {
+    fn permuted(&self, axes: impl Iterator<Item = Option<usize>>) -> ArgumentView {
         let own = |axis: usize| self.axes.get(axis - 1).copied().flatten();
         ArgumentView { axes: axes.map(|axis| axis.and_then(own)).collect(), ..self.clone() }
     }
@@ -355,7 +355,7 @@ impl Scope<'_> {
             shape.dims.len().checked_sub(back).map(|at| shape.dims[at].clone())
         };
         let same = |back: &usize| dim(from, *back).is_some_and(|own| dim(to, *back) == Some(own));
-        view.turned((1..=to.dims.len()).map(|back| Some(back).filter(same)))
+        view.permuted((1..=to.dims.len()).map(|back| Some(back).filter(same)))
     }
 
     fn broadcast(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
@@ -367,7 +367,7 @@ impl Scope<'_> {
             let at = axes.iter().position(|axis| front(axis) == rank - back)?;
             (from.dims[at] == to.dims[rank - back]).then_some(axes.len() - at)
         };
-        view.turned((1..=rank).map(source))
+        view.permuted((1..=rank).map(source))
     }
 
     /// An axis keeps its positions if all axes before it stay the same, or all axes after it.
@@ -383,14 +383,14 @@ impl Scope<'_> {
             front if front < before => Some(have - front),
             _ => None,
         };
-        view.turned((1..=want).map(source))
+        view.permuted((1..=want).map(source))
     }
 
     fn transposed(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
         let permutation = as_ints(op.attr("permutation")).unwrap_or(&[]);
         let rank = permutation.len();
         let source = |back: usize| rank - permutation[rank - back].rem_euclid(rank as i64) as usize;
-        view.turned((1..=rank).map(|back| Some(source(back))))
+        view.permuted((1..=rank).map(|back| Some(source(back))))
     }
 
     /// The axes without windows; those of the taps follow them.
@@ -404,7 +404,7 @@ impl Scope<'_> {
             let own = back.checked_sub(taps).filter(|own| *own > 0)?;
             (!seen.contains(&Some(own))).then_some(own)
         };
-        view.turned((1..=to.dims.len()).map(source))
+        view.permuted((1..=to.dims.len()).map(source))
     }
 
     /// All axes except those of an attribute, along which positions change.
@@ -413,16 +413,16 @@ impl Scope<'_> {
         let axes = match op.attr(attr) {
             Attr::Int(axis) => vec![*axis],
             Attr::Ints(axes) => axes.to_vec(),
-            _ => return view.turned(std::iter::empty()),
+            _ => return view.permuted(std::iter::empty()),
         };
         let lost: Option<Vec<usize>> =
             axes.iter().map(|axis| shape.axis_from_back(*axis).ok()).collect();
         match lost {
             Some(lost) => {
                 let all = 1..=shape.dims.len();
-                view.turned(all.map(|back| Some(back).filter(|axis| !lost.contains(axis))))
+                view.permuted(all.map(|back| Some(back).filter(|axis| !lost.contains(axis))))
             }
-            None => view.turned(std::iter::empty()),
+            None => view.permuted(std::iter::empty()),
         }
     }
 

@@ -63,7 +63,7 @@ fn wrong() -> Vec<Rule> {
         choice(Exact, "div-as-mul", x / y, x * (1.0 / y)),
         choice(Exact, "neg-sub-float", -(x - y), y - x),
         choice(Exact, "relu-select", relu(x), select(lt(x, zero), zero, x)),
-        choice(Exact, "maximum-turned", maximum(-x, y), -maximum(x, -y)),
+        choice(Exact, "maximum-swapped", maximum(-x, y), -maximum(x, -y)),
         choice(Exact, "floor-neg", floor(-x), -floor(x)),
         choice(Exact, "abs-mul", abs(x * y), abs(x) * y),
         choice(Recognise, "sqrt-square-plain", sqrt(square(x)), x),
@@ -105,7 +105,7 @@ fn wrong_somewhere() -> Vec<Rule> {
         rule("and-is-minimum", x & y, minimum(x, y)),
         rule("not-is-neg", !x, -x),
         // Of squares, of axes of one size, and of small dims.
-        rule("transpose-turned", transpose(transpose(x)), transpose(x).with(inner)),
+        rule("transpose-swapped", transpose(transpose(x)), transpose(x).with(inner)),
         rule("swap-any", swap(swap(x)), x),
         rule("reverse-any", reverse(reverse(x)), x),
         rule("broadcast-any-axes", broadcast(x), x),

@@ -104,12 +104,12 @@ impl Translator<'_> {
         }
         // Each shuffle adds the lanes of one more piece; the other lanes stay where they are.
         let others = if sources.len() == 1 { &sources[..] } else { &sources[1..] };
-        for (turn, &source) in others.iter().enumerate() {
+        for (step, &source) in others.iter().enumerate() {
             let bytes = std::array::from_fn(|byte| {
                 let (i, byte) = (byte as u32 / width, byte as u32 % width);
                 let from = match places.get(i as usize) {
                     Some(at) if at / per == source => per + at % per,
-                    Some(at) if turn == 0 && at / per == first => at % per,
+                    Some(at) if step == 0 && at / per == first => at % per,
                     _ => i,
                 };
                 (from * width + byte) as u8

@@ -331,16 +331,16 @@ impl Translator<'_> {
         bits: Value,
         body: impl FnOnce(&mut Self, Value) -> Result<()>,
     ) -> Result<()> {
-        let [turn, exit] = [self.new_block([I64]), self.b.create_block()];
+        let [body_block, exit] = [self.new_block([I64]), self.b.create_block()];
         let any = self.b.ins().icmp_imm(IntCC::NotEqual, bits, 0);
-        self.b.ins().brif(any, turn, &[bits.into()], exit, &[]);
-        let bits = self.enter(turn)[0];
+        self.b.ins().brif(any, body_block, &[bits.into()], exit, &[]);
+        let bits = self.enter(body_block)[0];
         let lane = self.b.ins().ctz(bits);
         body(self, lane)?;
         let less = self.b.ins().iadd_imm(bits, -1);
         let rest = self.b.ins().band(bits, less);
         let more = self.b.ins().icmp_imm(IntCC::NotEqual, rest, 0);
-        self.b.ins().brif(more, turn, &[rest.into()], exit, &[]);
+        self.b.ins().brif(more, body_block, &[rest.into()], exit, &[]);
         self.enter(exit);
         Ok(())
     }

@@ -227,8 +227,8 @@ impl Translator<'_> {
         let exit = self.new_block(types);
         let (begin, end) = (self.scalar(from)?, self.scalar(to)?);
         let start = self.flat_all(carried)?;
-        let turn = self.b.ins().icmp(IntCC::SignedLessThan, begin, end);
-        self.branch(turn, (body, begin, &start), exit);
+        let runs = self.b.ins().icmp(IntCC::SignedLessThan, begin, end);
+        self.branch(runs, (body, begin, &start), exit);
         let params = self.enter(body);
         let (counter, inner) = region.params.split_first().expect("a counter");
         self.set(*counter, Held::Scalar(params[0]));
@@ -251,8 +251,8 @@ impl Translator<'_> {
         exit: Block,
     ) {
         let left: Vec<BlockArg> = values.iter().map(|&v| v.into()).collect();
-        let turn: Vec<BlockArg> = [counter.into()].into_iter().chain(left.clone()).collect();
-        self.b.ins().brif(again, body, &turn, exit, &left);
+        let next: Vec<BlockArg> = [counter.into()].into_iter().chain(left.clone()).collect();
+        self.b.ins().brif(again, body, &next, exit, &left);
     }
 
     fn choose(&mut self, results: &[V], condition: V, yes: &Region, no: &Region) -> Result<()> {

@@ -17,7 +17,7 @@ fn source(mask: &str, groups: i64) -> String {
 func @f(%q: t<2 x 4 x n x 16 x f32>, %k: t<2 x {groups} x m x 16 x f32>, %v: t<2 x {groups} x m x 32 x f32>, %g: t<2 x 4 x n x 32 x f32>, %m: t<{mask}>) -> (y: t<2 x 4 x n x 32 x f32>, s: t<2 x 4 x n x f32>, most: t<2 x 4 x n x f32>, dq: t<2 x 4 x n x 16 x f32>, dk: t<2 x {groups} x m x 16 x f32>, dv: t<2 x {groups} x m x 32 x f32>) {{
 %y = attention(%q, %k, %v, %m) {own}
 %s = attention_logsumexp(%q, %k, %v, %m) {own}
-%most = attention_greatest(%q, %k, %v, %m) {own}
+%most = attention_row_max(%q, %k, %v, %m) {own}
 {gradients}return %y, %s, %most, %d0, %d1, %d2
 }}
 "

@@ -130,9 +130,9 @@ fn orthonormalize(values: &mut [f64], rows: usize) {
     if rows <= columns {
         return gram_schmidt(values, columns);
     }
-    let mut turned = transposed(values, rows, columns);
-    gram_schmidt(&mut turned, rows);
-    values.copy_from_slice(&transposed(&turned, columns, rows));
+    let mut columns_first = transposed(values, rows, columns);
+    gram_schmidt(&mut columns_first, rows);
+    values.copy_from_slice(&transposed(&columns_first, columns, rows));
 }
 
 fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {

@@ -762,7 +762,7 @@ class Program:
     @property
     def widens(self, /) -> bool:
         """
-        Whether its source turns 64-bit types on, which JAX else has not.
+        Whether its source enables 64-bit types, which JAX disables by default.
         """
     def with_sizes(self, /, sizes: "dict[str, list[int]]") -> Program:
         """

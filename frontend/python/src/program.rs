@@ -189,7 +189,7 @@ impl Program {
         })
     }
 
-    /// Whether its source turns 64-bit types on, which JAX else has not.
+    /// Whether its source enables 64-bit types, which JAX disables by default.
     #[getter]
     fn widens(&self) -> bool {
         self.target.is_narrow() && wants_wide(&self.program.module)

@@ -259,10 +259,10 @@ fn roll<'a>(r: &Rule<'a>) -> Var<'a> {
         return x;
     }
     // Avoids remainders of negative numbers, and division by 0, which a symbolic length may be.
-    let turn = |by: i64| Dim::Const(by).modulo(&length.max(&Dim::Const(1)));
+    let within = |by: i64| Dim::Const(by).modulo(&length.max(&Dim::Const(1)));
     let at = match r.int("shift") {
-        shift if shift < 0 => turn(shift.saturating_neg()),
-        shift => length - &turn(shift),
+        shift if shift < 0 => within(shift.saturating_neg()),
+        shift => length - &within(shift),
     };
     let cut = |start: Dim, limit: Dim| {
         let attrs = [

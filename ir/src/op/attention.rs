@@ -45,7 +45,7 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Library(Library::Attention(Attention::LogSumExp)),
         doc: "`log(sum(exp(scores)))` over the keys, for each query of `attention` of the same \
               operands; its gradient recomputes the softmax from it. With a `mask`, \
-              `attention_greatest` is subtracted from the scores first: added to a score of -1e9, \
+              `attention_row_max` is subtracted from the scores first: added to a score of -1e9, \
               the logarithm would be lost to rounding.",
         kind: Kind::Composite,
         operands: &[QUERY, KEY, VALUE, MASK.optional()],
@@ -53,13 +53,13 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(logsumexp_shape),
         meaning: Meaning::Decompose(|r| {
             let scores = Parts::of(r).scores();
-            let less = r.optional(3).map(|_| scores - greatest(scores, true));
+            let less = r.optional(3).map(|_| scores - row_max(scores, true));
             less.unwrap_or(scores).reduce("logsumexp", Some(&[-1]), false)
         }),
         ..BASE
     },
     OpDef {
-        name: "attention_greatest",
+        name: "attention_row_max",
         access: Access::Library(Library::Attention(Attention::RowMax)),
         doc: "The maximum score of each query of `attention` of the same operands, but at least \
               the smallest finite number.",
@@ -67,7 +67,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[QUERY, KEY, VALUE, MASK],
         attrs: &[SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(logsumexp_shape),
-        meaning: Meaning::Decompose(|r| greatest(Parts::of(r).scores(), false)),
+        meaning: Meaning::Decompose(|r| row_max(Parts::of(r).scores(), false)),
         ..BASE
     },
     OpDef {
@@ -75,8 +75,8 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Library(Library::Attention(Attention::Gradient)),
         doc: "The gradient of `attention` with respect to operand number `of`; `gradient` is that \
               of its result `output`. `logsumexp` is `attention_logsumexp` of the same operands \
-              (Dao et al. 2022, appendix B.4). With a `mask`, `greatest` is their \
-              `attention_greatest`.",
+              (Dao et al. 2022, appendix B.4). With a `mask`, `row_max` is their \
+              `attention_row_max`.",
         kind: Kind::Composite,
         operands: &[
             QUERY,
@@ -86,7 +86,7 @@ pub(super) const OPS: &[OpDef] = &[
             operand("logsumexp", Class::Float),
             operand("gradient", Class::Float),
             MASK.optional(),
-            operand("greatest", Class::Float).optional(),
+            operand("row_max", Class::Float).optional(),
         ],
         attrs: &[attr("of", AttrKind::Int, Default::Required), SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(gradient_shape),
@@ -111,7 +111,7 @@ fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
         of => return cx.mismatch(format!("`of` must be 0, 1 or 2, got {of}")),
     };
     if cx.operands.len() == 7 {
-        return cx.mismatch("`mask` and `greatest` must be given together".into());
+        return cx.mismatch("`mask` and `row_max` must be given together".into());
     }
     let (result, sums) = shapes(cx)?;
     let own = [(3, &result), (4, &sums), (5, &result), (7, &sums)];
@@ -277,7 +277,7 @@ fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let sums = r.build("attention_logsumexp", &r.operands, &own);
     let mut all = vec![r.arg(0), r.arg(1), r.arg(2), r.y(), sums, r.g()];
     if let Some(mask) = r.optional(3) {
-        all.extend([mask, r.build("attention_greatest", &r.operands, &own)]);
+        all.extend([mask, r.build("attention_row_max", &r.operands, &own)]);
     }
     let gradient = |of: i64| {
         let attrs = [&[("of", of.into())], &own[..]].concat();
@@ -288,7 +288,7 @@ fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
 
 /// The row maximum of the scores, at least the lowest finite value, so that it can be subtracted
 /// from all scores.
-fn greatest<'a>(scores: Var<'a>, keepdim: bool) -> Var<'a> {
+fn row_max<'a>(scores: Var<'a>, keepdim: bool) -> Var<'a> {
     let least = scores.scalar(-round::max_finite(scores.dtype()));
     scores.reduce("max", Some(&[-1]), keepdim).binary("maximum", least)
 }

@@ -138,9 +138,9 @@ impl Spatial {
 fn operand_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let (x, own) = (r.arg(0), Spatial::of(r));
     let shape = x.shape();
-    let turn: Vec<i64> = [1, 0].into_iter().chain(2..x.rank() as i64).collect();
+    let order: Vec<i64> = [1, 0].into_iter().chain(2..x.rank() as i64).collect();
     let taps = ("axes", own.list(|w| w.axis as i64));
-    let turned = r.arg(1).transpose(&turn).unary("reverse", &[taps]);
+    let flipped = r.arg(1).transpose(&order).unary("reverse", &[taps]);
     let (low, high, between) = (&own.padding.low, &own.padding.high, &own.padding.interior);
     let padded = |w: Window| {
         let dim = shape.dims[w.axis].as_const()?;
@@ -161,7 +161,7 @@ fn operand_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
         ("interior", own.list(|w| w.stride - 1)),
         ("acc", r.attr("acc").clone()),
     ];
-    let dx = r.build("conv", &[r.g(), turned], &attrs);
+    let dx = r.build("conv", &[r.g(), flipped], &attrs);
     cropped(dx, &shape, 2..x.rank())
 }
 

@@ -42,13 +42,13 @@ struct Product {
     operation: usize,
 }
 
-/// Applies the rule to all products that share an operand; with `turned`, only to those whose
+/// Applies the rule to all products that share an operand; with `transposed`, only to those whose
 /// shared operand is transposed. Returns the number of batches.
-pub fn join(terms: &mut Terms, rule: &'static Rule, turned: bool) -> usize {
+pub fn join(terms: &mut Terms, rule: &'static Rule, transposed: bool) -> usize {
     let before = terms.batches.len();
     let users = users(terms.source);
     for (common, products) in groups(terms, rule) {
-        if products.len() > 1 && (!turned || is_turned(terms, common.shared)) {
+        if products.len() > 1 && (!transposed || is_transposed(terms, common.shared)) {
             let whole = product(terms, rule, &common, &products);
             whole.and_then(|whole| biased(terms, rule, &users, &products, whole));
         }
@@ -58,10 +58,10 @@ pub fn join(terms: &mut Terms, rule: &'static Rule, turned: bool) -> usize {
 }
 
 /// Whether a value is the result of a transpose.
-fn is_turned(terms: &Terms, class: Id) -> bool {
-    let turning = ["swap_axes", "transpose"].map(op::get);
+fn is_transposed(terms: &Terms, class: Id) -> bool {
+    let transposes = ["swap_axes", "transpose"].map(op::get);
     terms.graph[class].nodes.iter().any(|term| match terms.head(term) {
-        Head::Op { op, .. } => turning.contains(op),
+        Head::Op { op, .. } => transposes.contains(op),
         Head::Leaf(..) => false,
     })
 }

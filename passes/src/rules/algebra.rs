@@ -52,8 +52,8 @@ fn logical() -> Vec<Rule> {
     let [lt, le, gt, ge] = ["lt", "le", "gt", "ge"].map(pair);
     let select = |c, x, y| op("select", [c, x, y]);
     vec![
-        choice(Exact, "lt-turned", lt(x, y), gt(y, x)),
-        choice(Exact, "le-turned", le(x, y), ge(y, x)),
+        choice(Exact, "lt-swapped", lt(x, y), gt(y, x)),
+        choice(Exact, "le-swapped", le(x, y), ge(y, x)),
         choice(Exact, "not-lt-int", !lt(x, y), ge(x, y)).when(is_int),
         choice(Exact, "not-ge-int", !ge(x, y), lt(x, y)).when(is_int),
         choice(Exact, "not-gt-int", !gt(x, y), le(x, y)).when(is_int),

@@ -191,15 +191,15 @@ fn norms() -> Vec<Rule> {
 fn attention() -> Vec<Rule> {
     let [q, k, v, c, mask] = vars();
     let matmul = |x, y| op("matmul", [x, y]);
-    let turned = any([op("swap_axes", [k]), op("transpose", [k])]);
-    let plain = matmul(q, turned);
+    let transposed = any([op("swap_axes", [k]), op("transpose", [k])]);
+    let plain = matmul(q, transposed);
     let scores = any([
         plain * c,
         plain / c,
-        matmul(q * c, turned),
-        matmul(q / c, turned),
-        matmul(q, turned * c),
-        matmul(q, turned / c),
+        matmul(q * c, transposed),
+        matmul(q / c, transposed),
+        matmul(q, transposed * c),
+        matmul(q, transposed / c),
     ]);
     let softmax = unary("softmax");
     let select = |c, x, y| op("select", [c, x, y]);
@@ -259,12 +259,12 @@ fn is_attention(m: &Match) -> bool {
             pair == [rank - 2, rank - 1] || pair == [rank - 1, rank - 2]
         }
         (_, Some(at)) => m.axes(at, "permutation", rank as usize).is_some_and(|order| {
-            let turned = |axis: usize| match rank as usize - axis {
+            let transposed = |axis: usize| match rank as usize - axis {
                 1 => axis - 1,
                 2 => axis + 1,
                 _ => axis,
             };
-            order.iter().enumerate().all(|(axis, from)| *from == turned(axis))
+            order.iter().enumerate().all(|(axis, from)| *from == transposed(axis))
         }),
         _ => false,
     };

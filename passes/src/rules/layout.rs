@@ -228,9 +228,9 @@ fn same_places(m: &Match) -> bool {
 /// The attributes of the swap, for a permutation that swaps the last two axes.
 fn last_two(m: &Match) -> Option<Attrs> {
     let (rank, order) = (m.shape(0).rank()?, m.axes(0, "permutation", rank(m))?);
-    let mut turned: Vec<usize> = (0..rank).collect();
-    (rank >= 2).then(|| turned.swap(rank - 2, rank - 1))?;
-    (order == turned).then(exchanged)
+    let mut swapped: Vec<usize> = (0..rank).collect();
+    (rank >= 2).then(|| swapped.swap(rank - 2, rank - 1))?;
+    (order == swapped).then(exchanged)
 }
 
 fn last_two_of_result(_: &Match) -> Option<Attrs> {

@@ -26,27 +26,27 @@ const MOVED: [(&str, [&str; 2]); 7] = [
 
 pub(super) fn rules() -> Vec<Rule> {
     let mut rules = behind_broadcasts();
-    for (fold, [turned, reshaped]) in MOVED {
-        let [left, right] = before_turn(fold);
+    for (fold, [transposed, reshaped]) in MOVED {
+        let [left, right] = before_transpose(fold);
         // The order of elements does not matter for minima, maxima and truths.
         let ordered = matches!(fold, "sum" | "mean" | "prod");
-        let rule = choice(Exact, turned, left, right);
+        let rule = choice(Exact, transposed, left, right);
         rules.push(if ordered { rule.when(keeps_order) } else { rule });
         let [left, right] = before_reshape(fold);
         rules.push(choice(Exact, reshaped, left, right));
     }
-    for (fold, name) in [("sum", "sum-turned"), ("mean", "mean-turned")] {
-        let [left, right] = before_turn(fold);
+    for (fold, name) in [("sum", "sum-transposed"), ("mean", "mean-transposed")] {
+        let [left, right] = before_transpose(fold);
         rules.push(choice(Reassociating, name, left, right));
     }
     rules
 }
 
-fn before_turn(fold: &str) -> [Pattern; 2] {
+fn before_transpose(fold: &str) -> [Pattern; 2] {
     let [x] = vars();
     let [transpose, swap] = ["transpose", "swap_axes"].map(unary);
     let left = op(fold, [any([transpose(x), swap(x)])]);
-    [left, transpose(op(fold, [x]).with(turned_axes)).with(turn_of_result)]
+    [left, transpose(op(fold, [x]).with(transposed_axes)).with(transpose_of_result)]
 }
 
 fn before_reshape(fold: &str) -> [Pattern; 2] {
@@ -156,12 +156,12 @@ fn keeps_order(m: &Match) -> bool {
     folded_in_order(m).is_some_and(|axes| axes.is_sorted())
 }
 
-fn turned_axes(m: &Match) -> Option<Attrs> {
+fn transposed_axes(m: &Match) -> Option<Attrs> {
     Some(over(folded_in_order(m)?, *m.attr(0, "keepdim") == Attr::Bool(true)))
 }
 
 /// The permutation of the remaining axes, relative to their order in `x`.
-fn turn_of_result(m: &Match) -> Option<Attrs> {
+fn transpose_of_result(m: &Match) -> Option<Attrs> {
     let (order, folded) = (order(m, 1)?, m.folded().folded);
     let keep = *m.attr(0, "keepdim") == Attr::Bool(true);
     let left = (0..order.len()).filter(|axis| keep || !folded[*axis]);

@@ -111,13 +111,13 @@ pub const PLACED: &[Example] = &[
         "%d = broadcast_in_dim(%x) {shape = [4 x n x 5 x 3]}\n%r = all(%d) {axes = [0, 2]}",
     ),
     on(
-        "sum-turned",
+        "sum-transposed",
         CUBE,
         "tensor<5 x f64>",
         "%d = transpose(%x) {permutation = [2, 1, 0]}\n%r = sum(%d) {axes = [0, 2]}",
     ),
     on(
-        "mean-turned",
+        "mean-transposed",
         CUBE,
         "tensor<1 x 5 x 1 x f64>",
         "%d = swap_axes(%x) {first = 0, second = 2}\n%r = mean(%d) {axes = [0, 2], keepdim = true}",

@@ -131,7 +131,7 @@ impl Run<'_> {
                 let inner;
                 (inner, rest) = behind.split_at(inside.count());
                 self.straight(at..own.steps.start)?;
-                self.turns(own, inner)?;
+                self.iterate(own, inner)?;
                 at = own.steps.end;
             }
             self.straight(at..steps.end)
@@ -142,7 +142,7 @@ impl Run<'_> {
     ///
     /// # Safety
     /// As [`Frame::launch`].
-    unsafe fn turns(&mut self, own: &Loop, inner: &[Loop]) -> Result<(), Error> {
+    unsafe fn iterate(&mut self, own: &Loop, inner: &[Loop]) -> Result<(), Error> {
         let (mut done, mut outcome) = (0, Ok(()));
         while done < own.trips && outcome.is_ok() && !own.steps.is_empty() {
             // SAFETY: guaranteed by the caller.

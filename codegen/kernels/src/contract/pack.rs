@@ -365,7 +365,7 @@ impl Copy<'_> {
     }
 
     /// Copies an operand that does not lie along `k` to `[outer][pitch]`, with zeros after `depth`.
-    pub fn turned(&self, b: &mut Builder, pitch: i64, (mem, at): (Mem, V)) {
+    pub fn transposed(&self, b: &mut Builder, pitch: i64, (mem, at): (Mem, V)) {
         let (zero, lanes) = (b.index(0), self.lanes as i64);
         let size = b.index(self.plan.wide());
         let over = b.binary(Binary::Rem, self.depth, size);
@@ -376,7 +376,7 @@ impl Copy<'_> {
             let row = b.times(outer, pitch);
             let to = b.add(at, row);
             let square = |b: &mut Builder, k: V, left: Option<V>| {
-                let rows = self.turned_rows(b, outer, k, (mask, left));
+                let rows = self.transposed_rows(b, outer, k, (mask, left));
                 for (i, row) in rows.into_iter().enumerate() {
                     let to = b.offset(to, i as i64 * pitch);
                     let to = b.add(to, k);
@@ -392,7 +392,7 @@ impl Copy<'_> {
 
     /// Returns for each of the lanes' outer elements a row of neighbours along `k`. `left` is the
     /// number of neighbours that exist, if not all do.
-    fn turned_rows(
+    fn transposed_rows(
         &self,
         b: &mut Builder,
         outer: V,

@@ -180,7 +180,7 @@ impl Block<'_> {
         if layout == Layout::AlongK || plan.amx {
             match layout {
                 Layout::AlongK => copy.along(b, plan.x_pitch(), (o.x, zero)),
-                _ => copy.turned(b, plan.x_pitch(), (o.x, zero)),
+                _ => copy.transposed(b, plan.x_pitch(), (o.x, zero)),
             }
             return Panel { mem: o.x, at: zero, outer: b.index(plan.x_pitch()), k: one };
         }

@@ -27,7 +27,7 @@ use crate::isa::Isa;
 use crate::lower::index::Ix;
 use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
-use fusion::{is_attention, turned};
+use fusion::{is_attention, transposed};
 use tiles::Head;
 
 /// The operands and attributes of an attention kernel.
@@ -82,7 +82,7 @@ const VALUE: usize = 2;
 const OUTPUT: usize = 3;
 const LOGS: usize = 4;
 const GRADIENT: usize = 5;
-const GREATEST: usize = 7;
+const ROW_MAX: usize = 7;
 
 pub const ENTRY: Entry = Entry {
     fusion: LibraryKernel {
@@ -197,8 +197,8 @@ impl Site {
     fn output(&self, nest: &Nest) -> Option<Output> {
         let mut results = nest.f.results.iter().zip(&nest.results);
         results.find_map(|(result, &mem)| {
-            let turned = turned(nest.f, &nest.definitions, result.value)?;
-            Some(Output { mem, strides: turned.strides })
+            let transposed = transposed(nest.f, &nest.definitions, result.value)?;
+            Some(Output { mem, strides: transposed.strides })
         })
     }
 

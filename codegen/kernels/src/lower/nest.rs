@@ -247,12 +247,12 @@ impl<'f> Nest<'f> {
     fn read_back(&mut self, mem: Mem, at: V) -> V {
         let (least, mask) = self.backwards(at);
         let v = self.b.load(mem, least, self.lanes, mask);
-        self.turn(v)
+        self.reversed(v)
     }
 
     fn write_back(&mut self, mem: Mem, at: V, v: V) {
         let (least, mask) = self.backwards(at);
-        let v = self.turn(v);
+        let v = self.reversed(v);
         self.b.store(mem, least, v, mask);
     }
 
@@ -260,12 +260,12 @@ impl<'f> Nest<'f> {
     /// order of memory.
     fn backwards(&mut self, at: V) -> (V, Option<V>) {
         let least = self.b.offset(at, 1 - i64::from(self.lanes));
-        let mask = self.mask.map(|mask| self.turn(mask));
+        let mask = self.mask.map(|mask| self.reversed(mask));
         (least, mask)
     }
 
     /// Reverses the lanes.
-    fn turn(&mut self, v: V) -> V {
+    fn reversed(&mut self, v: V) -> V {
         let lanes: Vec<u32> = (0..self.lanes).rev().collect();
         self.b.shuffle(v, v, &lanes)
     }

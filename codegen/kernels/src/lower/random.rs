@@ -17,7 +17,7 @@ use crate::code::{Binary, Cmp, Ty, V};
 
 /// The rotation of the second word in each round of Threefry-2x32 (Salmon et al., SC 2011), in
 /// bits.
-const TURNS: [i64; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
+const ROTATIONS: [i64; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 
 static ERF_INV: LazyLock<[Expr; 2]> = LazyLock::new(|| {
     [ERF_INV_F32, ERF_INV_F64]
@@ -90,8 +90,8 @@ impl Nest<'_> {
         let mut x = [self.b.add(counter[0], keys[0]), self.b.add(counter[1], keys[1])];
         for round in 0..20 {
             x[0] = self.b.add(x[0], x[1]);
-            let turned = self.turned(x[1], TURNS[round % 8]);
-            x[1] = self.b.binary(Binary::Xor, turned, x[0]);
+            let rotated = self.rotated(x[1], ROTATIONS[round % 8]);
+            x[1] = self.b.binary(Binary::Xor, rotated, x[0]);
             // Every four rounds the key is added again, rotated by one word.
             if round % 4 == 3 {
                 let nth = round / 4 + 1;
@@ -104,7 +104,7 @@ impl Nest<'_> {
         x
     }
 
-    fn turned(&mut self, x: V, by: i64) -> V {
+    fn rotated(&mut self, x: V, by: i64) -> V {
         let ty = self.b.ty(x);
         let [left, right] = [by, 32 - by].map(|n| self.b.int(ty, n));
         let up = self.b.binary(Binary::Shl, x, left);

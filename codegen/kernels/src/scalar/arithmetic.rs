@@ -112,8 +112,8 @@ fn last_step<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
 /// Subtracts multiples of `d` from `a` until the quotient is small; each iteration removes about 20
 /// (f32) or 50 (f64) of its bits.
 fn reduce<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
-    let (turns, step) = if a.is_f64() { (46, 48) } else { (17, 19) };
-    Val::repeat(turns, [a, d], |[a, d]| {
+    let (steps, step) = if a.is_f64() { (46, 48) } else { (17, 19) };
+    Val::repeat(steps, [a, d], |[a, d]| {
         let gap = (exponent(a) - exponent(d) - step).at_least(0).at_most(2 * bias(a));
         let half = gap >> 1;
         let multiple = d * power_of_two(half) * power_of_two(gap - half);

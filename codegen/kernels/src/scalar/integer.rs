@@ -65,9 +65,9 @@ fn quotient<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
 /// Exponentiation by squaring, one step for each bit of the exponent. A negative exponent gives ±1
 /// or 0.
 pub fn pow<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
-    let turns = x.dtype().bits() as i64;
+    let bits = x.dtype().bits() as i64;
     let logical = y.bitcast(unsigned(y.dtype()));
-    let powers = Val::repeat(turns, [x, logical, x.int(1)], |[base, exponent, power]| {
+    let powers = Val::repeat(bits, [x, logical, x.int(1)], |[base, exponent, power]| {
         let odd = (exponent & 1).ne(0);
         vec![base * base, exponent >> 1, (power * base).when(odd, power)]
     });

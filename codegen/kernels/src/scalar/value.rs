@@ -321,13 +321,13 @@ impl<'a> Val<'a> {
 
     /// Repeats `step` `turns` times. It takes the carried values and returns the next ones.
     pub fn repeat<const N: usize>(
-        turns: i64,
+        count: i64,
         carried: [Val<'a>; N],
         step: impl for<'b> FnOnce([Val<'b>; N]) -> Vec<Val<'b>>,
     ) -> Vec<Val<'a>> {
         let shared = carried[0];
         let mut b = shared.b.borrow_mut();
-        let (from, to) = (b.index(0), b.index(turns));
+        let (from, to) = (b.index(0), b.index(count));
         let results = b.repeat(from, to, 1, &carried.map(|x| x.v), |b, _, inner| {
             region(b, std::array::from_fn(|i| inner[i]), step)
         });

@@ -79,8 +79,8 @@ pub fn matmul((function, op): Site) -> Option<(Side, Side)> {
     if !in_order(&x) || !in_order(&y) {
         return None;
     }
-    let turned = |swapped: bool| if swapped { Side::Swapped } else { Side::Plain };
-    Some((turned(*from_x == batch), turned(*from_y == batch + 1)))
+    let side = |swapped: bool| if swapped { Side::Swapped } else { Side::Plain };
+    Some((side(*from_x == batch), side(*from_y == batch + 1)))
 }
 
 /// Whether one side is a number that the other is multiplied by.

@@ -215,11 +215,11 @@ impl<'m> Body<'_, 'm> {
 fn slices(scan: &Scan) -> Expr {
     let call =
         |name: &str, args: Vec<Expr>| Expr::name(name).call(args.into_iter().map(Argument::plain));
-    let turned = |x: &Expr| match scan.reverse {
+    let in_order = |x: &Expr| match scan.reverse {
         true => call("reversed", vec![x.clone()]),
         false => x.clone(),
     };
-    let mut each: Vec<Expr> = scan.sequences.iter().map(turned).collect();
+    let mut each: Vec<Expr> = scan.sequences.iter().map(in_order).collect();
     match each.len() {
         1 => each.remove(0),
         _ => call("zip", each),

@@ -94,23 +94,26 @@ impl<O> Elements<O> {
         }
         let (inner, outer) = parts.split_last()?;
         let last = outer.len();
-        let mut turn = vec![0; last];
+        let mut counter = vec![0; last];
         loop {
-            let along = |axis: usize, turn: i64| parts[axis].start + turn * parts[axis].step;
-            let first: i64 =
-                turn.iter().enumerate().map(|(axis, t)| along(axis, *t) * self.strides[axis]).sum();
+            let along = |axis: usize, counter: i64| parts[axis].start + counter * parts[axis].step;
+            let first: i64 = counter
+                .iter()
+                .enumerate()
+                .map(|(axis, t)| along(axis, *t) * self.strides[axis])
+                .sum();
             let first = first + inner.start * self.strides[last];
             let step = inner.step * self.strides[last];
             if let Some(at) = self.row::<T>(first, inner.count, step, bounds) {
                 let mut place: Vec<i64> =
-                    turn.iter().enumerate().map(|(axis, t)| along(axis, *t)).collect();
+                    counter.iter().enumerate().map(|(axis, t)| along(axis, *t)).collect();
                 place.push(along(last, at));
                 return Some((self.read::<T>(first + at * step), place));
             }
             // Advances to the next row; the last of the outer axes varies fastest.
-            let next = (0..last).rev().find(|&axis| turn[axis] + 1 < outer[axis].count)?;
-            turn[next] += 1;
-            turn[next + 1..].fill(0);
+            let next = (0..last).rev().find(|&axis| counter[axis] + 1 < outer[axis].count)?;
+            counter[next] += 1;
+            counter[next + 1..].fill(0);
         }
     }
 

@@ -357,8 +357,8 @@ fn rotary(cx: &Cx) -> Result<Vec<Value>> {
         x.unary("slice", &attrs)
     };
     let (first, second) = (part(Dim::Const(0), half.clone()), part(half, Dim::Unknown));
-    let turned = [first * cosine - second * sine, second * cosine + first * sine];
-    let joined = cx.op("concat", &turned, &[("axis", (-1).into())]);
+    let rotated = [first * cosine - second * sine, second * cosine + first * sine];
+    let joined = cx.op("concat", &rotated, &[("axis", (-1).into())]);
     // The two halves together have the shape of the input.
     done(joined.reshape(shape))
 }

@@ -63,7 +63,7 @@ fn is_transposed(given: &Bound<'_, PyDict>, key: &str, slot: &Slot) -> bool {
     }
     let own: Vec<Option<i64>> = slot.ty.shape.dims.iter().map(|dim| dim.as_const()).collect();
     let as_it_is = own.iter().zip(&sizes).all(|(own, size)| own.is_none_or(|own| own == *size));
-    let turned = own.iter().zip(sizes.iter().rev());
-    let turned = turned.into_iter().all(|(own, size)| own.is_none_or(|own| own == *size));
-    turned && (!as_it_is || sizes[0] == sizes[1] || own.contains(&None))
+    let transposed = own.iter().zip(sizes.iter().rev());
+    let transposed = transposed.into_iter().all(|(own, size)| own.is_none_or(|own| own == *size));
+    transposed && (!as_it_is || sizes[0] == sizes[1] || own.contains(&None))
 }

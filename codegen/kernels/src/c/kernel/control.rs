@@ -51,8 +51,8 @@ impl Printer<'_> {
             variables.push(variable);
         }
         self.flush(true);
-        let turns = [&from, &to].map(|expr| expr.text.parse::<i64>().ok());
-        let short = matches!(turns, [Some(from), Some(to)] if to - from <= UNROLLED);
+        let bounds = [&from, &to].map(|expr| expr.text.parse::<i64>().ok());
+        let short = matches!(bounds, [Some(from), Some(to)] if to - from <= UNROLLED);
         let running: Vec<V> = (carried.iter().zip(results))
             .filter(|(start, _)| self.is_running_sum(**start))
             .map(|(_, result)| *result)

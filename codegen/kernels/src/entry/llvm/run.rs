@@ -53,7 +53,7 @@ impl Printer<'_> {
             match variant.loops.get(of_loop) {
                 Some(own) if own.launches.start == at => {
                     if !own.launches.is_empty() {
-                        self.turns(frame, own, of_loop);
+                        self.iterate(frame, own, of_loop);
                     }
                     at = own.launches.end;
                     let inside = variant.loops[of_loop..].iter();
@@ -68,7 +68,7 @@ impl Printer<'_> {
     }
 
     /// Prints a loop.
-    fn turns(&mut self, frame: &mut Frame, own: &Loop, number: usize) {
+    fn iterate(&mut self, frame: &mut Frame, own: &Loop, number: usize) {
         let (zero, one, trips) = (self.int(0), self.int(1), self.size(&own.trips));
         let (head, body, end) = (self.label(), self.label(), self.label());
         let done = self.fresh();

@@ -11,7 +11,7 @@ use mithril_ir::graph::Operation;
 
 use super::masks::{self, Masked};
 use super::tiles::{Head, ROWS, STEPS, Seen, Strip, Tiles};
-use super::{GRADIENT, GREATEST, KEY, LOGS, OUTPUT, QUERY, Site, VALUE, place};
+use super::{GRADIENT, KEY, LOGS, OUTPUT, QUERY, ROW_MAX, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::contract::lanes;
 use crate::isa::Isa;
@@ -25,14 +25,14 @@ struct Backward<'s> {
     site: &'s Site,
     /// Qᵀ times scale, dOᵀ, P, dS, dQᵀ; log₂ Σ and D of each query. With a mask also the row
     /// maximum, which log₂ Σ then does not include.
-    turned: Mem,
-    turned_gradient: Mem,
+    transposed: Mem,
+    transposed_gradient: Mem,
     powers: Mem,
     inner: Mem,
     out: Mem,
     logs: Mem,
     common: Mem,
-    greatest: Option<Mem>,
+    row_max: Option<Mem>,
 }
 
 /// The operands and results for one head of queries. Gradients that are not needed are `None`.
@@ -44,7 +44,7 @@ struct Heads {
     logs: Head,
     gradient: Head,
     mask: Option<Masked>,
-    greatest: Option<Head>,
+    row_max: Option<Head>,
     of_query: Option<Head>,
     of_key: Option<Head>,
     of_value: Option<Head>,
@@ -55,7 +55,7 @@ impl Heads {
         let mut side = |side: usize| site.head(&mut t.nest, side, place);
         let [query, key, value] = [QUERY, KEY, VALUE].map(&mut side);
         let [output, logs, gradient] = [OUTPUT, LOGS, GRADIENT].map(&mut side);
-        let greatest = site.mask.map(|_| side(GREATEST));
+        let row_max = site.mask.map(|_| side(ROW_MAX));
         let mask = site.mask(&mut t.nest, place).map(|mask| Masked::new(mask, room));
         let [of_query, of_key, of_value] = [None; 3];
         Heads {
@@ -66,7 +66,7 @@ impl Heads {
             logs,
             gradient,
             mask,
-            greatest,
+            row_max,
             of_query,
             of_key,
             of_value,
@@ -84,13 +84,22 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let mut tiles = Tiles::new(nest, site, isa);
     let t = &mut tiles;
     let block = t.block();
-    let [turned, turned_gradient] = [site.width, site.value_width].map(|rows| t.room(rows));
+    let [transposed, transposed_gradient] = [site.width, site.value_width].map(|rows| t.room(rows));
     let [powers, inner, out] = [block, block, site.width].map(|rows| t.room(rows));
     let [logs, common] = [1; 2].map(|rows| t.room(rows));
-    let greatest = site.mask.map(|_| t.room(1));
+    let row_max = site.mask.map(|_| t.room(1));
     let room = masks::room(t, site);
-    let own =
-        Backward { site, turned, turned_gradient, powers, inner, out, logs, common, greatest };
+    let own = Backward {
+        site,
+        transposed,
+        transposed_gradient,
+        powers,
+        inner,
+        out,
+        logs,
+        common,
+        row_max,
+    };
     t.tasks(|t, task| {
         let result = |t: &mut Tiles, (of, width): (usize, i64), number: V| {
             let mem = results[of]?;
@@ -137,8 +146,8 @@ impl Backward<'_> {
     fn block(&self, t: &mut Tiles, heads: &Heads, q0: V) {
         let (width, value_width) = (self.site.width, self.site.value_width);
         let factor = t.number(self.site.scale * t.unit());
-        t.turn(heads.query, q0, width, self.turned, Some(factor));
-        t.turn(heads.gradient, q0, value_width, self.turned_gradient, None);
+        t.transpose(heads.query, q0, width, self.transposed, Some(factor));
+        t.transpose(heads.gradient, q0, value_width, self.transposed_gradient, None);
         self.queries(t, heads, q0);
         let (zero, none, rows) = (t.nest.b.index(0), t.number(0.0), t.nest.b.index(width));
         t.each(zero, rows, 1, |t, d| {
@@ -146,12 +155,12 @@ impl Backward<'_> {
         });
         t.key_blocks(q0, self.site.causal, |t, k0, seen| {
             if let Some(mask) = heads.mask {
-                mask.turn(t, (q0, k0), seen);
+                mask.transpose(t, (q0, k0), seen);
             }
             self.keys(t, heads, (q0, k0), seen);
         });
         if let Some(of_query) = heads.of_query {
-            t.turn_back(self.out, width, of_query, q0, None);
+            t.transpose_back(self.out, width, of_query, q0, None);
         }
     }
 
@@ -177,9 +186,9 @@ impl Backward<'_> {
             let logs = t.nest.b.select(empty, infinite, logs);
             let logs = mask.map_or(logs, |mask| t.nest.b.select(mask, logs, infinite));
             t.nest.b.store(self.logs, col, logs, None);
-            if let Some((to, head)) = self.greatest.zip(heads.greatest) {
-                let greatest = one_each(t, head);
-                t.nest.b.store(to, col, greatest, None);
+            if let Some((to, head)) = self.row_max.zip(heads.row_max) {
+                let row_max = one_each(t, head);
+                t.nest.b.store(to, col, row_max, None);
             }
             let rows: Vec<V> = (0..lanes)
                 .map(|i| {
@@ -239,8 +248,8 @@ impl Backward<'_> {
                 let row = t.nest.b.offset(key, (at / cols.len()) as i64);
                 t.store(mem, row, cols[at % cols.len()], value);
             };
-            let turned = (self.turned, self.site.width);
-            let mut scores = t.products(heads.key, &numbers, turned, &cols, seen);
+            let transposed = (self.transposed, self.site.width);
+            let mut scores = t.products(heads.key, &numbers, transposed, &cols, seen);
             if let Some(mask) = heads.mask {
                 mask.apply(t, (key, &numbers), &cols, seen, &mut scores);
             }
@@ -250,22 +259,21 @@ impl Backward<'_> {
                 store(t, self.powers, at, score);
             }
             if inner {
-                let turned = (self.turned_gradient, self.site.value_width);
-                let products = t.products(heads.value, &numbers, turned, &cols, seen);
+                let transposed = (self.transposed_gradient, self.site.value_width);
+                let products = t.products(heads.value, &numbers, transposed, &cols, seen);
                 products.iter().enumerate().for_each(|(at, &v)| store(t, self.inner, at, v));
             }
         });
         let (zero, scale) = (t.nest.b.index(0), t.number(self.site.scale));
         let mut held =
             |mem: Mem| -> Vec<V> { cols.iter().map(|&c| t.load(mem, zero, c)).collect() };
-        let (logs, common, greatest) =
-            (held(self.logs), held(self.common), self.greatest.map(held));
+        let (logs, common, row_max) = (held(self.logs), held(self.common), self.row_max.map(held));
         t.each(from, to, 1, |t, key| {
             for (i, &col) in cols.iter().enumerate() {
                 let (logs, common) = (logs[i], common[i]);
                 let score = t.load(self.powers, key, col);
-                let less = match &greatest {
-                    Some(greatest) => t.less(score, greatest[i]),
+                let less = match &row_max {
+                    Some(row_max) => t.less(score, row_max[i]),
                     None => score,
                 };
                 let less = t.nest.b.sub(less, logs);

@@ -27,7 +27,7 @@ struct Forward<'s> {
     site: &'s Site,
     /// Qᵀ times scale; scores and then P; Oᵀ; the row maxima before and after a block; the row
     /// sums.
-    turned: Mem,
+    transposed: Mem,
     scores: Mem,
     out: Mem,
     before: Mem,
@@ -46,17 +46,18 @@ struct Heads {
 /// Lowers attention, with a task for each head.
 pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let output = site.output(&nest);
-    let [logs, greatest] = [
+    let [logs, row_max] = [
         Access::Library(Library::Attention(Attention::LogSumExp)),
         Access::Library(Library::Attention(Attention::RowMax)),
     ]
     .map(|access| site.result(&nest, |op| op.op.access == access));
     let mut tiles = Tiles::new(nest, site, isa);
     let t = &mut tiles;
-    let [turned, scores, out] = [site.width, t.block(), site.value_width].map(|rows| t.room(rows));
+    let [transposed, scores, out] =
+        [site.width, t.block(), site.value_width].map(|rows| t.room(rows));
     let [before, now, sums] = [1; 3].map(|rows| t.room(rows));
     let room = masks::room(t, site);
-    let own = Forward { site, turned, scores, out, before, now, sums };
+    let own = Forward { site, transposed, scores, out, before, now, sums };
     t.tasks(|t, task| {
         let place = place(&mut t.nest, site.heads(QUERY), task);
         let sides = [QUERY, KEY, VALUE].map(|side| site.head(&mut t.nest, side, &place));
@@ -68,12 +69,12 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
             Head { mem, at: t.nest.b.mul(task, size), stride: t.nest.b.index(width) }
         };
         let output = output.as_ref().map(|output| output.head(&mut t.nest, &place));
-        let [logs, greatest] = [logs, greatest].map(|own| own.map(|(mem, _)| result(t, mem, 1)));
+        let [logs, row_max] = [logs, row_max].map(|own| own.map(|(mem, _)| result(t, mem, 1)));
         let (zero, queries) = (t.nest.b.index(0), t.queries);
         t.each(zero, queries, t.block(), |t, q0| {
             own.clear(t);
             let factor = t.number(site.scale * t.unit());
-            t.turn(heads.query, q0, site.width, turned, Some(factor));
+            t.transpose(heads.query, q0, site.width, transposed, Some(factor));
             t.key_blocks(q0, site.causal, |t, k0, seen| own.keys(t, &heads, q0, k0, seen));
             if let Some(output) = output {
                 own.finish(t, output, q0);
@@ -81,8 +82,8 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
             if let Some(logs) = logs {
                 own.log(t, logs, q0);
             }
-            if let Some(greatest) = greatest {
-                t.one_each(greatest, q0, |t, col| t.nest.b.load(own.now, col, t.lanes, None));
+            if let Some(row_max) = row_max {
+                t.one_each(row_max, q0, |t, col| t.nest.b.load(own.now, col, t.lanes, None));
             }
         });
     });
@@ -109,7 +110,7 @@ impl Forward<'_> {
     fn keys(&self, t: &mut Tiles, heads: &Heads, q0: V, k0: V, seen: Seen) {
         let strips = t.strips(seen);
         if let Some(mask) = heads.mask {
-            mask.turn(t, (q0, k0), seen);
+            mask.transpose(t, (q0, k0), seen);
         }
         for &strip in &strips {
             self.score(t, heads, (q0, k0), strip, seen);
@@ -133,21 +134,21 @@ impl Forward<'_> {
         t.each(from, to, ROWS, |t, key| {
             let first = t.nest.b.add(k0, key);
             let numbers: Vec<V> = (0..ROWS).map(|i| t.nest.b.offset(first, i)).collect();
-            let turned = (self.turned, self.site.width);
-            let mut sums = t.products(heads.key, &numbers, turned, &cols, seen);
+            let transposed = (self.transposed, self.site.width);
+            let mut sums = t.products(heads.key, &numbers, transposed, &cols, seen);
             if let Some(mask) = heads.mask {
                 mask.apply(t, (key, &numbers), &cols, seen, &mut sums);
             }
             for (j, &col) in cols.iter().enumerate() {
-                let mut greatest = t.load(self.now, zero, col);
+                let mut row_max = t.load(self.now, zero, col);
                 for (i, &number) in numbers.iter().enumerate() {
                     let score = sums[i * cols.len() + j];
                     let score = t.hidden(score, number, (q0, col), seen, strip);
                     let row = t.nest.b.offset(key, i as i64);
                     t.store(self.scores, row, col, score);
-                    greatest = t.nest.b.binary(Binary::Max, score, greatest);
+                    row_max = t.nest.b.binary(Binary::Max, score, row_max);
                 }
-                t.store(self.now, zero, col, greatest);
+                t.store(self.now, zero, col, row_max);
             }
         });
     }
@@ -201,7 +202,7 @@ impl Forward<'_> {
             // The old row maxima are no longer needed, so their memory is reused.
             t.nest.b.store(self.before, col, inverse, None);
         });
-        t.turn_back(self.out, self.site.value_width, output, q0, Some(self.before));
+        t.transpose_back(self.out, self.site.value_width, output, q0, Some(self.before));
     }
 
     /// log Σ eˢ = (m + log₂ l) log 2. With a mask the result is log l alone, as m is a separate

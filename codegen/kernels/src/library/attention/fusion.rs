@@ -40,7 +40,7 @@ pub fn shares(a: &Operation, b: &Operation) -> bool {
 /// Whether attention can store its output directly in the layout of `copy`, a transpose of it.
 pub fn stores(f: &Function, definitions: &[Option<u32>], op: &Operation, copy: Value) -> bool {
     let own =
-        turned(f, definitions, copy).is_some_and(|own| f.ops[own.attention].first == op.first);
+        transposed(f, definitions, copy).is_some_and(|own| f.ops[own.attention].first == op.first);
     own && result_of(op) == Some(Attention::Output)
 }
 
@@ -77,7 +77,7 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
 }
 
 /// A value that holds attention's output, possibly with its axes permuted.
-pub struct Turned {
+pub struct Transposed {
     /// The index of the attention operation.
     pub attention: usize,
     /// For each axis of attention's output, its stride in the memory of the value.
@@ -86,7 +86,11 @@ pub struct Turned {
 
 /// Traces a value back to attention's output: directly, or through reshapes and a transpose that
 /// keeps the last axis.
-pub fn turned(function: &Function, definitions: &[Option<u32>], value: Value) -> Option<Turned> {
+pub fn transposed(
+    function: &Function,
+    definitions: &[Option<u32>],
+    value: Value,
+) -> Option<Transposed> {
     let definition = |value: Value| definitions[value.index()].map(|at| at as usize);
     let mut at = definition(value)?;
     while function.ops[at].op.access == Access::View(View::Reshape) {
@@ -114,5 +118,5 @@ pub fn turned(function: &Function, definitions: &[Option<u32>], value: Value) ->
         at = definition(op.operands[0])?;
     }
     let is = result_of(&function.ops[at]) == Some(Attention::Output);
-    is.then_some(Turned { attention: at, strides })
+    is.then_some(Transposed { attention: at, strides })
 }

@@ -11,7 +11,7 @@ use crate::contract::lanes;
 pub struct Masked {
     pub mask: Mask,
     /// Its elements as numbers, transposed; `None` if all queries share a row.
-    turned: Option<Mem>,
+    transposed: Option<Mem>,
 }
 
 /// Allocates scratch memory for the mask of a block.
@@ -21,16 +21,17 @@ pub fn room(t: &mut Tiles, site: &Site) -> Option<Mem> {
 
 impl Masked {
     pub fn new(mask: Mask, room: Option<Mem>) -> Masked {
-        Masked { mask, turned: room }
+        Masked { mask, transposed: room }
     }
 
     /// Transposes the mask of the queries from `q0` on and the keys from `k0` on.
-    pub fn turn(&self, t: &mut Tiles, (q0, k0): (V, V), seen: Seen) {
-        let (Some(turned), Mask { head, step, added, .. }) = (self.turned, self.mask) else {
+    pub fn transpose(&self, t: &mut Tiles, (q0, k0): (V, V), seen: Seen) {
+        let (Some(transposed), Mask { head, step, added, .. }) = (self.transposed, self.mask)
+        else {
             return;
         };
         let block = t.block();
-        t.turn_rows(q0, block, turned, |t, rows, d| {
+        t.transpose_rows(q0, block, transposed, |t, rows, d| {
             let key = t.nest.b.add(k0, d);
             let left = t.nest.b.sub(t.keys, key);
             let present = match seen {
@@ -66,15 +67,15 @@ impl Masked {
         let (none, unseen) = (t.number(0.0), t.number(f64::NEG_INFINITY));
         for (i, scores) in scores.chunks_mut(cols.len()).enumerate() {
             let row = t.nest.b.offset(row, i as i64);
-            let shared = self.turned.is_none().then(|| self.element(t, keys[i], seen));
+            let shared = self.transposed.is_none().then(|| self.element(t, keys[i], seen));
             for (score, &col) in scores.iter_mut().zip(cols) {
-                let own = match (shared, self.turned) {
+                let own = match (shared, self.transposed) {
                     (Some(own), _) => own,
-                    (_, Some(turned)) => {
-                        let v = t.load(turned, row, col);
+                    (_, Some(transposed)) => {
+                        let v = t.load(transposed, row, col);
                         if self.mask.added { v } else { t.nest.b.compare(Cmp::Ne, v, none) }
                     }
-                    (None, None) => unreachable!("a row that is not shared is turned"),
+                    (None, None) => unreachable!("a row that is not shared is transposed"),
                 };
                 *score = match self.mask.added {
                     true => t.nest.b.add(*score, own),

@@ -113,7 +113,7 @@ impl Site {
     }
 
     /// Transposes rows of queries to columns, times a factor; queries past the end are zeros.
-    fn turn(
+    fn transpose(
         &self,
         nest: &mut Nest,
         (from, width): (Head, i64),
@@ -138,14 +138,14 @@ impl Site {
         });
     }
 
-    /// `to[k][i] = Σ over d of from[k][d]·turned[d][i]` for the keys of a block, rounded up to a
+    /// `to[k][i] = Σ over d of from[k][d]·transposed[d][i]` for the keys of a block, rounded up to a
     /// multiple of [`STEPS`].
     fn products(
         &self,
         nest: &mut Nest,
         (from, width): (Head, i64),
         keys: Keys,
-        turned: Mem,
+        transposed: Mem,
         to: Mem,
     ) {
         let (zero, width, none) = (nest.b.index(0), nest.b.index(width), number(nest, 0.0));
@@ -160,7 +160,7 @@ impl Site {
                 let weights = elements(nest, from, &numbers, &steps, false);
                 let terms = steps.map(|d| cell(nest, d, zero));
                 let sums = next(nest, k).map(|k| cell(nest, k, zero));
-                tile(nest, BLOCK, &weights, (turned, &terms), (to, &sums));
+                tile(nest, BLOCK, &weights, (transposed, &terms), (to, &sums));
             });
         });
     }
@@ -176,7 +176,7 @@ impl Site {
     fn masked(
         &self,
         nest: &mut Nest,
-        (mask, turned): (Mask, Option<Mem>),
+        (mask, transposed): (Mask, Option<Mem>),
         (block, keys): (Block, Keys),
         scores: Mem,
     ) {
@@ -189,21 +189,22 @@ impl Site {
             let own = nest.b.load(mask.head.mem, at, 1, None);
             if mask.added { own } else { nest.b.select(own, one, none) }
         };
-        if let Some(turned) = turned {
+        if let Some(transposed) = transposed {
             nest.each(zero, block.count, 1, |nest, i| {
                 let q = nest.b.add(block.first, i);
                 nest.each(zero, keys.count, 1, |nest, k| {
                     let own = load(nest, q, k);
                     let at = cell(nest, k, i);
-                    nest.b.store(turned, at, own, None);
+                    nest.b.store(transposed, at, own, None);
                 });
             });
         }
         nest.each(zero, keys.count, 1, |nest, k| {
-            let shared = turned.is_none().then(|| load(nest, zero, k));
+            let shared = transposed.is_none().then(|| load(nest, zero, k));
             nest.each(zero, block.count, 1, |nest, i| {
                 let at = cell(nest, k, i);
-                let own = turned.map(|turned| nest.b.load(turned, at, 1, None)).or(shared);
+                let own =
+                    transposed.map(|transposed| nest.b.load(transposed, at, 1, None)).or(shared);
                 let score = nest.b.load(scores, at, 1, None);
                 let Some(own) = own else { return };
                 let score = match mask.added {

@@ -206,8 +206,8 @@ impl<'f> Tiles<'f> {
 
     /// Transposes rows of queries to columns, times a factor; past the end the last query is
     /// repeated.
-    pub fn turn(&mut self, from: Head, q0: V, width: i64, to: Mem, factor: Option<V>) {
-        self.turn_rows(q0, width, to, |own, rows, d| {
+    pub fn transpose(&mut self, from: Head, q0: V, width: i64, to: Mem, factor: Option<V>) {
+        self.transpose_rows(q0, width, to, |own, rows, d| {
             let load = |&row: &V| {
                 let at = own.element(from, row, d);
                 let v = own.nest.b.load(from.mem, at, own.lanes, None);
@@ -219,7 +219,7 @@ impl<'f> Tiles<'f> {
 
     /// Transposes to columns: `read` returns, for as many queries as a vector has lanes, a vector
     /// of elements from an index on.
-    pub fn turn_rows(
+    pub fn transpose_rows(
         &mut self,
         q0: V,
         width: i64,
@@ -248,7 +248,7 @@ impl<'f> Tiles<'f> {
     }
 
     /// Transposes columns back to rows, times a factor for each query; stores the queries in range.
-    pub fn turn_back(&mut self, from: Mem, width: i64, to: Head, q0: V, factors: Option<Mem>) {
+    pub fn transpose_back(&mut self, from: Mem, width: i64, to: Head, q0: V, factors: Option<Mem>) {
         let (zero, width) = (self.nest.b.index(0), self.nest.b.index(width));
         let lanes = i64::from(self.lanes);
         self.each_column(|own, col| {
@@ -278,7 +278,7 @@ impl<'f> Tiles<'f> {
         &mut self,
         head: Head,
         numbers: &[V],
-        (turned, width): (Mem, i64),
+        (transposed, width): (Mem, i64),
         cols: &[i64],
         seen: Seen,
     ) -> Vec<V> {
@@ -294,7 +294,7 @@ impl<'f> Tiles<'f> {
             let mut sums = sums.to_vec();
             for step in 0..STEPS {
                 let d = own.nest.b.offset(d, step);
-                let q: Vec<V> = cols.iter().map(|&c| own.load(turned, d, c)).collect();
+                let q: Vec<V> = cols.iter().map(|&c| own.load(transposed, d, c)).collect();
                 let elements: Vec<V> = rows.iter().map(|&row| own.element(head, row, d)).collect();
                 own.multiply(head.mem, &elements, &q, &mut sums);
             }

@@ -4,7 +4,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::graph::Operation;
 
 use super::super::tiles::Head;
-use super::super::{GRADIENT, GREATEST, KEY, LOGS, Mask, OUTPUT, QUERY, Site, VALUE};
+use super::super::{GRADIENT, KEY, LOGS, Mask, OUTPUT, QUERY, ROW_MAX, Site, VALUE};
 use super::{
     BLOCK, Block, Keys, STEPS, cell, columns, element, fill, gather, lowered, number, power, room,
     rows, spread,
@@ -23,14 +23,14 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
     let n = &mut nest;
     let own = Backward {
         site,
-        turned: room(n, site.width, "turned"),
-        turned_gradient: room(n, site.value_width, "turned_gradient"),
+        transposed: room(n, site.width, "transposed"),
+        transposed_gradient: room(n, site.value_width, "transposed_gradient"),
         out: room(n, site.width, "sums"),
         powers: room(n, BLOCK + STEPS as i64, "powers"),
         inner: room(n, BLOCK + STEPS as i64, "inner"),
         logs: room(n, 1, "logs"),
         common: room(n, 1, "common"),
-        greatest: site.mask.map(|_| room(n, 1, "greatest")),
+        row_max: site.mask.map(|_| room(n, 1, "row_max")),
         mask: site.mask_room(n),
     };
     let (place, axes) = nest.open_axes(site.heads(KEY));
@@ -57,8 +57,8 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
         let sides = sides.map(|side| site.head(nest, side, &place));
         let of_query = results[QUERY].map(|mem| site.dense(nest, mem, (QUERY, site.width), number));
         let mask = site.mask(nest, &place);
-        let greatest = site.mask.map(|_| site.head(nest, GREATEST, &place));
-        let heads = Heads { sides, mask, greatest, of_query, of_key, of_value };
+        let row_max = site.mask.map(|_| site.head(nest, ROW_MAX, &place));
+        let heads = Heads { sides, mask, row_max, of_query, of_key, of_value };
         site.blocks(nest, |nest, block| own.block(nest, &heads, block));
     });
     nest.close_axes(axes);
@@ -81,7 +81,7 @@ fn clear(nest: &mut Nest, site: &Site, of: Head, width: i64) {
 struct Heads {
     sides: [Head; 6],
     mask: Option<Mask>,
-    greatest: Option<Head>,
+    row_max: Option<Head>,
     of_query: Option<Head>,
     of_key: Option<Head>,
     of_value: Option<Head>,
@@ -91,14 +91,14 @@ struct Backward<'s> {
     site: &'s Site,
     /// Qᵀ times scale, dOᵀ and dQᵀ; P and dS of a block of keys; log Σ and D. With a mask also the
     /// row maximum, which log Σ then does not include, and the mask of a block.
-    turned: Mem,
-    turned_gradient: Mem,
+    transposed: Mem,
+    transposed_gradient: Mem,
     out: Mem,
     powers: Mem,
     inner: Mem,
     logs: Mem,
     common: Mem,
-    greatest: Option<Mem>,
+    row_max: Option<Mem>,
     mask: Option<Mem>,
 }
 
@@ -107,9 +107,9 @@ impl Backward<'_> {
     fn block(&self, nest: &mut Nest, heads: &Heads, block: Block) {
         let site = self.site;
         let (query, gradient) = (heads.sides[QUERY], heads.sides[GRADIENT]);
-        site.turn(nest, (query, site.width), block, self.turned, Some(site.scale));
+        site.transpose(nest, (query, site.width), block, self.transposed, Some(site.scale));
         let wide = (gradient, site.value_width);
-        site.turn(nest, wide, block, self.turned_gradient, None);
+        site.transpose(nest, wide, block, self.transposed_gradient, None);
         self.queries(nest, heads, block);
         fill(nest, self.out, site.width, 0.0);
         let zero = nest.b.index(0);
@@ -142,7 +142,7 @@ impl Backward<'_> {
     fn queries(&self, nest: &mut Nest, heads: &Heads, block: Block) {
         fill(nest, self.logs, 1, f64::INFINITY);
         fill(nest, self.common, 1, 0.0);
-        self.greatest.into_iter().for_each(|greatest| fill(nest, greatest, 1, 0.0));
+        self.row_max.into_iter().for_each(|row_max| fill(nest, row_max, 1, 0.0));
         let [infinite, least] = [f64::INFINITY, f64::NEG_INFINITY].map(|x| number(nest, x));
         let [output, logs, gradient] = [OUTPUT, LOGS, GRADIENT].map(|side| heads.sides[side]);
         let (zero, none) = (nest.b.index(0), number(nest, 0.0));
@@ -154,10 +154,10 @@ impl Backward<'_> {
             let empty = nest.b.compare(Cmp::Eq, log, least);
             let log = nest.b.select(empty, infinite, log);
             nest.b.store(self.logs, i, log, None);
-            if let Some((to, from)) = self.greatest.zip(heads.greatest) {
+            if let Some((to, from)) = self.row_max.zip(heads.row_max) {
                 let at = nest.b.add(from.at, q);
-                let greatest = nest.b.load(from.mem, at, 1, None);
-                nest.b.store(to, i, greatest, None);
+                let row_max = nest.b.load(from.mem, at, 1, None);
+                nest.b.store(to, i, row_max, None);
             }
             let sum = nest.repeat(zero, width, 1, &[none], |nest, d, sum| {
                 let [o, g] = [output, gradient].map(|head| {
@@ -174,11 +174,11 @@ impl Backward<'_> {
     fn keys(&self, nest: &mut Nest, heads: &Heads, (block, keys): (Block, Keys)) {
         let site = self.site;
         let (key, value) = (heads.sides[KEY], heads.sides[VALUE]);
-        site.products(nest, (key, site.width), keys, self.turned, self.powers);
+        site.products(nest, (key, site.width), keys, self.transposed, self.powers);
         if let Some(mask) = heads.mask {
             site.masked(nest, (mask, self.mask), (block, keys), self.powers);
         }
-        site.products(nest, (value, site.value_width), keys, self.turned_gradient, self.inner);
+        site.products(nest, (value, site.value_width), keys, self.transposed_gradient, self.inner);
         let (zero, factor) = (nest.b.index(0), number(nest, site.scale));
         nest.each(zero, keys.count, 1, |nest, k| {
             let key = nest.b.add(keys.first, k);
@@ -186,8 +186,8 @@ impl Backward<'_> {
                 let at = cell(nest, k, i);
                 let score = nest.b.load(self.powers, at, 1, None);
                 let mut score = site.hidden(nest, score, key, block, i);
-                if let Some(greatest) = self.greatest {
-                    let most = nest.b.load(greatest, i, 1, None);
+                if let Some(row_max) = self.row_max {
+                    let most = nest.b.load(row_max, i, 1, None);
                     score = nest.b.sub(score, most);
                 }
                 let log = nest.b.load(self.logs, i, 1, None);

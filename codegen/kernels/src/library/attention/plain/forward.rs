@@ -20,7 +20,7 @@ use crate::scalar;
 
 pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     let output = site.output(&nest);
-    let [logs, greatest] = [
+    let [logs, row_max] = [
         Access::Library(Library::Attention(Attention::LogSumExp)),
         Access::Library(Library::Attention(Attention::RowMax)),
     ]
@@ -28,10 +28,10 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     let n = &mut nest;
     let own = Forward {
         site,
-        turned: room(n, site.width, "turned"),
+        transposed: room(n, site.width, "transposed"),
         scores: room(n, BLOCK + STEPS as i64, "scores"),
         out: room(n, site.value_width, "sums"),
-        greatest: room(n, 1, "greatest"),
+        row_max: room(n, 1, "row_max"),
         total: room(n, 1, "total"),
         factors: room(n, 1, "factors"),
         mask: site.mask_room(n),
@@ -44,13 +44,13 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     let sides = [QUERY, KEY, VALUE].map(|side| site.head(&mut nest, side, &place));
     let mask = site.mask(&mut nest, &place);
     let output = output.map(|output| output.head(&mut nest, &place));
-    let [logs, greatest] = [logs, greatest]
+    let [logs, row_max] = [logs, row_max]
         .map(|own| own.map(|(mem, _)| site.dense(&mut nest, mem, (QUERY, 1), number)));
     site.blocks(&mut nest, |nest, block| {
         own.begin(nest, sides[QUERY], block);
         site.keys(nest, block, |nest, keys| own.keys(nest, &sides, mask, (block, keys)));
         own.finish(nest, output, block);
-        own.sums(nest, [logs, greatest], block);
+        own.sums(nest, [logs, row_max], block);
     });
     nest.close_axes(axes);
     lowered(nest)
@@ -60,10 +60,10 @@ struct Forward<'s> {
     site: &'s Site,
     /// Qᵀ times scale; scores and then P; Oᵀ; the row maxima; the sums of P; the factors that
     /// rescale O; the mask of a block.
-    turned: Mem,
+    transposed: Mem,
     scores: Mem,
     out: Mem,
-    greatest: Mem,
+    row_max: Mem,
     total: Mem,
     factors: Mem,
     mask: Option<Mem>,
@@ -72,9 +72,9 @@ struct Forward<'s> {
 impl Forward<'_> {
     fn begin(&self, nest: &mut Nest, query: Head, block: Block) {
         let site = self.site;
-        site.turn(nest, (query, site.width), block, self.turned, Some(site.scale));
+        site.transpose(nest, (query, site.width), block, self.transposed, Some(site.scale));
         fill(nest, self.out, site.value_width, 0.0);
-        fill(nest, self.greatest, 1, LEAST);
+        fill(nest, self.row_max, 1, LEAST);
         fill(nest, self.total, 1, 0.0);
     }
 
@@ -89,10 +89,10 @@ impl Forward<'_> {
         let site = self.site;
         let zero = nest.b.index(0);
         columns(nest, |nest, i| {
-            let v = nest.b.load(self.greatest, i, 1, None);
+            let v = nest.b.load(self.row_max, i, 1, None);
             nest.b.store(self.factors, i, v, None);
         });
-        site.products(nest, (sides[KEY], site.width), keys, self.turned, self.scores);
+        site.products(nest, (sides[KEY], site.width), keys, self.transposed, self.scores);
         if let Some(mask) = mask {
             site.masked(nest, (mask, self.mask), (block, keys), self.scores);
         }
@@ -105,9 +105,9 @@ impl Forward<'_> {
                     score = site.hidden(nest, score, key, block, i);
                     nest.b.store(self.scores, at, score, None);
                 }
-                let so_far = nest.b.load(self.greatest, i, 1, None);
+                let so_far = nest.b.load(self.row_max, i, 1, None);
                 let most = nest.b.binary(Binary::Max, score, so_far);
-                nest.b.store(self.greatest, i, most, None);
+                nest.b.store(self.row_max, i, most, None);
             });
         });
         self.shrink(nest);
@@ -119,7 +119,7 @@ impl Forward<'_> {
     fn shrink(&self, nest: &mut Nest) {
         columns(nest, |nest, i| {
             let before = nest.b.load(self.factors, i, 1, None);
-            let now = nest.b.load(self.greatest, i, 1, None);
+            let now = nest.b.load(self.row_max, i, 1, None);
             let factor = power(nest, before, now);
             nest.b.store(self.factors, i, factor, None);
             scale(nest, self.total, i, factor);
@@ -138,7 +138,7 @@ impl Forward<'_> {
         columns(nest, |nest, i| {
             let at = cell(nest, k, i);
             let score = nest.b.load(self.scores, at, 1, None);
-            let most = nest.b.load(self.greatest, i, 1, None);
+            let most = nest.b.load(self.row_max, i, 1, None);
             let p = power(nest, score, most);
             nest.b.store(self.scores, at, p, None);
             add(nest, self.total, i, p);
@@ -166,14 +166,14 @@ impl Forward<'_> {
 
     /// Stores the logarithms of the row sums, plus the row maxima if there is no mask; and the row
     /// maxima.
-    fn sums(&self, nest: &mut Nest, [logs, greatest]: [Option<Head>; 2], block: Block) {
-        if logs.or(greatest).is_none() {
+    fn sums(&self, nest: &mut Nest, [logs, row_max]: [Option<Head>; 2], block: Block) {
+        if logs.or(row_max).is_none() {
             return;
         }
         let zero = nest.b.index(0);
         nest.each(zero, block.count, 1, |nest, i| {
             let q = nest.b.add(block.first, i);
-            let most = nest.b.load(self.greatest, i, 1, None);
+            let most = nest.b.load(self.row_max, i, 1, None);
             if let Some(to) = logs {
                 let total = nest.b.load(self.total, i, 1, None);
                 let mut log = scalar::apply(&mut nest.b, Prim::Log, DType::F32, &[total], None);
@@ -183,7 +183,7 @@ impl Forward<'_> {
                 let at = nest.b.add(to.at, q);
                 nest.b.store(to.mem, at, log, None);
             }
-            if let Some(to) = greatest {
+            if let Some(to) = row_max {
                 let at = nest.b.add(to.at, q);
                 nest.b.store(to.mem, at, most, None);
             }
