@@ -66,23 +66,27 @@ def test_products_of_integers_have_each_term(compiler, dtype, size, monkeypatch)
 
 
 def test_folders_of_killed_processes_are_removed(monkeypatch, tmp_path):
-    """A folder is removed if no process holds its lock and it is at least a minute old."""
+    """A folder is removed if it has a lock, which no process holds, and is at least a minute old."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("MITHRIL_CACHE", "")
-    held, left, young, foreign = (tmp_path / name for name in ["held", "left", "young", "other"])
-    held, left, young = (path.with_name(f"mithril-c-{path.name}") for path in (held, left, young))
-    for folder in (held, left, young, foreign):
+    names = ["mithril-c-held", "mithril-c-left", "mithril-c-young", "other", "mithril-c-users"]
+    held, left, young, foreign, users = (tmp_path / name for name in names)
+    empty = tmp_path / "mithril-c-empty"
+    empty.mkdir()
+    for folder in (held, left, young, foreign, users):
         folder.mkdir()
         (folder / "model.c").touch()
-        (folder / "lock").touch()
-    for folder in (held, left, foreign):
+        if folder != users:
+            (folder / ".mithril-lock").touch()
+    for folder in (held, left, foreign, users, empty):
         os.utime(folder, (1, 1))
-    with (held / "lock").open() as lock:
+    with (held / ".mithril-lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         compiled = ml.compile(Relu(), ml.CBackend(), shapes={"input": [3]}, inference=True)
         output = compiled.evaluate({}, {"input": np.array([-1, 0, 2], np.float32)})["output"]
     np.testing.assert_array_equal(output, [0, 0, 2])
-    assert sorted(tmp_path.iterdir()) == sorted([held, young, foreign])
+    # A user's folder of such a name has no lock, and stays.
+    assert sorted(tmp_path.iterdir()) == sorted([held, young, foreign, users])
 
 
 def test_the_file_is_written(tmp_path):

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// The prefix of the names of folders.
 const PREFIX: &str = "mithril-c-";
 /// The file in a folder that its process locks.
-const LOCK: &str = "lock";
+const LOCK: &str = ".mithril-lock";
 /// A folder younger than this is never removed: its process may not have locked it yet.
 const YOUNG: Duration = Duration::from_secs(60);
 
@@ -83,9 +83,7 @@ impl Folder {
 fn remove_abandoned() {
     let Ok(entries) = fs::read_dir(env::temp_dir()) else { return };
     for entry in entries.flatten().filter(|entry| is_folder_name(&entry.file_name())) {
-        if is_abandoned(&entry).unwrap_or(false) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
+        let _ = remove_if_abandoned(&entry);
     }
 }
 
@@ -93,17 +91,21 @@ fn is_folder_name(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(PREFIX))
 }
 
-fn is_abandoned(entry: &DirEntry) -> io::Result<bool> {
+/// Removes a folder that a killed process left behind. A folder without the lock file may belong to
+/// somebody else, so it is removed only if it is empty.
+fn remove_if_abandoned(entry: &DirEntry) -> io::Result<()> {
     let meta = entry.metadata()?;
     // SAFETY: the call has no conditions.
     let user = unsafe { libc::geteuid() };
     let young = meta.modified()?.elapsed().map_or(true, |age| age < YOUNG);
     if !meta.is_dir() || meta.uid() != user || young {
-        return Ok(false);
+        return Ok(());
     }
     match File::open(entry.path().join(LOCK)) {
-        Ok(lock) => Ok(lock_now(&lock)),
-        Err(error) => Ok(error.kind() == io::ErrorKind::NotFound),
+        Ok(lock) if lock_now(&lock) => fs::remove_dir_all(entry.path()),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::remove_dir(entry.path()),
+        Err(error) => Err(error),
     }
 }
 
