@@ -66,7 +66,7 @@ def test_products_of_integers_have_each_term(compiler, dtype, size, monkeypatch)
 
 
 def test_folders_of_killed_processes_are_removed(monkeypatch, tmp_path):
-    """A folder is removed if it has a lock, which no process holds, and is at least a minute old."""
+    """A folder goes if it has a lock that no process holds, and is at least a minute old."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("MITHRIL_CACHE", "")
     names = ["mithril-c-held", "mithril-c-left", "mithril-c-young", "other", "mithril-c-users"]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import INSTALLED, MAKERS
 
 import mithril as ml
 from mithril.models import Add, Concat, Embedding, Linear, Model, Multiply, Relu, Sum
@@ -176,3 +177,26 @@ def test_lists_of_integers_and_floats(backend):
     model |= Concat(axis=0)(inputs=["x", np.array([1, 2])], output="out")
     out = value(backend, model, {"x": [0.5]}, shapes={"x": ["n"]})
     np.testing.assert_array_equal(out, [0.5, 1.0, 2.0])
+
+
+FOUR_BITS = """mithril 1
+func @f(%x: tensor<16 x i32>) -> (y: tensor<16 x i32>, z: tensor<16 x i32>) {
+  %u = cast(%x) {dtype = u4}
+  %i = cast(%u) {dtype = i4}
+  %back = cast(%i) {dtype = u4}
+  %y = cast(%i) {dtype = i32}
+  %z = cast(%back) {dtype = i32}
+  return %y, %z
+}
+"""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in INSTALLED if kind != "torch"])
+def test_integers_of_four_bits_change_sign(kind):
+    model = Model()
+    model |= ml.load_function(FOUR_BITS)(x="x", y="y", z="z")
+    compiled = ml.compile(model, getattr(ml, MAKERS[kind])(), shapes={"x": [16]})
+    x = np.arange(16, dtype=np.int32)
+    outputs = compiled.evaluate({}, {"x": x})
+    np.testing.assert_array_equal(outputs["y"], np.where(x < 8, x, x - 16))
+    np.testing.assert_array_equal(outputs["z"], x)

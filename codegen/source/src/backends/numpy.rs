@@ -58,6 +58,13 @@ const SPELLINGS: Spellings = &[
     ("relu", "@maximum({x}, 0)"),
     ("leaky_relu", "@where({x} > 0, {x}, {slope} * {x})"),
     ("silu", "{x} * _sigmoid({x})"),
+    // ml_dtypes does not convert between its integers of 4 bits.
+    (
+        "cast",
+        "{x}.astype(@int8).astype({dtype}) if x is u4 and dtype is i4; \
+         {x}.astype(@int8).astype({dtype}) if x is i4 and dtype is u4; \
+         {x}.astype({dtype})",
+    ),
     (
         "clamp",
         "@maximum({x}, {min}) if max is default; \
