@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 use mithril_ir::dtype::DType;
 
-use crate::code::{Binary, Code, Inst, Region, Stmt, Ty, Unary, V};
+use crate::code::{Binary, Cmp, Code, Fold, Inst, Mem, Region, Stmt, Ty, Unary, V};
 use words::{Mlir, comparison, constant, folding, is_signed};
 
 /// The text of the module.
@@ -131,130 +131,138 @@ impl Printer<'_> {
     }
 
     fn stmt(&mut self, stmt: &Stmt) {
+        // The result of an instruction with exactly one.
+        let r = || stmt.results[0];
         match &stmt.inst {
-            Inst::For { from, to, step, carried, region } => {
-                self.repeat(&stmt.results, [*from, *to, *step], carried, region);
-            }
-            Inst::If { condition, yes, no } => self.choose(&stmt.results, *condition, yes, no),
+            Inst::Const(bits) => self.constant(r(), *bits),
+            Inst::Iota => self.iota(r()),
+            Inst::Dim(n) => self.rename(r(), format!("%d{n}")),
+            Inst::First => self.rename(r(), "%first".into()),
+            Inst::Last => self.rename(r(), "%last".into()),
+            Inst::Unary(op, x) => self.unary(r(), *op, *x),
+            Inst::Binary(op, x, y) => self.binary(r(), *op, *x, *y),
+            Inst::Fma(x, y, z) => self.fma(r(), [*x, *y, *z]),
+            Inst::Scale(x, n) => self.scale(r(), *x, *n),
+            Inst::DotPairs(x, y, sum) => self.dot_pairs(r(), [*x, *y], *sum),
+            Inst::Compare(op, x, y) => self.compare(r(), *op, [*x, *y]),
+            Inst::Select(c, x, y) => self.select(r(), *c, [*x, *y]),
+            Inst::Convert(x) => self.convert(r(), *x),
+            Inst::Bitcast(x) => self.bitcast(r(), *x),
+            Inst::Splat(x) => self.splat(r(), *x),
+            Inst::Extract(x, lane) => self.extract(r(), *x, *lane),
+            Inst::Shuffle(x, y, lanes) => self.shuffle(r(), [*x, *y], lanes),
+            Inst::Fold(fold, x) => self.fold(r(), *fold, *x),
+            Inst::Load { mem, at, mask } => self.load(r(), *mem, *at, *mask),
+            Inst::Gather { mem, at, mask } => self.gather(r(), *mem, *at, *mask),
             Inst::Store { mem, at, value, mask, streaming } => {
                 self.store(*mem, *at, *value, *mask, *streaming);
             }
             Inst::Scatter { mem, at, value, mask } => self.scatter(*mem, *at, *value, *mask),
-            Inst::Prefetch { mem, at, write } => {
-                let pointer = self.address(*mem, *at);
-                let rw = i32::from(*write);
-                line!(
-                    self,
-                    "\"llvm.intr.prefetch\"({pointer}) <{{cache = 1 : i32, hint = 3 : i32, \
-                     rw = {rw} : i32}}> : (!llvm.ptr) -> ()"
-                );
-            }
+            Inst::Prefetch { mem, at, write } => self.prefetch(*mem, *at, *write),
             Inst::Tile(op) => self.tile(*op),
             Inst::CallPrivate(function, args) => self.call(&stmt.results, *function, args),
-            inst => self.value(stmt.results[0], inst),
+            Inst::For { from, to, step, carried, region } => {
+                self.repeat(&stmt.results, [*from, *to, *step], carried, region);
+            }
+            Inst::If { condition, yes, no } => self.choose(&stmt.results, *condition, yes, no),
+            Inst::MulAdd(..) | Inst::Call(..) => unreachable!("portable code is printed as C"),
         }
     }
 
-    fn value(&mut self, result: V, inst: &Inst) {
-        let ty = self.code.ty(result);
-        let r = self.name(result);
-        match inst {
-            Inst::Const(bits) => {
-                line!(self, "{r} = arith.constant {}", constant(ty, *bits));
-            }
-            Inst::Iota => {
-                let lanes: Vec<String> = (0..ty.lanes).map(|i| i.to_string()).collect();
-                line!(self, "{r} = arith.constant dense<[{}]> : {}", lanes.join(", "), Mlir(ty));
-            }
-            Inst::Dim(n) => self.rename(result, format!("%d{n}")),
-            Inst::First => self.rename(result, "%first".into()),
-            Inst::Last => self.rename(result, "%last".into()),
-            Inst::Unary(op, x) => self.unary(result, *op, *x),
-            Inst::Binary(op, x, y) => self.binary(result, *op, *x, *y),
-            Inst::Fma(x, y, z) => {
-                let t = Mlir(ty);
-                let list = self.list(&[*x, *y, *z]);
-                line!(self, "{r} = llvm.intr.fma({list}) : ({t}, {t}, {t}) -> {t}");
-            }
-            Inst::Scale(x, n) => self.scale(result, *x, *n),
-            Inst::DotPairs(x, y, sum) => {
-                let (t, pairs) = (Mlir(ty), Mlir(self.code.ty(*x)));
-                let (list, bits) = (self.list(&[*sum, *x, *y]), ty.lanes * 32);
-                line!(
-                    self,
-                    "{r} = llvm.call_intrinsic \"llvm.x86.avx512bf16.dpbf16ps.{bits}\"({list}) : \
-                     ({t}, {pairs}, {pairs}) -> {t}"
-                );
-            }
-            Inst::Compare(op, x, y) => {
-                let operand = self.code.ty(*x);
-                let text = comparison(*op, operand.dtype);
-                line!(self, "{r} = arith.{text}, {} : {}", self.list(&[*x, *y]), Mlir(operand));
-            }
-            Inst::Select(c, x, y) => {
-                let condition = self.code.ty(*c);
-                let list = self.list(&[*c, *x, *y]);
-                match condition.lanes {
-                    1 => line!(self, "{r} = arith.select {list} : {}", Mlir(ty)),
-                    _ => {
-                        line!(self, "{r} = arith.select {list} : {}, {}", Mlir(condition), Mlir(ty))
-                    }
-                }
-            }
-            Inst::Convert(x) => self.convert(result, *x),
-            Inst::Bitcast(x) => {
-                let from = self.code.ty(*x);
-                let same = from.dtype.is_float() == ty.dtype.is_float();
-                let (from, to) = (Mlir(from), Mlir(ty));
-                match from.0.lanes == ty.lanes {
-                    true if same => self.rename(result, self.name(*x)),
-                    true => line!(self, "{r} = arith.bitcast {} : {from} to {to}", self.name(*x)),
-                    false => line!(self, "{r} = llvm.bitcast {} : {from} to {to}", self.name(*x)),
-                }
-            }
-            _ => self.lanes(result, inst),
+    fn constant(&mut self, result: V, bits: u64) {
+        let (r, ty) = (self.name(result), self.code.ty(result));
+        line!(self, "{r} = arith.constant {}", constant(ty, bits));
+    }
+
+    fn iota(&mut self, result: V) {
+        let (r, ty) = (self.name(result), self.code.ty(result));
+        let lanes: Vec<String> = (0..ty.lanes).map(|i| i.to_string()).collect();
+        line!(self, "{r} = arith.constant dense<[{}]> : {}", lanes.join(", "), Mlir(ty));
+    }
+
+    fn fma(&mut self, result: V, operands: [V; 3]) {
+        let (r, ty) = (self.name(result), Mlir(self.code.ty(result)));
+        let list = self.list(&operands);
+        line!(self, "{r} = llvm.intr.fma({list}) : ({ty}, {ty}, {ty}) -> {ty}");
+    }
+
+    fn dot_pairs(&mut self, result: V, [x, y]: [V; 2], sum: V) {
+        let (r, ty) = (self.name(result), self.code.ty(result));
+        let (t, pairs) = (Mlir(ty), Mlir(self.code.ty(x)));
+        let (list, bits) = (self.list(&[sum, x, y]), ty.lanes * 32);
+        line!(
+            self,
+            "{r} = llvm.call_intrinsic \"llvm.x86.avx512bf16.dpbf16ps.{bits}\"({list}) : \
+             ({t}, {pairs}, {pairs}) -> {t}"
+        );
+    }
+
+    fn compare(&mut self, result: V, op: Cmp, operands: [V; 2]) {
+        let (r, operand) = (self.name(result), self.code.ty(operands[0]));
+        let text = comparison(op, operand.dtype);
+        line!(self, "{r} = arith.{text}, {} : {}", self.list(&operands), Mlir(operand));
+    }
+
+    fn select(&mut self, result: V, condition: V, [x, y]: [V; 2]) {
+        let (r, ty) = (self.name(result), self.code.ty(result));
+        let list = self.list(&[condition, x, y]);
+        let condition = self.code.ty(condition);
+        match condition.lanes {
+            1 => line!(self, "{r} = arith.select {list} : {}", Mlir(ty)),
+            _ => line!(self, "{r} = arith.select {list} : {}, {}", Mlir(condition), Mlir(ty)),
         }
     }
 
-    /// Instructions that move lanes, and accesses to memory.
-    fn lanes(&mut self, result: V, inst: &Inst) {
-        let ty = self.code.ty(result);
-        let r = self.name(result);
-        match inst {
-            Inst::Splat(x) => {
-                let from = Mlir(self.code.ty(*x));
-                line!(self, "{r} = vector.broadcast {} : {from} to {}", self.name(*x), Mlir(ty));
-            }
-            Inst::Extract(x, lane) => {
-                let from = Mlir(self.code.ty(*x));
-                line!(
-                    self,
-                    "{r} = vector.extract {}[{lane}] : {} from {from}",
-                    self.name(*x),
-                    Mlir(ty)
-                );
-            }
-            Inst::Shuffle(x, y, lanes) => {
-                let from = Mlir(self.code.ty(*x));
-                let lanes: Vec<String> = lanes.iter().map(u32::to_string).collect();
-                let (list, lanes) = (self.list(&[*x, *y]), lanes.join(", "));
-                line!(self, "{r} = vector.shuffle {list} [{lanes}] : {from}, {from}");
-            }
-            Inst::Fold(fold, x) => {
-                let from = self.code.ty(*x);
-                let (kind, flags) = folding(*fold, from.dtype);
-                let x = self.name(*x);
-                line!(
-                    self,
-                    "{r} = vector.reduction <{kind}>, {x}{flags} : {} into {}",
-                    Mlir(from),
-                    Mlir(ty)
-                );
-            }
-            Inst::Load { mem, at, mask } => self.load(result, *mem, *at, *mask),
-            Inst::Gather { mem, at, mask } => self.gather(result, *mem, *at, *mask),
-            _ => unreachable!("statements without a value are printed elsewhere"),
+    fn bitcast(&mut self, result: V, x: V) {
+        let (r, ty, from) = (self.name(result), self.code.ty(result), self.code.ty(x));
+        let same = from.dtype.is_float() == ty.dtype.is_float();
+        let (from, to) = (Mlir(from), Mlir(ty));
+        match from.0.lanes == ty.lanes {
+            true if same => self.rename(result, self.name(x)),
+            true => line!(self, "{r} = arith.bitcast {} : {from} to {to}", self.name(x)),
+            false => line!(self, "{r} = llvm.bitcast {} : {from} to {to}", self.name(x)),
         }
+    }
+
+    fn splat(&mut self, result: V, x: V) {
+        let (r, ty, from) = (self.name(result), self.code.ty(result), self.code.ty(x));
+        let x = self.name(x);
+        line!(self, "{r} = vector.broadcast {x} : {} to {}", Mlir(from), Mlir(ty));
+    }
+
+    fn extract(&mut self, result: V, x: V, lane: u32) {
+        let (r, ty, from) = (self.name(result), self.code.ty(result), self.code.ty(x));
+        let x = self.name(x);
+        line!(self, "{r} = vector.extract {x}[{lane}] : {} from {}", Mlir(ty), Mlir(from));
+    }
+
+    fn shuffle(&mut self, result: V, operands: [V; 2], lanes: &[u32]) {
+        let (r, from) = (self.name(result), Mlir(self.code.ty(operands[0])));
+        let lanes: Vec<String> = lanes.iter().map(u32::to_string).collect();
+        let (list, lanes) = (self.list(&operands), lanes.join(", "));
+        line!(self, "{r} = vector.shuffle {list} [{lanes}] : {from}, {from}");
+    }
+
+    fn fold(&mut self, result: V, fold: Fold, x: V) {
+        let (r, ty, from) = (self.name(result), self.code.ty(result), self.code.ty(x));
+        let (kind, flags) = folding(fold, from.dtype);
+        let x = self.name(x);
+        line!(
+            self,
+            "{r} = vector.reduction <{kind}>, {x}{flags} : {} into {}",
+            Mlir(from),
+            Mlir(ty)
+        );
+    }
+
+    fn prefetch(&mut self, mem: Mem, at: V, write: bool) {
+        let pointer = self.address(mem, at);
+        let rw = i32::from(write);
+        line!(
+            self,
+            "\"llvm.intr.prefetch\"({pointer}) <{{cache = 1 : i32, hint = 3 : i32, \
+             rw = {rw} : i32}}> : (!llvm.ptr) -> ()"
+        );
     }
 
     /// AVX-512 has an instruction for it: all lanes, in the current rounding mode.
