@@ -37,13 +37,13 @@ pub fn bisect(
     let steps = run(module, &pipeline(&[]), usize::MAX)?;
     for (at, step) in steps.iter().enumerate().filter(|(_, step)| step.changed) {
         let got = answers(&step.module, args)?;
-        let error = apart(&got, &expected);
+        let error = distance(&got, &expected);
         if error > tolerance {
             let mut culprit = Culprit { pass: step.pass, rule: None, error };
             for (rule, places) in step.rules() {
                 let without = run(module, &pipeline(&[rule.to_string()]), at + 1)?;
                 let Some(other) = without.last() else { continue };
-                if apart(&answers(&other.module, args)?, &expected) <= tolerance {
+                if distance(&answers(&other.module, args)?, &expected) <= tolerance {
                     culprit.rule = Some((rule, places));
                     break;
                 }
@@ -133,7 +133,7 @@ fn cotangents(module: &Module, function: &Function, outputs: &[Tensor]) -> Vec<T
 }
 
 /// The largest difference between the results of the functions that both have.
-fn apart(got: &[Vec<Tensor>], expected: &[Vec<Tensor>]) -> f64 {
+fn distance(got: &[Vec<Tensor>], expected: &[Vec<Tensor>]) -> f64 {
     let pairs = got.iter().flatten().zip(expected.iter().flatten());
     let one = |(a, b): (&Tensor, &Tensor)| match a.shape() == b.shape() {
         true => difference(&a.to_f64s(), &b.to_f64s()),

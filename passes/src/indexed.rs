@@ -247,14 +247,14 @@ impl Search<'_> {
             readers: readers.clone(),
         };
         // Skips dims that no argument of the entry binds: they are not known before the call.
-        let told = |symbol: &Symbol| {
-            let mut told = false;
+        let is_bound = |symbol: &Symbol| {
+            let mut bound = false;
             for (value, _) in self.entry.arguments() {
-                self.entry.ty(value).shape.for_each_symbol(&mut |own| told |= own == symbol);
+                self.entry.ty(value).shape.for_each_symbol(&mut |own| bound |= own == symbol);
             }
-            told
+            bound
         };
-        let known = |dim: &Dim| !dim.is_unknown() && dim.symbols().into_iter().all(told);
+        let known = |dim: &Dim| !dim.is_unknown() && dim.symbols().into_iter().all(is_bound);
         if own.dims().all(known) {
             self.found.push((view.argument, own));
         }

@@ -86,7 +86,7 @@ fn kept(module: &Module, function: Function, within: &str, path: &str) -> Result
     for (number, op) in function.ops.iter().enumerate() {
         rebuild.keep(op)?;
         if number == at {
-            let transfer = beside(module, &rebuild, op, &callee)?;
+            let transfer = copy_of_callee(module, &rebuild, op, &callee)?;
             let named = |(name, value): &(Arc<str>, Value)| {
                 (format!("{block}.{name}").into(), transfer.value(*value))
             };
@@ -115,7 +115,7 @@ fn stop(builder: &Builder, value: Value) -> Result<Value> {
 }
 
 /// Copies the body of `callee`, applied to the operands of `call` without gradients.
-fn beside<'f>(
+fn copy_of_callee<'f>(
     module: &Module,
     rebuild: &Rebuild,
     call: &Operation,

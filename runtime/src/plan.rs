@@ -205,14 +205,14 @@ pub fn roots(program: &Program) -> Vec<usize> {
 }
 
 /// The lifetime of each buffer: the first and the last launch that use it or a part of it. None if
-/// no launch does, and for aliases and rows. The whole program if `apart` is set.
+/// no launch does, and for aliases and rows. The whole program if `separate` is set.
 pub fn lifetimes(program: &Program) -> Vec<Option<(usize, usize)>> {
     let roots = roots(program);
     let mut lives = vec![None; program.buffers.len()];
     for (at, launch) in program.launches.iter().enumerate() {
         for buffer in &launch.buffers {
             let life = &mut lives[roots[*buffer]];
-            *life = Some(match program.apart {
+            *life = Some(match program.separate {
                 true => (0, program.launches.len()),
                 false => life.map_or((at, at), |(first, _)| (first, at)),
             });

@@ -20,7 +20,7 @@ pub struct Program {
     pub buffers: Vec<Buffer>,
     pub launches: Vec<Launch>,
     /// Gives each temporary its own bytes, whatever its lifetime, so that it can be inspected.
-    pub apart: bool,
+    pub separate: bool,
     /// Ranges of launches that run more than once. A loop comes before the loops inside it.
     pub loops: Vec<Loop>,
 }

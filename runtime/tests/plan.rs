@@ -121,8 +121,8 @@ fn aliases_prolong_lives() {
         ..Program::default()
     };
     assert_eq!(lifetimes(&program), [Some((0, 2)), None, None, None]);
-    let apart = Program { apart: true, ..program };
-    assert_eq!(lifetimes(&apart), [Some((0, 3)), None, None, None]);
+    let separate = Program { separate: true, ..program };
+    assert_eq!(lifetimes(&separate), [Some((0, 3)), None, None, None]);
 }
 
 #[test]

@@ -123,7 +123,7 @@ pub fn keep(profiles: &Profiles) -> Result<PathBuf> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
     }
-    publish(&file, |beside| put(beside, text.as_bytes()))?;
+    publish(&file, |temporary| put(temporary, text.as_bytes()))?;
     Ok(file)
 }
 

@@ -227,9 +227,9 @@ pub struct Argument {
     pub name: Arc<str>,
     pub role: Role,
     pub ty: Type,
-    /// Its initial value. `beside` names the argument whose shape determines the fan.
+    /// Its initial value. `fan_of` names the argument whose shape determines the fan.
     pub start: Start,
-    pub beside: Option<Arc<str>>,
+    pub fan_of: Option<Arc<str>>,
     /// Whether its dtype comes from the array of a call. An array of another dtype then needs
     /// another program.
     pub chosen: bool,
@@ -360,13 +360,13 @@ fn finished(
 ) -> Result<Program> {
     let entry = entry(&module)?.clone();
     let arguments = entry.arguments().map(|(value, arg)| {
-        let (start, beside) = starts(&arg.name);
+        let (start, fan_of) = starts(&arg.name);
         Argument {
             name: arg.name.clone(),
             role: arg.role,
             ty: entry.ty(value).clone(),
             start,
-            beside,
+            fan_of,
             chosen: false,
             readers: readers(&entry, value),
             any_integer: recipe.any_integers.contains(&arg.name),
@@ -495,9 +495,9 @@ fn entry(module: &Module) -> Result<&Arc<Function>> {
 /// The initial value of each input by name, and the input whose shape determines the fan.
 fn starts(block: &Block) -> impl Fn(&str) -> (Start, Option<Arc<str>>) {
     let inputs = block.inputs();
-    let beside = |start: &Start| start.beside.map(|at| inputs[at as usize].name.clone());
+    let fan_of = |start: &Start| start.fan_of.map(|at| inputs[at as usize].name.clone());
     let known: FxHashMap<Arc<str>, (Start, Option<Arc<str>>)> =
-        (inputs.iter()).map(|t| (t.name.clone(), (t.start.clone(), beside(&t.start)))).collect();
+        (inputs.iter()).map(|t| (t.name.clone(), (t.start.clone(), fan_of(&t.start)))).collect();
     move |name| known.get(name).cloned().unwrap_or_else(|| (Init::Scaled.into(), None))
 }
 

@@ -113,12 +113,12 @@ impl Compiled {
         let mut drawn = Arrays::new();
         for argument in self.program.arguments.iter().filter(|argument| argument.role == role) {
             let sizes = known_sizes(argument)?;
-            let beside = argument.beside.as_ref();
-            let beside = beside
+            let fan_of = argument.fan_of.as_ref();
+            let fan_of = fan_of
                 .and_then(|name| self.program.arguments.iter().find(|own| own.name == *name))
                 .map(known_sizes)
                 .transpose()?;
-            let draw = argument.start.draw(&argument.name, &sizes, beside.as_deref())?;
+            let draw = argument.start.draw(&argument.name, &sizes, fan_of.as_deref())?;
             let shape: Vec<usize> = sizes.iter().map(|size| *size as usize).collect();
             let values = draw.values(seed, &argument.name, &shape)?;
             drawn.insert(&argument.name, Array::of_floats(argument.ty.dtype, &shape, values)?);

@@ -12,13 +12,13 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 pub fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), name_of(path));
-    let beside = path.with_file_name(format!(".{}.{}.{}", own.0, own.1, own.2));
-    let moved = write(&beside).and_then(|written| {
-        fs::rename(&beside, path).map_err(|error| unwritable(path, error))?;
+    let temporary = path.with_file_name(format!(".{}.{}.{}", own.0, own.1, own.2));
+    let moved = write(&temporary).and_then(|written| {
+        fs::rename(&temporary, path).map_err(|error| unwritable(path, error))?;
         Ok(written)
     });
     if moved.is_err() {
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&temporary);
     }
     moved
 }

@@ -16,7 +16,7 @@ use crate::files::{publish, unwritable};
 ///
 /// Errors: a name that the format reserves; those of the system.
 pub fn save(path: &Path, params: &[(&str, &Tensor)]) -> Result<()> {
-    publish(path, |beside| write(params, beside)).map(drop)
+    publish(path, |temporary| write(params, temporary)).map(drop)
 }
 
 /// Reads the params of a file, in the order of their offsets.

@@ -46,7 +46,7 @@ pub struct Terminal {
     /// The dtypes that the input accepts.
     pub class: Class,
     /// Whether the dtype is independent of the dtype that the block's other inputs share.
-    pub apart: bool,
+    pub own_dtype: bool,
     /// Whether the input takes a list of connections.
     pub list: bool,
     /// Whether the input may be left out.

@@ -74,7 +74,7 @@ fn terminal(name: Arc<str>, role: Role, ty: &Type, generic: bool) -> Terminal {
         _ => Class::Int,
     };
     let plain = Terminal {
-        apart: !generic,
+        own_dtype: !generic,
         dtype: (!generic && role != Role::Key).then_some(ty.dtype),
         ..Terminal::data(name, class)
     };

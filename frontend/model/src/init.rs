@@ -33,7 +33,7 @@ pub enum Init {
     /// A matrix of orthonormal rows or columns (Saxe et al. 2014).
     Orthogonal,
     /// Uniform within `1 / sqrt(fan in)`, the default of `torch.nn.Linear`. A vector takes the fan
-    /// of the matrix that `beside` names; without one it is zeros.
+    /// of the matrix that `fan_of` names; without one it is zeros.
     FanIn,
     /// Xavier uniform for a matrix that joins several projections, the default of
     /// `torch.nn.MultiheadAttention`: query, key and value count as one matrix if they have the
@@ -124,7 +124,7 @@ pub enum Rule {
 pub struct Start {
     pub rule: Rule,
     /// The index of the input of the same block that gives the fan.
-    pub beside: Option<u32>,
+    pub fan_of: Option<u32>,
     /// Whether a matrix is (fan out, fan in).
     pub transposed: bool,
 }
@@ -145,7 +145,7 @@ pub enum Draw {
 
 impl From<Init> for Start {
     fn from(init: Init) -> Start {
-        Start { rule: Rule::Known(init), beside: None, transposed: false }
+        Start { rule: Rule::Known(init), fan_of: None, transposed: false }
     }
 }
 
@@ -191,9 +191,9 @@ impl Rule {
 }
 
 impl Start {
-    /// The distribution for an array of these sizes. `beside` are the sizes of the input that gives
+    /// The distribution for an array of these sizes. `fan_of` are the sizes of the input that gives
     /// the fan. Errors: a rule for matrices with an array of fewer than two dims.
-    pub fn draw(&self, name: &str, sizes: &[i64], beside: Option<&[i64]>) -> Result<Draw> {
+    pub fn draw(&self, name: &str, sizes: &[i64], fan_of: Option<&[i64]>) -> Result<Draw> {
         let init = match &self.rule {
             Rule::Function(function) => return Ok(Draw::Function(function.clone())),
             Rule::Known(init) => *init,
@@ -221,13 +221,13 @@ impl Start {
             Init::KaimingUniform => need().map(|(i, _)| within((6.0 / i).sqrt()))?,
             Init::KaimingNormal => need().map(|(i, _)| Draw::Normal((2.0 / i).sqrt()))?,
             Init::Orthogonal => need().map(|_| Draw::Orthogonal)?,
-            Init::FanIn => match own.or_else(|| fans(beside?, self.transposed)) {
+            Init::FanIn => match own.or_else(|| fans(fan_of?, self.transposed)) {
                 Some((fan, _)) => within(fan.sqrt().recip()),
                 None => Draw::Constant(0.0),
             },
             Init::Projection => {
                 let (i, o) = own.unwrap_or((1.0, 1.0));
-                let joined = beside.and_then(|sizes| fans(sizes, false)).filter(|(j, _)| *j == i);
+                let joined = fan_of.and_then(|sizes| fans(sizes, false)).filter(|(j, _)| *j == i);
                 // Of query, key and value, two have the same width: the narrower ones, if heads
                 // share them.
                 let all = joined.map_or(o, |(_, other)| o.max(other) + 2.0 * o.min(other));

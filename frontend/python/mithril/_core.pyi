@@ -20,7 +20,7 @@ class Argument:
         Whether integers of every dtype are taken, and converted.
         """
     @property
-    def beside(self, /) -> str | None:
+    def fan_of(self, /) -> str | None:
         """
         The argument whose shape says how its first values are drawn, where it is not its own.
         """
@@ -171,7 +171,7 @@ class BlockInfo:
     @property
     def keywords(self, /) -> list[list[str]]:
         """
-        The same of the keywords that it takes beside them.
+        The same of the keywords that it takes fan_of them.
         """
     @property
     def name(self, /) -> str:
@@ -574,7 +574,7 @@ class Native:
     """
     def export(self, /, folder: str | PathLike[str], name: str | None, cpu: SupportsGetItem[int, str], params: "dict[str, object] | None") -> "dict[str, str]":
         """
-        Writes a library for C into a folder, and beside it its header, its metadata and, where
+        Writes a library for C into a folder, and fan_of it its header, its metadata and, where
         `params` are given, the file of weights: their paths, by what they are. `cpu` are the
         processors that it is for.
 
@@ -661,7 +661,7 @@ class Program:
     @property
     def constants(self, /) -> list[tuple[str, DType, list[int], bytes]]:
         """
-        Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
+        Arrays of the `.npz` next to the source: dtype, shape and bytes by name.
         """
     def cost(self, /, shapes: "dict[str, object]", dims: "dict[str, int]") -> Costs:
         """
@@ -680,10 +680,10 @@ class Program:
 
         Errors: those of compiling; a mask that is neither bool nor of floats.
         """
-    def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex], seed: SupportsIndex, beside: SupportsGetItem[int, SupportsIndex] | None = None, init: Any | None = None) -> tuple[float | None, bytearray | None, tuple[Any, list[int]] | None]:
+    def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex], seed: SupportsIndex, fan_of: SupportsGetItem[int, SupportsIndex] | None = None, init: Any | None = None) -> tuple[float | None, bytearray | None, tuple[Any, list[int]] | None]:
         """
         What an argument of this shape begins with: one number that all its elements are, or the
-        bytes of their numbers in double precision, or a function with its key. `beside` is the shape
+        bytes of their numbers in double precision, or a function with its key. `fan_of` is the shape
         of the argument that says its fan, `init` what is said instead of what its block says.
 
         Errors: no such `init`; one for matrices, and a shape of fewer than two dims.
@@ -908,7 +908,7 @@ def processor(cpu: str | None = None) -> str:
 def processors() -> list[str]:
     """
     The names of the processors that native code is tested for and that this machine can run, the
-    least first: levels of x86-64, and the last one with what it may have beside.
+    least first: levels of x86-64, and the last one with what it may have fan_of.
     """
 
 def refuse_renamed(given: SupportsGetItem[int, str], own: SupportsGetItem[int, str]) -> None:

@@ -159,7 +159,7 @@ def compile(
         "differentiate": _differentiated(differentiate),
         "own_gradients": autodiff == "mithril",
         "random": random,
-        "apart": memory_planning == "none",
+        "separate_buffers": memory_planning == "none",
         "checks": None if checks is None else truth(checks, "checks"),
         "memory_budget": _budget(memory_budget, backend),
         "checkpoint": truth(gradient_checkpointing, "gradient_checkpointing")

@@ -16,26 +16,26 @@ class Deferred:
     Any other use raises a `MithrilError` that suggests `shapes=`.
     """
 
-    __slots__ = ("_beside", "_draw", "_name", "_value")
+    __slots__ = ("_fan_of", "_draw", "_name", "_value")
 
     def __init__(
         self,
         name: str,
         draw: Callable[[tuple[int, ...], tuple[int, ...] | None], Any],
-        beside: str | None = None,
+        fan_of: str | None = None,
     ) -> None:
-        """`draw` takes the shape, and the shape of the param `beside`, which gives the fan."""
+        """`draw` takes the shape, and the shape of the param `fan_of`, which gives the fan."""
         self._name = name
         self._draw = draw
-        self._beside = beside
+        self._fan_of = fan_of
         self._value: Any = None
 
     def take(self, shapes: Mapping[str, Sequence[int]]) -> Any:
         """The array, with its shape from `shapes`. Copies of the dict share the same array."""
         shape = tuple(shapes[self._name])
         if self._value is None or tuple(self._value.shape) != shape:
-            beside = None if self._beside is None else shapes.get(self._beside)
-            self._value = self._draw(shape, None if beside is None else tuple(beside))
+            fan_of = None if self._fan_of is None else shapes.get(self._fan_of)
+            self._value = self._draw(shape, None if fan_of is None else tuple(fan_of))
         return self._value
 
     def __repr__(self) -> str:

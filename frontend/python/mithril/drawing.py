@@ -48,7 +48,7 @@ def params(
     for name in names:
         argument = arguments[name]
         draw = _drawing(program, backend, argument, seed, chosen.get(name))
-        fan = arguments.get(argument.beside or "") if name not in chosen else None
+        fan = arguments.get(argument.fan_of or "") if name not in chosen else None
         value = Deferred(name, draw, fan.name if fan else None)
         needed = [argument] if fan is None else [argument, fan]
         shapes = {a.name: a.shape for a in needed if a.shape is not None}
@@ -128,7 +128,7 @@ def _drawing(
     seed: int,
     init: Init = None,
 ) -> Callable[[Shape, Shape | None], Array]:
-    def draw(shape: Shape, beside: Shape | None) -> Array:
+    def draw(shape: Shape, fan_of: Shape | None) -> Array:
         import numpy as np  # noqa: PLC0415
 
         if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
@@ -138,7 +138,7 @@ def _drawing(
                 code="E0506",
             )
         check_room(program.name, backend, [(argument, shape)])
-        fan = None if beside is None else list(beside)
+        fan = None if fan_of is None else list(fan_of)
         try:
             number, values, function = program.initial(argument.name, list(shape), seed, fan, init)
             if number is not None:

@@ -129,7 +129,7 @@ class Variants:
 
     def _make(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
         self._checker(self._root).admits(params, inputs, state)  # raises for a non-dict
-        program, told = self._fitting((params, inputs, state))
+        program, details = self._fitting((params, inputs, state))
         arguments = Arguments(self._backend, program)
         params, inputs, state = arguments.ready(params, inputs, state)
         sizes: dict[str, list[int]] = {}
@@ -137,8 +137,8 @@ class Variants:
             sizes = arguments.checker.shapes(params, inputs, state)
             program = program.with_sizes(sizes)
         variant = self._made(program)
-        told += [f"{param} of {own}" for param, own in sizes.items()]
-        _log(program.name, told, anew=bool(self._kept))
+        details += [f"{param} of {own}" for param, own in sizes.items()]
+        _log(program.name, details, anew=bool(self._kept))
         self._kept = (variant, *self._kept)
         return variant
 
@@ -174,7 +174,7 @@ class Variants:
         inputs = arrays[1]
         # The values given to the root, and the log's text on them.
         key: list[Any] = []
-        told: list[str] = []
+        details: list[str] = []
         sizes = {n: [*v.shape] for n, v in inputs.items() if hasattr(v, "shape")} if sized else {}
         while program.needs_ranks or program.needs_dtypes:
             ranks, masks = program.needs_ranks, program.needs_dtypes
@@ -187,8 +187,8 @@ class Variants:
             key += sorted((name, *shape) for name, shape in own.items())
             key += sorted((name, dtype.name) for name, dtype in dtypes.items())
             key += sorted((name, *shape) for name, shape in sizes.items())
-            told += [_rank(*item) for item in own.items()]
-            told += [f"{name} of {dtype.name}" for name, dtype in dtypes.items()]
+            details += [_rank(*item) for item in own.items()]
+            details += [f"{name} of {dtype.name}" for name, dtype in dtypes.items()]
             place = tuple(key)
             if place not in self._called:
                 self._called[place] = program.for_call(own, dtypes, sizes)
@@ -198,7 +198,7 @@ class Variants:
             self._root = self._compiled()
             self._called.clear()
             return self._for_call(arrays, ones=ones, sized=sized)
-        return program, told
+        return program, details
 
     def _array(self, name: str, program: _core.Program, arrays: Call) -> Any:
         """An array of a call. Errors: those of the check of calls."""
@@ -221,10 +221,10 @@ def _rank(terminal: str, shape: list[int | None]) -> str:
     return f"{terminal} of rank {len(shape)}{along}"
 
 
-def _log(name: str, told: list[str], *, anew: bool) -> None:
+def _log(name: str, details: list[str], *, anew: bool) -> None:
     """Logs that code was compiled during a call."""
     other = " other ranks, dtypes of masks or sizes of params, too:" if anew else ""
-    logging.getLogger("mithril").info("%s: compiled for%s %s", name, other, ", ".join(told))
+    logging.getLogger("mithril").info("%s: compiled for%s %s", name, other, ", ".join(details))
 
 
 _all: WeakSet[Variants] = WeakSet()

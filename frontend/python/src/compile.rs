@@ -42,7 +42,7 @@ impl Constant {
     block, target, dtype, wide, *, shapes: "dict[str, object]", dtypes: "dict[str, object]",
     inference, trainable_keys, data_keys, discard_keys, constant_keys: "dict[str, object]", level,
     math, cache, file_path=None, keep=Vec::new(), watched=Vec::new(), differentiate=None,
-    own_gradients=false, checkpoint=false, memory_budget=None, apart=false, tier=None,
+    own_gradients=false, checkpoint=false, memory_budget=None, separate_buffers=false, tier=None,
     cpu=None, random="framework", checks=None,
 ))]
 // These are the keywords of Python's `compile`.
@@ -69,7 +69,7 @@ pub fn compile_block(
     own_gradients: bool,
     checkpoint: bool,
     memory_budget: Option<u64>,
-    apart: bool,
+    separate_buffers: bool,
     tier: Option<&str>,
     cpu: Option<String>,
     random: &str,
@@ -95,7 +95,7 @@ pub fn compile_block(
             own_gradients,
             random: Random::find(random).unwrap_or_default(),
             memory_budget,
-            planning: if apart { Planning::None } else { Planning::Greedy },
+            planning: if separate_buffers { Planning::None } else { Planning::Greedy },
             checks: checks.map_or(Checks::Host, |all| if all { Checks::All } else { Checks::None }),
         };
         end_with_process(&options, dtype.py())?;

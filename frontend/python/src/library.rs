@@ -19,7 +19,7 @@ pub struct BlockInfo {
     group: String,
     /// Names, annotations and defaults as Python text; an empty default: it must be given.
     parameters: Vec<(&'static str, String, String)>,
-    /// The same of the keywords that it takes beside them.
+    /// The same of the keywords that it takes besides them.
     keywords: Vec<[&'static str; 3]>,
     /// The names of the inputs; optional ones end in `=`.
     inputs: Vec<String>,

@@ -220,7 +220,7 @@ impl Native {
         guarded(|| self.call(params.py(), &dicts(&given)?, what))
     }
 
-    /// Writes a library for C into a folder, and beside it its header, its metadata and, where
+    /// Writes a library for C into a folder, and next to it its header, its metadata and, where
     /// `params` are given, the file of weights: their paths, by what they are. `cpu` are the
     /// processors that it is for.
     ///

@@ -24,7 +24,7 @@ pub fn processor(cpu: Option<String>) -> Answer<String> {
 }
 
 /// The names of the processors that native code is tested for and that this machine can run, the
-/// least first: levels of x86-64, and the last one with what it may have beside.
+/// least first: levels of x86-64, and the last one with its extensions.
 #[pyfunction]
 pub fn processors() -> Vec<String> {
     levels().iter().map(Host::name).collect()

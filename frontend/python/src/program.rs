@@ -27,7 +27,7 @@ use super::value::{dtypes, rule, shapes, tensor};
 #[pyclass(frozen, get_all, module = "mithril._core")]
 pub struct Argument {
     /// The name: a path of blocks for what is learned. The same object each time, so that dicts
-    /// made by it are told apart by addresses alone.
+    /// made by it are distinguished by addresses alone.
     name: Py<PyString>,
     /// `data`, `param`, `state`, `key` or `constant`.
     role: &'static str,
@@ -38,7 +38,7 @@ pub struct Argument {
     /// The sizes, where all are known.
     shape: Option<Vec<i64>>,
     /// The argument whose shape says how its first values are drawn, where it is not its own.
-    beside: Option<String>,
+    fan_of: Option<String>,
     /// Whether integers of every dtype are taken, and converted.
     any_integer: bool,
 }
@@ -205,7 +205,7 @@ impl Program {
             dtype: DType(held(own.ty.dtype)),
             dims: dims(&own.ty),
             shape: own.sizes(),
-            beside: own.beside.as_ref().map(|name| name.to_string()),
+            fan_of: own.fan_of.as_ref().map(|name| name.to_string()),
             any_integer: own.takes_any_integer(held(own.ty.dtype)),
         };
         self.program.arguments.iter().map(argument).collect()
@@ -228,9 +228,9 @@ impl Program {
         guarded(|| Ok(Explanation(self.program.explain()?)))
     }
 
-    /// The pass after which the reference evaluator gives other numbers, more than `tolerance`
-    /// apart, its rule and the blocks that was applied in, as far as they are known. `None`, if the
-    /// passes keep the numbers. `arrays` are those of a call, by name.
+    /// Finds the first pass after which the results of the reference evaluator differ by more than
+    /// `tolerance`: the pass, and its rule and blocks if they are known. `None` if no pass does.
+    /// `arrays` are those of a call, by name.
     #[pyo3(signature = (arrays: "dict[str, object]", tolerance))]
     fn bisect(&self, arrays: &Bound<'_, PyDict>, tolerance: f64) -> Answer<Option<Blame>> {
         guarded(|| {
@@ -276,7 +276,7 @@ impl Program {
         self.program.timings.iter().map(|(stage, time)| (*stage, time.as_secs_f64())).collect()
     }
 
-    /// Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
+    /// Arrays of the `.npz` next to the source: dtype, shape and bytes by name.
     #[getter]
     fn constants<'py>(
         &self,
@@ -291,18 +291,18 @@ impl Program {
     }
 
     /// What an argument of this shape begins with: one number that all its elements are, or the
-    /// bytes of their numbers in double precision, or a function with its key. `beside` is the shape
+    /// bytes of their numbers in double precision, or a function with its key. `fan_of` is the shape
     /// of the argument that says its fan, `init` what is said instead of what its block says.
     ///
     /// Errors: no such `init`; one for matrices, and a shape of fewer than two dims.
-    #[pyo3(signature = (name, shape, seed, beside=None, init=None))]
+    #[pyo3(signature = (name, shape, seed, fan_of=None, init=None))]
     fn initial<'py>(
         &self,
         py: Python<'py>,
         name: &str,
         shape: Vec<i64>,
         seed: u64,
-        beside: Option<Vec<i64>>,
+        fan_of: Option<Vec<i64>>,
         init: Option<Bound<'py, PyAny>>,
     ) -> Answer<FirstValues<'py>> {
         guarded(|| {
@@ -311,7 +311,7 @@ impl Program {
             if let Some(init) = init {
                 start.rule = rule(&init)?;
             }
-            let draw = start.draw(name, &shape, beside.as_deref())?;
+            let draw = start.draw(name, &shape, fan_of.as_deref())?;
             Ok(match &draw {
                 Draw::Constant(value) => (Some(*value), None, None),
                 Draw::Function(function) => {

@@ -113,8 +113,8 @@ pub(super) const OPS: &[OpDef] = &[
             let pairs = |a: &[Dim]| -> Vec<Dim> {
                 a.iter().zip(&own).flat_map(|(t, d)| [t.clone(), d.clone()]).collect()
             };
-            let apart = r.arg(0).reshape(Shape::new(pairs(&vec![Dim::Const(1); own.len()])));
-            apart.broadcast_to(Shape::new(pairs(&times))).reshape(r.ty.shape.clone())
+            let split = r.arg(0).reshape(Shape::new(pairs(&vec![Dim::Const(1); own.len()])));
+            split.broadcast_to(Shape::new(pairs(&times))).reshape(r.ty.shape.clone())
         }),
         ..BASE
     },

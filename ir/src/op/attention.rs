@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 const QUERY: Operand = operand("query", Class::Float);
 const KEY: Operand = operand("key", Class::Float);
 const VALUE: Operand = operand("value", Class::Float);
-const MASK: Operand = operand("mask", Class::Any).apart();
+const MASK: Operand = operand("mask", Class::Any).own_dtype();
 const SCALE: super::AttrDef = attr("scale", AttrKind::Float, Default::None);
 const CAUSAL: super::AttrDef = attr("causal", AttrKind::Bool, Default::Bool(false));
 const GROUPED: super::AttrDef = attr("grouped", AttrKind::Bool, Default::Bool(false));

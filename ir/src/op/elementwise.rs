@@ -199,7 +199,7 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "chosen",
         doc: "`yes` where `condition` holds, `no` elsewhere.",
         operands: &[
-            operand("condition", Class::Bool).apart(),
+            operand("condition", Class::Bool).own_dtype(),
             operand("yes", Class::Any),
             operand("no", Class::Any),
         ],

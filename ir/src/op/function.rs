@@ -16,7 +16,7 @@ use crate::evaluate::Calls;
 use crate::shape::{Type, unify};
 use crate::signature::CallTypes;
 
-const OPERANDS: &[Operand] = &[operand("operands", Class::Any).apart().many()];
+const OPERANDS: &[Operand] = &[operand("operands", Class::Any).own_dtype().many()];
 
 const CALL: OpDef = OpDef {
     kind: Kind::Call,
@@ -73,7 +73,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`x`, available only after `other` has been computed. CSE does not merge operations \
               on the result with operations on `x`.",
         kind: Kind::Barrier,
-        operands: &[operand("x", Class::Any), operand("other", Class::Any).apart()],
+        operands: &[operand("x", Class::Any), operand("other", Class::Any).own_dtype()],
         meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),
         gradient: Gradient::Rule(|r| vec![Some(r.g()), None]),
         known: Some(|cx| cx.known[0].map(<[crate::dim::Dim]>::to_vec)),

@@ -31,7 +31,7 @@ const ANY: super::Operand = operand("x", Class::Any);
 const NUMBER: super::Operand = operand("x", Class::Number);
 const ALONG: Option<Indexes> =
     Some(Indexes { operand: 1, extent: Extent::Along("axis"), from_end: true });
-const INDICES: super::Operand = operand("indices", Class::Int).apart();
+const INDICES: super::Operand = operand("indices", Class::Int).own_dtype();
 const UPDATES: super::Operand = operand("updates", Class::Number);
 
 pub(super) const OPS: &[OpDef] = &[
@@ -165,7 +165,7 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Gather(Gather::DynamicSlice),
         doc: "The block of `x` of shape `sizes` that begins at `starts`, clamped so that the \
               block lies inside `x`.",
-        operands: &[ANY, operand("starts", Class::Int).apart().many()],
+        operands: &[ANY, operand("starts", Class::Int).own_dtype().many()],
         attrs: &[attr("sizes", AttrKind::Shape, Default::Required)],
         shape: ShapeRule::Rule(|cx| {
             let sizes = cx.whole_shape("sizes")?;
@@ -193,7 +193,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[
             ANY,
             operand("update", Class::Any),
-            operand("starts", Class::Int).apart().many(),
+            operand("starts", Class::Int).own_dtype().many(),
         ],
         shape: ShapeRule::Rule(|cx| {
             let update = cx.shape(1).clone();

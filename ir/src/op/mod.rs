@@ -118,7 +118,7 @@ pub const fn operand(name: &'static str, class: Class) -> Operand {
 
 impl Operand {
     /// The operand with a dtype of its own, not the shared one.
-    pub const fn apart(self) -> Operand {
+    pub const fn own_dtype(self) -> Operand {
         Operand { shared: false, ..self }
     }
 

@@ -113,7 +113,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "cross_entropy",
         indexes: Some(Indexes { operand: 1, extent: Extent::Last, from_end: false }),
         doc: "`-log_softmax(logits)` at the class `target`, along the last axis; not reduced.",
-        operands: &[operand("logits", Class::Float), operand("target", Class::Int).apart()],
+        operands: &[operand("logits", Class::Float), operand("target", Class::Int).own_dtype()],
         shape: ShapeRule::Rule(|cx| {
             cx.shape(0).need_trailing(1)?;
             let shape = super::reduce::without_axes(cx.shape(0), Some(&[-1]), false)?;

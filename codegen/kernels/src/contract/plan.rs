@@ -390,12 +390,12 @@ impl Plan {
             None => self.deep = true,
         }
         // Rows at a stride that is a multiple of 2048 bytes would evict each other from the cache.
-        let apart = shape.x_stride.map(|s| s * bytes);
+        let stride = shape.x_stride.map(|s| s * bytes);
         self.x_in_place = shape.dtype == self.held
             && shape.x == Layout::AlongK
             && (self.unit == 1 || shape.k.is_some_and(|k| k % self.unit == 0))
             && (!self.amx || shape.m.is_some_and(|m| m % TILE_ROWS == 0))
-            && apart.is_some_and(|bytes| bytes % 2048 != 0);
+            && stride.is_some_and(|bytes| bytes % 2048 != 0);
         let most = (BLOCK_BYTES / (self.depth * bytes)).min(cols).max(self.strip());
         // A thread copies the block of `y` again for each piece of work that it takes, so each
         // piece should have a block of its own.

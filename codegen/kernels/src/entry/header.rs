@@ -77,7 +77,7 @@ pub fn header(interface: &Interface, about: &str) -> String {
 }
 
 const CALLING: &str = "\
-Arrays are dense and row-major, aligned as their elements are; the shape of each stands beside it. \
+Arrays are dense and row-major, aligned as their elements are; the shape of each is next to it. \
 A result overlaps with no other array. A workspace is 64-byte aligned memory that holds nothing \
 between calls. Any number of threads may call at one time, each with a workspace and results of \
 its own. Nothing is allocated, and nothing is kept.";

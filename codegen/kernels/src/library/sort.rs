@@ -68,8 +68,8 @@ impl Standalone<'_> {
                 None => {
                     let most = own.nest.b.index(i64::from(i32::MAX));
                     let short = own.nest.b.compare(Cmp::Le, size, most);
-                    let words = own.apart(|own| own.sort_words(&line));
-                    let pairs = own.apart(|own| own.sort_pairs(&line));
+                    let words = own.region(|own| own.sort_words(&line));
+                    let pairs = own.region(|own| own.sort_pairs(&line));
                     own.nest.b.place_choice(short, words, pairs);
                 }
             }
@@ -77,7 +77,7 @@ impl Standalone<'_> {
     }
 
     /// Runs `body`, and returns its code as a region.
-    fn apart(&mut self, body: impl FnOnce(&mut Self)) -> Region {
+    fn region(&mut self, body: impl FnOnce(&mut Self)) -> Region {
         self.nest.b.open_region();
         self.nest.enter();
         body(self);
@@ -171,8 +171,8 @@ impl Standalone<'_> {
         }
         // Or one of them is NaN and the other is not.
         let (x, y) = (b.compare(of_x, x, x), b.compare(of_y, y, y));
-        let apart = b.binary(Binary::And, x, y);
-        b.binary(Binary::Or, beats, apart)
+        let one_is_nan = b.binary(Binary::And, x, y);
+        b.binary(Binary::Or, beats, one_is_nan)
     }
 
     /// Sorts elements and their indices in two separate arrays.

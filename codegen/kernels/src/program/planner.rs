@@ -193,7 +193,7 @@ impl Planner<'_> {
             buffers,
             launches,
             loops,
-            apart: false,
+            separate: false,
         };
         Plan { program, kernels, copies, constants, symbols, locs }
     }

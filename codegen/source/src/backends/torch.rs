@@ -232,7 +232,7 @@ const SPELLINGS: Spellings = &[
     (
         "layer_norm",
         "@native_layer_norm({x}, ({x.last},), {weight}, {bias}, {epsilon})[0 / 3] if \
-         layer_norm_mean is beside; \
+         layer_norm_mean is sibling; \
          F.layer_norm({x}, ({x.last},)[, {weight}][, {bias}][, eps={epsilon}])",
     ),
     ("rms_norm", "F.rms_norm({x}, ({x.last},)[, {weight}], eps={epsilon})"),
@@ -275,7 +275,7 @@ const SPELLINGS: Spellings = &[
     (
         "attention",
         "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}][, \
-         grouped={grouped}])[0 / 2] if attention_logsumexp is beside; \
+         grouped={grouped}])[0 / 2] if attention_logsumexp is sibling; \
          F.scaled_dot_product_attention({query}, {key}, {value}[, attn_mask={mask}][, \
          is_causal={causal}][, scale={scale}][, enable_gqa={grouped}])",
     ),

@@ -61,7 +61,7 @@ impl<'a> Facts<'a> {
             Test::Equals(text) => self.attr(&guard.slot).is_some_and(|a| written(a) == *text),
             Test::Is(word) => match word.as_str() {
                 "default" => self.is_default(&guard.slot),
-                "beside" => self.is_beside(&guard.slot),
+                "sibling" => self.is_sibling(&guard.slot),
                 "reader" => self.is_reader(&guard.slot),
                 "vacant" => self.is_vacant(&guard.slot),
                 "used" => self.is_used(&guard.slot),
@@ -81,8 +81,8 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether an operation of this name exists on the same operands.
-    fn is_beside(&self, name: &str) -> bool {
-        self.neighbours.beside(name, &self.op.operands).next().is_some()
+    fn is_sibling(&self, name: &str) -> bool {
+        self.neighbours.siblings(name, &self.op.operands).next().is_some()
     }
 
     /// Whether an operation of this name reads the result.

@@ -12,7 +12,7 @@ pub struct Neighbours<'m> {
     /// The operations that read each value, once each.
     readers: Vec<SmallVec<[u32; 2]>>,
     /// Operations by name and operands.
-    beside: FxHashMap<(&'static str, &'m [Value]), SmallVec<[u32; 1]>>,
+    siblings: FxHashMap<(&'static str, &'m [Value]), SmallVec<[u32; 1]>>,
     /// Composites by operands.
     composites: FxHashMap<&'m [Value], SmallVec<[u32; 1]>>,
 }
@@ -20,7 +20,7 @@ pub struct Neighbours<'m> {
 impl<'m> Neighbours<'m> {
     pub fn of(function: &'m Function) -> Neighbours<'m> {
         let mut readers = vec![SmallVec::new(); function.values.len()];
-        let (mut beside, mut composites) = (FxHashMap::default(), FxHashMap::default());
+        let (mut siblings, mut composites) = (FxHashMap::default(), FxHashMap::default());
         for (at, op) in function.ops.iter().enumerate() {
             let at = at as u32;
             for value in &op.operands {
@@ -30,14 +30,14 @@ impl<'m> Neighbours<'m> {
                 }
             }
             let operands = &op.operands[..];
-            let alike: &mut SmallVec<_> = beside.entry((op.op.0.name, operands)).or_default();
+            let alike: &mut SmallVec<_> = siblings.entry((op.op.0.name, operands)).or_default();
             alike.push(at);
             if op.op.kind == Kind::Composite {
                 let alike: &mut SmallVec<_> = composites.entry(operands).or_default();
                 alike.push(at);
             }
         }
-        Neighbours { function, readers, beside, composites }
+        Neighbours { function, readers, siblings, composites }
     }
 
     fn numbered<'a>(
@@ -54,12 +54,12 @@ impl<'m> Neighbours<'m> {
     }
 
     /// The operations of this name on these operands, in order.
-    pub fn beside<'a>(
+    pub fn siblings<'a>(
         &'a self,
         name: &'a str,
         operands: &'a [Value],
     ) -> impl Iterator<Item = &'m Operation> + use<'a, 'm> {
-        let known = self.beside.get(&(name, operands));
+        let known = self.siblings.get(&(name, operands));
         self.numbered(known.map(|numbers| &numbers[..]))
     }
 

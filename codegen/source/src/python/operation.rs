@@ -306,7 +306,7 @@ impl<'m> Body<'_, 'm> {
     fn wanted(&self, op: &Operation, count: &str) -> Vec<Expr> {
         let there = |part: i64| {
             let is = |other: &Operation| *other.attr("of") == Attr::Int(part);
-            self.neighbours.beside(op.op.0.name, &op.operands).any(is)
+            self.neighbours.siblings(op.op.0.name, &op.operands).any(is)
         };
         let truth = |yes| Expr::name(if yes { "True" } else { "False" });
         (0..count.parse().unwrap_or(0)).map(|part| truth(there(part))).collect()

@@ -25,7 +25,7 @@ impl Signature {
         let mut error =
             Diagnostic::of(ErrorKind::ShapesAtCall, "the dims of inputs do not fit together");
         error.place = guard.loc.blocks();
-        let mut told: Vec<&Symbol> = Vec::new();
+        let mut explained: Vec<&Symbol> = Vec::new();
         let mut symbols: Vec<Symbol> = Vec::new();
         for dim in [left, right] {
             dim.for_each_symbol(&mut |s| symbols.push(s.clone()));
@@ -34,10 +34,10 @@ impl Signature {
             let Some(value) = self.evaluate(&Dim::symbol(symbol), binding) else {
                 continue;
             };
-            if told.contains(&symbol) {
+            if explained.contains(&symbol) {
                 continue;
             }
-            told.push(symbol);
+            explained.push(symbol);
             let home = self.slots.iter().find_map(|slot| {
                 let dims = &slot.ty.shape.dims;
                 let at = dims.iter().position(|d| d.as_symbol() == Some(symbol))?;

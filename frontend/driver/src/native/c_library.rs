@@ -248,9 +248,9 @@ fn march(named: Option<String>) -> Result<Vec<String>> {
 fn processor() -> &'static str {
     static PROCESSOR: OnceLock<String> = OnceLock::new();
     PROCESSOR.get_or_init(|| {
-        let told = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let names = ["model name", "flags", "CPU part", "Features"];
-        let lines = names.iter().filter_map(|name| told.lines().find(|l| l.starts_with(name)));
+        let lines = names.iter().filter_map(|name| info.lines().find(|l| l.starts_with(name)));
         format!("{} {}", env::consts::ARCH, lines.collect::<Vec<_>>().join("\n"))
     })
 }

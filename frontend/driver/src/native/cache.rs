@@ -116,16 +116,16 @@ impl Cache {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let (Ok(path), Ok(folder)) = (self.path(key), &self.folder) else { return };
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let beside = folder.join(format!("{}-{count}.new", process::id()));
+        let temporary = folder.join(format!("{}-{count}.new", process::id()));
         let write = || -> io::Result<()> {
-            let mut file = File::options().write(true).create_new(true).open(&beside)?;
+            let mut file = File::options().write(true).create_new(true).open(&temporary)?;
             file.write_all(checksum(key, bytes).as_bytes())?;
             file.write_all(bytes)?;
             drop(file);
-            fs::rename(&beside, &path)
+            fs::rename(&temporary, &path)
         };
         if write().is_err() {
-            let _ = fs::remove_file(&beside);
+            let _ = fs::remove_file(&temporary);
         }
     }
 

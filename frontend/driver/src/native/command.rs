@@ -27,11 +27,11 @@ pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Ended> {
     let mut child = command.process_group(0).spawn()?;
     let mut errors = child.stderr.take().expect("it is piped");
     let (mut said, mut part) = (Vec::new(), [0; 4096]);
-    let mut told = false;
+    let mut stopped = false;
     // Child processes of the command keep the pipe open as well, so this waits for them too.
     loop {
-        if stop.load(Ordering::Relaxed) && !told {
-            told = true;
+        if stop.load(Ordering::Relaxed) && !stopped {
+            stopped = true;
             // SAFETY: the group exists as long as the child, which has not been waited for.
             unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGTERM) };
         }
@@ -45,7 +45,7 @@ pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Ended> {
         }
     }
     let status = child.wait()?;
-    Ok(match (told, status.success()) {
+    Ok(match (stopped, status.success()) {
         (true, _) => Ended::Stopped,
         (_, true) => Ended::Well,
         _ => Ended::Badly(said),

@@ -149,15 +149,17 @@ pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Fi
     if let Some(folder) = files.library.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
     }
-    publish(&files.library, |beside| {
-        link::link(&objects, architecture, beside, &files.library, stop)?;
+    publish(&files.library, |temporary| {
+        link::link(&objects, architecture, temporary, &files.library, stop)?;
         let places = match (&files.weights, &weights) {
-            (Some(path), Some(weights)) => publish(path, |beside| params::write(weights, beside))?,
+            (Some(path), Some(weights)) => {
+                publish(path, |temporary| params::write(weights, temporary))?
+            }
             _ => Vec::new(),
         };
         let metadata = metadata::text(&interface, &names, &files, &places);
-        publish(&files.header, |beside| put(beside, header(&interface, &about).as_bytes()))?;
-        publish(&files.metadata, |beside| put(beside, metadata.as_bytes()))
+        publish(&files.header, |temporary| put(temporary, header(&interface, &about).as_bytes()))?;
+        publish(&files.metadata, |temporary| put(temporary, metadata.as_bytes()))
     })?;
     Ok(files)
 }
@@ -170,14 +172,14 @@ fn isa(host: &Host) -> Isa {
 
 impl Files {
     fn of(request: &Export, model: &str) -> Files {
-        let beside = |name: String| request.library.with_file_name(name);
+        let sibling = |name: String| request.library.with_file_name(name);
         Files {
             library: request.library.clone(),
-            header: beside(format!("{model}.h")),
+            header: sibling(format!("{model}.h")),
             // The metadata is named after the library, because a saved model may have the model's
             // name.
             metadata: request.library.with_extension("json"),
-            weights: request.weights.as_ref().map(|_| beside(format!("{model}.safetensors"))),
+            weights: request.weights.as_ref().map(|_| sibling(format!("{model}.safetensors"))),
             warnings: Vec::new(),
         }
     }

@@ -69,7 +69,7 @@ pub enum Planning {
 impl Planning {
     fn plan(self, module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
         let mut plan = plan(module, function, isa)?;
-        plan.program.apart = self == Planning::None;
+        plan.program.separate = self == Planning::None;
         Ok(plan)
     }
 }

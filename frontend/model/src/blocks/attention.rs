@@ -17,7 +17,7 @@ use crate::lower::Cx;
 const MASK: Input = Input {
     mask: true,
     ..data("mask", Class::Any)
-        .apart()
+        .own_dtype()
         .optional()
         .doc("bool: the keys that each query attends to; float: added to the scores")
 };
@@ -85,15 +85,15 @@ pub(super) const BLOCKS: &[Entry] = &[
                 .doc("the sequence that is attended to; defaults to `input`"),
             MASK,
             param("w_query", Init::Projection, |cx| projection(cx, "input", false))
-                .beside("w_key")
+                .fan_of("w_key")
                 .chosen()
                 .doc("(width, width)"),
             param("w_key", Init::Projection, |cx| projection(cx, "context", true))
-                .beside("w_query")
+                .fan_of("w_query")
                 .chosen()
                 .doc("(width of the context, kv_heads * width / heads)"),
             param("w_value", Init::Projection, |cx| projection(cx, "context", true))
-                .beside("w_query")
+                .fan_of("w_query")
                 .chosen()
                 .doc("(width of the context, kv_heads * width / heads)"),
             param("w_output", Init::FanIn, |cx| projection(cx, "input", false))
@@ -129,7 +129,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             .doc("the base of the wavelengths")],
         inputs: &[
             data("input", Class::Float),
-            data("positions", Class::Int).apart().optional().doc(
+            data("positions", Class::Int).own_dtype().optional().doc(
                 "the positions; default to 0, 1, \
                                                                   2, …",
             ),

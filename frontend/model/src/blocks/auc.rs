@@ -15,10 +15,10 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
     let curve = Curve::of(cx, scores, positive);
     let total = |v: Var| cx.builder.var(v.sum(None, false).value);
     let some = |v: Var| cx.builder.var(v.binary("gt", v.scalar(0.0)).value);
-    let told = some(curve.positives).binary("and", some(curve.negatives));
+    let both = some(curve.positives).binary("and", some(curve.negatives));
     let weight = match cx.text("average") {
-        "weighted" => curve.positives * told.cast(curve.positives.dtype()),
-        _ => told.cast(curve.positives.dtype()),
+        "weighted" => curve.positives * both.cast(curve.positives.dtype()),
+        _ => both.cast(curve.positives.dtype()),
     };
     ratio(cx, over(total(curve.area * weight), total(weight)))
 }

@@ -172,7 +172,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             "Where",
             "select",
             &[
-                data("cond", Class::Bool).apart(),
+                data("cond", Class::Bool).own_dtype(),
                 data("input1", Class::Any),
                 data("input2", Class::Any),
             ],

@@ -37,7 +37,7 @@ pub(super) const OF_TWO: &[Parameter] = &[
 pub(super) const CLASSES: &[Input] = &[
     data("input", Class::Float),
     data("target", Class::Int)
-        .apart()
+        .own_dtype()
         .following(|cx| without(&cx.var("input").shape(), cx.int("axis")))
         .doc("a class for each sample, or a float for each class"),
 ];

@@ -58,7 +58,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             .doc("the index; if omitted, it is given by the terminal `index`")],
         inputs: &[
             data("input", Class::Any),
-            data("index", Class::Int).apart().when(|s| s.get("index").is_none()),
+            data("index", Class::Int).own_dtype().when(|s| s.get("index").is_none()),
         ],
         ..LAYOUT.row(
             "Indexer",
@@ -77,7 +77,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         ),
         group: Group::Shape,
         parameters: &[AXIS],
-        inputs: &[data("input", Class::Any), data("indices", Class::Int).apart()],
+        inputs: &[data("input", Class::Any), data("indices", Class::Int).own_dtype()],
         ..one("Gather", "take", ANY)
     },
     Entry {
@@ -87,7 +87,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[AXIS],
         inputs: &[
             data("input", Class::Number),
-            data("indices", Class::Int).apart(),
+            data("indices", Class::Int).own_dtype(),
             data("updates", Class::Number),
         ],
         ..one("Scatter", "scatter_add", ANY)

@@ -55,7 +55,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             .chosen()
             .doc("(last dim of `input`, dimension)"),
             param("b", Init::FanIn, |cx| Ok(Shape::new([Dim::Const(cx.int("dimension"))])))
-                .beside("w")
+                .fan_of("w")
                 .when(|s| s.flag("use_bias"))
                 .doc("(dimension)"),
         ],
@@ -80,7 +80,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             INIT,
         ],
         inputs: &[
-            data("input", Class::Int).apart().doc("indices of rows, of any shape"),
+            data("input", Class::Int).own_dtype().doc("indices of rows, of any shape"),
             param("w", Init::Normal, |cx| {
                 let dims = [cx.int("num_embeddings"), cx.int("dimension")];
                 Ok(Shape::new(dims.map(Dim::Const)))
@@ -221,8 +221,8 @@ fn channels(cx: &Cx) -> Result<Shape> {
 /// Requires enough samples for a variance. Errors, at compile time or at run time: a channel has
 /// fewer than two elements.
 fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
-    let apart = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != 1);
-    let count: Dim = apart.map(|(_, dim)| dim.clone()).product();
+    let others = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != 1);
+    let count: Dim = others.map(|(_, dim)| dim.clone()).product();
     cx.need(&count, 2, || {
         Diagnostic::of(
             ErrorKind::Shapes,

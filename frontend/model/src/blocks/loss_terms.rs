@@ -17,11 +17,11 @@ pub(super) fn pair<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
         _ => false,
     };
     let dims = expected.dims.iter().zip(&own.dims);
-    let apart = |a: Option<i64>, b: Option<i64>| a.is_some() && b.is_some() && a != b;
+    let unequal = |a: Option<i64>, b: Option<i64>| a.is_some() && b.is_some() && a != b;
     let broken = expected.rank() == own.rank()
         && dims.clone().any(|(a, b)| {
             let (a, b) = (a.as_const(), b.as_const());
-            apart(a, b) && a != Some(1) && b != Some(1)
+            unequal(a, b) && a != Some(1) && b != Some(1)
         });
     if differ || broken {
         return other_shape(&expected);

@@ -190,6 +190,6 @@ fn cosine_embedding(cx: &Cx) -> Result<Vec<Value>> {
     let Some(label) = cx.optional("label") else {
         return done(alike);
     };
-    let apart = (cosine - cx.float("margin")).unary("relu", &[]);
-    done(label.binary("gt", label.scalar(0.0)).select(alike, apart))
+    let different = (cosine - cx.float("margin")).unary("relu", &[]);
+    done(label.binary("gt", label.scalar(0.0)).select(alike, different))
 }

@@ -15,7 +15,7 @@ use crate::lower::Cx;
 
 const PAIR: &[Input] = &[
     data("input", Class::Number),
-    data("target", Class::Number).apart().following(|cx| {
+    data("target", Class::Number).own_dtype().following(|cx| {
         let input = cx.var("input");
         match holds_classes(cx, input) {
             true => without(&input.shape(), -1),

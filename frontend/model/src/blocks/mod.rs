@@ -113,7 +113,7 @@ pub struct Input {
     pub role: Role,
     pub class: Class,
     /// Whether the dtype is independent of the dtype that the other inputs share.
-    pub apart: bool,
+    pub own_dtype: bool,
     pub list: bool,
     pub optional: bool,
     /// Whether the input is read in training mode only.
@@ -122,7 +122,7 @@ pub struct Input {
     pub mask: bool,
     pub init: Init,
     /// The name of the input from which the initial value takes its fan.
-    pub beside: Option<&'static str>,
+    pub fan_of: Option<&'static str>,
     /// Whether a matrix is (fan out, fan in).
     pub transposed: bool,
     /// Whether the block's setting `init` applies to this input.
@@ -152,13 +152,13 @@ pub const fn data(name: &'static str, class: Class) -> Input {
         name,
         role: Role::Data,
         class,
-        apart: false,
+        own_dtype: false,
         list: false,
         optional: false,
         in_training: false,
         mask: false,
         init: Init::Zeros,
-        beside: None,
+        fan_of: None,
         transposed: false,
         chosen: false,
         shape: None,
@@ -178,11 +178,11 @@ pub const fn state(name: &'static str, init: Init, shape: fn(&Cx) -> Result<Shap
 }
 
 /// A random key.
-pub const KEY: Input = Input { role: Role::Key, apart: true, ..data("key", Class::Key) };
+pub const KEY: Input = Input { role: Role::Key, own_dtype: true, ..data("key", Class::Key) };
 
 impl Input {
-    pub const fn apart(self) -> Input {
-        Input { apart: true, ..self }
+    pub const fn own_dtype(self) -> Input {
+        Input { own_dtype: true, ..self }
     }
 
     /// A data input whose shape is inferred from the other inputs if it is not given.
@@ -212,8 +212,8 @@ impl Input {
     }
 
     /// Takes the fan of the initial value from another input.
-    pub const fn beside(self, other: &'static str) -> Input {
-        Input { beside: Some(other), ..self }
+    pub const fn fan_of(self, other: &'static str) -> Input {
+        Input { fan_of: Some(other), ..self }
     }
 
     /// Declares that a matrix is (fan out, fan in).
@@ -230,7 +230,7 @@ impl Input {
         let given = self.chosen.then(|| Rule::of(settings.get("init"))).flatten();
         Terminal {
             role: self.role,
-            apart: self.apart,
+            own_dtype: self.own_dtype,
             list: self.list,
             optional: self.optional,
             ruled: self.shape.is_some(),
@@ -238,7 +238,7 @@ impl Input {
             mask: self.mask,
             start: Start {
                 rule: given.unwrap_or(Rule::Known(self.init)),
-                beside: None,
+                fan_of: None,
                 transposed: self.transposed,
             },
             ..Terminal::data(self.name, self.class)
@@ -315,11 +315,11 @@ impl Entry {
         let own: Vec<&Input> = self.inputs.iter().filter(|i| (i.present)(settings)).collect();
         let mut terminals: Vec<Terminal> = own.iter().map(|i| i.terminal(settings)).collect();
         for (input, terminal) in own.iter().zip(&mut terminals) {
-            let fan = input.beside.and_then(|name| own.iter().position(|i| i.name == name));
-            terminal.start.beside = fan.map(|at| at as u32);
+            let fan = input.fan_of.and_then(|name| own.iter().position(|i| i.name == name));
+            terminal.start.fan_of = fan.map(|at| at as u32);
         }
         for name in settings.terminals() {
-            terminals.push(Terminal { apart: true, ..Terminal::data(name, Class::Int) });
+            terminals.push(Terminal { own_dtype: true, ..Terminal::data(name, Class::Int) });
         }
         terminals
     }

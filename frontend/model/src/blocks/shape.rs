@@ -18,7 +18,7 @@ const LIST: &[Input] = &[data("inputs", Class::Any).many()];
 pub(super) const LAYOUT: Entry = Entry { group: Group::Shape, inputs: ANY, keeps: true, ..BASE };
 
 /// The shape as an input, if the parameter is not given.
-const COMPUTED: Input = data("shape", Class::Int).apart().when(|s| s.get("shape").is_none());
+const COMPUTED: Input = data("shape", Class::Int).own_dtype().when(|s| s.get("shape").is_none());
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {

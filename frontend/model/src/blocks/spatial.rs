@@ -53,7 +53,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             .chosen()
             .doc("(filters, channels of `input`, height and width of the kernel)"),
             param("b", Init::FanIn, |cx| Ok(Shape::new([Dim::Const(cx.int("filters"))])))
-                .beside("w")
+                .fan_of("w")
                 .when(|s| s.flag("use_bias"))
                 .doc("(filters)"),
         ],
@@ -134,8 +134,8 @@ fn windows(settings: &Settings) -> Vec<(&'static str, Attr)> {
         ("low", side(0), 0),
         ("high", side(1), 0),
     ];
-    let told = lists.into_iter().filter(|(_, list, usual)| list.iter().any(|n| n != usual));
-    told.map(|(name, list, _)| (name, Attr::ints(list))).collect()
+    let unusual = lists.into_iter().filter(|(_, list, usual)| list.iter().any(|n| n != usual));
+    unusual.map(|(name, list, _)| (name, Attr::ints(list))).collect()
 }
 
 /// Checks the settings. Errors: a wrong number of axes; negative padding; `padding="same"` with a

@@ -89,8 +89,8 @@ impl BlockError {
     /// Extends the context when the error propagates out of part `part` of a model.
     pub fn out_of(mut self: Box<BlockError>, composite: &Composite, part: u32) -> Box<BlockError> {
         let own = &composite.parts[part as usize];
-        for told in &mut self.operands {
-            told.origin = match &told.origin {
+        for operand in &mut self.operands {
+            operand.origin = match &operand.origin {
                 Origin::Input(i) => match &own.inputs[*i as usize] {
                     Feed::Net(net) => origin(composite, *net),
                     Feed::Key | Feed::Absent | Feed::List(_) => Origin::Constant,
@@ -118,8 +118,8 @@ impl BlockError {
             (None, true) => error.place,
             (None, false) => Some(format!("block `{path}`")),
         };
-        let told = self.operands.into_iter().map(|told| {
-            let from = match &told.origin {
+        let operands = self.operands.into_iter().map(|operand| {
+            let from = match &operand.origin {
                 Origin::Input(i) => format!("the input `{}`", root.inputs[*i as usize].name),
                 Origin::Block { path, terminal } => match join(path) {
                     path if path.is_empty() => format!("`{terminal}`"),
@@ -127,10 +127,10 @@ impl BlockError {
                 },
                 Origin::Constant => "a constant".to_string(),
             };
-            (told.terminal, format!("{} from {from}", told.text))
+            (operand.terminal, format!("{} from {from}", operand.text))
         });
         let rest = std::mem::take(&mut error.facts);
-        error.facts = told.chain(rest).collect();
+        error.facts = operands.chain(rest).collect();
         error
     }
 }
@@ -139,14 +139,15 @@ impl BlockError {
     /// A hint for a shared param that does not fit a block: how to give the block a param of its
     /// own.
     fn shared_param(&self, root: &Definition) -> Option<String> {
-        let misfit = |told: &&OperandContext| {
-            let what = format!("`{}` has the wrong shape", told.terminal);
+        let misfit = |operand: &&OperandContext| {
+            let what = format!("`{}` has the wrong shape", operand.terminal);
             self.diagnostic.what.ends_with(&what)
         };
-        let told = self.operands.iter().find(misfit)?;
-        let Origin::Input(input) = told.origin else { return None };
+        let operand = self.operands.iter().find(misfit)?;
+        let Origin::Input(input) = operand.origin else { return None };
         let (name, own) = (&root.inputs[input as usize].name, join(&self.path));
-        let is_shared = **name != format!("{own}.{}", told.terminal) && **name != *told.terminal;
+        let is_shared =
+            **name != format!("{own}.{}", operand.terminal) && **name != *operand.terminal;
         is_shared.then(|| {
             format!("`{name}` is shared; use `block.copy()` to get a block with its own params")
         })

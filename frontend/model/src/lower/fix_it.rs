@@ -103,21 +103,21 @@ impl BlockError {
     /// Suggests an unambiguous change that makes the operands fit: another size for the block that
     /// computes one of them, or another shape for an input.
     pub fn suggestion(&self, root: &Definition) -> Option<String> {
-        let told = || self.operands.iter().rev();
-        let resized = told().find_map(|t| resized(root, t));
+        let latest = || self.operands.iter().rev();
+        let resized = latest().find_map(|t| resized(root, t));
         // With a single operand, its shape is no more likely to be wrong than the block.
         let several = self.operands.len() > 1;
-        resized.or_else(|| told().filter(|_| several).find_map(|t| reshaped(root, t)))
+        resized.or_else(|| latest().filter(|_| several).find_map(|t| reshaped(root, t)))
     }
 }
 
-fn resized(root: &Definition, told: &OperandContext) -> Option<String> {
-    let Origin::Block { path, .. } = &told.origin else {
+fn resized(root: &Definition, operand: &OperandContext) -> Option<String> {
+    let Origin::Block { path, .. } = &operand.origin else {
         return None;
     };
-    let last = told.shape.as_ref()?.dims.len().checked_sub(1)?;
-    let own = told.shape.as_ref()?.dims[last].as_const()?;
-    let fix_it = told.fix_its.iter().find(|fix_it| fix_it.axis == last)?;
+    let last = operand.shape.as_ref()?.dims.len().checked_sub(1)?;
+    let own = operand.shape.as_ref()?.dims[last].as_const()?;
+    let fix_it = operand.fix_its.iter().find(|fix_it| fix_it.axis == last)?;
     let (path, (entry, settings)) = sized(root, path)?;
     let setting = match settings.ints("dimensions") {
         Some(mut sizes) if sizes.last() == Some(&own) => {
@@ -199,12 +199,12 @@ fn inside<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<(&'r Composite,
     Some((composite, find(composite, last)?))
 }
 
-fn reshaped(root: &Definition, told: &OperandContext) -> Option<String> {
-    let Origin::Input(input) = told.origin else {
+fn reshaped(root: &Definition, operand: &OperandContext) -> Option<String> {
+    let Origin::Input(input) = operand.origin else {
         return None;
     };
-    let fix_it = told.fix_its.first()?;
-    let mut shape: Shape = told.shape.clone()?;
+    let fix_it = operand.fix_its.first()?;
+    let mut shape: Shape = operand.shape.clone()?;
     shape.dims[fix_it.axis] = Dim::Const(fix_it.dim);
     let name: &Arc<str> = &root.inputs[input as usize].name;
     Some(format!("`{name}` of {shape} would fit"))

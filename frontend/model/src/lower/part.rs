@@ -82,7 +82,7 @@ impl<'a> Frame<'a, '_> {
         });
         let values = result.map_err(|error: Box<BlockError>| {
             let misfits = if error.diagnostic.is_shape_mismatch() { &operands[..] } else { &[] };
-            error.of_block(&part.name, &part.definition, self.told(part, misfits))
+            error.of_block(&part.name, &part.definition, self.contexts(part, misfits))
         })?;
         let nets = part.outputs.iter().flatten();
         let count = nets.clone().count();
@@ -149,7 +149,7 @@ impl<'a> Frame<'a, '_> {
                 Feed::List(nets) => nets,
                 Feed::Absent | Feed::Key => &[],
             };
-            for net in nets.iter().filter(|_| !terminal.apart) {
+            for net in nets.iter().filter(|_| !terminal.own_dtype) {
                 match &self.slots[*net as usize] {
                     Slot::Value(value) => {
                         let dtype = self.builder.ty(*value).dtype;
@@ -183,7 +183,7 @@ impl<'a> Frame<'a, '_> {
         };
         let options = self.lowering.options;
         let own = literal.default_dtype(options.dtype, options.index);
-        let dtype = match (terminal.apart, terminal.class) {
+        let dtype = match (terminal.own_dtype, terminal.class) {
             (false, _) => shared,
             (true, Class::Float) if literal.weak || own.is_int() => options.dtype,
             (true, _) => own,
@@ -206,7 +206,7 @@ impl<'a> Frame<'a, '_> {
         let shape = self.ruled(self.builder, part, terminal, operands)?;
         if let Slot::Untyped(value, stated) = self.slots[net as usize] {
             let options = self.lowering.options;
-            let dtype = match (terminal.apart, stated, terminal.class) {
+            let dtype = match (terminal.own_dtype, stated, terminal.class) {
                 (false, ..) => dtype,
                 (true, Some(stated), _) => stated,
                 (true, None, Class::Float) => options.dtype,
@@ -308,9 +308,9 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// Describes the operands of a part for an error. If `operands` is not empty, adds fix-its.
-    pub(super) fn told(&self, part: &Part, operands: &[Operand]) -> Vec<OperandContext> {
-        let mut told = Vec::new();
-        let mut tell = |terminal: String, net: u32| {
+    pub(super) fn contexts(&self, part: &Part, operands: &[Operand]) -> Vec<OperandContext> {
+        let mut contexts = Vec::new();
+        let mut describe = |terminal: String, net: u32| {
             let (text, shape, fix_its) = match &self.slots[net as usize] {
                 Slot::Value(value) => {
                     let ty = self.builder.ty(*value);
@@ -323,7 +323,7 @@ impl<'a> Frame<'a, '_> {
                 Slot::Literal(literal) => (literal.text(), None, Vec::new()),
                 Slot::Empty | Slot::Absent | Slot::Untyped(..) => return,
             };
-            told.push(OperandContext {
+            contexts.push(OperandContext {
                 terminal,
                 text,
                 shape,
@@ -334,15 +334,15 @@ impl<'a> Frame<'a, '_> {
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             match feed {
                 Feed::Absent | Feed::Key => {}
-                Feed::Net(net) => tell(terminal.name.to_string(), *net),
+                Feed::Net(net) => describe(terminal.name.to_string(), *net),
                 Feed::List(nets) => {
                     for (i, net) in nets.iter().enumerate() {
-                        tell(format!("{}[{i}]", terminal.name), *net);
+                        describe(format!("{}[{i}]", terminal.name), *net);
                     }
                 }
             }
         }
-        told
+        contexts
     }
 }
 

@@ -169,7 +169,7 @@ impl Search<'_> {
 
     /// The inputs whose ranks may avoid this error. `None`: there are none.
     fn asked(&self, error: &BlockError) -> Option<Level> {
-        let shapes = error.operands.iter().filter_map(|told| told.shape.as_ref());
+        let shapes = error.operands.iter().filter_map(|operand| operand.shape.as_ref());
         let leads: Vec<&Symbol> = match &error.diagnostic.needs_rank {
             Some(needs) => vec![&needs.lead],
             // Shapes that do not fit may do so for other ranks.

@@ -31,12 +31,12 @@ impl Known<'_> {
             return *known;
         }
         self.found.insert(id, None);
-        let dtype = deeper(|| self.told(id));
+        let dtype = deeper(|| self.inferred(id));
         self.found.insert(id, dtype);
         dtype
     }
 
-    fn told(&mut self, id: u32) -> Option<DType> {
+    fn inferred(&mut self, id: u32) -> Option<DType> {
         let wire = self.graph.wire(id);
         if let Some(value) = &wire.value {
             return wire.dtype.or((!value.weak).then(|| value.tensor.dtype()));
@@ -57,7 +57,7 @@ impl Known<'_> {
             DTypeRule::Call => None,
             DTypeRule::Shared => {
                 let inputs = child.block.inputs().iter().zip(&child.inputs);
-                let mut shared = inputs.filter(|(terminal, _)| !terminal.apart);
+                let mut shared = inputs.filter(|(terminal, _)| !terminal.own_dtype);
                 shared.find_map(|(_, port)| port.wires().iter().find_map(|id| self.dtype(*id)))
             }
         }

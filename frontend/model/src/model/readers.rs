@@ -35,7 +35,7 @@ impl Readers {
             let inputs = definition.inputs.iter().zip(child.block.ids.iter());
             for ((terminal, id), port) in inputs.zip(&child.inputs) {
                 let mut terminal = terminal.clone();
-                if let (false, Some((class, mask))) = (terminal.apart, expected) {
+                if let (false, Some((class, mask))) = (terminal.own_dtype, expected) {
                     terminal.class = narrower(terminal.class, class);
                     terminal.mask |= mask && moves;
                 }
@@ -59,7 +59,7 @@ impl Readers {
         let id = id.filter(|_| is_learned(terminal.role));
         match self.of_wire.entry(wire) {
             Entry::Vacant(vacant) => {
-                let own = Terminal { optional: false, apart: false, ..terminal };
+                let own = Terminal { optional: false, own_dtype: false, ..terminal };
                 vacant.insert((own, id.into_iter().collect()));
             }
             Entry::Occupied(mut occupied) => {
@@ -108,7 +108,7 @@ impl Terminal {
 /// Whether a block has only one operand, of any dtype. If it also keeps the dtype, it only moves
 /// elements.
 fn moves_any(inputs: &[Terminal]) -> bool {
-    let mut operands = inputs.iter().filter(|terminal| !terminal.apart);
+    let mut operands = inputs.iter().filter(|terminal| !terminal.own_dtype);
     let is_any = |terminal: &Terminal| terminal.class == Class::Any && !terminal.list;
     operands.next().is_some_and(is_any) && operands.next().is_none()
 }

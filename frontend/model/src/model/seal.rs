@@ -308,7 +308,7 @@ impl Sealing<'_> {
         self.input(key, &Wire::default(), id);
     }
 
-    /// Sets `start.beside` of the model's inputs: the input from which another one takes its fan.
+    /// Sets `start.fan_of` of the model's inputs: the input from which another one takes its fan.
     /// Parts state it by the indices of their own inputs.
     fn place_fans(&mut self, parts: &[Part]) {
         let input = |sealing: &Sealing, feed: &Feed| match feed {
@@ -318,18 +318,18 @@ impl Sealing<'_> {
             },
             Feed::Absent | Feed::Key | Feed::List(_) => None,
         };
-        let mut beside: Vec<Option<u32>> = vec![None; self.inputs.len()];
+        let mut fan_of: Vec<Option<u32>> = vec![None; self.inputs.len()];
         for part in parts {
             for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
-                let (Some(own), Some(fan)) = (input(self, feed), terminal.start.beside) else {
+                let (Some(own), Some(fan)) = (input(self, feed), terminal.start.fan_of) else {
                     continue;
                 };
-                let found = &mut beside[own as usize];
+                let found = &mut fan_of[own as usize];
                 *found = found.or_else(|| input(self, &part.inputs[fan as usize]));
             }
         }
-        for (terminal, fan) in self.inputs.iter_mut().zip(beside) {
-            terminal.start.beside = fan;
+        for (terminal, fan) in self.inputs.iter_mut().zip(fan_of) {
+            terminal.start.fan_of = fan;
         }
     }
 
@@ -422,7 +422,7 @@ impl Terminal {
             name: name.into(),
             role: Role::Data,
             class,
-            apart: false,
+            own_dtype: false,
             list: false,
             optional: false,
             ruled: false,

@@ -179,15 +179,15 @@ pub fn renamed_params(given: &[&str], own: &[&str]) -> Option<Diagnostic> {
     let renamed = naming::renamed(given, own);
     let (old, new) = renamed.first()?;
     let shown = renamed.iter().take(SHOWN).map(|(old, new)| format!("`{old}` -> `{new}`"));
-    let mut told: Vec<String> = shown.collect();
+    let mut listed: Vec<String> = shown.collect();
     if renamed.len() > SHOWN {
-        told.push(format!("… ({})", renamed.len()));
+        listed.push(format!("… ({})", renamed.len()));
     }
     let what = format!(
         "the param `{old}` is called `{new}` now, as sibling blocks have been \
          added or removed"
     );
-    let error = Diagnostic::of(ErrorKind::Terminal, what).fact("renamed", told.join(", "));
+    let error = Diagnostic::of(ErrorKind::Terminal, what).fact("renamed", listed.join(", "));
     Some(error.hint("use `compiled.rename_params(params)` to get the current names"))
 }
 

@@ -157,9 +157,9 @@ impl Compile {
                     .hint("name a file: `--output model.py`")
                     .err();
             }
-            let beside = self.output.with_extension("npz");
-            fs::write(&beside, npz::archive(&source.constants))
-                .map_err(|error| unwritable(&beside, &error))?;
+            let archive = self.output.with_extension("npz");
+            fs::write(&archive, npz::archive(&source.constants))
+                .map_err(|error| unwritable(&archive, &error))?;
         }
         self.write(&source.text)
     }

@@ -28,7 +28,7 @@ pub fn absent(error: &io::Error) -> Box<Diagnostic> {
 
 fn interpreter() -> OsString {
     let named = env::var_os("MITHRIL_PYTHON");
-    let beside = || Some(env::current_exe().ok()?.with_file_name("python3"));
-    let beside = || beside().filter(|path| path.exists()).map(OsString::from);
-    named.or_else(beside).unwrap_or_else(|| "python3".into())
+    let sibling = || Some(env::current_exe().ok()?.with_file_name("python3"));
+    let sibling = || sibling().filter(|path| path.exists()).map(OsString::from);
+    named.or_else(sibling).unwrap_or_else(|| "python3".into())
 }

@@ -123,8 +123,8 @@ impl<'f> Rows<'f> {
     /// The pass that also stores the previous row, where interleaving pays. It is the first pass
     /// that keeps values: it reads those of the previous row before it overwrites them.
     pub fn interleaved_level(&self) -> Option<usize> {
-        let apart = !self.folds.is_empty() && !self.at_once;
-        if self.nest.streamed.is_empty() || !apart {
+        let separate = !self.folds.is_empty() && !self.at_once;
+        if self.nest.streamed.is_empty() || !separate {
             return None;
         }
         let keeps = self.first_sweeps.iter().map(|(_, level)| *level);

@@ -75,7 +75,7 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
     steps = front + (strides or ones)
     if not dilations:
         return jax.lax.reduce_window(x, least, jax.lax.max, front + sizes, steps, pads)
-    # JAX has no gradient of windows whose taps are apart.
+    # JAX has no gradient of dilated windows.
     x = jax.lax.pad(x, least, [(low, high, 0) for low, high in pads])
     windows = zip(sizes, dilations, strides or ones)
     for axis, (size, by, step) in enumerate(windows, len(front)):

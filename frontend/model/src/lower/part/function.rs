@@ -33,7 +33,7 @@ impl<'a> Frame<'a, '_> {
             })
         });
         called.map_err(|error: Box<BlockError>| {
-            error.of_block(&part.name, &part.definition, self.told(part, &[]))
+            error.of_block(&part.name, &part.definition, self.contexts(part, &[]))
         })
     }
 
