@@ -79,6 +79,9 @@ def test_a_layer_beyond_memory(backend):
     for shapes in (None, {"input": [2, 3]}):
         with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
             ml.compile(Linear(2**62), backend, shapes=shapes)
+    block = Linear(2**40, use_bias=False)
+    with pytest.raises(ml.MithrilError, match=r"where: (the param|block) `?\w*"):
+        ml.compile(block, backend, shapes={"input": [1, 8]}).randomize_params()
     # The size is known only at the first call.
     compiled = ml.compile(Linear(2**41, use_bias=False), backend)
     with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):

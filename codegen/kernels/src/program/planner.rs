@@ -68,12 +68,13 @@ pub fn fits(function: &Function) -> Result<()> {
     let error =
         Diagnostic::of(ErrorKind::Memory, "a value has more elements than any memory holds")
             .got(function.ty(value))
-            .expected(format!("{MOST_ELEMENTS} at most"));
+            .expected(format!("at most {MOST_ELEMENTS} elements"));
     let made = function.ops.iter().find(|op| op.results().any(|result| result == value));
-    match made.and_then(|op| op.loc.shortest()) {
-        Some(path) => error.at(format!("block `{path}`")).err(),
-        None => error.at(format!("function `{}`", function.name)).err(),
-    }
+    let block = made.and_then(|op| op.loc.shortest()).map(|path| format!("block `{path}`"));
+    let argument = function.arguments().find(|(own, _)| *own == value);
+    let argument = argument.map(|(_, own)| format!("the {} `{}`", own.role.name(), own.name));
+    let place = block.or(argument);
+    error.at(place.unwrap_or_else(|| format!("function `{}`", function.name))).err()
 }
 
 /// State shared by the function and the bodies of its loops.
