@@ -20,11 +20,6 @@ class Argument:
         Whether integers of every dtype are taken, and converted.
         """
     @property
-    def fan_of(self, /) -> str | None:
-        """
-        The argument whose shape says how its first values are drawn, where it is not its own.
-        """
-    @property
     def dims(self, /) -> list[str]:
         """
         The dims as text: numbers, names, expressions.
@@ -35,10 +30,15 @@ class Argument:
         The dtype it has in the framework.
         """
     @property
+    def fan_of(self, /) -> str | None:
+        """
+        The argument whose shape says how its first values are drawn, where it is not its own.
+        """
+    @property
     def name(self, /) -> str:
         """
         The name: a path of blocks for what is learned. The same object each time, so that dicts
-        made by it are told apart by addresses alone.
+        made by it are distinguished by addresses alone.
         """
     @property
     def role(self, /) -> str:
@@ -171,7 +171,7 @@ class BlockInfo:
     @property
     def keywords(self, /) -> list[list[str]]:
         """
-        The same of the keywords that it takes fan_of them.
+        The same of the keywords that it takes besides them.
         """
     @property
     def name(self, /) -> str:
@@ -574,7 +574,7 @@ class Native:
     """
     def export(self, /, folder: str | PathLike[str], name: str | None, cpu: SupportsGetItem[int, str], params: "dict[str, object] | None") -> "dict[str, str]":
         """
-        Writes a library for C into a folder, and fan_of it its header, its metadata and, where
+        Writes a library for C into a folder, and next to it its header, its metadata and, where
         `params` are given, the file of weights: their paths, by what they are. `cpu` are the
         processors that it is for.
 
@@ -650,9 +650,9 @@ class Program:
         """
     def bisect(self, /, arrays: "dict[str, object]", tolerance: SupportsFloat | SupportsIndex) -> tuple[str, str | None, list[str]] | None:
         """
-        The pass after which the reference evaluator gives other numbers, more than `tolerance`
-        apart, its rule and the blocks that was applied in, as far as they are known. `None`, if the
-        passes keep the numbers. `arrays` are those of a call, by name.
+        Finds the first pass after which the results of the reference evaluator differ by more than
+        `tolerance`: the pass, and its rule and blocks if they are known. `None` if no pass does.
+        `arrays` are those of a call, by name.
         """
     def checker(self, /, samples: "dict[str, object]") -> Checker:
         """
@@ -841,7 +841,7 @@ def block_names() -> list[str]:
     Every block of the library.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, apart: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None) -> Program:
     """
     Compiles a block to source for a framework, or to native code.
 
@@ -908,7 +908,7 @@ def processor(cpu: str | None = None) -> str:
 def processors() -> list[str]:
     """
     The names of the processors that native code is tested for and that this machine can run, the
-    least first: levels of x86-64, and the last one with what it may have fan_of.
+    least first: levels of x86-64, and the last one with its extensions.
     """
 
 def refuse_renamed(given: SupportsGetItem[int, str], own: SupportsGetItem[int, str]) -> None:

@@ -16,7 +16,7 @@ class Deferred:
     Any other use raises a `MithrilError` that suggests `shapes=`.
     """
 
-    __slots__ = ("_fan_of", "_draw", "_name", "_value")
+    __slots__ = ("_draw", "_fan_of", "_name", "_value")
 
     def __init__(
         self,

@@ -90,8 +90,8 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
         pads = [n for pair in zip(reversed(low), reversed(high)) for n in pair]
         x, low = F.pad(x, pads, value=-torch.inf), zeros
     if count not in (1, 2, 3) or x.numel() == 0:
-        for axis, size, step, dilation in zip(range(-count, 0), sizes, strides, dilations):
-            x = x.unfold(axis, dilation * (size - 1) + 1, step)[..., ::dilation].amax(-1)
+        for axis, size, step, gap in zip(range(-count, 0), sizes, strides, dilations):
+            x = x.unfold(axis, gap * (size - 1) + 1, step)[..., ::gap].amax(-1)
         return x
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[count - 1]
     rows = x.reshape(-1, 1, *x.shape[-count:])
