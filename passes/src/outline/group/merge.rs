@@ -50,7 +50,7 @@ impl Grouping<'_> {
                 Core::Loops { space, rows }
             }
             (Core::Contraction { space: s, .. }, Core::Loops { space: t, rows: None })
-                if s == t && b.sides.is_empty() =>
+                if s == t && b.sides.is_empty() && !self.folds(b) =>
             {
                 a.core.clone()
             }
@@ -104,14 +104,16 @@ impl Grouping<'_> {
         fits.then(|| axes(dims))
     }
 
+    fn folds(&self, group: &Group) -> bool {
+        let is_fold = |op: &usize| matches!(self.function.ops[*op].op.access, Access::Fold(_));
+        group.ops.iter().any(is_fold)
+    }
+
     /// The reader's core, if the producer can be computed wherever the reader needs it.
     fn absorbed(&self, producer: usize, reader: usize) -> Option<Core> {
         let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
         let Core::Loops { space, rows: None } = &a.core else {
             return None;
-        };
-        let folds = |g: &Group| {
-            g.ops.iter().any(|&op| matches!(self.function.ops[op].op.access, Access::Fold(_)))
         };
         let private = a.ops.iter().all(|&op| self.is_private(op, a, b));
         let Core::Loops { space: wide, .. } = &b.core else {
@@ -123,7 +125,7 @@ impl Grouping<'_> {
             _ => small != large,
         };
         let cheap = !repeats || a.ops.iter().all(|&op| self.is_cheap(op));
-        (!folds(a) && private && cheap).then(|| b.core.clone())
+        (!self.folds(a) && private && cheap).then(|| b.core.clone())
     }
 
     /// The core, if a library kernel can store its result as the copy that its only reader makes.
