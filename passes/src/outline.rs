@@ -54,7 +54,7 @@ pub struct Launch {
     pub operands: Vec<Value>,
     /// The values that the kernel's results define.
     pub results: Vec<Value>,
-    /// The values of the kernel's symbols `d0`, `d1`, …, in the function's symbols.
+    /// The values of the kernel's symbols, by number, in the function's symbols.
     pub dims: Vec<Dim>,
     /// The blocks it comes from.
     pub loc: Loc,

@@ -1,7 +1,7 @@
 //! Integer expressions over the symbols of a program: sizes, dims, task counts.
 
 use std::fmt;
-use std::ops::{Add, Mul};
+use std::ops::{Add, Mul, Neg};
 
 /// An integer that is known once the symbols have values.
 ///
@@ -133,6 +133,22 @@ impl<T: Into<Size>> Mul<T> for Size {
             }
             (a, b) => Product(vec![a, b]),
         })
+    }
+}
+
+impl Neg for Size {
+    type Output = Size;
+
+    fn neg(self) -> Size {
+        let Product(mut of) = self else { return self * Const(-1) };
+        let opposite = |part: &mut Size| match part {
+            Const(value) => value.checked_neg().map(|value| *part = Const(value)),
+            _ => None,
+        };
+        if of.iter_mut().find_map(opposite).is_none() {
+            of.push(Const(-1));
+        }
+        Product(of)
     }
 }
 

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::code::{Binary, Callee, Cmp, Code, Fold, Inst, Mem, Region, Stmt, TileOp, Ty, Unary, V};
 use crate::isa::Extensions;
 
+mod algebra;
 mod memory;
 
 /// Code under construction. Each constant, dim and scratch memory is defined once, at the head of
@@ -24,6 +25,10 @@ pub struct Builder {
     /// The values of integer constants, and of float constants.
     known: FxHashMap<V, i64>,
     numbers: FxHashMap<V, f64>,
+    /// The normal forms of 64-bit integers that are sums and products of others.
+    forms: FxHashMap<V, algebra::Form>,
+    /// The operands of divisions of 64-bit integers by constants.
+    quotients: FxHashMap<V, (V, i64)>,
     /// The dtype of the elements of each memory.
     elements: Vec<DType>,
     portable: bool,
@@ -54,6 +59,8 @@ impl Builder {
             functions: FxHashMap::default(),
             known: FxHashMap::default(),
             numbers: FxHashMap::default(),
+            forms: FxHashMap::default(),
+            quotients: FxHashMap::default(),
             elements: Vec::new(),
             portable: false,
             spelled: false,
@@ -234,31 +241,28 @@ impl Builder {
         if let Some(v) = self.folded(op, x, y) {
             return v;
         }
-        self.push(self.ty(x), Inst::Binary(op, x, y))
+        match op {
+            Binary::Add | Binary::Sub | Binary::Mul if algebra::has_form(self.ty(x)) => {
+                self.algebraic(op, x, y)
+            }
+            Binary::Div if algebra::has_form(self.ty(x)) => self.quotient(x, y),
+            _ => self.push(self.ty(x), Inst::Binary(op, x, y)),
+        }
     }
 
-    /// Folds index arithmetic on constants, which then needs no statement.
-    fn folded(&mut self, op: Binary, x: V, y: V) -> Option<V> {
-        if self.ty(x) != Ty::INDEX {
-            return None;
+    /// The remainder and the quotient of two indices that are not negative. Portable code has the
+    /// remainder's own operator; other code multiplies, which is faster than to divide again.
+    pub fn div_rem(&mut self, x: V, y: V) -> (V, V) {
+        let quotient = self.div(x, y);
+        let whole = self.mul(quotient, y);
+        let rest = self.sub(x, whole);
+        if !self.portable || self.constant(rest).is_some() {
+            return (rest, quotient);
         }
-        match (op, self.constant(x), self.constant(y)) {
-            (Binary::Add, Some(a), Some(b)) => Some(self.index(a + b)),
-            (Binary::Sub, Some(a), Some(b)) => Some(self.index(a - b)),
-            (Binary::Mul, Some(a), Some(b)) => Some(self.index(a * b)),
-            (Binary::Div, Some(a), Some(b)) if b > 0 && a >= 0 => Some(self.index(a / b)),
-            (Binary::Rem, Some(a), Some(b)) if b > 0 && a >= 0 => Some(self.index(a % b)),
-            (Binary::Min, Some(a), Some(b)) => Some(self.index(a.min(b))),
-            (Binary::Max, Some(a), Some(b)) => Some(self.index(a.max(b))),
-            (Binary::Add, Some(0), _) | (Binary::Mul, Some(1), _) => Some(y),
-            (Binary::Add | Binary::Sub, _, Some(0)) => Some(x),
-            (Binary::Mul | Binary::Div, _, Some(1)) => Some(x),
-            (Binary::Mul, Some(0), _) => Some(x),
-            (Binary::Mul, _, Some(0)) => Some(y),
-            (Binary::Div | Binary::Rem, Some(0), _) => Some(x),
-            (Binary::Rem, _, Some(1)) => Some(self.index(0)),
-            _ => None,
-        }
+        let form = self.form(rest);
+        let rest = self.binary(Binary::Rem, x, y);
+        self.learn(rest, form);
+        (rest, quotient)
     }
 
     pub fn add(&mut self, x: V, y: V) -> V {
@@ -372,7 +376,11 @@ impl Builder {
         if let Some(value) = self.constant(x) {
             return self.int(Ty { lanes, ..ty }, value);
         }
-        self.push(Ty { lanes, ..ty }, Inst::Splat(x))
+        let v = self.push(Ty { lanes, ..ty }, Inst::Splat(x));
+        if algebra::has_form(ty) {
+            self.learn(v, self.form(x));
+        }
+        v
     }
 
     pub fn extract(&mut self, x: V, lane: u32) -> V {

@@ -37,7 +37,7 @@ impl Ty {
 }
 
 /// A value; its type is in [`Code::types`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct V(pub u32);
 
 /// Memory that a kernel reads or writes.

@@ -25,7 +25,7 @@ use packing::Packing;
 pub use lowered::{Lowered, Partial};
 
 /// The loop code of a kernel. Its buffers are the kernel's arguments and then its results, and its
-/// dims are the symbols `d0`, `d1`, …. If `packing` is given, the argument that it names is packed
+/// dims are the numbered symbols. If `packing` is given, the argument that it names is packed
 /// in that way.
 ///
 /// Errors: an operation that has no loops.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
-use mithril_ir::dim::{Atom, Dim, Symbol};
+use mithril_ir::dim::{Dim, Operator, Symbol, Translator};
 use mithril_ir::graph::{Function, Module};
 use mithril_ir::loc::Loc;
 use mithril_ir::tensor::Tensor;
@@ -146,9 +146,9 @@ impl Plan {
     }
 }
 
-/// Replaces the kernel's symbols `d0`, `d1`, … in a dim by these dims.
+/// Replaces the kernel's numbered symbols in a dim by these dims.
 fn outside(dim: &Dim, dims: &[Dim]) -> Dim {
-    dim.substitute(&|symbol| dims.get(symbol.as_str()[1..].parse::<usize>().ok()?).cloned())
+    dim.substitute(&|symbol| dims.get(symbol.number()?).cloned())
 }
 
 /// Plans the program of a function. It must be legalized for native code, and may call other
@@ -168,48 +168,43 @@ pub fn fits(module: &Module) -> Result<()> {
 ///
 /// Errors: an unknown dim, or one of another symbol.
 pub fn size(dim: &Dim, symbols: &[Symbol]) -> Result<Size> {
-    let poly = match dim {
-        Dim::Const(value) => return Ok(Size::Const(*value)),
-        Dim::Unknown => {
-            return Diagnostic::of(
-                ErrorKind::Native,
-                "Native code has no arrays of sizes beyond 64 bits",
-            )
-            .hint("look for a shape that is too large")
-            .err();
-        }
-        Dim::Expr(poly) => poly,
-    };
-    let mut total = Size::Const(0);
-    for (monomial, coefficient) in poly.terms() {
-        let mut value = Size::Const(*coefficient);
-        for (atom, power) in monomial.factors() {
-            let factor = atom_size(atom, symbols)?;
-            for _ in 0..*power {
-                value = value * factor.clone();
-            }
-        }
-        total = total + value;
-    }
-    Ok(total)
+    dim.translate(&mut Sizes(symbols))
 }
 
-fn atom_size(atom: &Atom, symbols: &[Symbol]) -> Result<Size> {
-    if let Atom::Symbol(symbol) = atom {
-        return match symbols.iter().position(|s| s == symbol) {
+struct Sizes<'a>(&'a [Symbol]);
+
+impl Translator for Sizes<'_> {
+    type Value = Size;
+    type Error = Box<Diagnostic>;
+
+    fn constant(&mut self, value: i64) -> Result<Size> {
+        Ok(Size::Const(value))
+    }
+
+    fn symbol(&mut self, symbol: &Symbol) -> Result<Size> {
+        match self.0.iter().position(|own| own == symbol) {
             Some(at) => Ok(Size::Symbol(at)),
             None => Diagnostic::new(format!("no argument has the dim `{symbol}` on its own"))
                 .hint("give the shapes of the model's inputs with `shapes=`")
                 .err(),
-        };
+        }
     }
-    let operands = atom.operands().iter().map(|dim| size(dim, symbols));
-    let operands = operands.collect::<Result<Vec<Size>>>()?;
-    let join = |a: Size, b: Size| match atom {
-        Atom::FloorDiv(_) => a.floor_div(b),
-        Atom::Mod(_) => a.modulo(b),
-        Atom::Min(_) => a.min(b),
-        Atom::Max(_) | Atom::Symbol(_) => a.max(b),
-    };
-    Ok(operands.into_iter().reduce(join).unwrap_or(Size::Const(0)))
+
+    fn unknown(&mut self) -> Result<Size> {
+        Diagnostic::of(ErrorKind::Native, "Native code has no arrays of sizes beyond 64 bits")
+            .hint("look for a shape that is too large")
+            .err()
+    }
+
+    fn binary(&mut self, op: Operator, left: Size, right: Size) -> Result<Size> {
+        Ok(match op {
+            Operator::Add => left + right,
+            Operator::Sub => left + -right,
+            Operator::Mul => left * right,
+            Operator::FloorDiv => left.floor_div(right),
+            Operator::Mod => left.modulo(right),
+            Operator::Min => left.min(right),
+            Operator::Max => left.max(right),
+        })
+    }
 }

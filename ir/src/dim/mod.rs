@@ -4,11 +4,13 @@
 
 mod bounds;
 mod divide;
+mod evaluate;
 mod extremum;
 mod ops;
 mod parse;
 mod poly;
 mod print;
+mod translate;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,30 +21,44 @@ use bounds::Bounds;
 use extremum::Extremum;
 pub use parse::{ParseDimError, parse_dim};
 pub use poly::{Atom, MOST_NESTED, MOST_TERMS, Monomial, Poly};
+pub use translate::{Operator, Translator};
 
 /// The name of a dim that is only known at run time. Its value is an integer ≥ 0.
 ///
 /// The text form can only be read back if the name is an identifier (`[A-Za-z_][A-Za-z0-9_.]*`), so
 /// code that takes names from outside must rename others.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Symbol(Arc<str>);
+pub struct Symbol {
+    name: Arc<str>,
+    number: Option<u32>,
+}
 
 impl Symbol {
+    /// Dim number `n` of a kernel, printed as `d{n}`. It differs from a symbol with that name.
+    pub fn numbered(n: u32) -> Symbol {
+        Symbol { name: format!("d{n}").into(), number: Some(n) }
+    }
+
+    /// The number of a kernel's dim; `None` for a symbol that only has a name.
+    pub fn number(&self) -> Option<usize> {
+        self.number.map(|n| n as usize)
+    }
+
     /// The text of the name.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
     }
 }
 
 impl From<&str> for Symbol {
     fn from(text: &str) -> Symbol {
-        Symbol(text.into())
+        Symbol { name: text.into(), number: None }
     }
 }
 
 impl From<String> for Symbol {
     fn from(text: String) -> Symbol {
-        Symbol(text.into())
+        Symbol { name: text.into(), number: None }
     }
 }
 
@@ -54,19 +70,19 @@ impl From<&Symbol> for Symbol {
 
 impl AsRef<str> for Symbol {
     fn as_ref(&self) -> &str {
-        &self.0
+        &self.name
     }
 }
 
 impl fmt::Display for Symbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
+        f.pad(&self.name)
     }
 }
 
 impl fmt::Debug for Symbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
     }
 }
 
@@ -240,62 +256,6 @@ impl Dim {
         found
     }
 
-    /// Replaces each symbol for which `f` returns a dim, and normalizes again. The replacement must
-    /// be ≥ 0, as symbols are.
-    pub fn substitute(&self, f: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
-        let Dim::Expr(poly) = self else {
-            return self.clone();
-        };
-        let term = |(monomial, coefficient): &(Monomial, i64)| {
-            let factors = monomial.factors().iter();
-            let product: Dim =
-                factors.map(|(atom, power)| atom.substitute(f).power(*power)).product();
-            product * *coefficient
-        };
-        poly.terms().iter().map(term).sum()
-    }
-
-    fn power(&self, power: u32) -> Dim {
-        // Squares repeatedly, since a power read from text may be large.
-        match power {
-            0 => Dim::Const(1),
-            1 => self.clone(),
-            _ => {
-                let half = self.power(power / 2);
-                let square = &half * &half;
-                if power.is_multiple_of(2) { square } else { square * self }
-            }
-        }
-    }
-
-    /// Evaluates the dim with the values that `f` gives to symbols. `None` if the dim is unknown, a
-    /// symbol has no value, a divisor is zero, or the result does not fit.
-    pub fn evaluate(&self, f: &dyn Fn(&Symbol) -> Option<i64>) -> Option<i64> {
-        match self {
-            Dim::Const(value) => Some(*value),
-            _ => self.wide_value(f)?.try_into().ok(),
-        }
-    }
-
-    /// Evaluates in 128 bits, so that intermediate values overflow only if the result nearly does,
-    /// however the normal form has regrouped the expression.
-    fn wide_value(&self, f: &dyn Fn(&Symbol) -> Option<i64>) -> Option<i128> {
-        let poly = match self {
-            Dim::Const(value) => return Some((*value).into()),
-            Dim::Unknown => return None,
-            Dim::Expr(poly) => poly,
-        };
-        let mut total = 0i128;
-        for (monomial, coefficient) in poly.terms() {
-            let mut value = i128::from(*coefficient);
-            for (atom, power) in monomial.factors() {
-                value = value.checked_mul(atom.wide_value(f)?.checked_pow(*power)?)?;
-            }
-            total = total.checked_add(value)?;
-        }
-        Some(total)
-    }
-
     /// The constant term of the polynomial.
     pub fn constant_term(&self) -> i64 {
         self.poly().map_or(0, |poly| poly.constant_term())
@@ -339,31 +299,5 @@ fn is_never_zero(dim: &Dim) -> bool {
     match poly.coefficients_gcd() {
         0 => poly.constant_term() != 0,
         gcd => i128::from(poly.constant_term()) % i128::from(gcd) != 0,
-    }
-}
-
-impl Atom {
-    fn substitute(&self, f: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
-        let apply: fn(&Dim, &Dim) -> Dim = match self {
-            Atom::Symbol(symbol) => return f(symbol).unwrap_or_else(|| Dim::symbol(symbol)),
-            Atom::FloorDiv(_) => Dim::floor_div,
-            Atom::Mod(_) => Dim::modulo,
-            Atom::Min(_) => Dim::min,
-            Atom::Max(_) => Dim::max,
-        };
-        let operands = self.operands().iter().map(|dim| dim.substitute(f));
-        operands.reduce(|a, b| apply(&a, &b)).unwrap_or(Dim::Unknown)
-    }
-
-    fn wide_value(&self, f: &dyn Fn(&Symbol) -> Option<i64>) -> Option<i128> {
-        let apply: fn(i128, i128) -> Option<i128> = match self {
-            Atom::Symbol(symbol) => return f(symbol).map(i128::from),
-            Atom::FloorDiv(_) => divide::floor_div_wide,
-            Atom::Mod(_) => divide::modulo_wide,
-            Atom::Min(_) => |a, b| Some(a.min(b)),
-            Atom::Max(_) => |a, b| Some(a.max(b)),
-        };
-        let (first, others) = self.operands().split_first()?;
-        others.iter().try_fold(first.wide_value(f)?, |a, b| apply(a, b.wide_value(f)?))
     }
 }

@@ -308,8 +308,8 @@ impl<'f> Extraction<'f> {
     }
 }
 
-/// Renames symbols: `dims[i]` is the dim of the function that the kernel's symbol `d{i}` stands
-/// for.
+/// Numbers symbols: `dims[i]` is the dim of the function that the kernel's symbol number `i`
+/// stands for.
 #[derive(Default)]
 struct Naming {
     dims: Vec<Dim>,
@@ -323,13 +323,13 @@ impl Naming {
             self.dims.push(symbol);
             self.dims.len() - 1
         });
-        Dim::symbol(format!("d{at}"))
+        Dim::symbol(Symbol::numbered(at as u32))
     }
 
     /// A new symbol that has this value at the launch.
     fn number(&mut self, number: i64) -> Dim {
         self.dims.push(Dim::Const(number));
-        Dim::symbol(format!("d{}", self.dims.len() - 1))
+        Dim::symbol(Symbol::numbered(self.dims.len() as u32 - 1))
     }
 
     fn dim(&mut self, dim: &Dim) -> Dim {

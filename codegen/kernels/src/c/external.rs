@@ -21,7 +21,7 @@ pub fn print(external: &External, name: &str, dims: usize) -> Result<Printed> {
     for array in &external.arrays {
         scope.name(&array.name);
     }
-    let symbols: Vec<Symbol> = (0..dims).map(|n| Symbol::from(format!("d{n}"))).collect();
+    let symbols: Vec<Symbol> = (0..dims as u32).map(Symbol::numbered).collect();
     let parameters: Vec<Dimension> = symbols
         .iter()
         .map(|symbol| Dimension { name: scope.name(symbol.as_str()), symbol: symbol.clone() })

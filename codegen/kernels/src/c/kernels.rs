@@ -196,10 +196,7 @@ fn comment(origin: &Origin, names: &Names, printed: &Printed) -> String {
     let arguments = function.arguments().map(|(value, _)| value);
     let values: Vec<_> = arguments.chain(function.results.iter().map(|r| r.value)).collect();
     let own = |dim: &Dim| {
-        dim.substitute(&|symbol| {
-            let number: usize = symbol.as_str().get(1..)?.parse().ok()?;
-            Some(Dim::symbol(names.dims.get(number)?.as_str()))
-        })
+        dim.substitute(&|symbol| Some(Dim::symbol(names.dims.get(symbol.number()?)?.as_str())))
     };
     for &n in &printed.buffers {
         let ty = function.ty(values[n]);

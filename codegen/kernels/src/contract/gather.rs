@@ -96,14 +96,14 @@ impl Gather {
         let start = b.int(b.ty(number), 0);
         let at = axes.iter().zip(&indices).fold(start, |at, (axis, &index)| {
             let stride = b.splat(axis.stride, lanes);
-            let step = product(b, index, stride);
-            sum(b, at, step)
+            let step = b.mul(index, stride);
+            b.add(at, step)
         });
         let places = self.paddings.iter().map(|padding| {
             steps(padding).iter().zip(&indices).fold(start, |place, (&by, &index)| {
                 let by = b.int(b.ty(number), by);
-                let step = product(b, index, by);
-                sum(b, place, step)
+                let step = b.mul(index, by);
+                b.add(place, step)
             })
         });
         let places = places.collect();
@@ -124,8 +124,8 @@ impl Gather {
                 let back = b.mul(index, by);
                 conditions.push(b.compare(Cmp::Eq, back, here));
                 let stride = b.splat(padding.stride, ty.lanes);
-                let step = product(b, index, stride);
-                at = sum(b, at, step);
+                let step = b.mul(index, stride);
+                at = b.add(at, step);
             }
             let extent = b.splat(padding.extent, ty.lanes);
             conditions.push(b.compare(Cmp::Lt, index, extent));
@@ -253,7 +253,7 @@ impl Place {
         let lanes = b.ty(self.at).lanes.max(b.ty(other.at).lanes);
         let mut add = |x: V, y: V| {
             let [x, y] = [x, y].map(|v| b.splat(v, lanes));
-            sum(b, x, y)
+            b.add(x, y)
         };
         let at = add(self.at, other.at);
         let places = self.places.iter().zip(&other.places).map(|(&x, &y)| add(x, y));
@@ -279,27 +279,7 @@ fn digits(b: &mut Builder, axes: &[Axis], number: V) -> Vec<V> {
             None => b.binary(Binary::Max, axis.extent, one),
         };
         let extent = b.splat(extent, lanes);
-        let above = b.div(rest, extent);
-        let back = product(b, above, extent);
-        digits[at] = b.sub(rest, back);
-        rest = above;
+        (digits[at], rest) = b.div_rem(rest, extent);
     }
     digits
-}
-
-/// Products and sums of vectors. They skip neutral constants, as the builder does for scalars.
-fn product(b: &mut Builder, x: V, y: V) -> V {
-    match (b.constant(x), b.constant(y)) {
-        (Some(0), _) | (_, Some(1)) => x,
-        (_, Some(0)) | (Some(1), _) => y,
-        _ => b.mul(x, y),
-    }
-}
-
-fn sum(b: &mut Builder, x: V, y: V) -> V {
-    match (b.constant(x), b.constant(y)) {
-        (Some(0), _) => y,
-        (_, Some(0)) => x,
-        _ => b.add(x, y),
-    }
 }

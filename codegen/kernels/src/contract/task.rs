@@ -19,8 +19,7 @@ pub fn each(
     for (digit, &extent) in digits.iter_mut().zip(extents).rev() {
         let one = b.index(1);
         let extent = b.binary(Binary::Max, extent, one);
-        *digit = b.binary(Binary::Rem, rest, extent);
-        rest = b.div(rest, extent);
+        (*digit, rest) = b.div_rem(rest, extent);
     }
     let start = [&digits, carried].concat();
     b.repeat(first, last, 1, &start, |b, _, now| {

@@ -305,11 +305,7 @@ impl Setup {
         let mut add = |nest: &mut Nest, run: &Run, ix: Ix| {
             let place = match &run.dims[..] {
                 [_] => [ix].into_iter().collect(),
-                dims => {
-                    let place = nest.unflat(dims, ix);
-                    nest.divided.insert(place.clone(), (dims.to_vec(), ix));
-                    place
-                }
+                dims => nest.unflat(dims, ix),
             };
             for (dim, ix) in run.dims.iter().zip(place) {
                 let ix = if dim.as_const() == Some(1) { nest.zero() } else { ix };

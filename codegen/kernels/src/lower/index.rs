@@ -1,6 +1,8 @@
 //! Indices in a tensor as values of loop code, and their addresses.
 
-use mithril_ir::dim::{Atom, Dim};
+use std::convert::Infallible;
+
+use mithril_ir::dim::{Dim, Operator, Symbol, Translator};
 use smallvec::SmallVec;
 
 use super::nest::Nest;
@@ -8,62 +10,67 @@ pub use super::position::{Address, Index, Ix};
 use crate::code::{Binary, Cmp, Ty, V};
 use crate::loops::Loops;
 
+/// Emits the value of a dim.
+impl Translator for Nest<'_> {
+    type Value = V;
+    type Error = Infallible;
+
+    fn constant(&mut self, value: i64) -> Result<V, Infallible> {
+        Ok(self.b.index(value))
+    }
+
+    fn symbol(&mut self, symbol: &Symbol) -> Result<V, Infallible> {
+        Ok(match symbol.number() {
+            Some(number) => self.b.dim(number),
+            None => self.no_value(),
+        })
+    }
+
+    fn unknown(&mut self) -> Result<V, Infallible> {
+        Ok(self.no_value())
+    }
+
+    fn binary(&mut self, op: Operator, left: V, right: V) -> Result<V, Infallible> {
+        let op = match op {
+            Operator::Add => Binary::Add,
+            Operator::Sub => Binary::Sub,
+            Operator::Mul => Binary::Mul,
+            Operator::FloorDiv => Binary::Div,
+            Operator::Mod => Binary::Rem,
+            Operator::Min => Binary::Min,
+            Operator::Max => Binary::Max,
+        };
+        Ok(self.b.binary(op, left, right))
+    }
+
+    /// Divisors are not negative. A division truncates, so the quotient of a dividend that may be
+    /// negative is corrected.
+    fn divide(&mut self, op: Operator, dividend: &Dim, x: V, y: V) -> Result<V, Infallible> {
+        if dividend.lower_bound().is_some_and(|least| least >= 0) {
+            return self.binary(op, x, y);
+        }
+        let zero = self.b.index(0);
+        let rest = self.b.binary(Binary::Rem, x, y);
+        let below = self.b.compare(Cmp::Lt, rest, zero);
+        Ok(match op {
+            Operator::Mod => {
+                let above = self.b.add(rest, y);
+                self.b.select(below, above, rest)
+            }
+            _ => {
+                let (quotient, one) = (self.b.binary(Binary::Div, x, y), self.b.index(1));
+                let lower = self.b.binary(Binary::Sub, quotient, one);
+                self.b.select(below, lower, quotient)
+            }
+        })
+    }
+}
+
 impl Nest<'_> {
     /// Emits the value of a dim.
     pub fn dim(&mut self, dim: &Dim) -> V {
-        let poly = match dim {
-            Dim::Const(value) => return self.b.index(*value),
-            Dim::Unknown => unreachable!("kernels have no unknown dims"),
-            Dim::Expr(poly) => poly.clone(),
-        };
-        let mut total = self.b.index(0);
-        for (monomial, coefficient) in poly.terms() {
-            let mut value = self.b.index(*coefficient);
-            for (atom, power) in monomial.factors() {
-                let factor = self.atom(atom);
-                for _ in 0..*power {
-                    value = self.b.mul(value, factor);
-                }
-            }
-            total = self.b.add(total, value);
-        }
-        total
-    }
-
-    fn atom(&mut self, atom: &Atom) -> V {
-        let op = match atom {
-            Atom::Symbol(symbol) => {
-                let number = symbol.as_str()[1..].parse().expect("kernels name symbols d0, d1, …");
-                return self.b.dim(number);
-            }
-            Atom::FloorDiv(of) | Atom::Mod(of)
-                if of[0].lower_bound().is_none_or(|least| least < 0) =>
-            {
-                return self.floored(&of[0], &of[1], matches!(atom, Atom::Mod(_)));
-            }
-            Atom::FloorDiv(_) => Binary::Div,
-            Atom::Mod(_) => Binary::Rem,
-            Atom::Min(_) => Binary::Min,
-            Atom::Max(_) => Binary::Max,
-        };
-        let operands: Vec<V> = atom.operands().iter().map(|dim| self.dim(dim)).collect();
-        let (first, rest) = operands.split_first().expect("an atom has operands");
-        rest.iter().fold(*first, |a, &b| self.b.binary(op, a, b))
-    }
-
-    /// The quotient rounded down, or the remainder if `remains`, for a dividend that may be
-    /// negative and a divisor that is not.
-    fn floored(&mut self, x: &Dim, y: &Dim, remains: bool) -> V {
-        let (x, y, zero) = (self.dim(x), self.dim(y), self.b.index(0));
-        let rest = self.b.binary(Binary::Rem, x, y);
-        let below = self.b.compare(Cmp::Lt, rest, zero);
-        if remains {
-            let above = self.b.add(rest, y);
-            return self.b.select(below, above, rest);
-        }
-        let (quotient, one) = (self.b.binary(Binary::Div, x, y), self.b.index(1));
-        let lower = self.b.binary(Binary::Sub, quotient, one);
-        self.b.select(below, lower, quotient)
+        let Ok(value) = dim.translate(self);
+        value
     }
 
     pub fn zero(&mut self) -> Ix {
@@ -105,34 +112,18 @@ impl Nest<'_> {
 
     /// Whether an index is known to be a multiple of the number of lanes.
     pub fn is_multiple(&self, v: V) -> bool {
-        let constant = self.b.constant(v).is_some_and(|c| c % i64::from(self.lanes) == 0);
-        constant || self.multiples.contains(&v)
+        self.b.form(v).is_multiple(self.lanes.into(), |v| self.multiples.contains(&v))
     }
 
-    /// An operation on indices. Contiguous lanes stay contiguous when a scalar is added.
+    /// An operation on indices. Contiguous lanes stay contiguous where their normal form shows it.
     pub fn arith(&mut self, op: Binary, x: Ix, y: Ix) -> Ix {
-        let result = self.arith_of(op, x, y);
-        if let (Ix::At(a) | Ix::Lanes(a), Ix::At(b) | Ix::Lanes(b)) = (x, y) {
-            let multiple = match op {
-                Binary::Add | Binary::Sub => self.is_multiple(a) && self.is_multiple(b),
-                Binary::Mul => self.is_multiple(a) || self.is_multiple(b),
-                _ => false,
-            };
-            if let (true, Ix::At(v) | Ix::Lanes(v)) = (multiple, result) {
-                self.multiples.insert(v);
-            }
-        }
-        result
-    }
-
-    fn arith_of(&mut self, op: Binary, x: Ix, y: Ix) -> Ix {
         match (op, x, y) {
             (_, Ix::At(a), Ix::At(b)) => Ix::At(self.b.binary(op, a, b)),
-            (Binary::Add, Ix::Lanes(a), Ix::At(b)) | (Binary::Add, Ix::At(b), Ix::Lanes(a)) => {
+            (Binary::Add, Ix::Lanes(a), Ix::At(b)) | (Binary::Add, Ix::At(a), Ix::Lanes(b)) => {
                 Ix::Lanes(self.b.add(a, b))
             }
             (Binary::Sub, Ix::Lanes(a), Ix::At(b)) => Ix::Lanes(self.b.sub(a, b)),
-            (Binary::Add, Ix::Back(a), Ix::At(b)) | (Binary::Add, Ix::At(b), Ix::Back(a)) => {
+            (Binary::Add, Ix::Back(a), Ix::At(b)) | (Binary::Add, Ix::At(a), Ix::Back(b)) => {
                 Ix::Back(self.b.add(a, b))
             }
             (Binary::Sub, Ix::At(a), Ix::Lanes(b)) => Ix::Back(self.b.sub(a, b)),
@@ -140,7 +131,12 @@ impl Nest<'_> {
             (Binary::Mul | Binary::Div, x, Ix::At(b)) if self.b.constant(b) == Some(1) => x,
             _ => {
                 let (a, b) = (self.many(x), self.many(y));
-                Ix::Many(self.b.binary(op, a, b))
+                let v = self.b.binary(op, a, b);
+                match self.b.in_line(v) {
+                    Some((base, true)) => Ix::Lanes(base),
+                    Some((base, false)) => Ix::Back(base),
+                    None => Ix::Many(v),
+                }
             }
         }
     }
@@ -192,68 +188,31 @@ impl Nest<'_> {
         if let Ix::Lanes(base) = number {
             let whole = dim.as_const().is_some_and(|n| n > 0 && n % i64::from(self.lanes) == 0);
             if whole && self.is_multiple(base) {
-                let (rest, above) = self.div_rem(base, size);
-                self.multiples.insert(rest);
+                let (rest, above) = self.b.div_rem(base, size);
                 return (Ix::Lanes(rest), Ix::At(above));
             }
         }
         match number {
             Ix::At(v) => {
-                let (rest, above) = self.div_rem(v, size);
+                let (rest, above) = self.b.div_rem(v, size);
                 (Ix::At(rest), Ix::At(above))
             }
             _ => {
                 let (number, size) = (self.many(number), self.b.splat(size, self.lanes));
-                let (rest, above) = self.div_rem(number, size);
+                let (rest, above) = self.b.div_rem(number, size);
                 (Ix::Many(rest), Ix::Many(above))
             }
         }
     }
 
-    fn div_rem(&mut self, number: V, size: V) -> (V, V) {
-        let above = self.b.div(number, size);
-        let back = self.b.mul(above, size);
-        (self.b.sub(number, back), above)
-    }
-
-    /// Merges the last dims into one where their flat index is known.
-    fn undivided(&self, dims: &[Dim], index: &[Ix]) -> Option<(Vec<Dim>, Index)> {
-        let found = (0..index.len().saturating_sub(1)).find_map(|from| {
-            let (own, number) = self.divided.get(&index[from..])?;
-            (own[..] == dims[from..]).then_some((from, *number))
-        });
-        let (from, number) = found.filter(|(_, number)| !number.is_one())?;
-        let size = dims[from..].iter().cloned().product();
-        let dims = dims[..from].iter().cloned().chain([size]).collect();
-        Some((dims, index[..from].iter().copied().chain([number]).collect()))
-    }
-
     /// The address of an index in dense row-major memory.
     pub fn address(&mut self, dims: &[Dim], index: &[Ix]) -> Address {
-        if let Some((dims, index)) = self.undivided(dims, index) {
-            return self.address(&dims, &index);
+        match self.flat(dims, index) {
+            Ix::At(v) => Address::One(v),
+            Ix::Lanes(v) => Address::Row(v),
+            Ix::Back(v) => Address::Back(v),
+            Ix::Many(v) => Address::Many(v),
         }
-        let last = index.iter().rposition(|ix| !ix.is_one());
-        let Some(last) = last else {
-            return match self.flat(dims, index) {
-                Ix::At(v) => Address::One(v),
-                Ix::Lanes(v) | Ix::Back(v) | Ix::Many(v) => Address::Many(v),
-            };
-        };
-        let varying = index.iter().filter(|ix| !ix.is_one()).count();
-        let inner = dims[last + 1..].iter().all(|dim| dim.as_const() == Some(1));
-        if let (1, true, Ix::Lanes(base) | Ix::Back(base)) = (varying, inner, index[last]) {
-            let mut first: Index = index.into();
-            first[last] = Ix::At(base);
-            if let Ix::At(v) = self.flat(dims, &first) {
-                return match index[last] {
-                    Ix::Back(_) => Address::Back(v),
-                    _ => Address::Row(v),
-                };
-            }
-        }
-        let flat = self.flat(dims, index);
-        Address::Many(self.many(flat))
     }
 }
 

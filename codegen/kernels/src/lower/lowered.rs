@@ -27,7 +27,7 @@ pub struct Partial {
     pub result: usize,
     pub bytes: Dim,
     /// The kernel that computes the result from that buffer, which it takes as `count` rows of
-    /// `length` numbers. Its dims `d0` and `d1` are `count` and `length`.
+    /// `length` numbers. Its dims 0 and 1 are `count` and `length`.
     pub rest: Kernel,
     pub count: Dim,
     pub length: Dim,

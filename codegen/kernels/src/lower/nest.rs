@@ -2,7 +2,7 @@
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
-use mithril_ir::dim::Dim;
+use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::{Access, Pieces};
@@ -32,9 +32,6 @@ pub struct Nest<'f> {
     pub definitions: Vec<Option<u32>>,
     /// The values that have been computed in each open region.
     memo: Vec<FxHashMap<(Value, Index), V>>,
-    /// Indices that were computed by dividing a flat index, with that flat index: addresses use it
-    /// directly.
-    pub divided: FxHashMap<Index, (Vec<Dim>, Ix)>,
     /// Values of a row that are kept in memory, and are read back at the index along the row.
     pub kept: FxHashMap<Value, Kept>,
     /// Memory that is written with streaming stores.
@@ -78,7 +75,6 @@ impl<'f> Nest<'f> {
             args,
             definitions: f.definitions(),
             memo: vec![FxHashMap::default()],
-            divided: FxHashMap::default(),
             kept: FxHashMap::default(),
             streamed: Vec::new(),
             fault: None,
@@ -202,6 +198,14 @@ impl<'f> Nest<'f> {
         self.fault.get_or_insert_with(|| Box::new(fault));
         let ty = crate::code::Ty::scalar(held(self.dtype(op.result())));
         self.b.int(ty, 0)
+    }
+
+    /// Records that a dim has no value here, and returns a dummy value.
+    pub fn no_value(&mut self) -> V {
+        let fault = Diagnostic::of(ErrorKind::Native, "native code needs the dims of every array")
+            .hint("give the shapes of the model's inputs with `shapes=`");
+        self.fault.get_or_insert_with(|| Box::new(fault));
+        self.b.index(0)
     }
 
     /// Reads elements of dense memory.
@@ -334,24 +338,18 @@ fn lanes(function: &Function, isa: &Isa) -> u32 {
     (isa.bytes / if double { 8 } else { 4 }).max(1)
 }
 
-/// The number of symbols of a kernel.
+/// The number of symbols of a kernel: one more than the largest.
 pub fn symbols(f: &Function) -> usize {
     let mut count = 0;
+    let mut note = |symbol: &Symbol| count = count.max(symbol.number().map_or(0, |n| n + 1));
     for info in &f.values {
-        let mut note = |symbol: &mithril_ir::dim::Symbol| {
-            let number: usize = symbol.as_str()[1..].parse().unwrap_or(0);
-            count = count.max(number + 1);
-        };
         info.ty.shape.for_each_symbol(&mut note);
         let known = info.known.iter().flat_map(|known| known.iter());
         known.for_each(|dim| dim.for_each_symbol(&mut note));
     }
     for attr in f.ops.iter().flat_map(|op| &op.attrs) {
         if let Attr::Shape(shape) = attr {
-            shape.for_each_symbol(&mut |symbol| {
-                let number: usize = symbol.as_str()[1..].parse().unwrap_or(0);
-                count = count.max(number + 1);
-            });
+            shape.for_each_symbol(&mut note);
         }
     }
     count

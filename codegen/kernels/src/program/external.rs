@@ -151,7 +151,7 @@ fn symbols(callee: &Function, binding: &Binding) -> Vec<(Symbol, Dim)> {
     found
 }
 
-/// Maps the caller's symbols to the kernel's: `d0`, `d1`, ….
+/// Maps the caller's symbols to the kernel's, which are numbered.
 #[derive(Default)]
 struct Dims {
     own: FxHashMap<Symbol, Dim>,
@@ -162,8 +162,8 @@ impl Dims {
     fn dim(&mut self, dim: &Dim) -> Dim {
         dim.for_each_symbol(&mut |symbol| {
             if !self.own.contains_key(symbol) {
-                let name = format!("d{}", self.outside.len());
-                self.own.insert(symbol.clone(), Dim::symbol(name.as_str()));
+                let number = Symbol::numbered(self.outside.len() as u32);
+                self.own.insert(symbol.clone(), Dim::symbol(number));
                 self.outside.push(Dim::symbol(symbol));
             }
         });

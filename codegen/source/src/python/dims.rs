@@ -2,7 +2,9 @@
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
-use mithril_ir::dim::{Atom, Dim, Monomial, Symbol};
+use std::iter;
+
+use mithril_ir::dim::{Dim, Operator, Symbol, Translator};
 use mithril_ir::graph::{Operation, Value};
 use mithril_ir::shape::Shape;
 
@@ -20,77 +22,12 @@ struct Place {
     axis: i64,
 }
 
-impl Body<'_, '_> {
-    /// A dim as a Python integer.
-    /// Errors: a dim that no shape gives.
-    pub fn dim(&mut self, dim: &Dim) -> Result<Expr> {
-        if let Some(value) = dim.as_const() {
-            return Ok(Expr::int(value));
-        }
-        let Dim::Expr(poly) = dim else {
-            return Diagnostic::new("a dim must be known before run time")
-                .hint("give the shape of the model's inputs with `shapes=`")
-                .err();
-        };
-        let mut sum: Option<Expr> = None;
-        // Positive terms come first, so that the sum does not begin with a sign.
-        let (plus, minus): (Vec<_>, Vec<_>) = poly.terms().iter().partition(|(_, c)| *c >= 0);
-        for (monomial, coefficient) in plus.into_iter().chain(minus) {
-            let magnitude = coefficient.unsigned_abs() as i64;
-            let term = self.term(monomial, magnitude)?;
-            sum = Some(match (sum, *coefficient < 0) {
-                (None, false) => term,
-                (None, true) => Expr::Unary("-", Box::new(term)),
-                (Some(sum), false) => sum.binary("+", term),
-                (Some(sum), true) => sum.binary("-", term),
-            });
-        }
-        Ok(sum.unwrap_or(Expr::int(0)))
-    }
+impl Translator for Body<'_, '_> {
+    type Value = Expr;
+    type Error = Box<Diagnostic>;
 
-    fn term(&mut self, monomial: &Monomial, coefficient: i64) -> Result<Expr> {
-        let mut product: Option<Expr> = None;
-        for (atom, power) in monomial.factors() {
-            let factor = match (self.atom(atom)?, power) {
-                (factor, 1) => factor,
-                (factor, power) => factor.binary("**", Expr::int(i64::from(*power))),
-            };
-            product = Some(match product {
-                None => factor,
-                Some(product) => product.binary("*", factor),
-            });
-        }
-        Ok(match (product, coefficient) {
-            (None, _) => Expr::int(coefficient),
-            (Some(product), 1) => product,
-            (Some(product), _) => product.binary("*", Expr::int(coefficient)),
-        })
-    }
-
-    fn atom(&mut self, atom: &Atom) -> Result<Expr> {
-        let (operator, function) = match atom {
-            Atom::Symbol(symbol) => return self.symbol(symbol),
-            Atom::FloorDiv(_) => ("//", ""),
-            Atom::Mod(_) => ("%", ""),
-            Atom::Min(_) => ("", "min"),
-            Atom::Max(_) => ("", "max"),
-        };
-        let mut operands = Vec::new();
-        for dim in atom.operands() {
-            operands.push(self.dim(dim)?);
-        }
-        match <[Expr; 2]>::try_from(operands) {
-            Ok([left, right]) if function.is_empty() => Ok(left.binary(operator, right)),
-            Ok(pair) => Ok(Expr::name(function).call(pair.map(Argument::plain))),
-            Err(many) => Ok(Expr::name(function).call(many.into_iter().map(Argument::plain))),
-        }
-    }
-
-    /// Whether the shape of an available argument gives the symbol.
-    pub fn is_bound(&self, symbol: &Symbol) -> bool {
-        let count = self.function.args.len();
-        let mut args = self.shown.symbol(symbol).iter().take_while(|(v, _)| v.index() < count);
-        args.any(|(v, _)| !matches!(self.held[v.index()], Binding::Missing))
+    fn constant(&mut self, value: i64) -> Result<Expr> {
+        Ok(Expr::int(value))
     }
 
     /// The variable of a symbol, assigned from the first available shape that has the symbol as a
@@ -119,6 +56,53 @@ impl Body<'_, '_> {
         self.statements.push(Statement::Line(format!("{name} = "), bound));
         self.symbols.insert(symbol.clone(), name.clone());
         Ok(Expr::name(name))
+    }
+
+    fn unknown(&mut self) -> Result<Expr> {
+        Diagnostic::new("a dim must be known before run time")
+            .hint("give the shape of the model's inputs with `shapes=`")
+            .err()
+    }
+
+    fn binary(&mut self, op: Operator, left: Expr, right: Expr) -> Result<Expr> {
+        let sign = match op {
+            Operator::Add => "+",
+            Operator::Sub => "-",
+            Operator::Mul => "*",
+            Operator::FloorDiv => "//",
+            Operator::Mod => "%",
+            Operator::Min | Operator::Max => return self.extremum(op, left, vec![right]),
+        };
+        Ok(left.binary(sign, right))
+    }
+
+    fn negate(&mut self, value: Expr) -> Result<Expr> {
+        Ok(Expr::Unary("-", Box::new(value)))
+    }
+
+    fn power(&mut self, base: Expr, power: u32) -> Result<Expr> {
+        Ok(base.binary("**", Expr::int(power.into())))
+    }
+
+    fn extremum(&mut self, op: Operator, first: Expr, others: Vec<Expr>) -> Result<Expr> {
+        let function = if op == Operator::Min { "min" } else { "max" };
+        let operands = iter::once(first).chain(others);
+        Ok(Expr::name(function).call(operands.map(Argument::plain)))
+    }
+}
+
+impl Body<'_, '_> {
+    /// A dim as a Python integer.
+    /// Errors: a dim that no shape gives.
+    pub fn dim(&mut self, dim: &Dim) -> Result<Expr> {
+        dim.translate(self)
+    }
+
+    /// Whether the shape of an available argument gives the symbol.
+    pub fn is_bound(&self, symbol: &Symbol) -> bool {
+        let count = self.function.args.len();
+        let mut args = self.shown.symbol(symbol).iter().take_while(|(v, _)| v.index() < count);
+        args.any(|(v, _)| !matches!(self.held[v.index()], Binding::Missing))
     }
 
     fn place(&self, value: Value, at: usize) -> Place {

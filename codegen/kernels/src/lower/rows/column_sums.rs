@@ -4,7 +4,7 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
-use mithril_ir::dim::Dim;
+use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Operation, ResultDef, Role};
 use mithril_ir::op::access::Fold;
@@ -187,11 +187,11 @@ impl ColumnSum<'_> {
 
 /// The kernel that adds up the sums of `count` tasks.
 fn rest(acc: DType, dtype: DType, count: Dim, length: &Dim) -> Result<Kernel> {
-    let dim = |dim: &Dim, name: &str| match dim.as_const() {
+    let dim = |dim: &Dim, number: u32| match dim.as_const() {
         Some(_) => dim.clone(),
-        None => Dim::symbol(name),
+        None => Dim::symbol(Symbol::numbered(number)),
     };
-    let dims = [dim(&count, "d0"), dim(length, "d1")];
+    let dims = [dim(&count, 0), dim(length, 1)];
     let columns = Some(ColumnReduction { op: 0, fold: Fold::Sum });
     let loops = LoopNest { columns, ..LoopNest::over(&dims[1..]) };
     let b = Builder::new("kernel");

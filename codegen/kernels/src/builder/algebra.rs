@@ -1,0 +1,284 @@
+//! Index arithmetic in normal form, so that terms which cancel leave no code behind.
+//!
+//! The index of a reshaped array is divided into axes and multiplied again for its address:
+//! `i / 8 * 8 + i % 8`. The normal form of that sum is `i`.
+
+use mithril_ir::dtype::DType;
+use smallvec::{SmallVec, smallvec};
+
+use super::Builder;
+use crate::code::{Binary, Inst, Ty, V};
+
+/// The maximum number of terms of a form, and of factors in a term. A larger value counts as an
+/// atom, so that no kernel takes time out of proportion to its size.
+const MOST_TERMS: usize = 12;
+const MOST_FACTORS: usize = 6;
+
+/// A 64-bit integer as a polynomial over other values. Like the machine, it wraps, so equal forms
+/// have equal bits. In the form of a vector, a scalar stands for the vector that repeats it.
+#[derive(Clone, Default, Debug)]
+pub struct Form {
+    /// Products of values with coefficients other than zero, in the order of their first use. No
+    /// product occurs twice.
+    terms: SmallVec<[(Product, i64); 2]>,
+    constant: i64,
+}
+
+/// The factors of a term, sorted.
+type Product = SmallVec<[V; 2]>;
+
+impl Form {
+    fn constant(constant: i64) -> Form {
+        Form { constant, ..Form::default() }
+    }
+
+    fn atom(v: V) -> Form {
+        Form { terms: smallvec![(smallvec![v], 1)], constant: 0 }
+    }
+
+    fn scaled(&self, by: i64) -> Form {
+        let terms =
+            self.terms.iter().map(|(of, coefficient)| (of.clone(), coefficient.wrapping_mul(by)));
+        let terms = terms.filter(|(_, coefficient)| *coefficient != 0);
+        Form { terms: terms.collect(), constant: self.constant.wrapping_mul(by) }
+    }
+
+    /// Adds a term. Returns whether it cancels with one that was there.
+    fn add_term(&mut self, of: &Product, coefficient: i64) -> bool {
+        match self.terms.iter().position(|(own, _)| own == of) {
+            None => self.terms.push((of.clone(), coefficient)),
+            Some(at) => {
+                self.terms[at].1 = self.terms[at].1.wrapping_add(coefficient);
+                if self.terms[at].1 == 0 {
+                    self.terms.remove(at);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// The sum, and whether terms cancel in it.
+    fn plus(&self, other: &Form) -> (Form, bool) {
+        let mut sum = self.clone();
+        let mut cancels = false;
+        for (of, coefficient) in &other.terms {
+            cancels |= sum.add_term(of, *coefficient);
+        }
+        sum.constant = sum.constant.wrapping_add(other.constant);
+        (sum, cancels)
+    }
+
+    fn times(&self, other: &Form) -> Form {
+        let mut product = self.scaled(other.constant);
+        product.constant = self.constant.wrapping_mul(other.constant);
+        for (right, b) in &other.terms {
+            for (left, a) in &self.terms {
+                let mut of: Product = left.iter().chain(right).copied().collect();
+                of.sort_unstable();
+                product.add_term(&of, a.wrapping_mul(*b));
+            }
+            if self.constant != 0 {
+                product.add_term(right, self.constant.wrapping_mul(*b));
+            }
+        }
+        product
+    }
+
+    fn is_small(&self) -> bool {
+        self.terms.len() <= MOST_TERMS && self.terms.iter().all(|(of, _)| of.len() <= MOST_FACTORS)
+    }
+
+    /// Whether it is a multiple of `n`, a power of two, if the given values are.
+    pub fn is_multiple(&self, n: i64, known: impl Fn(V) -> bool) -> bool {
+        let divides = |coefficient: i64| coefficient % n == 0;
+        let multiple = |(of, coefficient): &(Product, i64)| {
+            divides(*coefficient) || of.iter().any(|v| known(*v))
+        };
+        divides(self.constant) && self.terms.iter().all(multiple)
+    }
+}
+
+/// Whether values of this type have a form.
+pub(super) fn has_form(ty: Ty) -> bool {
+    ty.dtype == DType::I64
+}
+
+impl Builder {
+    /// The normal form of a 64-bit integer.
+    pub fn form(&self, v: V) -> Form {
+        match (self.constant(v), self.forms.get(&v)) {
+            (Some(constant), _) => Form::constant(constant),
+            (None, Some(form)) => form.clone(),
+            (None, None) => Form::atom(v),
+        }
+    }
+
+    /// Folds 64-bit arithmetic on constants, which then needs no statement.
+    pub(super) fn folded(&mut self, op: Binary, x: V, y: V) -> Option<V> {
+        let ty = self.ty(x);
+        if !has_form(ty) {
+            return None;
+        }
+        let constant = |b: &mut Builder, value: i64| Some(b.int(ty, value));
+        match (op, self.constant(x), self.constant(y)) {
+            (Binary::Add, Some(a), Some(b)) => constant(self, a.wrapping_add(b)),
+            (Binary::Sub, Some(a), Some(b)) => constant(self, a.wrapping_sub(b)),
+            (Binary::Mul, Some(a), Some(b)) => constant(self, a.wrapping_mul(b)),
+            (Binary::Div, Some(a), Some(b)) if b > 0 && a >= 0 => constant(self, a / b),
+            (Binary::Rem, Some(a), Some(b)) if b > 0 && a >= 0 => constant(self, a % b),
+            (Binary::Min, Some(a), Some(b)) => constant(self, a.min(b)),
+            (Binary::Max, Some(a), Some(b)) => constant(self, a.max(b)),
+            (Binary::Add, Some(0), _) | (Binary::Mul, Some(1), _) => Some(y),
+            (Binary::Add | Binary::Sub, _, Some(0)) => Some(x),
+            (Binary::Mul | Binary::Div, _, Some(1)) => Some(x),
+            (Binary::Mul, Some(0), _) => Some(x),
+            (Binary::Mul, _, Some(0)) => Some(y),
+            (Binary::Div | Binary::Rem, Some(0), _) => Some(x),
+            (Binary::Rem, _, Some(1)) => constant(self, 0),
+            _ => None,
+        }
+    }
+
+    /// A sum, difference or product of 64-bit integers.
+    pub(super) fn algebraic(&mut self, op: Binary, x: V, y: V) -> V {
+        let (a, b) = (self.form(x), self.form(y));
+        let (form, cancels) = match op {
+            Binary::Add => a.plus(&b),
+            Binary::Sub => a.plus(&b.scaled(-1)),
+            _ => (a.times(&b), false),
+        };
+        let ty = self.ty(x);
+        let v = match cancels {
+            true => self.emit(&form, ty),
+            false => self.push(ty, Inst::Binary(op, x, y)),
+        };
+        self.learn(v, form);
+        v
+    }
+
+    /// A quotient of 64-bit integers. `x / 3 / 3` becomes `x / 9`.
+    pub(super) fn quotient(&mut self, x: V, y: V) -> V {
+        let ty = self.ty(x);
+        let positive = self.constant(y).filter(|by| *by > 0);
+        let nested = self.quotients.get(&x).zip(positive);
+        if let Some((&(inner, first), by)) = nested
+            && let Some(by) = first.checked_mul(by)
+        {
+            let by = self.int(ty, by);
+            return self.binary(Binary::Div, inner, by);
+        }
+        let v = self.push(ty, Inst::Binary(Binary::Div, x, y));
+        if let Some(by) = positive {
+            self.quotients.insert(v, (x, by));
+        }
+        v
+    }
+
+    /// Records the form of a value, unless it is too large to be of use.
+    pub(super) fn learn(&mut self, v: V, form: Form) {
+        if form.is_small() {
+            self.forms.insert(v, form);
+        }
+    }
+
+    /// The scalar `base` of a vector `base + iota`, or `base - iota`, and whether it ascends.
+    pub fn in_line(&mut self, v: V) -> Option<(V, bool)> {
+        let iota = *self.heads.get(&super::Head::Iota(self.ty(v)))?;
+        let form = self.forms.get(&v)?;
+        let is_vector = |of: &Product| of.iter().any(|&factor| self.ty(factor).lanes > 1);
+        let mut vectors = form.terms.iter().filter(|(of, _)| is_vector(of));
+        let ascends = match (vectors.next(), vectors.next()) {
+            (Some((of, 1)), None) if of[..] == [iota] => true,
+            (Some((of, -1)), None) if of[..] == [iota] => false,
+            _ => return None,
+        };
+        let mut base = form.clone();
+        base.terms.retain(|(of, _)| of[..] != [iota]);
+        let v = self.emit(&base, Ty::INDEX);
+        self.learn(v, base);
+        Some((v, ascends))
+    }
+
+    /// Emits a form.
+    fn emit(&mut self, form: &Form, ty: Ty) -> V {
+        let (scalars, vectors): (Vec<_>, Vec<_>) = form
+            .terms
+            .iter()
+            .cloned()
+            .partition(|(of, _)| of.iter().all(|&factor| self.ty(factor).lanes == 1));
+        let scalar = self.sum(scalars, form.constant);
+        let mut sum = self.splat(scalar, ty.lanes);
+        for (of, coefficient) in vectors {
+            let (repeated, own): (Product, Product) =
+                of.into_iter().partition(|&factor| self.ty(factor).lanes == 1);
+            let by = self.sum(vec![(repeated, coefficient)], 0);
+            let mut term = self.splat(by, ty.lanes);
+            for factor in own {
+                term = self.plain(Binary::Mul, factor, term);
+            }
+            sum = self.plain(Binary::Add, sum, term);
+        }
+        sum
+    }
+
+    /// Emits a sum of scalar terms. A factor that several terms share is factored out.
+    fn sum(&mut self, mut terms: Vec<(Product, i64)>, constant: i64) -> V {
+        let mut sum = None;
+        while let Some(factor) = shared(&terms) {
+            let (with, without) = terms.into_iter().partition(|(of, _)| of.contains(&factor));
+            let with: Vec<(Product, i64)> = with;
+            let inner = with.into_iter().map(|(mut of, coefficient)| {
+                let at = of.iter().position(|v| *v == factor).unwrap_or(0);
+                of.remove(at);
+                (of, coefficient)
+            });
+            let (constants, inner): (Vec<_>, Vec<_>) = inner.partition(|(of, _)| of.is_empty());
+            let constant = constants.iter().fold(0i64, |sum, (_, c)| sum.wrapping_add(*c));
+            let inner = self.sum(inner, constant);
+            let term = self.plain(Binary::Mul, inner, factor);
+            sum = Some(self.joined(sum, Binary::Add, term));
+            terms = without;
+        }
+        // Positive terms come first, so that the sum seldom begins with a sign.
+        terms.sort_by_key(|(_, coefficient)| *coefficient < 0);
+        for (of, coefficient) in terms {
+            let mut factors = of.into_iter();
+            let first = factors.next();
+            let first = first.unwrap_or_else(|| self.index(1));
+            let product = factors.fold(first, |a, b| self.plain(Binary::Mul, a, b));
+            let by = self.index(coefficient.wrapping_abs());
+            let term = self.plain(Binary::Mul, product, by);
+            let op = if coefficient < 0 { Binary::Sub } else { Binary::Add };
+            sum = Some(self.joined(sum, op, term));
+        }
+        let constant = self.index(constant);
+        self.joined(sum, Binary::Add, constant)
+    }
+
+    fn joined(&mut self, sum: Option<V>, op: Binary, term: V) -> V {
+        match (sum, op) {
+            (Some(sum), _) => self.plain(op, sum, term),
+            (None, Binary::Add) => term,
+            (None, _) => {
+                let zero = self.index(0);
+                self.plain(op, zero, term)
+            }
+        }
+    }
+
+    /// An instruction that is not simplified beyond its constants.
+    fn plain(&mut self, op: Binary, x: V, y: V) -> V {
+        let known = self.folded(op, x, y);
+        known.unwrap_or_else(|| self.push(self.ty(x), Inst::Binary(op, x, y)))
+    }
+}
+
+/// The value that most terms have as a factor, if several have it.
+fn shared(terms: &[(Product, i64)]) -> Option<V> {
+    let count = |v: V| terms.iter().filter(|(of, _)| of.contains(&v)).count();
+    let values = terms.iter().flat_map(|(of, _)| of).map(|&v| (count(v), v));
+    // Of equally frequent values, the first one.
+    let most = values.reduce(|best, next| if next.0 > best.0 { next } else { best });
+    most.filter(|(count, _)| *count > 1).map(|(_, v)| v)
+}
