@@ -13,6 +13,7 @@ pub mod external;
 pub mod graph;
 mod guards;
 pub mod loc;
+pub mod naming;
 pub mod nesting;
 pub mod op;
 pub mod order;

@@ -178,26 +178,28 @@ impl Segment {
         for (number, value) in self.reads.iter().enumerate() {
             let (name, role) = match whole.args.get(value.index()) {
                 Some(argument) => (argument.name.clone(), argument.role),
-                None => (self.named(whole, *value, number), Role::Data),
+                None => (named(whole, &self.reads, number), Role::Data),
             };
             map.insert(*value, builder.arg(name, role, whole.ty(*value).clone()));
         }
         let own: Vec<bool> = (0..whole.ops.len()).map(|at| self.ops.contains(&at)).collect();
         copy(&builder, module, whole, &own, &mut map)?;
         let result = |(number, value): (usize, &Value)| ResultDef {
-            name: self.named(whole, *value, number),
+            name: named(whole, &self.gives, number),
             value: map[value],
             state: None,
         };
         builder.finish(self.gives.iter().enumerate().map(result).collect())
     }
+}
 
-    /// The name of a value that crosses between parts; it differs from all argument names of the
-    /// whole.
-    fn named(&self, whole: &Function, value: Value, number: usize) -> Arc<str> {
-        let taken = |name: &str| whole.args.iter().any(|argument| *argument.name == *name);
-        let own = whole.info(value).name.clone().filter(|name| !taken(name));
-        let numbered = || (number..).map(|n| format!("value_{n}")).find(|name| !taken(name));
-        own.unwrap_or_else(|| numbered().unwrap_or_default().into())
-    }
+/// The name of value number `number` of those that cross between two parts. It differs from all
+/// argument names of the whole, and from the names of the values before it.
+fn named(whole: &Function, values: &[Value], number: usize) -> Arc<str> {
+    let taken = |name: &str| whole.args.iter().any(|argument| *argument.name == *name);
+    let own = &whole.info(values[number]).name;
+    let is_first = values[..number].iter().all(|value| whole.info(*value).name != *own);
+    let own = own.clone().filter(|name| is_first && !taken(name));
+    let numbered = || (number..).map(|n| format!("value_{n}")).find(|name| !taken(name));
+    own.unwrap_or_else(|| numbered().unwrap_or_default().into())
 }

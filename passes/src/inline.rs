@@ -181,26 +181,26 @@ impl Sites<'_> {
             return Ok(None);
         }
         let names = function.values.iter().filter_map(|v| v.name.clone());
-        let mut names: FxHashSet<Arc<str>> = names.collect();
+        let names: FxHashSet<Arc<str>> = names.collect();
         let mut rebuild = Rebuild::new(module, function);
         for op in &function.ops {
             match self.callee(module, op) {
                 None => rebuild.keep(op)?,
-                Some(callee) => self.expand(module, &mut rebuild, op, callee, &mut names, cx)?,
+                Some(callee) => self.expand(module, &mut rebuild, op, callee, &names, cx)?,
             }
         }
         rebuild.finish().map(Some)
     }
 
     /// Replaces `call` by the body of `callee`, and inlines the calls in that body. Values keep
-    /// their names if these are free.
+    /// their names, unless the caller has them.
     fn expand(
         &self,
         module: &Module,
         rebuild: &mut Rebuild,
         call: &Operation,
         callee: &Function,
-        names: &mut FxHashSet<Arc<str>>,
+        names: &FxHashSet<Arc<str>>,
         cx: &mut PassContext,
     ) -> Result<()> {
         let args = rebuild.operands(call);
@@ -308,12 +308,12 @@ impl Wishes {
         }
     }
 
-    /// Names the unnamed values, if the name is free; outer callees have priority.
-    fn grant(mut self, builder: &Builder, names: &mut FxHashSet<Arc<str>>) {
+    /// Names the unnamed values; outer callees have priority. A name of the caller's own stands for
+    /// one value. Other names occur once in each copy of a callee.
+    fn grant(mut self, builder: &Builder, names: &FxHashSet<Arc<str>>) {
         self.0.sort_by_key(|(depth, ..)| *depth);
         for (_, value, name) in self.0 {
             if !names.contains(&name) && builder.with(|f| f.info(value).name.is_none()) {
-                names.insert(name.clone());
                 builder.set_name(value, Some(name));
             }
         }

@@ -20,7 +20,7 @@ use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Function, Role};
 use mithril_ir::shape::Type;
 use mithril_passes::indexed::Indexed;
-use mithril_runtime::program::{Loop, Place, Program};
+use mithril_runtime::program::{Loop, Program};
 use mithril_runtime::size::Size;
 
 use crate::program::Plan;
@@ -237,7 +237,7 @@ impl Entry {
         let plan = plans[0];
         let mut scope =
             Scope::new(["params", "state", "gradients", "next_state", "workspace", "threads"]);
-        locals(plan).for_each(|local| drop(scope.name(&local)));
+        (0..plan.program.loops.len()).for_each(|number| drop(scope.name(&row(number))));
         let symbols = plan
             .symbols
             .iter()
@@ -364,21 +364,9 @@ fn records(arguments: &[Array], results: &[Array]) -> Vec<Record> {
     all.filter(|record| !record.fields.is_empty()).collect()
 }
 
-/// The C name of the temporary in this buffer.
-pub fn temporary(buffer: usize) -> String {
-    format!("t{buffer}")
-}
-
 /// The C name of the variable of this loop.
 pub fn row(of_loop: usize) -> String {
     format!("row_{of_loop}")
-}
-
-/// The variables that C declares in the function of a plan.
-fn locals(plan: &Plan) -> impl Iterator<Item = String> {
-    let Program { buffers, loops, .. } = &plan.program;
-    let own = (0..buffers.len()).filter(|&at| buffers[at].place == Place::Temporary);
-    own.map(temporary).chain((0..loops.len()).map(row))
 }
 
 fn steps(plan: &Plan, slots: &[Slot]) -> Vec<Step> {

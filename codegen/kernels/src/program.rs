@@ -66,6 +66,9 @@ pub struct Plan {
     pub symbols: Vec<Symbol>,
     /// For each launch, the blocks that it comes from.
     pub locs: Vec<Loc>,
+    /// For each launch and each buffer, what people would call it. Several may have one name.
+    pub launch_names: Vec<Arc<str>>,
+    pub buffer_names: Vec<Arc<str>>,
 }
 
 /// The contents of a constant of a program.

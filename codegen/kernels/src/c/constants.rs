@@ -12,7 +12,12 @@ use crate::program::Plan;
 
 /// The name of a constant of an entry.
 pub fn name(entry: &str, number: usize) -> String {
-    format!("{}_constant_{number}", entry.trim_start_matches("mithril_"))
+    format!("{}{number}", prefix(entry))
+}
+
+/// The first part of the names of an entry's constants.
+pub fn prefix(entry: &str) -> String {
+    format!("{}_constant_", entry.trim_start_matches("mithril_"))
 }
 
 /// The constants of a plan as arrays. Only those that `entries` mention, as kernels contain the

@@ -11,13 +11,16 @@ use super::constants;
 use super::expression::{Level, words};
 use super::kernels::Call;
 use super::size::expression;
-use crate::entry::{Array, Base, Entry, Group, Parameter, Slot, parameter_text, row, temporary};
+use crate::entry::{
+    Array, Base, Entry, Group, Parameter, Scope, Slot, identifier, parameter_text, row,
+};
 use crate::program::Plan;
 
 /// The text of an entry, and of the function that returns its workspace's size. `calls` are its
 /// kernels.
 pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
-    let body = Body { entry, plan, roots: roots(&plan.program) };
+    let (roots, temporaries) = (roots(&plan.program), temporaries(entry, plan, calls));
+    let body = Body { entry, plan, roots, temporaries };
     let mut text = body.acceptance();
     text += &body.workspace_bytes();
     let parameters = entry.parameters();
@@ -34,6 +37,35 @@ struct Body<'a> {
     plan: &'a Plan,
     /// For each buffer, the buffer that contains it.
     roots: Vec<usize>,
+    /// For each buffer, the name of its variable if it is a temporary.
+    temporaries: Vec<String>,
+}
+
+/// Names the variables of temporaries after their values. They must not hide a kernel.
+fn temporaries(entry: &Entry, plan: &Plan, calls: &[Call]) -> Vec<String> {
+    let mut scope = Scope::new(["workspace", "arena", "index"]);
+    let arrays = entry.arguments.iter().chain(&entry.results).map(|array| &array.name);
+    let records = entry.records.iter().map(|record| &record.name);
+    let symbols = entry.symbols.iter().map(|symbol| &symbol.name);
+    arrays.chain(records).chain(symbols).for_each(|name| drop(scope.name(name)));
+    (0..plan.program.loops.len()).for_each(|number| drop(scope.name(&row(number))));
+    let kernels: FxHashSet<&str> = calls.iter().map(|call| &*call.name).collect();
+    kernels.iter().for_each(|name| drop(scope.name(name)));
+    // Functions and constants of the file.
+    let prefixes = ["mithril_", &*constants::prefix(&entry.name)];
+    let hides = |wish: &str| {
+        kernels.contains(wish) || prefixes.iter().any(|prefix| wish.starts_with(prefix))
+    };
+    let mut name = |wish: &str| match identifier(wish) {
+        wish if hides(&wish) => scope.name(&(wish + "_out")),
+        wish => scope.name(&wish),
+    };
+    let buffers = plan.program.buffers.iter().zip(&plan.buffer_names);
+    let names = buffers.map(|(buffer, wish)| match buffer.place {
+        Place::Temporary => name(wish),
+        _ => String::new(),
+    });
+    names.collect()
 }
 
 impl Body<'_> {
@@ -311,13 +343,13 @@ impl Body<'_> {
         let buffers = &self.plan.program.buffers;
         let slots = self.entry.workspace.slots(0, &self.plan.program);
         let used: FxHashSet<&str> = words(launches).collect();
-        for number in 0..buffers.len() {
-            if buffers[number].place == Place::Temporary && used.contains(&*temporary(number)) {
+        for (number, name) in self.temporaries.iter().enumerate() {
+            if buffers[number].place == Place::Temporary && used.contains(&**name) {
                 let place = match self.size(&slots[number].offset) {
                     zero if zero == "0" => "workspace".to_string(),
                     offset => format!("(char *)workspace + {offset}"),
                 };
-                let _ = writeln!(text, "  void *const {} = {place};", temporary(number));
+                let _ = writeln!(text, "  void *const {name} = {place};");
             }
         }
         text
@@ -345,7 +377,7 @@ impl Body<'_> {
     fn whole(&self, slot: &Slot, number: usize) -> String {
         let entry = self.entry;
         match slot.base {
-            Base::Workspace => temporary(self.roots[number]),
+            Base::Workspace => self.temporaries[self.roots[number]].clone(),
             Base::Constant(at) => constants::name(&entry.name, at),
             Base::Argument(at) => {
                 self.array(&entry.arguments[at].name, entry.arguments[at].group, at)

@@ -6,19 +6,16 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Function;
 use mithril_ir::op::Kind;
-use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::external;
 use super::functions::Function as Own;
 use super::kernel::{self, Names, Printed};
-use crate::entry::{Entry, Interface, Scope};
+use crate::entry::{Entry, Interface, Scope, identifier};
 use crate::program::{Kernel, Plan};
 
-/// The maximum number of operations in a kernel's name.
-const TOLD: usize = 4;
-/// The names of buffers of a kernel with several launches.
+/// The names of buffers that have another name in each launch.
 const OPERANDS: [&str; 6] = ["x", "y", "z", "u", "v", "w"];
 
 /// A kernel of a plan, and what it comes from.
@@ -101,40 +98,41 @@ impl Kernels {
         Ok(call)
     }
 
-    /// A kernel with a single launch uses the names of that launch's buffers and dims.
+    /// A kernel is named after its first launch. A buffer or dim has the name that it has in all
+    /// launches, if that is one.
     fn names(&mut self, origin: &Origin) -> Names {
         let Origin { entry, plan, kernel, launches } = *origin;
-        let single = match *launches {
-            [only] => Some(&plan.program.launches[only]),
-            _ => None,
-        };
         let mut scope = Scope::default();
         let function = &kernel.outlined.function;
-        let arguments = function.args.len();
+        let launched = || launches.iter().map(|&at| &plan.program.launches[at]);
         let buffer = |n: usize| -> String {
-            let own = single.map(|launch| launch.buffers[n]);
-            match own.map(|number| &plan.program.buffers[number].place) {
-                Some(Place::Argument(at)) => entry.arguments[*at].name.clone(),
-                Some(Place::Result(at)) => entry.results[*at].name.clone(),
-                Some(Place::Constant(at)) => format!("constant_{at}"),
-                _ if n >= arguments => match function.results.len() {
+            let mut names = launched().map(|launch| &plan.buffer_names[launch.buffers[n]]);
+            let first = names.next();
+            match first.filter(|first| names.all(|name| name == *first)) {
+                Some(name) => name.to_string(),
+                None if n >= function.args.len() => match function.results.len() {
                     1 => "out".into(),
-                    _ => format!("out_{}", n - arguments),
+                    _ => format!("out_{}", n - function.args.len()),
                 },
-                _ => OPERANDS.get(n).map_or_else(|| format!("x_{n}"), |name| name.to_string()),
+                None => OPERANDS.get(n).map_or_else(|| format!("x_{n}"), |name| name.to_string()),
             }
         };
-        let mut free = |name: String| scope.name(&kernel::variable(name));
-        let dim = |n: usize| match single.map(|launch| &launch.dims[n]) {
-            Some(Size::Symbol(at)) => entry.symbols[*at].name.clone(),
-            _ => format!("d{n}"),
+        let mut free = |name: String| scope.name(&kernel::variable(identifier(&name)));
+        let dim = |n: usize| {
+            let mut sizes = launched().map(|launch| &launch.dims[n]);
+            let first = sizes.next();
+            match first.filter(|first| sizes.all(|size| size == *first)) {
+                Some(Size::Symbol(at)) => entry.symbols[*at].name.clone(),
+                _ => format!("d{n}"),
+            }
+        };
+        let name = match (&kernel.external, launches.first()) {
+            (Some(_), _) | (None, None) => &*function.name,
+            (None, Some(&first)) => &plan.launch_names[first],
         };
         let code = &kernel.lowered.code;
         Names {
-            kernel: self.names.name(&match kernel.external {
-                Some(_) => function.name.to_string(),
-                None => title(function),
-            }),
+            kernel: self.names.name(&kernel_name(name)),
             buffers: (0..code.buffers as usize).map(|n| free(buffer(n))).collect(),
             dims: (0..code.dims as usize).map(|n| free(dim(n))).collect(),
         }
@@ -161,13 +159,12 @@ fn operations(function: &Function) -> Vec<&'static str> {
     }
 }
 
-fn title(function: &Function) -> String {
-    let mut names = operations(function);
-    names.dedup();
-    match names.as_slice() {
-        [] => "copy_kernel".into(),
-        [one] => format!("{one}_kernel"),
-        all => all[..all.len().min(TOLD)].join("_"),
+/// A name for the function of a kernel. C has functions named by one word, so another is added.
+fn kernel_name(name: &str) -> String {
+    let name = kernel::variable(identifier(name));
+    match name.contains('_') && !name.ends_with("_r") {
+        true => name,
+        false => name + "_kernel",
     }
 }
 

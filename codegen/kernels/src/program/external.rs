@@ -67,7 +67,7 @@ impl Scope<'_, '_, '_> {
             buffers.push(self.target(value)?);
         }
         self.planner.launch(number, buffers, &dims)?;
-        self.planner.locate(&op.loc);
+        self.planner.locate(&op.loc, &callee.name);
         Ok(())
     }
 }

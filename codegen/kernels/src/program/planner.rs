@@ -1,10 +1,13 @@
 //! Builds a plan: collects kernels, buffers and launches.
 
+use std::sync::Arc;
+
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::graph::{Function, Module, Value, ValueInfo};
 use mithril_ir::loc::Loc;
+use mithril_ir::naming::ValueNames;
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
 use mithril_passes::outline::{self, Outline, Step, outline};
@@ -89,6 +92,8 @@ pub struct Planner<'m> {
     pub launches: Vec<Launch>,
     pub loops: Vec<Loop>,
     locs: Vec<Loc>,
+    launch_names: Vec<Arc<str>>,
+    buffer_names: Vec<Arc<str>>,
 }
 
 impl Planner<'_> {
@@ -103,18 +108,21 @@ impl Planner<'_> {
             launches: Vec::new(),
             loops: Vec::new(),
             locs: Vec::new(),
+            launch_names: Vec::new(),
+            buffer_names: Vec::new(),
         }
     }
 
-    pub fn add_buffer(&mut self, bytes: Size, place: Place) -> usize {
+    pub fn add_buffer(&mut self, bytes: Size, place: Place, name: &str) -> usize {
         self.buffers.push(Buffer { bytes, place });
+        self.buffer_names.push(name.into());
         self.buffers.len() - 1
     }
 
     fn constant(&mut self, constant: Constant) -> usize {
         let (bytes, place) = (constant.bytes(), Place::Constant(self.constants.len()));
         self.constants.push(constant);
-        self.add_buffer(Size::Const(bytes as i64), place)
+        self.add_buffer(Size::Const(bytes as i64), place, "constant")
     }
 
     pub fn bytes(&self, ty: &Type) -> Result<Size> {
@@ -132,9 +140,10 @@ impl Planner<'_> {
         self.launches.push(Launch::copy(COPY, from, to, bytes));
     }
 
-    /// Records the blocks that the most recently added launches come from.
-    pub fn locate(&mut self, loc: &Loc) {
+    /// Records the blocks that the most recently added launches come from, and their name.
+    pub fn locate(&mut self, loc: &Loc, name: &str) {
         self.locs.resize(self.launches.len(), loc.clone());
+        self.launch_names.resize(self.launches.len(), name.into());
     }
 
     /// The number of a kernel that finishes a result of another.
@@ -177,7 +186,7 @@ impl Planner<'_> {
     }
 
     fn finish(mut self, function: &Function) -> Plan {
-        self.locate(&Loc::unknown());
+        self.locate(&Loc::unknown(), "copy");
         if self.kernels.iter().any(|kernel| kernel.external.is_some()) {
             self.order();
         }
@@ -186,7 +195,7 @@ impl Planner<'_> {
             launch.kernel = self.kernels.len();
             copies = true;
         }
-        let Planner { symbols, buffers, constants, kernels, launches, loops, locs, .. } = self;
+        let Planner { symbols, buffers, constants, kernels, launches, loops, .. } = self;
         let program = Program {
             symbols: symbols.len(),
             args: function.args.len(),
@@ -196,7 +205,8 @@ impl Planner<'_> {
             loops,
             separate: false,
         };
-        Plan { program, kernels, copies, constants, symbols, locs }
+        let Planner { locs, launch_names, buffer_names, .. } = self;
+        Plan { program, kernels, copies, constants, symbols, locs, launch_names, buffer_names }
     }
 }
 
@@ -205,6 +215,7 @@ pub struct Scope<'p, 'm, 'f> {
     pub planner: &'p mut Planner<'m>,
     pub function: &'f Function,
     pub isa: Isa,
+    names: ValueNames<'f>,
     /// The buffer that each value is read from.
     of: FxHashMap<Value, usize>,
     /// The values that are literals.
@@ -238,6 +249,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
             planner,
             function,
             isa,
+            names: ValueNames::of(function),
             of: FxHashMap::default(),
             given: literals.keys().copied().collect(),
             literals,
@@ -250,7 +262,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
 
     pub fn buffer(&mut self, value: Value, place: Place) -> Result<usize> {
         let bytes = self.planner.bytes(self.function.ty(value))?;
-        Ok(self.planner.add_buffer(bytes, place))
+        Ok(self.planner.add_buffer(bytes, place, &self.names.value(value)))
     }
 
     /// Sets the buffer of an argument.
@@ -310,7 +322,8 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
             match step {
                 Step::Launch(launch) => {
                     self.launch(&outline, launch)?;
-                    self.planner.locate(&launch.loc);
+                    let name = self.names.code(&launch.operands, &launch.results);
+                    self.planner.locate(&launch.loc, &name);
                 }
                 Step::Scan(at) => self.scan(&self.function.ops[*at])?,
                 Step::Call(at) => self.call(&self.function.ops[*at])?,
@@ -358,7 +371,8 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         for partial in self.planner.kernels[kernel].lowered.partials.clone() {
             let place = &mut buffers[launch.operands.len() + partial.result];
             let bytes = self.planner.size(&own(&partial.bytes))?;
-            let pair = vec![self.planner.add_buffer(bytes, Place::Temporary), *place];
+            let sums = self.planner.add_buffer(bytes, Place::Temporary, "partial_sums");
+            let pair = vec![sums, *place];
             *place = pair[0];
             let rest = self.planner.rest(&partial.rest, &self.isa)?;
             rests.push((rest, pair, [own(&partial.count), own(&partial.length)]));

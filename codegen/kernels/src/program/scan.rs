@@ -61,7 +61,7 @@ impl Scope<'_, '_, '_> {
             self.planner.copy(from, to);
         }
         self.planner.loops[number].launches.end = self.planner.launches.len();
-        self.planner.locate(&op.loc);
+        self.planner.locate(&op.loc, "copy");
         Ok(())
     }
 }

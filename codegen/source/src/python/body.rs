@@ -7,12 +7,13 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::graph::{Function, Operation, ResultDef, Role, Value};
 use mithril_ir::loc::Loc;
+use mithril_ir::naming::{last_part, short_paths};
 use mithril_ir::op::Kind;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::expr::{CallPart, Expr};
-use super::names::{Names, comment, format_text, last_part};
+use super::names::{Names, comment, format_text};
 use super::neighbours::Neighbours;
 use super::shown::Shown;
 use super::unit::File;
@@ -169,9 +170,11 @@ impl<'f, 'm> Body<'f, 'm> {
             results,
             suffix,
         };
-        for (value, arg) in function.arguments() {
+        let paths: Vec<&str> = function.args.iter().map(|arg| &*arg.name).collect();
+        let wishes = short_paths(&paths);
+        for ((value, arg), wish) in function.arguments().zip(wishes) {
             let gradient = if arg.role == Role::Cotangent { "_gradient" } else { "" };
-            let name = body.names.unique(&format!("{}{gradient}", arg.name));
+            let name = body.names.unique(&format!("{wish}{gradient}"));
             body.held[value.index()] = Binding::Variable(name);
         }
         body

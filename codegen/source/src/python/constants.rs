@@ -5,13 +5,14 @@ use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Operation;
+use mithril_ir::naming::last_part;
 use mithril_ir::shape::Shape;
 use mithril_ir::tensor::{Tensor, float_text};
 
 use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
 use super::framework::is_foreign;
-use super::names::{identifier, last_part, string};
+use super::names::{identifier, string};
 use super::template::{Filling, fill, parse};
 use super::unit::File;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Maximum length of a local name. A longer block path loses its first parts.
-const LONGEST: usize = 40;
+const LONGEST: usize = 80;
 
 const KEYWORDS: &str = "False None True and as assert async await break class continue def del \
     elif else except finally for from global if import in is lambda nonlocal not or pass raise \
@@ -106,8 +106,11 @@ pub fn identifier(text: &str) -> String {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     let mut words: Vec<&str> = words.filter(|w| !w.is_empty()).collect();
     let width = |words: &[&str]| words.iter().map(|w| w.len() + 1).sum::<usize>();
-    while words.len() > 1 && width(&words) > LONGEST {
+    let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    let mut shortened = false;
+    while words.len() > 1 && (width(&words) > LONGEST || shortened && is_number(words[0])) {
         words.remove(0);
+        shortened = true;
     }
     let mut name: String = words.join("_").chars().take(LONGEST).collect();
     if name.is_empty() {
@@ -117,21 +120,6 @@ pub fn identifier(text: &str) -> String {
         name.insert(0, 'v');
     }
     name
-}
-
-/// The last part of a block path, with the parts before it that give a number its meaning:
-/// `attn` of `h.3.attn`, `h_3` of `h.3`.
-pub fn last_part(path: &str) -> &str {
-    let numeric = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
-    let mut start = path.len();
-    for part in path.rsplit('.') {
-        start -= part.len();
-        if !numeric(part) {
-            break;
-        }
-        start = start.saturating_sub(1);
-    }
-    &path[start..]
 }
 
 /// Whether a character is displayed as itself and cannot affect the text around it.
@@ -241,8 +229,5 @@ mod tests {
         assert_eq!(string("\u{202e}x"), "\"\\u202ex\"");
         assert_eq!(comment("a\nimport os"), "\"a\\nimport os\"");
         assert_eq!(format_text("{a\"}\n\\"), "{{a\\\"}}\\n\\\\");
-        assert_eq!(last_part("h.3.attn"), "attn");
-        assert_eq!(last_part("h.3"), "h.3");
-        assert_eq!(last_part("3"), "3");
     }
 }

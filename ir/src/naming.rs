@@ -1,0 +1,174 @@
+//! Names that people would choose for parts of a model, for generated source.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::graph::{Function, Operation, Role, Value};
+use crate::op::Kind;
+
+/// The last part of a block path, with the parts before it that give a number its meaning:
+/// `attn` of `h.3.attn`, `h.3` of `h.3`.
+pub fn last_part(path: &str) -> &str {
+    last_parts(path, 1)
+}
+
+/// The last `count` parts of a path, and more of them where it would begin with a number.
+pub fn last_parts(path: &str, count: usize) -> &str {
+    let is_number = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+    let mut start = path.len();
+    for (taken, part) in path.rsplit('.').enumerate() {
+        start = start.saturating_sub(part.len() + usize::from(taken > 0));
+        if taken + 1 >= count && !is_number(part) {
+            break;
+        }
+    }
+    &path[start..]
+}
+
+/// Short names for paths of params: of each path as few last parts as distinguish it from the
+/// others, but at least the block and its terminal. The names are distinct if the paths are.
+pub fn short_paths<'p>(paths: &[&'p str]) -> Vec<&'p str> {
+    let mut names: Vec<&str> = paths.iter().map(|path| last_parts(path, 2)).collect();
+    for count in 3.. {
+        let mut uses: FxHashMap<&str, u32> = FxHashMap::default();
+        names.iter().for_each(|name| *uses.entry(name).or_default() += 1);
+        let mut longer = false;
+        for (name, path) in names.iter_mut().zip(paths) {
+            if uses[*name] > 1 && *name != *path {
+                *name = last_parts(path, count);
+                longer = true;
+            }
+        }
+        if !longer {
+            break;
+        }
+    }
+    names
+}
+
+/// What the values of a function are called.
+pub struct ValueNames<'f> {
+    function: &'f Function,
+    definitions: Vec<Option<u32>>,
+    /// The values that are read outside the block that computes them.
+    leaves: Vec<bool>,
+    /// The values that depend on output gradients.
+    backward: Vec<bool>,
+}
+
+impl<'f> ValueNames<'f> {
+    pub fn of(function: &'f Function) -> ValueNames<'f> {
+        let definitions = function.definitions();
+        let mut leaves = vec![false; function.values.len()];
+        let mut backward = leaves.clone();
+        for (value, argument) in function.arguments() {
+            backward[value.index()] = argument.role == Role::Cotangent;
+        }
+        for op in &function.ops {
+            let path = op.loc.shortest();
+            for operand in &op.operands {
+                let own = definitions[operand.index()];
+                let own = own.and_then(|at| function.ops[at as usize].loc.shortest());
+                leaves[operand.index()] |= own != path;
+            }
+            let after = op.operands.iter().any(|operand| backward[operand.index()]);
+            op.results().for_each(|value| backward[value.index()] = after);
+        }
+        function.results.iter().for_each(|result| leaves[result.value.index()] = true);
+        ValueNames { function, definitions, leaves, backward }
+    }
+
+    fn definition(&self, value: Value) -> Option<&'f Operation> {
+        self.definitions[value.index()].map(|at| &self.function.ops[at as usize])
+    }
+
+    /// The block that the value is a result of. Operations that come from several blocks compute
+    /// the result of none.
+    fn block(&self, value: Value) -> Option<&'f str> {
+        let loc = &self.definition(value)?.loc;
+        let is_result = self.leaves[value.index()] && loc.paths().len() == 1;
+        loc.shortest().filter(|_| is_result)
+    }
+
+    /// The name of a value: its own, that of the block whose result it is, or that of its
+    /// operation's result. A param has the name of its block, too.
+    pub fn value(&self, value: Value) -> String {
+        let argument = self.function.args.get(value.index());
+        let own = argument.map(|argument| last_parts(&argument.name, 2));
+        let result = || self.function.results.iter().find(|result| result.value == value);
+        let own = own.or_else(|| self.function.info(value).name.as_deref());
+        let own = own.or_else(|| Some(&*result()?.name));
+        let own = own.or_else(|| self.block(value).map(last_part));
+        let own = own.or_else(|| Some(self.definition(value)?.op.result_name()));
+        let own = own.unwrap_or("value");
+        let suffix = if self.backward[value.index()] { "_gradient" } else { "" };
+        format!("{}{suffix}", own.strip_suffix(suffix).unwrap_or(own))
+    }
+
+    /// The name of code that computes results from operands: after its blocks. If it computes only
+    /// a part of one block, the name of the result follows. Code of no block is named after its
+    /// results.
+    pub fn code(&self, operands: &[Value], results: &[Value]) -> String {
+        let blocks = self.blocks(operands, results);
+        let Some(&last) = results.last() else { return "nothing".into() };
+        if blocks.is_empty() {
+            let names: Vec<String> =
+                results.iter().take(MOST_NAMES).map(|value| self.value(*value)).collect();
+            return names.join("_");
+        }
+        let whole = results.iter().any(|result| self.block(*result).is_some());
+        let name = match whole || blocks.len() > 1 {
+            true => blocks.join("_"),
+            false => format!("{}_{}", blocks[0], self.value(last)),
+        };
+        match self.backward[last.index()] && !name.ends_with("_gradient") {
+            true => name + "_gradient",
+            false => name,
+        }
+    }
+
+    /// The last parts of the paths of the first blocks between operands and results, in order.
+    fn blocks(&self, operands: &[Value], results: &[Value]) -> Vec<&'f str> {
+        let mut found: FxHashSet<u32> = FxHashSet::default();
+        let mut open = results.to_vec();
+        while let Some(value) = open.pop() {
+            let at = self.definitions[value.index()].filter(|_| !operands.contains(&value));
+            if let Some(at) = at.filter(|at| found.insert(*at)) {
+                open.extend(&self.function.ops[at as usize].operands);
+            }
+        }
+        let mut order: Vec<u32> = found.into_iter().collect();
+        order.sort_unstable();
+        let mut blocks: Vec<&str> = Vec::new();
+        for op in order.into_iter().map(|at| &self.function.ops[at as usize]) {
+            let shared = op.op.kind == Kind::Constant;
+            let block = op.loc.shortest().filter(|_| !shared).map(last_part);
+            blocks.extend(block.filter(|block| !blocks.contains(block)));
+        }
+        blocks.truncate(MOST_NAMES);
+        blocks
+    }
+}
+
+/// The maximum number of names in the name of a piece of code.
+const MOST_NAMES: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_part_keeps_the_meaning_of_a_number() {
+        for (path, part) in [("h.3.attn", "attn"), ("h.3", "h.3"), ("3", "3"), ("a", "a")] {
+            assert_eq!(last_part(path), part);
+        }
+        assert_eq!(last_parts("h.3.attn.w", 2), "attn.w");
+        assert_eq!(last_parts("h.3.w", 2), "h.3.w");
+    }
+
+    #[test]
+    fn short_paths_are_distinct() {
+        let paths = ["a.x.w", "b.x.w", "b.y.w", "w", "deep.er.b.y.b"];
+        assert_eq!(short_paths(&paths), ["a.x.w", "b.x.w", "y.w", "w", "y.b"]);
+        assert_eq!(short_paths(&["x.w", "a.x.w"]), ["x.w", "a.x.w"]);
+    }
+}
