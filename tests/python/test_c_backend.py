@@ -121,6 +121,29 @@ def test_names_stay_in_comments(name, tmp_path):
     subprocess.run([COMPILERS[0], *STRICT, "-c", path, "-o", tmp_path / "model.o"], check=True)
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_blocks_may_have_names_of_c(gradients, tmp_path):
+    names = "log main memcpy y0 lgamma_r index workspace arena row_0 constant mithril_max x"
+    names += " MITHRIL_OK NULL size_t scratch kept sums i out params model_constant_0 select_f32"
+    model = ml.Model()
+    for name in names.split():
+        model += Linear(3, name=name)
+        model += ml.Softmax(name=f"{name}_1")
+    shapes = {"input": ["n", 3]}
+    compiled = ml.compile(model, ml.CBackend(), shapes=shapes, inference=not gradients)
+    path = tmp_path / "model.c"
+    path.write_text(compiled.code)
+    subprocess.run([COMPILERS[0], *STRICT, "-c", path, "-o", tmp_path / "model.o"], check=True)
+    params = compiled.randomize_params(seed=1)
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    expected = ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference=True)
+    np.testing.assert_allclose(
+        compiled.evaluate(params, {"input": x})["output"],
+        expected.evaluate(params, {"input": x})["output"],
+        rtol=1e-5,
+    )
+
+
 def fresh(factor):
     """A model that is in no cache."""
     model = Model()

@@ -51,11 +51,8 @@ fn temporaries(entry: &Entry, plan: &Plan, calls: &[Call]) -> Vec<String> {
     (0..plan.program.loops.len()).for_each(|number| drop(scope.name(&row(number))));
     let kernels: FxHashSet<&str> = calls.iter().map(|call| &*call.name).collect();
     kernels.iter().for_each(|name| drop(scope.name(name)));
-    // Functions and constants of the file.
-    let prefixes = ["mithril_", &*constants::prefix(&entry.name)];
-    let hides = |wish: &str| {
-        kernels.contains(wish) || prefixes.iter().any(|prefix| wish.starts_with(prefix))
-    };
+    let constants = constants::prefix(&entry.name);
+    let hides = |wish: &str| kernels.contains(wish) || wish.starts_with(&constants);
     let mut name = |wish: &str| match identifier(wish) {
         wish if hides(&wish) => scope.name(&(wish + "_out")),
         wish => scope.name(&wish),

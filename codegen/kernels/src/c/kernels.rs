@@ -102,7 +102,7 @@ impl Kernels {
     /// launches, if that is one.
     fn names(&mut self, origin: &Origin) -> Names {
         let Origin { entry, plan, kernel, launches } = *origin;
-        let mut scope = Scope::default();
+        let mut scope = Scope::new(["scratch"]);
         let function = &kernel.outlined.function;
         let launched = || launches.iter().map(|&at| &plan.program.launches[at]);
         let buffer = |n: usize| -> String {

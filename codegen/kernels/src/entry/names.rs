@@ -34,6 +34,10 @@ pub fn identifier(text: &str) -> String {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         name.insert(0, 'x');
     }
+    // Generated files define names of this kind.
+    if ["mithril_", "MITHRIL_"].iter().any(|prefix| name.starts_with(prefix)) {
+        name.insert_str(0, "x_");
+    }
     if RESERVED_WORDS.contains(name.as_str()) || is_type(&name) {
         name.push('_');
     }
@@ -94,6 +98,7 @@ mod tests {
             ("for", "for_"),
             ("size_t", "size_t_"),
             ("unix", "unix_"),
+            ("MITHRIL_OK", "x_MITHRIL_OK"),
         ] {
             assert_eq!(identifier(text), name, "{text}");
         }
