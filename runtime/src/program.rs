@@ -74,7 +74,42 @@ pub struct Loop {
     pub reverse: bool,
 }
 
+/// A part of a program, in the order of execution.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Execution {
+    /// The launch of this number.
+    Launch(usize),
+    /// The loop of this number, which is not empty, and its parts.
+    Loop(usize, Vec<Execution>),
+}
+
 impl Program {
+    /// The launches in the order of execution, in their loops.
+    pub fn execution(&self) -> Vec<Execution> {
+        let loops: Vec<usize> = (0..self.loops.len()).collect();
+        self.parts(0..self.launches.len(), &loops)
+    }
+
+    /// The parts of a range of launches; `loops` are the loops inside the range.
+    fn parts(&self, launches: Range<usize>, mut loops: &[usize]) -> Vec<Execution> {
+        let mut parts = Vec::new();
+        let mut at = launches.start;
+        while let Some((&number, behind)) = loops.split_first() {
+            let own = &self.loops[number].launches;
+            let is_inside = |other: &&usize| self.loops[**other].launches.end <= own.end;
+            let (inside, rest) = behind.split_at(behind.iter().take_while(is_inside).count());
+            loops = rest;
+            if own.is_empty() {
+                continue;
+            }
+            parts.extend((at..own.start).map(Execution::Launch));
+            parts.push(Execution::Loop(number, self.parts(own.clone(), inside)));
+            at = own.end;
+        }
+        parts.extend((at..launches.end).map(Execution::Launch));
+        parts
+    }
+
     /// The loops that contain a launch, outermost first.
     pub fn loops_around(&self, launch: usize) -> impl Iterator<Item = &Loop> {
         self.loops.iter().filter(move |own| own.launches.contains(&launch))
@@ -103,18 +138,22 @@ impl fmt::Display for Program {
         for (index, buffer) in self.buffers.iter().enumerate() {
             writeln!(f, "  b{index} = {}, {} bytes", buffer.place, buffer.bytes)?;
         }
-        for (at, launch) in self.launches.iter().enumerate() {
-            let depth = self.loops_around(at).count();
-            for (number, own) in self.loops.iter().enumerate() {
-                if own.launches.start == at && !own.launches.is_empty() {
-                    let outside = self.loops[..number].iter();
-                    let outside = outside.filter(|other| other.launches.contains(&at)).count();
-                    let way = if own.reverse { ", in reverse" } else { "" };
-                    let indent = 2 + 2 * outside;
-                    writeln!(f, "{:indent$}loop {number}: {} times{way}", "", own.trips)?;
+        self.write(f, &self.execution(), 2)
+    }
+}
+
+impl Program {
+    fn write(&self, f: &mut fmt::Formatter, parts: &[Execution], indent: usize) -> fmt::Result {
+        for part in parts {
+            match part {
+                Execution::Launch(at) => writeln!(f, "{:indent$}{}", "", self.launches[*at])?,
+                Execution::Loop(number, parts) => {
+                    let Loop { trips, reverse, .. } = &self.loops[*number];
+                    let way = if *reverse { ", in reverse" } else { "" };
+                    writeln!(f, "{:indent$}loop {number}: {trips} times{way}", "")?;
+                    self.write(f, parts, indent + 2)?;
                 }
             }
-            writeln!(f, "{:1$}{launch}", "", 2 + 2 * depth)?;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Function, Role};
 use mithril_ir::shape::Type;
 use mithril_passes::indexed::Indexed;
-use mithril_runtime::program::{Loop, Program};
+use mithril_runtime::program::{Execution, Loop, Program};
 use mithril_runtime::size::Size;
 
 use crate::program::Plan;
@@ -140,8 +140,10 @@ pub enum Parameter {
 #[derive(Clone, Debug)]
 pub struct Variant {
     pub steps: Vec<Step>,
-    /// By number. Inner loops come after the loop around them.
+    /// By number.
     pub loops: Vec<Loop>,
+    /// The order of the steps, in their loops.
+    pub execution: Vec<Execution>,
 }
 
 /// A launch of one kernel: all its tasks in one call. Does nothing if there are no tasks.
@@ -250,7 +252,8 @@ impl Entry {
         let workspace = Workspace::new(plans, &optional)?;
         let variants = plans.iter().enumerate().map(|(at, plan)| {
             let slots = workspace.slots(at, &plan.program);
-            Variant { steps: steps(plan, &slots), loops: plan.program.loops.clone() }
+            let (loops, execution) = (plan.program.loops.clone(), plan.program.execution());
+            Variant { steps: steps(plan, &slots), loops, execution }
         });
         let indices = indices::indices(indexed, &arguments, plan, &symbols)?;
         let sizes: Vec<&Size> = check::sizes(plans, &workspace)

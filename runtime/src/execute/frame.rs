@@ -7,10 +7,10 @@ use super::times::Times;
 use crate::guard;
 use crate::kernel::Kernel;
 use crate::memory::{Block, OutOfMemory};
+use crate::program::Execution;
 use crate::scratch;
 use crate::threads::Pool;
 use bytes::Bytes;
-use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -102,7 +102,7 @@ impl Frame {
         }
         let mut run = Run { prepared, table: &mut self.table, kernels, times, pool, stop };
         // SAFETY: guaranteed by the caller.
-        unsafe { run.steps(0..prepared.steps.len(), &prepared.loops) }
+        unsafe { run.parts(&prepared.execution) }
     }
 }
 
@@ -118,35 +118,33 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs a range of steps. `loops` are the loops inside the range.
+    /// Runs these parts of the program in order.
     ///
     /// # Safety
     /// As [`Frame::launch`].
-    unsafe fn steps(&mut self, steps: Range<usize>, loops: &[Loop]) -> Result<(), Error> {
-        let (mut at, mut rest) = (steps.start, loops);
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            while let Some((own, behind)) = rest.split_first() {
-                let inside = behind.iter().take_while(|other| other.steps.end <= own.steps.end);
-                let inner;
-                (inner, rest) = behind.split_at(inside.count());
-                self.straight(at..own.steps.start)?;
-                self.iterate(own, inner)?;
-                at = own.steps.end;
+    unsafe fn parts(&mut self, parts: &[Execution]) -> Result<(), Error> {
+        let prepared = self.prepared;
+        for part in parts {
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                match part {
+                    Execution::Launch(at) => self.step(&prepared.steps[*at])?,
+                    Execution::Loop(at, inside) => self.iterate(&prepared.loops[*at], inside)?,
+                }
             }
-            self.straight(at..steps.end)
         }
+        Ok(())
     }
 
     /// Runs all iterations of a loop, and restores the table of pointers.
     ///
     /// # Safety
     /// As [`Frame::launch`].
-    unsafe fn iterate(&mut self, own: &Loop, inner: &[Loop]) -> Result<(), Error> {
+    unsafe fn iterate(&mut self, own: &Loop, inside: &[Execution]) -> Result<(), Error> {
         let (mut done, mut outcome) = (0, Ok(()));
-        while done < own.trips && outcome.is_ok() && !own.steps.is_empty() {
+        while done < own.trips && outcome.is_ok() {
             // SAFETY: guaranteed by the caller.
-            outcome = unsafe { self.steps(own.steps.clone(), inner) };
+            outcome = unsafe { self.parts(inside) };
             self.shift(own, 1);
             done += 1;
         }
@@ -160,39 +158,40 @@ impl Run<'_> {
         }
     }
 
-    /// Runs each of these steps once, without loops.
+    /// Runs all tasks of a step.
     ///
     /// # Safety
     /// As [`Frame::launch`].
-    unsafe fn straight(&mut self, steps: Range<usize>) -> Result<(), Error> {
-        let Run { prepared, table, kernels, times, pool, stop } = self;
-        for step in &prepared.steps[steps] {
-            let call = Call {
-                step,
-                // Read once: one kernel does all tasks of a launch, even if it is replaced.
-                kernel: kernels.get(step.kernel),
-                buffers: table[step.slots..].as_ptr(),
-                dims: prepared.dims[step.dims..].as_ptr(),
-                failed: AtomicBool::new(false),
-                overran: AtomicBool::new(false),
-            };
-            let timed = times.map(|times| (times, Instant::now()));
-            // SAFETY: the pool's ranges are tasks of the step; the caller guarantees the rest.
-            pool.run(step.tasks, step.grain, &|lo, hi, _| unsafe { call.tasks(lo, hi) });
-            if let Some((times, start)) = timed {
-                times.add(step.kernel, start);
-            }
-            if call.failed.load(Relaxed) {
-                return Err(OutOfMemory { bytes: step.scratch }.into());
-            }
-            if guard::is_on() {
-                call.check()?;
-            }
-            if stop() {
-                return Err(Error::Interrupted);
-            }
+    unsafe fn step(&mut self, step: &Step) -> Result<(), Error> {
+        if step.tasks <= 0 {
+            return Ok(());
         }
-        Ok(())
+        let Run { prepared, table, kernels, times, pool, stop } = self;
+        let call = Call {
+            step,
+            // Read once: one kernel does all tasks of a launch, even if it is replaced.
+            kernel: kernels.get(step.kernel),
+            buffers: table[step.slots..].as_ptr(),
+            dims: prepared.dims[step.dims..].as_ptr(),
+            failed: AtomicBool::new(false),
+            overran: AtomicBool::new(false),
+        };
+        let timed = times.map(|times| (times, Instant::now()));
+        // SAFETY: the pool's ranges are tasks of the step; the caller guarantees the rest.
+        pool.run(step.tasks, step.grain, &|lo, hi, _| unsafe { call.tasks(lo, hi) });
+        if let Some((times, start)) = timed {
+            times.add(step.kernel, start);
+        }
+        if call.failed.load(Relaxed) {
+            return Err(OutOfMemory { bytes: step.scratch }.into());
+        }
+        if guard::is_on() {
+            call.check()?;
+        }
+        match stop() {
+            true => Err(Error::Interrupted),
+            false => Ok(()),
+        }
     }
 }
 

@@ -2,10 +2,9 @@
 
 use super::Error;
 use crate::plan::{Plan, Request, lifetimes};
-use crate::program::{Place, Program};
+use crate::program::{Execution, Place, Program};
 use crate::size::Size;
 use bytes::Bytes;
-use std::ops::Range;
 
 /// A program with all sizes evaluated for one tuple of symbol values.
 #[derive(Debug)]
@@ -13,8 +12,10 @@ pub struct Prepared {
     symbols: Vec<i64>,
     results: Vec<usize>,
     pub(super) arena: usize,
+    pub(super) execution: Vec<Execution>,
+    /// By the number of the launch.
     pub(super) steps: Vec<Step>,
-    /// A loop comes before the loops inside it.
+    /// By the number of the loop.
     pub(super) loops: Vec<Loop>,
     /// The dims of all steps, concatenated.
     pub(super) dims: Vec<i64>,
@@ -22,7 +23,7 @@ pub struct Prepared {
     pub(super) slots: Vec<Slot>,
 }
 
-/// A launch with all sizes evaluated. It has at least one task.
+/// A launch with all sizes evaluated. One without tasks has no slots and no dims.
 #[derive(Debug)]
 pub struct Step {
     /// Its index in the table of kernels.
@@ -36,10 +37,9 @@ pub struct Step {
     pub scratch: usize,
 }
 
-/// Steps that run more than once.
+/// A loop of the program with its size evaluated.
 #[derive(Debug)]
 pub struct Loop {
-    pub steps: Range<usize>,
     pub trips: i64,
     pub reverse: bool,
     /// The slots that point to another row in each iteration, with the stride of rows in bytes
@@ -100,6 +100,7 @@ impl Prepared {
             symbols: symbols.to_vec(),
             results: vec![0; program.results],
             arena: plan.bytes,
+            execution: program.execution(),
             steps: Vec::new(),
             loops,
             dims: Vec::new(),
@@ -114,15 +115,13 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// Adds the steps, and sets the range of steps of each loop. Launches without tasks are left
-    /// out.
+    /// Adds the steps.
     fn launches(
         &mut self,
         program: &Program,
         values: &Values,
         places: &[Position],
     ) -> Result<(), Error> {
-        let mut numbers = Vec::with_capacity(program.launches.len());
         for (index, launch) in program.launches.iter().enumerate() {
             let what = |part: &str| format!("{part} of launch {index}");
             let step = Step {
@@ -134,6 +133,7 @@ impl Prepared {
                 scratch: values.bytes(&launch.scratch, || what("the scratch"))?,
             };
             if step.tasks <= 0 {
+                self.steps.push(step);
                 continue;
             }
             for dim in &launch.dims {
@@ -146,11 +146,6 @@ impl Prepared {
                 self.slots.push(places[buffer].slot);
             }
             self.steps.push(step);
-            numbers.push(index);
-        }
-        for own in &mut self.loops {
-            let step = |launch: usize| numbers.partition_point(|number| *number < launch);
-            own.steps = step(own.steps.start)..step(own.steps.end);
         }
         Ok(())
     }
@@ -239,12 +234,7 @@ impl Values<'_> {
         let made = program.loops.iter().enumerate().map(|(index, own)| {
             let trips =
                 self.bytes(&own.trips, || format!("the number of times of loop {index}"))?;
-            Ok(Loop {
-                steps: own.launches.clone(),
-                trips: trips as i64,
-                reverse: own.reverse,
-                moves: Vec::new(),
-            })
+            Ok(Loop { trips: trips as i64, reverse: own.reverse, moves: Vec::new() })
         });
         made.collect()
     }

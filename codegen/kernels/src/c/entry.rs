@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use mithril_runtime::plan::roots;
-use mithril_runtime::program::Place;
+use mithril_runtime::program::{Execution, Place};
 use mithril_runtime::size::Size;
 use rustc_hash::FxHashSet;
 
@@ -28,7 +28,7 @@ pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
         parameters.iter().map(|p| format!("    {}", parameter_text(entry, *p))).collect();
     let _ = write!(text, "int {}(\n{}) {{\n", entry.name, parameters.join(",\n"));
     text += &body.checks();
-    let launches = body.launches(calls);
+    let launches = body.launches(calls, &plan.program.execution(), 2);
     text + &body.temporaries(&launches) + &launches + "  return MITHRIL_OK;\n}\n\n"
 }
 
@@ -66,26 +66,25 @@ fn temporaries(entry: &Entry, plan: &Plan, calls: &[Call]) -> Vec<String> {
 }
 
 impl Body<'_> {
-    /// The calls of kernels, with the loops around them.
-    fn launches(&self, calls: &[Call]) -> String {
+    /// The calls of kernels, in their loops.
+    fn launches(&self, calls: &[Call], parts: &[Execution], indent: usize) -> String {
         let mut text = String::new();
-        let mut depth = 1;
-        let loops = || self.plan.program.loops.iter().enumerate();
-        let loops = || loops().filter(|(_, own)| !own.launches.is_empty());
-        for at in 0..self.plan.program.launches.len() {
-            for (number, own) in loops().filter(|(_, own)| own.launches.start == at) {
-                let (row, trips) = (row(number), self.size(&own.trips));
-                let head = match own.reverse {
-                    false => format!("int64_t {row} = 0; {row} < {trips}; ++{row}"),
-                    true => format!("int64_t {row} = {trips}; {row}-- > 0;"),
-                };
-                let _ = writeln!(text, "{:1$}for ({head}) {{", "", 2 * depth);
-                depth += 1;
-            }
-            let _ = writeln!(text, "{:1$}{2};", "", 2 * depth, self.launch(at, calls));
-            for _ in loops().filter(|(_, own)| own.launches.end == at + 1) {
-                depth -= 1;
-                let _ = writeln!(text, "{:1$}}}", "", 2 * depth);
+        for part in parts {
+            match part {
+                Execution::Launch(at) => {
+                    let _ = writeln!(text, "{:indent$}{};", "", self.launch(*at, calls));
+                }
+                Execution::Loop(number, inside) => {
+                    let own = &self.plan.program.loops[*number];
+                    let (row, trips) = (row(*number), self.size(&own.trips));
+                    let head = match own.reverse {
+                        false => format!("int64_t {row} = 0; {row} < {trips}; ++{row}"),
+                        true => format!("int64_t {row} = {trips}; {row}-- > 0;"),
+                    };
+                    let inside = self.launches(calls, inside, indent + 2);
+                    let _ =
+                        writeln!(text, "{:indent$}for ({head}) {{\n{inside}{:indent$}}}", "", "");
+                }
             }
         }
         text

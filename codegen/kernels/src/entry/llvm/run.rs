@@ -1,9 +1,8 @@
 //! Prints a variant of an entry: its kernels, in order and in loops.
 
 use std::fmt::Write;
-use std::ops::Range;
 
-use mithril_runtime::program::Loop;
+use mithril_runtime::program::Execution;
 use mithril_runtime::size::Size;
 
 use super::{Printer, line};
@@ -41,34 +40,25 @@ impl Printer<'_> {
             dims,
             rows: vec![String::new(); entry.variants[variant].loops.len()],
         };
-        self.steps(&mut frame, 0..steps.len(), 0);
+        self.parts(&mut frame, &entry.variants[variant].execution);
         line!(self, "llvm.return\n}}");
     }
 
-    /// Prints a range of steps, including the loops from number `of_loop` on that are in the range.
-    fn steps(&mut self, frame: &mut Frame, steps: Range<usize>, mut of_loop: usize) {
+    /// Prints steps, in their loops.
+    fn parts(&mut self, frame: &mut Frame, parts: &[Execution]) {
         let variant = &self.library.interface.entries[frame.entry].variants[frame.variant];
-        let mut at = steps.start;
-        while at < steps.end {
-            match variant.loops.get(of_loop) {
-                Some(own) if own.launches.start == at => {
-                    if !own.launches.is_empty() {
-                        self.iterate(frame, own, of_loop);
-                    }
-                    at = own.launches.end;
-                    let inside = variant.loops[of_loop..].iter();
-                    of_loop += inside.take_while(|l| l.launches.end <= at).count();
-                }
-                _ => {
-                    self.step(frame, &variant.steps[at]);
-                    at += 1;
-                }
+        for part in parts {
+            match part {
+                Execution::Launch(at) => self.step(frame, &variant.steps[*at]),
+                Execution::Loop(number, inside) => self.iterate(frame, *number, inside),
             }
         }
     }
 
     /// Prints a loop.
-    fn iterate(&mut self, frame: &mut Frame, own: &Loop, number: usize) {
+    fn iterate(&mut self, frame: &mut Frame, number: usize, inside: &[Execution]) {
+        let variant = &self.library.interface.entries[frame.entry].variants[frame.variant];
+        let own = &variant.loops[number];
         let (zero, one, trips) = (self.int(0), self.int(1), self.size(&own.trips));
         let (head, body, end) = (self.label(), self.label(), self.label());
         let done = self.fresh();
@@ -80,7 +70,7 @@ impl Printer<'_> {
             false => done,
             true => self.binary("sub", &trips, &next),
         };
-        self.steps(frame, own.launches.clone(), number + 1);
+        self.parts(frame, inside);
         line!(self, "llvm.br {head}({next} : i64)\n{end}:");
     }
 
