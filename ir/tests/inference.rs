@@ -18,8 +18,8 @@ use mithril_ir::verify::verify;
 /// Runs `check` on many cases of every operation, and tells all that fail.
 fn for_all(count: usize, check: impl Fn(&Case, &mut Random) -> Result<(), String>) {
     let mut failures = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 0);
         for _ in 0..count {
             let Some(case) = Case::find(op, &mut random, None) else {
                 failures.push(format!("{}: no case was found", op.name));
@@ -103,8 +103,8 @@ fn decompositions_have_the_declared_type() {
 #[test]
 fn inference_never_panics() {
     let mut failures = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(1000 + number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 1000);
         for _ in 0..300 {
             let mut case = Case::guess(op, &mut random, None);
             for attr in &mut case.attrs {
@@ -164,8 +164,8 @@ fn special(ty: &Type, i: usize, random: &mut Random) -> Tensor {
 #[test]
 fn elementwise_operations_take_special_values() {
     let elementwise = operations().filter(|op| expr(*op).is_some());
-    for (number, op) in elementwise.enumerate() {
-        let mut random = Random(number as u64);
+    for op in elementwise {
+        let mut random = Random::named(op.name, 0);
         let shared = op.operands.iter().find(|o| o.shared);
         for dtype in shared.map_or(vec![], |o| dtypes(o.class)) {
             let Some(mut case) = Case::find(op, &mut random, Some(dtype)) else {

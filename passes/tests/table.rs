@@ -113,8 +113,8 @@ fn check(case: &Case, random: &mut Random) -> Result<usize, String> {
 fn gradients_are_those_of_differences() {
     let (mut failures, mut operations_checked) = (Vec::new(), 0);
     // Barriers are there to differ from their slope.
-    for (number, op) in operations().filter(|op| op.kind != Kind::Barrier).enumerate() {
-        let mut random = Random(500 + number as u64);
+    for op in operations().filter(|op| op.kind != Kind::Barrier) {
+        let mut random = Random::named(op.name, 500);
         let (mut found, mut compared) = (0, 0);
         for _ in 0..CASES {
             let Some(case) = find(op, &mut random) else {

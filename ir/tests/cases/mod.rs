@@ -19,6 +19,12 @@ use smallvec::SmallVec;
 pub struct Random(pub u64);
 
 impl Random {
+    /// Seeded by a name and a number, so that a new operation leaves the inputs of others alone.
+    pub fn named(name: &str, number: u64) -> Random {
+        let mix = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(u64::from(byte));
+        Random(name.bytes().fold(number, mix))
+    }
+
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

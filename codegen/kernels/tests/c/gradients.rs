@@ -62,8 +62,8 @@ fn check(fixed: &Case, form: &Case, random: &mut Random) -> Option<Check> {
 /// The gradients of every operation that has them.
 pub fn checks() -> Vec<Check> {
     let mut checks = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(9000 + number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 9100);
         for dtype in [DType::F32, DType::F64] {
             let Some(case) = find(op, dtype, &mut random) else { continue };
             for form in [case.clone(), case.symbolic()] {
@@ -77,8 +77,8 @@ pub fn checks() -> Vec<Check> {
 /// The same with dims of up to 33, some of them open.
 pub fn long(seed: u64) -> Vec<Check> {
     let mut checks = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(seed.wrapping_mul(1_000_003) + 60_000 + number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, seed.wrapping_mul(1_000_003) + 60_000);
         for dtype in [DType::F32, DType::F64] {
             let Some(case) = find(op, dtype, &mut random) else { continue };
             let Some(case) = case.resized(&mut random) else { continue };

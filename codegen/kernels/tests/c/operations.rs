@@ -46,8 +46,8 @@ fn uses(op: Op, random: &mut Random) -> Vec<Case> {
 /// Every operation on numbers, with fixed dims and with named ones.
 pub fn checks() -> Vec<Check> {
     let mut checks = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 0);
         for case in uses(op, &mut random) {
             let inputs = case.tensors(&mut random);
             for form in [case.clone(), case.symbolic()] {
@@ -77,8 +77,8 @@ const DTYPES: [DType; 12] = [
 /// open: loops of many turns.
 pub fn long(seed: u64) -> Vec<Check> {
     let mut checks = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(seed.wrapping_mul(1_000_003) + 40_000 + number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, seed.wrapping_mul(1_000_003) + 40_000);
         let accepts = |dtype: &DType| {
             let mut shared = op.operands.iter().filter(|operand| operand.shared);
             shared.next().is_none_or(|operand| operand.class.accepts(*dtype))
@@ -134,8 +134,8 @@ fn extremes(case: &Case, random: &mut Random) -> Vec<Tensor> {
 #[test]
 fn on_extremes() {
     let mut checks = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(7000 + number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 7000);
         // What sums of infinities give goes by their order.
         let exact = matches!(op.kind, Kind::Elementwise | Kind::Index | Kind::Order | Kind::Layout);
         let primitive = exact && !matches!(op.meaning, mithril_ir::op::Meaning::Decompose(_));

@@ -26,12 +26,6 @@ use uses::{at, converted, gradients, is_computed, smooth, uses, widened};
 /// What stands for the sizes 2, 3 and 4 of a use.
 const SIZES: [[usize; 3]; 4] = [[2, 3, 4], [7, 17, 33], [0, 5, 1], [1, 70, 9]];
 
-/// Random numbers that go by a name, not by its place in the table.
-fn seeded(name: &str) -> Random {
-    let mix = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(u64::from(byte));
-    Random(name.bytes().fold(700, mix))
-}
-
 /// Compares the kernels of a module with the evaluator's `truth`, the same in dtypes of its own;
 /// how many arguments the evaluator takes.
 fn agree(module: &Module, truth: &Module, isa: &Isa, arguments: &[Vec<Tensor>]) -> usize {
@@ -118,7 +112,7 @@ fn parts_that_are_empty() {
 #[test]
 fn every_operation_at_every_level() {
     for op in operations() {
-        let mut random = seeded(op.name);
+        let mut random = Random::named(op.name, 700);
         let mut count = 0;
         for case in uses(op, &mut random) {
             let form = case.symbolic();
@@ -155,7 +149,7 @@ fn smooth_arguments(case: &Case, random: &mut Random) -> Option<Vec<Tensor>> {
 fn every_gradient_at_every_level() {
     let mut compared = 0;
     for op in operations() {
-        let mut random = seeded(op.name);
+        let mut random = Random::named(op.name, 700);
         for dtype in [DType::F32, DType::F64] {
             let case = Case::find(op, &mut random, Some(dtype)).filter(is_computed);
             let Some(form) = case.map(|case| case.symbolic()) else { continue };
@@ -182,7 +176,7 @@ fn every_extent() {
     // A gradient that is given results of another operation takes no numbers in their place.
     let takes_any = |op: &Op| op.operands.iter().all(|operand| operand.name != "logsumexp");
     for (number, op) in operations().filter(takes_any).enumerate() {
-        let mut random = seeded(op.name);
+        let mut random = Random::named(op.name, 700);
         let Some(case) = uses(op, &mut random).into_iter().next() else { continue };
         let form = case.symbolic();
         let Some(open) = form.function().map(Module::of) else { continue };
