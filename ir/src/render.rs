@@ -113,8 +113,8 @@ impl fmt::Display for Report<'_> {
         if let Some(place) = &self.diagnostic.place {
             write!(f, "\nwhere: {place}")?;
         }
-        for (label, value) in &self.diagnostic.facts {
-            write!(f, "\n{label}: {value}")?;
+        for fact in &self.diagnostic.facts {
+            write!(f, "\n{fact}")?;
         }
         Ok(())
     }

@@ -4,9 +4,10 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::attr::Attr;
-use crate::diagnostic::{Diagnostic, ErrorKind, Result};
+use crate::diagnostic::{Diagnostic, ErrorKind, Name, Result};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Constraint, Function};
+use crate::message;
 use crate::op::{Op, ShapeRule};
 use crate::shape::{Guard, Shape, Type, unify};
 
@@ -197,7 +198,7 @@ pub fn call_types(op: Op, mut cx: CallTypes) -> Result<Vec<Type>> {
     match op.shape {
         ShapeRule::Call(rule) => rule(&mut cx),
         ShapeRule::Broadcast | ShapeRule::First | ShapeRule::Rule(_) => {
-            Diagnostic::new(format!("`{}` does not call a function", op.name)).err()
+            Diagnostic::new(message![Name::Operation(op.name), " does not call a function"]).err()
         }
     }
 }
@@ -234,7 +235,7 @@ pub fn instantiate(
         if unify(&left, &right, guards).is_none() {
             return Diagnostic::of(
                 ErrorKind::Shapes,
-                format!("`{}` needs {} == {}", callee.name, guard.left, guard.right),
+                message![name_of(callee), format!(" needs {} == {}", guard.left, guard.right)],
             )
             .got(format!("{left} and {right}"))
             .err();
@@ -278,7 +279,7 @@ fn bind_some(
     open: &mut dyn FnMut() -> Dim,
 ) -> Result<Binding> {
     if callee.args.len() != operands.len() {
-        return Diagnostic::new(format!("`{}` got the wrong number of operands", callee.name))
+        return Diagnostic::new(message![name_of(callee), " got the wrong number of operands"])
             .got(operands.len())
             .expected(callee.args.len())
             .err();
@@ -293,7 +294,7 @@ fn bind_some(
         if want.dtype != actual.dtype {
             return Diagnostic::of(
                 ErrorKind::DType,
-                format!("`{}` of `{}` has the wrong dtype", arg.name, callee.name),
+                message![format!("`{}` of ", arg.name), name_of(callee), " has the wrong dtype"],
             )
             .got(actual)
             .expected(want)
@@ -324,7 +325,7 @@ fn constraints_hold(callee: &Function, binding: &Binding) -> Result<()> {
         if !relation.holds(l, r) {
             return Diagnostic::of(
                 ErrorKind::Shapes,
-                format!("a constraint of `{}` does not hold", callee.name),
+                message!["a constraint of ", name_of(callee), " does not hold"],
             )
             .got(format!("{l} {relation} {r}"))
             .expected(format!("{left} {relation} {right}"))
@@ -334,9 +335,11 @@ fn constraints_hold(callee: &Function, binding: &Binding) -> Result<()> {
     Ok(())
 }
 
+fn name_of(function: &Function) -> Name {
+    Name::Function(function.name.clone())
+}
+
 fn differs<T>(callee: &Function, arg: &str, actual: &Type, want: &Type, why: &str) -> Result<T> {
-    Diagnostic::of(ErrorKind::Shapes, format!("`{arg}` of `{}`: {why}", callee.name))
-        .got(actual)
-        .expected(want)
-        .err()
+    let what = message![format!("`{arg}` of "), name_of(callee), format!(": {why}")];
+    Diagnostic::of(ErrorKind::Shapes, what).got(actual).expected(want).err()
 }

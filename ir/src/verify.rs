@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 use crate::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, Role, Value};
+use crate::message;
 use crate::op::Default;
 use crate::order::needed_first;
 use crate::retype::{Equalities, Inferred, infer_results, settle};
@@ -217,7 +218,8 @@ fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function
         format!("`{}` does not have the signature of a gradient of `{}`", vjp.name, op.op.name);
     let types =
         crate::signature::instantiate(vjp, &given, &mut guards, &mut fresh).map_err(|error| {
-            Box::new(wrong(Diagnostic { what: format!("{what}: {}", error.what), ..*error }))
+            let what = message![what.clone(), ": "].then(error.what);
+            Box::new(wrong(Diagnostic { what, ..*error }))
         })?;
     let same = types.len() == floats.len()
         && types

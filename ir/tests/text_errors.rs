@@ -34,7 +34,7 @@ fn versions() {
     check("«f»unc @main() -> () {}", "format version", "begin the file with `mithril 1`");
     check("mithril «one»", "format version is not a number", "got: `one`");
     let newer = parse("mithril 99 anything").unwrap_err();
-    assert!(newer.what.contains("newer"), "{newer}");
+    assert!(newer.headline().contains("newer"), "{newer}");
     assert!(newer.to_string().contains("install a newer Mithril"));
 }
 

@@ -171,7 +171,7 @@ fn external_functions_are_not_evaluated() {
     .unwrap();
     let x = Tensor::from_f64s(DType::F32, vec![], &[1.0]);
     let error = evaluate(&module, module.entry().unwrap(), &[x]).unwrap_err();
-    assert_eq!(error.what, "`f` is external: the evaluator has no body for it");
+    assert_eq!(error.headline(), "`f` is external: the evaluator has no body for it");
     assert!(error.hint.is_some());
 }
 

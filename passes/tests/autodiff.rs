@@ -234,7 +234,7 @@ fn integers_are_refused() {
     let i = b.arg("i", Role::Data, Type::new(DType::I64, Shape::fixed(&[2])));
     let f = b.finish(vec![ResultDef { name: "output".into(), value: i, state: None }]).unwrap();
     let error = run(Autodiff { wrt: vec!["i".into()], ..Autodiff::default() }, &Module::of(f));
-    assert_eq!(error.unwrap_err().what, "`i` has no gradient: it is not a float");
+    assert_eq!(error.unwrap_err().headline(), "`i` has no gradient: it is not a float");
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn source_is_text() {
     let native = compiled(&block, "cpu", &[("x", &batch(2))], Mode::Inference);
     assert_eq!(native.source(), None);
     let error = code.evaluate(&params(), &Arrays::new()).unwrap_err();
-    assert!(error.what.contains("there is no native code"), "{error}");
+    assert!(error.headline().contains("there is no native code"), "{error}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn states_are_arrays_like_others() {
     let moved = step.state.iter().filter(|(name, own)| state.find(name) != Some(own));
     assert!(moved.count() >= 2);
     let error = norm.evaluate(&params, &inputs).unwrap_err();
-    assert!(error.what.ends_with("missing from state"), "{error}");
+    assert!(error.headline().ends_with("missing from state"), "{error}");
 }
 
 #[test]

@@ -841,9 +841,10 @@ def block_names() -> list[str]:
     Every block of the library.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None, at_call: bool = False) -> Program:
     """
-    Compiles a block to source for a framework, or to native code.
+    Compiles a block to source for a framework, or to native code. `at_call`: the shapes are those
+    of a call, so that errors do not speak of compilation.
 
     Errors: `MithrilError`, as its message says.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -106,7 +107,7 @@ class CompiledModel:
             variant.runner.native.measure()
         return variant
 
-    def _compiled(self, shapes: Mapping[str, Any]) -> _core.Program:
+    def _compiled(self, shapes: Mapping[str, Any], *, at_call: bool = False) -> _core.Program:
         return _core.compile(
             self._model.block,
             self.backend.kind,
@@ -115,6 +116,7 @@ class CompiledModel:
             **{**self._options, "shapes": shapes, "watched": self._inner},
             **self.backend.compile_options(),
             file_path=self._file_path,
+            at_call=at_call,
         )
 
     def _settle(self) -> None:
@@ -531,7 +533,8 @@ class CompiledModel:
         except MithrilError:
             raise
         except Exception as error:
-            raise_misfit(error, self.backend, self._program, inputs, self._compiled)
+            compiled = functools.partial(self._compiled, at_call=True)
+            raise_misfit(error, self.backend, self._program, inputs, compiled)
             raise
 
     __call__ = evaluate

@@ -28,7 +28,7 @@ def raise_misfit(
     `MithrilError` with the blocks, terminals and dims that do not fit, or for a lack of
     memory; `BackendError` for an operation that the framework does not have.
     """
-    if isinstance(cause, ValueError) and str(cause).startswith("Incompatible shapes: "):
+    if getattr(cause, "code", None) == ShapeError.code:
         # Generated source checks the results of custom operations.
         raise ShapeError(str(cause)) from cause
     if backend.lacks_memory(cause):
@@ -48,6 +48,4 @@ def raise_misfit(
     try:
         compiled({name: list(inputs[name].shape) for name in names})
     except MithrilError as error:
-        # The shapes are those of a call, not of the compilation.
-        what = error.args[0].replace(" during compilation", "", 1)
-        raise type(error)(what) from cause
+        raise error from cause

@@ -34,7 +34,8 @@ impl Constant {
     }
 }
 
-/// Compiles a block to source for a framework, or to native code.
+/// Compiles a block to source for a framework, or to native code. `at_call`: the shapes are those
+/// of a call, so that errors do not speak of compilation.
 ///
 /// Errors: `MithrilError`, as its message says.
 #[pyfunction(name = "compile")]
@@ -43,7 +44,7 @@ impl Constant {
     inference, trainable_keys, data_keys, discard_keys, constant_keys: "dict[str, object]", level,
     math, cache, file_path=None, keep=Vec::new(), watched=Vec::new(), differentiate=None,
     own_gradients=false, checkpoint=false, memory_budget=None, separate_buffers=false, tier=None,
-    cpu=None, random="framework", checks=None,
+    cpu=None, random="framework", checks=None, at_call=false,
 ))]
 // These are the keywords of Python's `compile`.
 #[allow(clippy::too_many_arguments)]
@@ -74,6 +75,7 @@ pub fn compile_block(
     cpu: Option<String>,
     random: &str,
     checks: Option<bool>,
+    at_call: bool,
 ) -> Answer<Program> {
     guarded(|| {
         let target = Target::find(target)?;
@@ -99,7 +101,8 @@ pub fn compile_block(
             checks: checks.map_or(Checks::Host, |all| if all { Checks::All } else { Checks::None }),
         };
         end_with_process(&options, dtype.py())?;
-        let program = compile::compile(&block.get().current()?, &options)?;
+        let program = compile::compile(&block.get().current()?, &options)
+            .map_err(|error| if at_call { error.at_call() } else { error })?;
         Ok(Program { program, target, wide, one_of_several: false })
     })
 }

@@ -8,6 +8,7 @@ use crate::attr::{Attr, AttrKind};
 use crate::diagnostic::{Diagnostic, ErrorKind, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::message;
 use crate::shape::Shape;
 
 const TRIANGLE: OpDef = OpDef {
@@ -151,7 +152,7 @@ fn stack_shape(cx: &mut Infer) -> Result<Shape> {
     let mut shape = cx.shape(0).clone();
     for i in 1..cx.operands.len() {
         let next = cx.shape(i).clone();
-        cx.same(&shape, &next, &format!("inputs 0 and {i}"))?;
+        cx.same(&shape, &next, format!("inputs 0 and {i}"))?;
     }
     let count = Dim::from(cx.operands.len());
     let axis = cx.int("axis");
@@ -171,14 +172,11 @@ fn stack_shape(cx: &mut Infer) -> Result<Shape> {
 fn triangle_shape(cx: &mut Infer) -> Result<Shape> {
     let dtype = cx.operands[0].dtype;
     if dtype.is_storage_only() {
-        return Diagnostic::of(
-            ErrorKind::DType,
-            format!("`{}` does not take this dtype", cx.op.name),
-        )
-        .got(dtype)
-        .expected("a dtype to compute in")
-        .hint("make the dtype explicit with `cast`")
-        .err();
+        return Diagnostic::of(ErrorKind::DType, message![cx.name(), " does not take this dtype"])
+            .got(dtype)
+            .expected("a dtype to compute in")
+            .hint("make the dtype explicit with `cast`")
+            .err();
     }
     cx.shape(0).need_trailing(2)?;
     Ok(cx.shape(0).clone())

@@ -6,9 +6,11 @@ use super::{
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
-use crate::diagnostic::{Diagnostic, Result};
+
+use crate::diagnostic::{Diagnostic, Name, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::message;
 use crate::scalar::round;
 use crate::shape::{Shape, Type};
 use crate::tensor::Tensor;
@@ -111,7 +113,12 @@ fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
         of => return cx.mismatch(format!("`of` must be 0, 1 or 2, got {of}")),
     };
     if cx.operands.len() == 7 {
-        return cx.mismatch("`mask` and `row_max` must be given together".into());
+        return cx.mismatch(message![
+            Name::Operand("mask"),
+            " and ",
+            Name::Operand("row_max"),
+            " must be given together",
+        ]);
     }
     let (result, sums) = shapes(cx)?;
     let own = [(3, &result), (4, &sums), (5, &result), (7, &sums)];
@@ -127,13 +134,17 @@ fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
     let mask = cx.op.operands.iter().position(|o| o.name == "mask");
     let mask = mask.and_then(|at| cx.operands.get(at)).copied();
     if cx.bool("causal") && mask.is_some() {
-        return Diagnostic::new("`attention` takes a mask or `causal`, not both")
+        return Diagnostic::new(message![cx.name(), " takes a mask or `causal`, not both"])
             .hint("include the causal mask in `mask`: it is `Tril` of ones")
             .err();
     }
     let (q, k, v) = (cx.shape(0).clone(), cx.shape(1).clone(), cx.shape(2).clone());
     let (qt, kt, vt) = (q.need_trailing(2)?, k.need_trailing(2)?, v.need_trailing(2)?);
-    cx.unify(&qt[1], &kt[1], "the last dims of `query` and `key`")?;
+    cx.unify(
+        &qt[1],
+        &kt[1],
+        message!["the last dims of ", Name::Operand("query"), " and ", Name::Operand("key")],
+    )?;
     cx.unify(&kt[0], &vt[0], "the numbers of keys and values")?;
     let grouped = usize::from(cx.bool("grouped"));
     let front = |shape: &Shape| without_last(shape, 2 + grouped);
@@ -158,7 +169,11 @@ fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
 fn check_groups(cx: &mut Infer, q: &Shape, k: &Shape, v: &Shape) -> Result<Dim> {
     let heads = q.need_trailing(3)?[0].clone();
     let groups = k.need_trailing(3)?[0].clone();
-    cx.unify(&groups, &v.need_trailing(3)?[0], "the heads of `key` and `value`")?;
+    cx.unify(
+        &groups,
+        &v.need_trailing(3)?[0],
+        message!["the heads of ", Name::Operand("key"), " and ", Name::Operand("value")],
+    )?;
     match (heads.as_const(), groups.as_const()) {
         (Some(h), Some(g)) if g == 0 || h % g != 0 => {
             cx.mismatch(format!("{h} query heads are not a multiple of {g} key heads"))
@@ -182,9 +197,12 @@ fn with_last(front: &Shape, last: &[&Dim]) -> Shape {
 fn check_mask(cx: &mut Infer, mask: &Type, scores: &Shape) -> Result<()> {
     let query = cx.operands[0].dtype;
     if mask.dtype != DType::Bool && mask.dtype != query {
-        return Diagnostic::new(
-            "the mask of `attention` must be bool or have the dtype of `query`",
-        )
+        return Diagnostic::new(message![
+            "the mask of ",
+            cx.name(),
+            " must be bool or have the dtype of ",
+            Name::Operand("query"),
+        ])
         .got(mask.dtype)
         .expected(format!("bool or {query}"))
         .err();

@@ -8,9 +8,11 @@ use super::{
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
+use crate::diagnostic::Name::Operand;
 use crate::diagnostic::{Diagnostic, ErrorKind, Result};
 use crate::dim::Dim;
 use crate::eval::contract;
+use crate::message;
 use crate::shape::Shape;
 
 const PAIR: OpDef =
@@ -93,9 +95,12 @@ fn dot_shape(cx: &mut Infer) -> Result<Shape> {
     let (xb, yb, xc, yc) =
         (ints("x_batch"), ints("y_batch"), ints("x_contract"), ints("y_contract"));
     if xb.len() != yb.len() || xc.len() != yc.len() {
-        return cx.mismatch(
-            "`x` and `y` must have equally many batch axes and contracted axes".to_string(),
-        );
+        return cx.mismatch(message![
+            Operand("x"),
+            " and ",
+            Operand("y"),
+            " must have equally many batch axes and contracted axes",
+        ]);
     }
     let (x_batch, x_contract, x_rest) = split(cx.shape(0), &xb, &xc)?;
     let (y_batch, y_contract, y_rest) = split(cx.shape(1), &yb, &yc)?;
@@ -205,7 +210,8 @@ fn without_axes(shape: &Shape, axes: &[i64]) -> Result<Shape> {
 }
 
 fn contracted(cx: &mut Infer, a: &Dim, b: &Dim) -> Result<()> {
-    let what = "the last dim of `x` and the second to last dim of `y`";
+    let (x, y) = (Operand("x"), Operand("y"));
+    let what = message!["the last dim of ", x, " and the second to last dim of ", y];
     cx.unify(a, b, what).map(drop)
 }
 

@@ -7,8 +7,10 @@ use super::{
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::Name::Operand;
 use crate::diagnostic::Result;
 use crate::dim::Dim;
+use crate::message;
 use crate::shape::Shape;
 
 pub(super) const OPS: &[OpDef] = &[OpDef {
@@ -57,16 +59,25 @@ fn conv_shape(cx: &mut Infer) -> Result<Shape> {
     let rank = weights.need_rank()?;
     if x.need_rank()? != rank || rank < 2 {
         return cx
-            .misfit("`x` and `weights` of a convolution must have the same number of dims".into())
+            .misfit(message![
+                Operand("x"),
+                " and ",
+                Operand("weights"),
+                " of a convolution must have the same number of dims",
+            ])
             .got(format!("{} and {rank} dims", x.dims.len()))
             .expected("the same number of dims, at least two")
             .err();
     }
-    cx.unify(&x.dims[1], &weights.dims[1], "the channels of `x` and of `weights`")?;
+    cx.unify(
+        &x.dims[1],
+        &weights.dims[1],
+        message!["the channels of ", Operand("x"), " and of ", Operand("weights")],
+    )?;
     let sizes: Option<Vec<i64>> = weights.dims[2..].iter().map(Dim::as_const).collect();
     let Some(sizes) = sizes else {
         return cx
-            .misfit("the kernel of a convolution must have a known size".into())
+            .misfit("the kernel of a convolution must have a known size")
             .got(&weights)
             .expected("numbers for all dims after the first two")
             .err();
@@ -74,9 +85,7 @@ fn conv_shape(cx: &mut Infer) -> Result<Shape> {
     let between = cx.ints("interior").map(<[i64]>::to_vec);
     if between.as_ref().is_some_and(|list| list.len() != sizes.len() || list.iter().any(|n| *n < 0))
     {
-        return cx.mismatch(
-            "`interior` must have a number of at least 0 for each spatial axis".to_string(),
-        );
+        return cx.mismatch("`interior` must have a number of at least 0 for each spatial axis");
     }
     cx.count_windows(sizes.len(), &["strides", "dilations"])?;
     if let Some(axis) = sizes.iter().position(|size| *size < 1) {

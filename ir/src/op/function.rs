@@ -8,11 +8,12 @@ use super::{
     operand,
 };
 use crate::attr::{Attr, AttrKind};
-use crate::diagnostic::{Diagnostic, ErrorKind, Result};
+use crate::diagnostic::{Diagnostic, ErrorKind, Name, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::Array;
 use crate::evaluate::Calls;
+use crate::message;
 use crate::shape::{Type, unify};
 use crate::signature::CallTypes;
 
@@ -97,6 +98,8 @@ pub(super) fn once(calls: &Calls) -> Result<Vec<Array>> {
     calls.run(calls.args().iter().map(|&a| a.clone()).collect())
 }
 
+const SCAN: Name = Name::Operation("scan");
+
 /// The numbers of carries and sequences. Errors: no sequence, or fewer operands than both.
 fn scan_counts(attrs: &[Attr], operands: usize) -> Result<(usize, usize)> {
     let count = |attr: &Attr| usize::try_from(as_int(attr)).ok();
@@ -105,9 +108,8 @@ fn scan_counts(attrs: &[Attr], operands: usize) -> Result<(usize, usize)> {
             Ok((carries, sequences))
         }
         _ => {
-            Diagnostic::new("`scan` takes its carries, at least one sequence, and captured values")
-                .got(format!("{operands} operands"))
-                .err()
+            let takes = " takes its carries, at least one sequence, and captured values";
+            Diagnostic::new(message![SCAN, takes]).got(format!("{operands} operands")).err()
         }
     }
 }
@@ -119,7 +121,7 @@ fn scan_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
     for ty in &mut steps[carries..carries + sequences] {
         let rank = ty.shape.need_rank()?;
         if rank == 0 {
-            return Diagnostic::new("the sequences of `scan` must have a first axis")
+            return Diagnostic::new(message!["the sequences of ", SCAN, " must have a first axis"])
                 .got("a scalar")
                 .err();
         }
@@ -131,7 +133,7 @@ fn scan_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
                 None => {
                     return Diagnostic::of(
                         ErrorKind::Shapes,
-                        "the sequences of `scan` differ in length",
+                        message!["the sequences of ", SCAN, " differ in length"],
                     )
                     .got(format!("{known} and {dim}"))
                     .err();
@@ -143,9 +145,11 @@ fn scan_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
     let mut results = cx.instantiate(&borrowed)?;
     for (i, carry) in steps[..carries].iter().enumerate() {
         if results.get(i) != Some(carry) {
-            return Diagnostic::new(format!(
-                "carry {i} of `scan` changes its type from step to step"
-            ))
+            return Diagnostic::new(message![
+                format!("carry {i} of "),
+                SCAN,
+                " changes its type from step to step",
+            ])
             .got(results.get(i).map_or("nothing".to_string(), Type::to_string))
             .expected(carry)
             .err();

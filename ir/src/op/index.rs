@@ -10,9 +10,11 @@ use super::{
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::Name::Operand;
 use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::eval::{index, layout};
+use crate::message;
 use crate::shape::Shape;
 
 const INDEX: OpDef = OpDef { kind: Kind::Index, ..BASE };
@@ -113,7 +115,7 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[AXIS],
         shape: ShapeRule::Rule(|cx| {
             let (indices, updates) = (along_shape(cx)?, cx.shape(2).clone());
-            cx.same(&indices, &updates, "`indices` and `updates`")?;
+            cx.same(&indices, &updates, message![Operand("indices"), " and ", Operand("updates")])?;
             Ok(cx.shape(0).clone())
         }),
         meaning: Meaning::Kernel(|i| {
@@ -140,7 +142,7 @@ pub(super) const OPS: &[OpDef] = &[
         ],
         shape: ShapeRule::Rule(|cx| {
             let (part, update) = (slice_shape(cx)?, cx.shape(1).clone());
-            cx.same(&part, &update, "the slice and `update`")?;
+            cx.same(&part, &update, message!["the slice and ", Operand("update")])?;
             Ok(cx.shape(0).clone())
         }),
         meaning: Meaning::Kernel(|i| {
@@ -262,12 +264,18 @@ fn along_shape(cx: &mut Infer) -> Result<Shape> {
     let (x, indices) = (cx.shape(0).clone(), cx.shape(1).clone());
     let back = x.axis_from_back(cx.int("axis"))?;
     if x.dims.len() != indices.dims.len() || x.lead != indices.lead {
-        return cx.mismatch("`x` and `indices` must have the same number of dims".to_string());
+        return cx.mismatch(message![
+            Operand("x"),
+            " and ",
+            Operand("indices"),
+            " must have the same number of dims",
+        ]);
     }
     let at = x.dims.len() - back;
     for axis in (0..x.dims.len()).filter(|&axis| axis != at) {
-        let what = format!("dims of `x` and `indices` in axis {axis}");
-        cx.unify(&x.dims[axis], &indices.dims[axis], &what)?;
+        let axes = format!(" in axis {axis}");
+        let what = message!["dims of ", Operand("x"), " and ", Operand("indices"), axes];
+        cx.unify(&x.dims[axis], &indices.dims[axis], what)?;
     }
     Ok(indices)
 }
@@ -276,7 +284,7 @@ fn scatter_shape(cx: &mut Infer) -> Result<Shape> {
     let x = cx.shape(0).clone();
     let expected = take_shape(cx)?;
     let updates = cx.shape(2).clone();
-    cx.same(&updates, &expected, "`updates` and the result of `take`")?;
+    cx.same(&updates, &expected, message![Operand("updates"), " and the result of `take`"])?;
     Ok(x)
 }
 
@@ -288,7 +296,7 @@ fn starts_match(cx: &mut Infer, from: usize, block: &Shape) -> Result<()> {
     }
     for i in from..cx.operands.len() {
         if cx.shape(i).rank() != Some(0) {
-            return cx.mismatch("each start must be a scalar".to_string());
+            return cx.mismatch("each start must be a scalar");
         }
     }
     for (axis, (size, dim)) in block.dims.iter().zip(&x.dims).enumerate() {
@@ -326,7 +334,11 @@ pub const PICK: &[OpDef] = &[OpDef {
         let axis = -(cx.shape(0).axis_from_back(cx.int("axis"))? as i64);
         let shape = super::reduce::without_axes(cx.shape(0), Some(&[axis]), false)?;
         let indices = cx.shape(1).clone();
-        cx.same(&shape, &indices, "`indices` and `x` without `axis`")?;
+        cx.same(
+            &shape,
+            &indices,
+            message![Operand("indices"), " and ", Operand("x"), " without `axis`"],
+        )?;
         Ok(shape)
     }),
     meaning: Meaning::Decompose(|r| {

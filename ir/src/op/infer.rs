@@ -2,9 +2,10 @@
 //! operations share.
 
 use crate::attr::Attr;
-use crate::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
+use crate::diagnostic::{Diagnostic, ErrorKind, Fact, Label, Message, Name, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
+use crate::message;
 use crate::op::{Arity, Class, DTypeRule, Kind, Op, ShapeRule};
 use crate::shape::{self, Guard, Shape, Type};
 
@@ -23,6 +24,11 @@ pub struct Infer<'a> {
 impl Infer<'_> {
     pub fn shape(&self, i: usize) -> &Shape {
         &self.operands[i].shape
+    }
+
+    /// The operation, for a message.
+    pub fn name(&self) -> Name {
+        Name::Operation(self.op.name)
     }
 
     pub fn attr(&self, name: &str) -> &Attr {
@@ -55,7 +61,7 @@ impl Infer<'_> {
         if shape.dims.iter().any(Dim::is_unknown) {
             return Diagnostic::of(
                 ErrorKind::Shapes,
-                format!("`{}` needs all dims of `{name}`", self.op.name),
+                message![self.name(), format!(" needs all dims of `{name}`")],
             )
             .got(&shape)
             .hint("give the shape of the model's inputs with `shapes=`")
@@ -74,7 +80,7 @@ impl Infer<'_> {
         match self.attr(name) {
             Attr::DType(dtype) if !accepts(*dtype) || dtype.is_storage_only() => Diagnostic::of(
                 ErrorKind::DType,
-                format!("`{name}` of `{}` is the wrong kind of dtype", self.op.name),
+                message![format!("`{name}` of "), self.name(), " is the wrong kind of dtype"],
             )
             .got(dtype)
             .expected(expected)
@@ -118,11 +124,11 @@ impl Infer<'_> {
     }
 
     /// Unifies two dims, or returns an error that shows both.
-    pub fn unify(&mut self, a: &Dim, b: &Dim, what: &str) -> Result<Dim> {
+    pub fn unify(&mut self, a: &Dim, b: &Dim, what: impl Into<Message>) -> Result<Dim> {
         match shape::unify(a, b, self.guards) {
             Some(dim) => Ok(dim),
             None => self
-                .misfit(format!("{what} differ: {a} against {b}"))
+                .misfit(what.into().then(format!(" differ: {a} against {b}")))
                 .got(format!("{a} and {b}"))
                 .expected("equal sizes")
                 .err(),
@@ -152,31 +158,31 @@ impl Infer<'_> {
     }
 
     /// Checks that two shapes are equal. Errors: the ranks or a dim differ.
-    pub fn same(&mut self, a: &Shape, b: &Shape, what: &str) -> Result<()> {
+    pub fn same(&mut self, a: &Shape, b: &Shape, what: impl Into<Message> + Clone) -> Result<()> {
         if a.lead != b.lead || a.dims.len() != b.dims.len() {
             return self
-                .misfit(format!("{what} differ in shape: {a} against {b}"))
+                .misfit(what.into().then(format!(" differ in shape: {a} against {b}")))
                 .got(format!("{a} and {b}"))
                 .expected("equal shapes")
                 .err();
         }
         for (x, y) in a.dims.iter().zip(&b.dims) {
-            self.unify(x, y, &format!("dims of {what}"))?;
+            self.unify(x, y, message!["dims of "].then(what.clone()))?;
         }
         Ok(())
     }
 
     /// A shape error that shows the types of all operands.
-    pub fn mismatch<T>(&self, what: String) -> Result<T> {
-        Diagnostic::of(ErrorKind::Shapes, what).got(self.describe()).err()
+    pub fn mismatch<T>(&self, what: impl Into<Message>) -> Result<T> {
+        self.misfit(what).err()
     }
 
     /// Starts a shape error to which the caller adds more facts than the operands' types.
-    pub fn misfit(&self, what: String) -> Diagnostic {
+    pub fn misfit(&self, what: impl Into<Message>) -> Diagnostic {
         let error = Diagnostic::of(ErrorKind::Shapes, what);
         match self.operands.is_empty() {
             true => error,
-            false => error.fact("operands", self.describe()),
+            false => error.operands(self.describe()),
         }
     }
 
@@ -277,13 +283,13 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
     }
     if shape.dims.iter().any(Dim::is_unknown) && is_told(cx) {
         return cx
-            .misfit("a dim does not fit in 64 bits".into())
+            .misfit("a dim does not fit in 64 bits")
             .expected(format!("dims of at most {}", i64::MAX))
             .err();
     }
     shape.check_count().map_err(|error| match cx.operands.is_empty() {
         true => error,
-        false => Box::new(error.fact("operands", cx.describe())),
+        false => Box::new(error.operands(cx.describe())),
     })?;
     Ok(Type { shape, dtype })
 }
@@ -305,7 +311,8 @@ fn broadcast_all(cx: &mut Infer) -> Result<Shape> {
     for i in 1..cx.operands.len() {
         let next = cx.shape(i).clone();
         shape = cx.broadcast(&shape, &next).map_err(|mut error| {
-            error.facts.insert(0, ("operands".to_string(), cx.describe()));
+            let operands = Fact { label: Label::Operands, value: cx.describe().into() };
+            error.facts.insert(0, operands);
             error
         })?;
     }
@@ -325,7 +332,7 @@ fn check_operands(cx: &Infer) -> Result<()> {
             Some(m) => format!("{least} to {m}"),
             None => format!("at least {least}"),
         };
-        return Diagnostic::new(format!("`{}` got the wrong number of operands", cx.op.name))
+        return Diagnostic::new(message![cx.name(), " got the wrong number of operands"])
             .got(count)
             .expected(expected)
             .err();
@@ -336,9 +343,9 @@ fn check_operands(cx: &Infer) -> Result<()> {
         if !operand.class.accepts(ty.dtype) || (ty.dtype.is_storage_only() && !moves(cx.op, i)) {
             return Diagnostic::of(
                 ErrorKind::DType,
-                format!("`{}` does not take this dtype", cx.op.name),
+                message![cx.name(), " does not take this dtype"],
             )
-            .got(format!("{}: {}", operand.name, ty.dtype))
+            .got(message![Name::Operand(operand.name), format!(": {}", ty.dtype)])
             .expected(match ty.dtype.is_storage_only() {
                 true => "a dtype to compute in",
                 false => operand.class.name(),
@@ -375,8 +382,8 @@ fn dtypes_differ(cx: &Infer) -> Result<()> {
         true => DType::Bool.conversion(&|_| true),
         false => "make the dtypes agree with `cast`",
     };
-    Diagnostic::of(ErrorKind::DType, format!("the operands of `{}` differ in dtype", cx.op.name))
-        .got(dtypes.join(", "))
+    Diagnostic::of(ErrorKind::DType, message!["the operands of ", cx.name(), " differ in dtype"])
+        .operands(dtypes.join(", "))
         .expected("one dtype: there is no implicit promotion")
         .hint(hint)
         .err()
@@ -388,7 +395,10 @@ pub fn complete_attrs(op: Op, given: &[(&str, Attr)]) -> Result<smallvec::SmallV
     for (name, _) in given {
         if op.attr_index(name).is_none() {
             let names = op.attrs.iter().map(|a| a.name);
-            let mut error = Diagnostic::new(format!("`{}` has no attribute `{name}`", op.name));
+            let mut error = Diagnostic::new(message![
+                Name::Operation(op.name),
+                format!(" has no attribute `{name}`")
+            ]);
             error.hint = did_you_mean(name, names);
             return error.err();
         }
@@ -399,11 +409,12 @@ pub fn complete_attrs(op: Op, given: &[(&str, Attr)]) -> Result<smallvec::SmallV
             let value = given.iter().find(|(name, _)| *name == def.name).map(|(_, v)| v.clone());
             match value.or_else(|| def.default.value()) {
                 Some(value) => check_attr(op, def, value),
-                None => {
-                    Diagnostic::new(format!("`{}` needs the attribute `{}`", op.name, def.name))
-                        .expected(def.kind.name())
-                        .err()
-                }
+                None => Diagnostic::new(message![
+                    Name::Operation(op.name),
+                    format!(" needs the attribute `{}`", def.name),
+                ])
+                .expected(def.kind.name())
+                .err(),
             }
         })
         .collect()
@@ -418,7 +429,11 @@ fn check_attr(op: Op, def: &super::AttrDef, value: Attr) -> Result<Attr> {
         _ if value.kind() == Some(def.kind) => Ok(value),
         _ => Diagnostic::of(
             ErrorKind::Setting,
-            format!("the attribute `{}` of `{}` has the wrong type", def.name, op.name),
+            message![
+                format!("the attribute `{}` of ", def.name),
+                Name::Operation(op.name),
+                " has the wrong type",
+            ],
         )
         .got(value.kind().map_or("nothing", |k| k.name()))
         .expected(def.kind.name())

@@ -3,7 +3,8 @@
 use super::{AttrDef, Class, Default, Infer, Operand, attr, operand};
 use crate::algebra::Var;
 use crate::attr::AttrKind;
-use crate::diagnostic::Result;
+use crate::diagnostic::{Name, Result};
+use crate::message;
 use crate::shape::Shape;
 
 pub(super) const AXIS: AttrDef = attr("axis", AttrKind::Int, Default::Int(-1));
@@ -28,7 +29,8 @@ pub(super) fn check_scales(cx: &mut Infer, shape: &Shape, from: usize) -> Result
     for i in from..cx.operands.len() {
         let own = cx.shape(i).clone();
         if own.rank() != Some(1) {
-            return cx.mismatch(format!("`{}` must have one dim", cx.op.operand(i).name));
+            return cx
+                .mismatch(message![Name::Operand(cx.op.operand(i).name), " must have one dim"]);
         }
         cx.unify(&own.dims[0], &last, "the normalised dim and that of its scale")?;
     }

@@ -9,7 +9,9 @@ use super::reduce::{finite_max, is_empty};
 use super::{BASE, Class, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, operand};
 use crate::algebra::{Rule, Var};
 
+use crate::diagnostic::Name::Operand;
 use crate::diagnostic::Result;
+use crate::message;
 use crate::shape::Shape;
 
 const COMPOSITE: OpDef =
@@ -118,7 +120,9 @@ pub(super) const OPS: &[OpDef] = &[
             cx.shape(0).need_trailing(1)?;
             let shape = super::reduce::without_axes(cx.shape(0), Some(&[-1]), false)?;
             let target = cx.shape(1).clone();
-            cx.same(&shape, &target, "`target` and `logits` without its last axis")?;
+            let (target_name, logits) = (Operand("target"), Operand("logits"));
+            let what = message![target_name, " and ", logits, " without its last axis"];
+            cx.same(&shape, &target, what)?;
             Ok(shape)
         }),
         meaning: Meaning::Decompose(|r| {

@@ -11,6 +11,7 @@ use crate::attr::{Attr, AttrKind};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::message;
 use crate::shape::Shape;
 
 const VIEW: OpDef = OpDef { kind: Kind::Layout, operands: &[operand("x", Class::Any)], ..BASE };
@@ -72,11 +73,10 @@ impl Infer<'_> {
         for name in lists {
             let Some(list) = self.ints(name) else { continue };
             if list.len() != count {
-                return Diagnostic::new(format!(
-                    "`{}` has {count} windows but {} `{name}`",
-                    self.op.name,
-                    list.len()
-                ))
+                return Diagnostic::new(message![
+                    self.name(),
+                    format!(" has {count} windows but {} `{name}`", list.len()),
+                ])
                 .got(format!("{list:?}"))
                 .expected(format!("one number for each of {count} axes"))
                 .err();
@@ -295,7 +295,7 @@ fn skew_shape(cx: &mut Infer) -> Result<Shape> {
     let all: Vec<i64> = axes.iter().chain(&taps).copied().collect();
     super::reduce::without_axes(&shape, Some(&all), true)?;
     if axes.len() != taps.len() || axes.len() != shifts.len() {
-        return cx.mismatch("`axes`, `taps` and `shifts` must have the same length".to_string());
+        return cx.mismatch("`axes`, `taps` and `shifts` must have the same length");
     }
     for one in skewed(&axes, &taps, &shifts, rank) {
         let Some(count) = shape.dims[one.tap].as_const() else {

@@ -94,8 +94,8 @@ mod tests {
         let (text, migrated) = migrate("mithril 3\nold", 3, &steps).unwrap();
         assert_eq!((&*text, migrated), ("mithril 3\nold", false));
         let error = migrate("mithril 0", 3, &steps).unwrap_err();
-        assert_eq!(error.what, "format version 0 is not supported");
+        assert_eq!(error.headline(), "format version 0 is not supported");
         let error = migrate("mithril 4", 3, &steps).unwrap_err();
-        assert!(error.what.contains("newer"), "{error}");
+        assert!(error.headline().contains("newer"), "{error}");
     }
 }

@@ -130,17 +130,20 @@ impl Signature {
                 format!("`{name}` is missing from {group}"),
             );
         };
-        let place = match slot.lead.is_none() && sizes.len() != slot.dims.len() {
-            _ if dtype != slot.ty.dtype => "the wrong dtype",
-            true => "the wrong rank",
-            false => "the wrong shape",
+        let is_rank = slot.lead.is_none() && sizes.len() != slot.dims.len();
+        let wrong = match dtype == slot.ty.dtype {
+            false => "dtype",
+            true if is_rank => "rank",
+            true => "shape",
         };
-        let error =
-            Diagnostic::of(ErrorKind::ShapesAtCall, format!("`{name}` of {group} has {place}"))
-                .got(shown(dtype, sizes.iter().map(|s| s.to_string())))
-                .expected(self.expected(given, at));
+        let error = Diagnostic::of(
+            ErrorKind::ShapesAtCall,
+            format!("`{name}` of {group} has the wrong {wrong}"),
+        )
+        .got(shown(dtype, sizes.iter().map(|s| s.to_string())))
+        .expected(self.expected(given, at));
         match self.shared(given, at, &sizes) {
-            Some(shared) if place == "the wrong shape" => error.fact("dims", shared),
+            Some(shared) if dtype == slot.ty.dtype && !is_rank => error.fact("dims", shared),
             _ => error,
         }
     }

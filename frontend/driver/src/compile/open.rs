@@ -203,7 +203,7 @@ impl Program {
             options.lower.dtypes.push((name, dtype));
         }
         options.lower.sizes = sizes;
-        compile(&open.block, &options).map_err(at_a_call)
+        compile(&open.block, &options).map_err(Diagnostic::at_call)
     }
 
     /// Compiles a program that needs sizes to native code for these shapes of params and states.
@@ -217,8 +217,8 @@ impl Program {
         let shapes = Shapes { args: sizes, symbols: Vec::new() };
         let mut watch = Watch { stages: self.timings.clone() };
         let mut recipe = self.recipe.clone();
-        let (module, code) =
-            native(functions, &mut recipe, shapes.clone(), &mut watch).map_err(at_a_call)?;
+        let (module, code) = native(functions, &mut recipe, shapes.clone(), &mut watch)
+            .map_err(Diagnostic::at_call)?;
         let made = (module, (functions.clone(), shapes));
         let made = finished(self.name.clone(), &starts(&open.block), made, code, recipe, watch)?;
         Ok(made.with_chosen(&open.options.lower.chosen))
@@ -253,14 +253,6 @@ fn lacks_sizes(argument: &Argument) -> bool {
 /// Formats an argument with its role and shape, for messages.
 fn typed(argument: &Argument) -> String {
     format!("the {} `{}` of {}", argument.role.name(), argument.name, argument.ty.shape)
-}
-
-/// Rewords an error of compilation for shapes that come from a call.
-fn at_a_call(mut error: Box<Diagnostic>) -> Box<Diagnostic> {
-    if error.kind == ErrorKind::Shapes {
-        error.kind = ErrorKind::ShapesAtCall;
-    }
-    error
 }
 
 /// Generalises the arguments and results of a trial to every rank: a shape that may depend on a

@@ -226,10 +226,8 @@ fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
     cx.need(&count, 2, || {
         Diagnostic::of(
             ErrorKind::Shapes,
-            "`BatchNorm1d` needs at least two numbers per \
-             channel in training",
+            "`BatchNorm1d` needs at least two numbers per channel in training",
         )
-        .got(format!("input: {shape}"))
         .hint("give a larger batch, or compile with `inference=True`")
     })
 }

@@ -62,15 +62,10 @@ fn check_samples(cx: &Cx, scores: &Shape) -> Result<()> {
             true => "binary=True",
             false => "average=\"binary\"",
         };
-        return Diagnostic::of(
-            ErrorKind::Shapes,
-            "the scores have only one \
-                                axis",
-        )
-        .got(format!("input: {scores}"))
-        .expected("samples, then a last axis with a score for each class")
-        .hint(format!("`{way}` reads one score for each sample, that of class 1"))
-        .err();
+        return Diagnostic::of(ErrorKind::Shapes, "the scores have only one axis")
+            .expected("samples, then a last axis with a score for each class")
+            .hint(format!("`{way}` reads one score for each sample, that of class 1"))
+            .err();
     }
     scores.need_trailing(2).map(drop)
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Fact, Label, Name};
 use mithril_ir::op;
 use mithril_ir::shape::Shape;
 
@@ -18,6 +18,8 @@ pub(super) struct BlockError {
     path: Vec<Arc<str>>,
     kind: Option<Arc<str>>,
     pub operands: Vec<OperandContext>,
+    /// The param or state of the block whose shape differs from the one that the block needs.
+    misfit: Option<Arc<str>>,
 }
 
 /// An operand of the block that failed.
@@ -49,7 +51,13 @@ pub(super) type BlockResult<T> = std::result::Result<T, Box<BlockError>>;
 
 impl From<Box<Diagnostic>> for Box<BlockError> {
     fn from(diagnostic: Box<Diagnostic>) -> Box<BlockError> {
-        Box::new(BlockError { diagnostic, path: Vec::new(), kind: None, operands: Vec::new() })
+        Box::new(BlockError {
+            diagnostic,
+            path: Vec::new(),
+            kind: None,
+            operands: Vec::new(),
+            misfit: None,
+        })
     }
 }
 
@@ -60,6 +68,15 @@ impl From<Diagnostic> for Box<BlockError> {
 }
 
 impl BlockError {
+    /// The error for a param or state whose shape differs from the one that its block needs.
+    pub fn misfit(terminal: &Arc<str>, needed: &Shape) -> Box<BlockError> {
+        let what = format!("`{terminal}` has the wrong shape");
+        let error = Diagnostic::of(ErrorKind::Shapes, what);
+        let mut error: Box<BlockError> = error.expected(format!("{terminal}: {needed}")).into();
+        error.misfit = Some(terminal.clone());
+        error
+    }
+
     /// Attributes the error to this block.
     pub fn of_block(
         mut self: Box<BlockError>,
@@ -74,15 +91,9 @@ impl BlockError {
         // The operands are reported by terminal name and origin, so the operation's own list is
         // removed.
         if !self.operands.is_empty() {
-            let facts = &mut self.diagnostic.facts;
-            facts.retain(|(label, text)| {
-                let pieces = text.split(", ").count();
-                let lists = text.split(", ").all(|piece| piece.contains(": "));
-                label != "operands"
-                    && !(label == "got" && lists && (pieces > 1 || text.contains(": [")))
-            });
+            self.diagnostic.facts.retain(|fact| fact.label != Label::Operands);
         }
-        self.diagnostic.what = in_terms_of(definition, &self.diagnostic.what);
+        self.diagnostic.rename(&|name| known_name(definition, name));
         self
     }
 
@@ -127,7 +138,8 @@ impl BlockError {
                 },
                 Origin::Constant => "a constant".to_string(),
             };
-            (operand.terminal, format!("{} from {from}", operand.text))
+            let value = format!("{} from {from}", operand.text).into();
+            Fact { label: Label::Other(operand.terminal), value }
         });
         let rest = std::mem::take(&mut error.facts);
         error.facts = operands.chain(rest).collect();
@@ -139,11 +151,8 @@ impl BlockError {
     /// A hint for a shared param that does not fit a block: how to give the block a param of its
     /// own.
     fn shared_param(&self, root: &Definition) -> Option<String> {
-        let misfit = |operand: &&OperandContext| {
-            let what = format!("`{}` has the wrong shape", operand.terminal);
-            self.diagnostic.what.ends_with(&what)
-        };
-        let operand = self.operands.iter().find(misfit)?;
+        let misfit = self.misfit.as_deref()?;
+        let operand = self.operands.iter().find(|operand| operand.terminal == misfit)?;
         let Origin::Input(input) = operand.origin else { return None };
         let (name, own) = (&root.inputs[input as usize].name, join(&self.path));
         let is_shared =
@@ -154,23 +163,19 @@ impl BlockError {
     }
 }
 
-/// Rewrites the message to name the block and its terminals instead of the operation and its
-/// operands.
-fn in_terms_of(definition: &Definition, what: &str) -> String {
-    let Some((entry, _)) = &definition.origin else {
-        return what.to_string();
-    };
-    let mut what = what.to_string();
-    if let Meaning::Op(op) = entry.meaning {
-        for (operand, input) in op::get(op).operands.iter().zip(entry.inputs) {
-            what = what.replace(&format!("`{}`", operand.name), &format!("`{}`", input.name));
+/// The name that the user of a block knows for a name of its operation: the block's own, or that of
+/// the terminal which the operand is.
+fn known_name(definition: &Definition, name: &Name) -> Option<String> {
+    let (entry, _) = definition.origin.as_ref()?;
+    match (name, entry.meaning) {
+        (Name::Operation(_), _) => Some(entry.name.to_string()),
+        (Name::Operand(own), Meaning::Op(op)) => {
+            let mut inputs = op::get(op).operands.iter().zip(entry.inputs);
+            inputs.find(|(operand, _)| operand.name == *own).map(|(_, input)| input.name.into())
         }
-    }
-    let names: Vec<&str> = what.split('`').skip(1).step_by(2).collect();
-    let operation = names.into_iter().find(|name| op::find(name).is_some());
-    match operation.map(String::from) {
-        Some(name) => what.replace(&format!("`{name}`"), &format!("`{}`", entry.name)),
-        None => what,
+        (Name::Operand(_), Meaning::Lower(_) | Meaning::Compose(_)) | (Name::Function(_), _) => {
+            None
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mithril_ir::attr::{Attr, AttrKind};
 use mithril_ir::builder::Builder;
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::loc::Loc;
@@ -230,12 +230,7 @@ impl<'a> Frame<'a, '_> {
                 .zip(&shape.dims)
                 .all(|(a, b)| mithril_ir::shape::unify(a, b, &mut guards).is_some());
         if !same {
-            return Err(Diagnostic::of(
-                ErrorKind::Shapes,
-                format!("`{}` has the wrong shape", terminal.name),
-            )
-            .expected(format!("{}: {shape}", terminal.name))
-            .into());
+            return Err(BlockError::misfit(&terminal.name, &shape));
         }
         Ok(Operand::One(value))
     }

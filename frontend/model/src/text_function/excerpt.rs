@@ -1,6 +1,6 @@
 //! Errors in text, with their line, column and the line itself.
 
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Fact, Label};
 
 use super::WRONG;
 
@@ -9,7 +9,7 @@ const SHOWN: usize = 100;
 
 /// The error with the position in the text that it points at, instead of a range of bytes.
 pub(crate) fn located(mut error: Diagnostic, text: &str) -> Diagnostic {
-    error.what = format!("{WRONG}: {}", error.headline());
+    error.what = format!("{WRONG}: {}", error.headline()).into();
     error.kind = ErrorKind::FunctionText;
     let Some(span) = error.span.take() else { return error };
     let mut at = span.start.min(text.len());
@@ -25,6 +25,6 @@ pub(crate) fn located(mut error: Diagnostic, text: &str) -> Diagnostic {
         None => format!("line {number}, column {column}"),
     });
     let shown: String = line.trim().chars().take(SHOWN).collect();
-    error.facts.insert(0, ("text".into(), shown));
+    error.facts.insert(0, Fact { label: Label::Other("text".into()), value: shown.into() });
     error
 }

@@ -10,6 +10,7 @@ use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::message;
 use crate::shape::Shape;
 
 /// The dim of an axis, which may be negative.
@@ -29,7 +30,10 @@ pub(super) fn eye_shape(cx: &mut Infer) -> Result<Shape> {
     if shape.rank() == Some(2) {
         return Ok(shape);
     }
-    cx.misfit("`eye` needs a shape of two dims".to_string()).got(&shape).expected("two dims").err()
+    cx.misfit(message![cx.name(), " needs a shape of two dims"])
+        .got(&shape)
+        .expected("two dims")
+        .err()
 }
 
 pub(super) fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
@@ -100,7 +104,7 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
             return Ok(target);
         }
         let what = format!("{x} does not reshape to {target}: the numbers of elements");
-        cx.unify(&have, &given, &what)?;
+        cx.unify(&have, &given, what)?;
         return Ok(target);
     }
     let missing = match have.exact_div(&given) {
@@ -239,9 +243,7 @@ pub(in crate::op) fn slice_shape(cx: &mut Infer) -> Result<Shape> {
     let (starts, limits) = (cx.shape_attr("starts").clone(), cx.shape_attr("limits").clone());
     let steps = cx.ints("steps").map_or_else(|| vec![1; axes.len()], <[i64]>::to_vec);
     if [starts.dims.len(), limits.dims.len(), steps.len()].iter().any(|&n| n != axes.len()) {
-        return cx.mismatch(
-            "`axes`, `starts`, `limits` and `steps` must have the same length".to_string(),
-        );
+        return cx.mismatch("`axes`, `starts`, `limits` and `steps` must have the same length");
     }
     for (i, &axis) in axes.iter().enumerate() {
         let at = shape.dims.len() - shape.axis_from_back(axis)?;
@@ -296,7 +298,7 @@ pub(super) fn concat_shape(cx: &mut Infer) -> Result<Shape> {
                 &shape.dims[axis] + &next.dims[axis]
             } else {
                 let what = format!("dims of inputs 0 and {i} in axis {axis}");
-                cx.unify(&shape.dims[axis].clone(), &next.dims[axis], &what)?
+                cx.unify(&shape.dims[axis].clone(), &next.dims[axis], what)?
             };
         }
     }
@@ -330,7 +332,7 @@ pub(super) fn pad_shape(cx: &mut Infer) -> Result<Shape> {
     let mut shape = cx.shape(0).clone();
     let rank = shape.need_rank()?;
     if cx.shape(1).rank() != Some(0) {
-        return cx.mismatch("the padding value must be a scalar".to_string());
+        return cx.mismatch("the padding value must be a scalar");
     }
     let ints = |name| cx.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
     let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
@@ -342,7 +344,7 @@ pub(super) fn pad_shape(cx: &mut Infer) -> Result<Shape> {
             .err();
     }
     if interior.iter().any(|&n| n < 0) {
-        return cx.mismatch("interior padding must not be negative".to_string());
+        return cx.mismatch("interior padding must not be negative");
     }
     for (i, dim) in shape.dims.iter_mut().enumerate() {
         let spread = match interior[i] {

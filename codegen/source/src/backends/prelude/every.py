@@ -14,11 +14,17 @@ def _declared(results, place, *shapes):
     if not fits:
         got = ", ".join(map(str, given))
         expected = ", ".join(str(tuple(shape)) for shape in shapes)
-        raise ValueError(
+        raise _ShapeError(
             "Incompatible shapes: a custom operation gives other arrays than declared"
             f"\n  where: {place}\n  got: {got}\n  expected: {expected}"
         )
     return results
+
+
+class _ShapeError(ValueError):
+    """Arrays of other shapes than declared."""
+
+    code = "E0202"
 
 
 def _shape_of(result):

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Name, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Value};
 use mithril_ir::op;
@@ -26,9 +26,10 @@ impl<'a> Frame<'a, '_> {
         let called = callee.and_then(|callee| {
             self.call_function(part, &callee).map_err(|mut error| {
                 // Messages name the function as the user does.
-                let renamed = format!("`{}`", callee.name);
-                let what = &mut error.diagnostic.what;
-                *what = what.replace(&renamed, &format!("`{}`", function.name));
+                error.diagnostic.rename(&|name| match name {
+                    Name::Function(own) if *own == callee.name => Some(function.name.to_string()),
+                    Name::Function(_) | Name::Operation(_) | Name::Operand(_) => None,
+                });
                 error
             })
         });
