@@ -10,7 +10,7 @@ use crate::builder::Builder;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Value;
-use crate::op::infer::{as_int, as_ints, find_attr};
+use crate::op::infer::{as_ints, find_attr};
 use crate::op::{self, Op};
 use crate::scalar::Prim;
 use crate::scalar::expr::{Expr, Node};
@@ -61,7 +61,7 @@ impl<'a> Rule<'a> {
     }
 
     pub fn int(&self, name: &str) -> i64 {
-        as_int(self.attr(name))
+        self.attr(name).as_int()
     }
 
     pub fn ints(&self, name: &str) -> Option<&[i64]> {
@@ -87,10 +87,7 @@ impl<'a> Rule<'a> {
     }
 
     pub fn shape_attr(&self, name: &str) -> &Shape {
-        match self.attr(name) {
-            Attr::Shape(shape) => shape,
-            other => unreachable!("attributes are checked before use: {name} is {other:?}"),
-        }
+        self.attr(name).as_shape()
     }
 
     /// Adds any operation on any operands, such as `iota` or a random draw.
@@ -372,11 +369,7 @@ impl<'a> Terms<'a, '_> {
     fn number(&self, at: u16) -> Option<f64> {
         match self.expr.nodes()[at as usize] {
             Node::Const(x) => Some(x),
-            Node::Attr(i) => Some(match &self.attrs[i as usize] {
-                Attr::Float(x) => *x,
-                Attr::Int(x) => *x as f64,
-                other => unreachable!("expressions read numbers alone, not {other:?}"),
-            }),
+            Node::Attr(i) => Some(self.attrs[i as usize].as_float()),
             Node::Prim(Prim::Neg, args) => self.number(args[0]).map(|x| -x),
             Node::Var(_) | Node::Prim(..) => None,
         }

@@ -74,6 +74,53 @@ impl Attr {
         })
     }
 
+    /// The shape. Like the methods below it is for the rules of the op table, which read attributes
+    /// of the kinds that the table declares: these are checked when an operation is made.
+    ///
+    /// Panics: an attribute of another kind.
+    pub fn as_shape(&self) -> &Shape {
+        match self {
+            Attr::Shape(shape) => shape,
+            other => other.is_not(AttrKind::Shape),
+        }
+    }
+
+    /// Panics: an attribute of another kind.
+    pub fn as_tensor(&self) -> &Tensor {
+        match self {
+            Attr::Tensor(tensor) => tensor,
+            other => other.is_not(AttrKind::Tensor),
+        }
+    }
+
+    /// The float, or the integer as a float.
+    ///
+    /// Panics: an attribute of another kind.
+    pub fn as_float(&self) -> f64 {
+        match self {
+            Attr::Float(number) => *number,
+            Attr::Int(number) => *number as f64,
+            other => other.is_not(AttrKind::Float),
+        }
+    }
+
+    /// The integer. In a kernel this may be a dim, which is known when the kernel runs.
+    ///
+    /// Panics: an attribute of another kind.
+    pub fn as_int(&self) -> i64 {
+        match self {
+            Attr::Int(number) => *number,
+            Attr::Shape(shape) if shape.dims.len() == 1 => {
+                shape.dims[0].as_const().expect("dims of kernels are known when they run")
+            }
+            other => other.is_not(AttrKind::Int),
+        }
+    }
+
+    fn is_not(&self, kind: AttrKind) -> ! {
+        panic!("an attribute is declared as {}, and is {self:?}", kind.name())
+    }
+
     pub fn ints(values: impl IntoIterator<Item = i64>) -> Attr {
         Attr::Ints(values.into_iter().collect())
     }

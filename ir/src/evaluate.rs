@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::eval::{Array, elementwise, reduce};
 use crate::graph::{Function, Module, Operation, ResultDef, Role, Value};
 use crate::nesting::deeper;
-use crate::op::infer::{as_int, as_ints, find_attr};
+use crate::op::infer::{as_ints, find_attr};
 use crate::op::{Meaning, Op, expr};
 use crate::scalar::Scalar;
 use crate::shape::{Shape, Type};
@@ -85,7 +85,7 @@ impl<'a> Inputs<'a> {
     }
 
     pub fn int(&self, name: &str) -> i64 {
-        as_int(self.attr(name))
+        self.attr(name).as_int()
     }
 
     pub fn ints(&self, name: &str) -> Option<&'a [i64]> {
@@ -93,17 +93,11 @@ impl<'a> Inputs<'a> {
     }
 
     pub fn float(&self, name: &str) -> f64 {
-        match self.attr(name) {
-            Attr::Float(v) => *v,
-            other => unreachable!("attributes are checked before use: {name} is {other:?}"),
-        }
+        self.attr(name).as_float()
     }
 
     pub fn tensor(&self, name: &str) -> &'a Tensor {
-        match self.attr(name) {
-            Attr::Tensor(v) => v,
-            other => unreachable!("attributes are checked before use: {name} is {other:?}"),
-        }
+        self.attr(name).as_tensor()
     }
 
     /// The dtype of the result.
@@ -346,7 +340,7 @@ fn apply(op: Op, args: &[&Array], attrs: &[Attr], result: DType, dims: &Dims) ->
             kernel(&Inputs { op, args, attrs, dims, result }).map_err(internal)
         }
         Meaning::Decompose(_) => decomposed(op, args, attrs, dims),
-        Meaning::Call(_) => unreachable!("calls are evaluated by their module"),
+        Meaning::Call(_) => Err(internal(format!("`{}` needs its module", op.name))),
     }
 }
 

@@ -224,6 +224,8 @@ pub fn unify(a: &Dim, b: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
     }
 }
 
+const ONE: Dim = Dim::Const(1);
+
 /// NumPy's broadcasting of two shapes. Two different rank variables give a fresh one.
 /// Errors: the two dims that differ, with their axis from the back.
 pub fn broadcast(
@@ -240,14 +242,10 @@ pub fn broadcast(
     let obscured = hidden(a, b) || hidden(b, a);
     let known = if obscured { a.dims.len().min(b.dims.len()) } else { count };
     for i in (1..=known).rev() {
-        let dim = match (from_back(a, i), from_back(b, i)) {
-            (Some(x), Some(y)) => {
-                broadcast_dim(x, y, guards).ok_or_else(|| Box::new(incompatible(a, b, i)))?
-            }
-            (Some(x), None) | (None, Some(x)) => x.clone(),
-            (None, None) => unreachable!("i is at most the longer rank"),
-        };
-        dims.push(dim);
+        // A shape of lower rank counts as one with leading dims of 1.
+        let (x, y) = (from_back(a, i).unwrap_or(&ONE), from_back(b, i).unwrap_or(&ONE));
+        let dim = broadcast_dim(x, y, guards);
+        dims.push(dim.ok_or_else(|| Box::new(incompatible((a, x), (b, y), i)))?);
     }
     let lead = match (&a.lead, &b.lead) {
         _ if obscured => Some(fresh()),
@@ -270,8 +268,7 @@ fn broadcast_dim(x: &Dim, y: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
     }
 }
 
-fn incompatible(a: &Shape, b: &Shape, i: usize) -> Diagnostic {
-    let (x, y) = (from_back(a, i).unwrap(), from_back(b, i).unwrap());
+fn incompatible((a, x): (&Shape, &Dim), (b, y): (&Shape, &Dim), i: usize) -> Diagnostic {
     Diagnostic::of(ErrorKind::Shapes, "")
         .got(format!("{a} and {b}: {x} against {y} in axis -{i}"))
         .expected("dims that are equal or 1, aligned at the last axis")

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::Result;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Module, Operation, Value};
 use mithril_ir::loc::Loc;
@@ -268,8 +268,16 @@ impl Simplifier<'_, '_> {
                 let value = self.add(*op, &operands?, attrs, None, &found.loc, fuel - 1)?;
                 Ok(value.expect("no type is asked for"))
             }
-            _ => {
-                unreachable!("stands on the left, or for the whole")
+            Node::Near(_)
+            | Node::Map(_)
+            | Node::Any(_)
+            | Node::Among(..)
+            | Node::Neighbours(..)
+            | Node::Known
+            | Node::Joined => {
+                let what =
+                    format!("the rule `{}` has a term that it cannot build", found.rule.name);
+                Diagnostic::of(ErrorKind::Bug, what).err()
             }
         }
     }

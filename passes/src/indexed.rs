@@ -15,7 +15,7 @@ use mithril_ir::evaluate::decompose;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::access::{Access, Passes, Pieces, passes};
-use mithril_ir::op::infer::{as_int, as_ints};
+use mithril_ir::op::infer::as_ints;
 use mithril_ir::op::view::{View, slice_bounds};
 use mithril_ir::op::{Gradient, Kind, Meaning};
 use mithril_ir::shape::{Shape, Type};
@@ -215,7 +215,7 @@ impl Search<'_> {
         let repeated = match op.op.gradient {
             Gradient::Scan => {
                 let (carries, sequences) =
-                    (as_int(op.attr("carries")), as_int(op.attr("sequences")));
+                    (op.attr("carries").as_int(), op.attr("sequences").as_int());
                 given.iter_mut().take(carries as usize).for_each(Vec::clear);
                 for at in carries as usize..(carries + sequences) as usize {
                     types[at].shape.dims.remove(0);

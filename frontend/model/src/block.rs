@@ -220,6 +220,18 @@ impl Block {
         Block { identity, ids, ..block }
     }
 
+    /// A block of a table entry, which composes it of other blocks.
+    pub(crate) fn composed(
+        (entry, settings): (&'static Entry, Settings),
+        identity: Identity,
+        sealed: Sealed,
+    ) -> Block {
+        let ids = sealed.ids.as_slice().into();
+        let mut definition = Definition::composite(entry.name.into(), sealed);
+        definition.origin = Some((entry, settings));
+        Block { identity, ids, ..Block::new(definition) }
+    }
+
     /// Another block with the same definition, name and connections, but its own params. Params
     /// that are shared inside the block are shared inside the copy.
     pub fn copy(&self) -> Block {

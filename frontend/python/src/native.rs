@@ -93,10 +93,10 @@ impl Native {
             Some(call) if what.joint => (call, true),
             _ => (&self.forward, false),
         };
-        let part = part(&self.program, joint);
+        let part = part(&self.program, joint)?;
         if part.is_ready().is_none() {
             let program = self.program.clone();
-            interruptible(py, move |stop| self::part(&program, joint).ready(stop).map(|_| ()))?;
+            interruptible(py, move |stop| self::part(&program, joint)?.ready(stop).map(|_| ()))?;
         }
         let ready = part.is_ready().expect("it was made");
         for why in ready.warnings.take() {
@@ -115,12 +115,10 @@ impl Native {
     }
 }
 
-/// The code of one of a program's functions.
-fn part(program: &Program, joint: bool) -> &PlannedFunction {
-    let Some(native) = program.native() else {
-        unreachable!("it was made of a program that has code");
-    };
-    native.joint.as_ref().filter(|_| joint).unwrap_or(&native.forward)
+/// The code of one of a program's functions. Errors: the program has no native code.
+fn part(program: &Program, joint: bool) -> Result<&PlannedFunction> {
+    let native = program.native_code()?;
+    Ok(native.joint.as_ref().filter(|_| joint).unwrap_or(&native.forward))
 }
 
 /// Runs work that may take long. Other Python threads run meanwhile. If a signal raises an

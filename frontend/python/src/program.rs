@@ -396,10 +396,7 @@ fn numbers<'py>(
 
 /// The memory of a call of native code in bytes.
 fn memory(program: &compile::Program, dims: &HashMap<String, i64>) -> Answer<Bytes> {
-    program.settled()?;
-    let Some(native) = program.native() else {
-        unreachable!("a program for native code has it once nothing is open");
-    };
+    let native = program.native_code()?;
     let part = native.joint.as_ref().unwrap_or(&native.forward);
     let symbols = || part.plan.symbols.iter().map(|symbol| symbol.as_ref());
     if let Some(unknown) = dims.keys().find(|name| symbols().all(|own| own != name.as_str())) {

@@ -2,7 +2,7 @@
 //! needs.
 
 use super::Op;
-use super::infer::{as_int, find_attr};
+use super::infer::find_attr;
 use super::view::View;
 use crate::attr::Attr;
 use crate::dim::Dim;
@@ -127,7 +127,7 @@ impl Extent {
     /// The dim, computed from an operation's attributes and its first operand; `None` where the
     /// operand's rank must be known first.
     pub fn dim(self, op: Op, attrs: &[Attr], first: &Type) -> Option<Dim> {
-        let number = |name: &str| as_int(find_attr(op, attrs, name));
+        let number = |name: &str| find_attr(op, attrs, name).as_int();
         let dims = &first.shape.dims;
         let back = match self {
             Extent::Along(axis) => first.shape.axis_from_back(number(axis)).ok()?,

@@ -1,7 +1,6 @@
 //! Operations that name functions of the module, and barriers to optimization and differentiation.
 
 use super::access::Access;
-use super::infer::as_int;
 use super::view::View;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, ShapeRule, attr,
@@ -102,7 +101,7 @@ const SCAN: Name = Name::Operation("scan");
 
 /// The numbers of carries and sequences. Errors: no sequence, or fewer operands than both.
 fn scan_counts(attrs: &[Attr], operands: usize) -> Result<(usize, usize)> {
-    let count = |attr: &Attr| usize::try_from(as_int(attr)).ok();
+    let count = |attr: &Attr| usize::try_from(attr.as_int()).ok();
     match (count(&attrs[1]), count(&attrs[2])) {
         (Some(carries), Some(sequences @ 1..)) if carries + sequences <= operands => {
             Ok((carries, sequences))

@@ -36,7 +36,7 @@ impl Infer<'_> {
     }
 
     pub fn int(&self, name: &str) -> i64 {
-        as_int(self.attr(name))
+        self.attr(name).as_int()
     }
 
     pub fn bool(&self, name: &str) -> bool {
@@ -48,10 +48,7 @@ impl Infer<'_> {
     }
 
     pub fn shape_attr(&self, name: &str) -> &Shape {
-        match self.attr(name) {
-            Attr::Shape(shape) => shape,
-            other => unreachable!("attributes are checked before inference: {name} is {other:?}"),
-        }
+        self.attr(name).as_shape()
     }
 
     /// A shape attribute in which no dim is `?`.
@@ -208,17 +205,6 @@ pub fn find_attr<'a>(op: Op, attrs: &'a [Attr], name: &str) -> &'a Attr {
     &attrs[at]
 }
 
-pub fn as_int(attr: &Attr) -> i64 {
-    match attr {
-        Attr::Int(v) => *v,
-        // In a kernel this may be a dim, which is known when the kernel runs.
-        Attr::Shape(shape) if shape.dims.len() == 1 => {
-            shape.dims[0].as_const().expect("dims of kernels are known when they run")
-        }
-        other => unreachable!("attributes are checked before use: {other:?} is no int"),
-    }
-}
-
 pub fn as_ints(attr: &Attr) -> Option<&[i64]> {
     match attr {
         Attr::Ints(v) => Some(v),
@@ -261,7 +247,7 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
         ShapeRule::First => cx.shape(0).clone(),
         ShapeRule::Rule(rule) => rule(cx)?,
         ShapeRule::Broadcast => broadcast_all(cx)?,
-        ShapeRule::Call(_) => unreachable!("calls are typed by their signature"),
+        ShapeRule::Call(_) => return needs_function(cx),
     };
     let dtype = match cx.op.dtype {
         DTypeRule::Shared => shared_dtype(cx).expect("an op of shared dtype has such an operand"),
@@ -272,7 +258,7 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
             _ => shared_dtype(cx)
                 .expect("a dtype attribute that may be left out follows the operands"),
         },
-        DTypeRule::Call => unreachable!("calls are typed by their signature"),
+        DTypeRule::Call => return needs_function(cx),
     };
     if shape.dims.iter().any(|d| d.as_const().is_some_and(|c| c < 0)) {
         return cx
@@ -292,6 +278,11 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
         false => Box::new(error.operands(cx.describe())),
     })?;
     Ok(Type { shape, dtype })
+}
+
+/// The error for a call, whose types are those of the function that it names.
+fn needs_function<T>(cx: &Infer) -> Result<T> {
+    Diagnostic::new(message![cx.name(), " has no type without the function that it names"]).err()
 }
 
 /// Whether all dims that can determine a dim of the result are numbers, so that an unknown one can

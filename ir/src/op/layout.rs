@@ -29,10 +29,7 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Constant(Constant::Literal),
         doc: "A literal tensor.",
         attrs: &[attr("value", AttrKind::Tensor, Default::Required)],
-        shape: ShapeRule::Rule(|cx| match cx.attr("value") {
-            Attr::Tensor(tensor) => Ok(Shape::fixed(tensor.shape())),
-            other => unreachable!("attributes are checked before inference: {other:?}"),
-        }),
+        shape: ShapeRule::Rule(|cx| Ok(Shape::fixed(cx.attr("value").as_tensor().shape()))),
         dtype: DTypeRule::Attr("value"),
         meaning: Meaning::Kernel(|i| Ok(i.tensor("value").into())),
         known: Some(|cx| match cx.attr("value") {

@@ -197,7 +197,7 @@ impl Tape<'_> {
     /// and the summed cotangents of the captures.
     fn scan(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
         let attrs = &site.operation.attrs;
-        let count = |i: usize| op::infer::as_int(&attrs[i]) as usize;
+        let count = |i: usize| attrs[i].as_int() as usize;
         let plan = ScanPlan { carries: count(1), sequences: count(2) };
         // A carry that does not vary at first may vary from the second step on.
         let varying: Vec<bool> = (0..site.operands.len())

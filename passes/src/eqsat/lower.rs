@@ -80,10 +80,12 @@ impl Lowering<'_, '_> {
             self.rebuild.keep_on(op, operands)?;
             return Ok(self.rebuild.value(op.result()));
         }
-        let Head::Op { op, attrs, .. } = self.terms.head(term) else {
-            unreachable!("leaves have values from the start")
-        };
-        self.rebuild.builder.set_loc(origin.loc.clone());
-        self.rebuild.builder.push(*op, &operands, attrs.clone())
+        match self.terms.head(term) {
+            Head::Leaf(value, _) => Ok(self.rebuild.value(*value)),
+            Head::Op { op, attrs, .. } => {
+                self.rebuild.builder.set_loc(origin.loc.clone());
+                self.rebuild.builder.push(*op, &operands, attrs.clone())
+            }
+        }
     }
 }

@@ -3,7 +3,6 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::graph::Value;
 use mithril_ir::op::get;
-use mithril_ir::op::infer::as_int;
 use mithril_ir::scalar::round::int_range;
 use mithril_ir::shape::{Shape, axis_of};
 use mithril_ir::tensor::Tensor;
@@ -49,7 +48,7 @@ fn own_dtype(m: &Match) -> Option<Attrs> {
 /// The number of classes by which the rows of a matrix are selected.
 fn classes(m: &Match) -> Option<i64> {
     let count = match (m.find("one_hot"), m.find("expand_dims"), m.find("iota")) {
-        (Some(at), ..) => as_int(m.attr(at, "classes")),
+        (Some(at), ..) => m.attr(at, "classes").as_int(),
         (_, Some(expand), Some(iota)) => {
             let rank = m.shape(0).rank()? + 1;
             let last = m.axes(expand, "axes", rank)? == [rank - 1];
@@ -94,7 +93,7 @@ fn counts(m: &Match) -> bool {
 /// For a take by an iota: the bounds of a slice from the start, if the axis has enough elements.
 fn from_the_start(m: &Match) -> Option<Attrs> {
     let count = &m.operand(0, 1).shape;
-    let axis = axis_of(as_int(m.attr(0, "axis")), m.shape(1).rank()?)?;
+    let axis = axis_of(m.attr(0, "axis").as_int(), m.shape(1).rank()?)?;
     let dim = &m.shape(1).dims[axis];
     let [count] = &count.dims[..] else {
         return None;
@@ -168,7 +167,7 @@ fn through(
             }
             _ => None,
         },
-        "iota" => below(shape(attr("shape")?)?, as_int(attr("axis")?)),
+        "iota" => below(shape(attr("shape")?)?, attr("axis")?.as_int()),
         "argmax" | "argmin" | "argsort" | "argtopk" => match attr("axis")? {
             Attr::Int(axis) => below(&ty(0).shape, *axis),
             _ => {

@@ -1,7 +1,7 @@
 //! Layouts: those that change nothing, and pairs that combine into one.
 
 use mithril_ir::attr::Attr;
-use mithril_ir::op::infer::{as_int, as_ints};
+use mithril_ir::op::infer::as_ints;
 
 use super::matched::Match;
 use super::pattern::{known, map, op, unary, vars};
@@ -82,7 +82,7 @@ pub(super) fn order(m: &Match, op: usize) -> Option<Vec<usize>> {
         return m.axes(op, "permutation", rank);
     }
     let mut order: Vec<usize> = (0..rank).collect();
-    let [first, second] = ["first", "second"].map(|name| as_int(m.attr(op, name)));
+    let [first, second] = ["first", "second"].map(|name| m.attr(op, name).as_int());
     let front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
     order.swap(front(first), front(second));
     Some(order)

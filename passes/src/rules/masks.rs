@@ -5,7 +5,6 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Value;
-use mithril_ir::op::infer::as_int;
 use mithril_ir::op::{self, Kind, Op};
 use mithril_ir::tensor::Tensor;
 
@@ -50,7 +49,7 @@ fn halves(facts: &dyn Facts, value: Value, depth: usize) -> Option<[f64; 2]> {
 
 fn through(facts: &dyn Facts, value: Value, made: &Producer, depth: usize) -> Option<[f64; 2]> {
     let operand = |at: usize| halves(facts, made.operands[at], depth - 1);
-    let diagonal = made.op.attr_index("diagonal").map(|at| as_int(&made.attrs[at]));
+    let diagonal = made.op.attr_index("diagonal").map(|at| made.attrs[at].as_int());
     match (made.op.name, diagonal, made.attrs.first()) {
         ("tril", Some(0), _) => Some([operand(0)?[0], 0.0]),
         ("triu", Some(1), _) => Some([0.0, operand(0)?[1]]),

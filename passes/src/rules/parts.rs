@@ -2,7 +2,7 @@
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
-use mithril_ir::op::infer::{as_int, as_ints};
+use mithril_ir::op::infer::as_ints;
 use mithril_ir::op::view::slice_bounds;
 use mithril_ir::shape::Shape;
 
@@ -147,5 +147,5 @@ fn side_by_side(m: &Match) -> Option<Attrs> {
 
 /// The axis along which operation `op` concatenates values of this rank.
 fn joined_axis(m: &Match, op: usize, shape: &Shape) -> Option<usize> {
-    Some(as_int(m.attr(op, "axis")).rem_euclid(shape.rank()? as i64) as usize)
+    Some(m.attr(op, "axis").as_int().rem_euclid(shape.rank()? as i64) as usize)
 }

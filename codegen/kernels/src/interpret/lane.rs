@@ -111,7 +111,7 @@ pub fn scale(dtype: DType, x: Lane, n: Lane) -> Lane {
 
 pub fn binary(op: Binary, dtype: DType, x: Lane, y: Lane) -> Run<Lane> {
     let bits = match dtype.is_float() {
-        true => of_floats(op, dtype, [x.bits, y.bits]),
+        true => of_floats(op, dtype, [x.bits, y.bits])?,
         false => match of_integers(op, dtype, x, y)? {
             Some(bits) => bits,
             None => return Ok(Lane::undefined()),
@@ -131,9 +131,9 @@ pub fn binary(op: Binary, dtype: DType, x: Lane, y: Lane) -> Run<Lane> {
     Ok(Lane::of(bits).also(&[x, y]))
 }
 
-fn of_floats(op: Binary, dtype: DType, bits: [u64; 2]) -> u64 {
+fn of_floats(op: Binary, dtype: DType, bits: [u64; 2]) -> Run<u64> {
     let both = &bits;
-    match op {
+    Ok(match op {
         Binary::Add => in_both!(dtype, both, |x| x[0] + x[1]),
         Binary::Sub => in_both!(dtype, both, |x| x[0] - x[1]),
         Binary::Mul => in_both!(dtype, both, |x| x[0] * x[1]),
@@ -142,9 +142,9 @@ fn of_floats(op: Binary, dtype: DType, bits: [u64; 2]) -> u64 {
         Binary::Min => in_both!(dtype, both, |x| if x[0] < x[1] { x[0] } else { x[1] }),
         Binary::Max => in_both!(dtype, both, |x| if x[0] > x[1] { x[0] } else { x[1] }),
         Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => {
-            unreachable!("the verifier takes these of integers alone")
+            return violation("an operation on bits of floats");
         }
-    }
+    })
 }
 
 /// Returns `None` if the result is undefined.

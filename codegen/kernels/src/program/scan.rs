@@ -4,7 +4,6 @@ use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role};
-use mithril_ir::op::infer::as_int;
 use mithril_ir::shape::Type;
 use mithril_passes::call_graph;
 use mithril_passes::transfer::Transfer;
@@ -17,7 +16,7 @@ impl Scope<'_, '_, '_> {
     /// Adds the loop of a scan. Carries are kept in the buffers of their results: copied there
     /// before the loop, read by each iteration and replaced at its end.
     pub fn scan(&mut self, op: &Operation) -> Result<()> {
-        let [carries, sequences] = [1, 2].map(|at| as_int(&op.attrs[at]) as usize);
+        let [carries, sequences] = [1, 2].map(|at| op.attrs[at].as_int() as usize);
         let reverse = matches!(op.attrs[3], Attr::Bool(true));
         let types = op.operands.iter().map(|v| self.function.ty(*v).clone());
         let mut types: Vec<Type> = types.collect();

@@ -6,7 +6,6 @@ use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
-use mithril_ir::op::infer::as_int;
 
 use super::body::{Binding, Body, Statement};
 use super::expr::{Argument, Expr};
@@ -53,7 +52,7 @@ impl<'m> Body<'_, 'm> {
             self.settle(*value);
             operands.push(self.array(*value)?);
         }
-        let count = |name| as_int(op.attr(name)) as usize;
+        let count = |name| op.attr(name).as_int() as usize;
         let captures = operands.split_off(count("carries") + count("sequences"));
         let sequences = operands.split_off(count("carries"));
         let reverse = matches!(op.attr("reverse"), Attr::Bool(true));

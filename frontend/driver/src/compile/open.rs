@@ -16,6 +16,7 @@ use rustc_hash::FxHashSet;
 
 use super::recipe::{Watch, native};
 use super::{Argument, Code, CompileOptions, Program, Target, compile, entry, finished, starts};
+use crate::native::Native;
 
 /// A program without code, and the block and options to compile later.
 #[derive(Debug)]
@@ -130,6 +131,21 @@ impl Program {
             }
         };
         error.err()
+    }
+
+    /// The native code.
+    ///
+    /// Errors: those of [`Program::settled`]; the model was compiled to source.
+    pub fn native_code(&self) -> Result<&Native> {
+        if let Some(native) = self.native() {
+            return Ok(native);
+        }
+        self.settled()?;
+        let what = "there is no native code: the model was compiled to source";
+        Diagnostic::of(ErrorKind::Native, what)
+            .got(format!("source of {}", self.name))
+            .expected("the targets `cpu` or `c`")
+            .err()
     }
 
     /// The functions that the code is generated from.

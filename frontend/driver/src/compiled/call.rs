@@ -61,22 +61,15 @@ impl Compiled {
     ///
     /// Errors: the program does not have it.
     fn function(&self, joint: bool) -> Result<(&PlannedFunction, &Interface)> {
-        let (Some(native), Some(forward)) = (self.program.native(), &self.forward) else {
-            return Diagnostic::of(
-                ErrorKind::Native,
-                "there is no native code: the model was compiled to source",
-            )
-            .got(format!("source of {}", self.program.name))
-            .expected("the targets `cpu` or `c`")
-            .err();
+        let native = self.program.native_code()?;
+        let part = match joint {
+            false => self.forward.as_ref().map(|forward| (&native.forward, forward)),
+            true => native.joint.as_ref().zip(self.joint.as_ref()),
         };
-        match (joint, &native.joint, &self.joint) {
-            (false, ..) => Ok((&native.forward, forward)),
-            (true, Some(part), Some(interface)) => Ok((part, interface)),
-            (true, ..) => Diagnostic::of(ErrorKind::Training, "the model has no gradients")
-                .expected("a model with params, compiled for training")
-                .err(),
-        }
+        part.ok_or_else(|| {
+            let error = Diagnostic::of(ErrorKind::Training, "the model has no gradients");
+            Box::new(error.expected("a model with params, compiled for training"))
+        })
     }
 
     /// Checks the arrays of a call. Returns them by slot, with the values of the symbols.

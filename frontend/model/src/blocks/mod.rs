@@ -342,13 +342,8 @@ impl Entry {
         let given = settings.take_connections();
         let mut block = match self.meaning {
             Meaning::Compose(compose) => {
-                let inner = compose(&settings)?.block()?;
-                let Ok(mut definition) = std::sync::Arc::try_unwrap(inner.definition) else {
-                    unreachable!("a block that was just built is not shared")
-                };
-                definition.kind = self.name.into();
-                definition.origin = Some((self, settings));
-                Block { identity: inner.identity, ids: inner.ids, ..Block::new(definition) }
+                let (identity, sealed) = compose(&settings)?.contents()?;
+                Block::composed((self, settings), identity, sealed)
             }
             Meaning::Op(_) | Meaning::Lower(_) => Block::new(Definition::primitive(self, settings)),
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mithril_ir::attr::{Attr, AttrKind};
 use mithril_ir::builder::Builder;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::loc::Loc;
@@ -20,8 +20,17 @@ use super::cx::{Cx, Operand};
 use super::instance::frame::{Frame, Slot, Step};
 use crate::block::{Definition, Terminal};
 use crate::blocks::{Entry, Meaning, Settings};
+use crate::literal::Literal;
 use crate::model::seal::{Feed, Part};
 use crate::setting::Setting;
+
+/// The value of a net that a part reads.
+enum Ready<'s> {
+    Value(Value),
+    Literal(&'s Literal),
+    /// An argument whose shape is still to be inferred.
+    Untyped(Value),
+}
 
 impl<'a> Frame<'a, '_> {
     /// Lowers one part, or returns `Later` if it reads a net that has no type yet.
@@ -175,11 +184,23 @@ impl<'a> Frame<'a, '_> {
         integers.or(weak).unwrap_or(options.dtype)
     }
 
+    /// What a part reads from a net. Errors: the net has no value, though parts wait for those that
+    /// they read.
+    fn ready(&self, net: u32) -> Result<Ready<'_>> {
+        match &self.slots[net as usize] {
+            Slot::Value(value) => Ok(Ready::Value(*value)),
+            Slot::Literal(literal) => Ok(Ready::Literal(literal)),
+            Slot::Untyped(value, _) => Ok(Ready::Untyped(*value)),
+            Slot::Empty | Slot::Absent => {
+                Diagnostic::of(ErrorKind::Bug, "a block reads an input that has no value").err()
+            }
+        }
+    }
+
     fn value(&mut self, terminal: &Terminal, net: u32, shared: DType) -> BlockResult<Value> {
-        let literal = match &self.slots[net as usize] {
-            Slot::Value(value) | Slot::Untyped(value, _) => return Ok(*value),
-            Slot::Literal(literal) => literal,
-            Slot::Empty | Slot::Absent => unreachable!("a part waits for what it reads"),
+        let literal = match self.ready(net)? {
+            Ready::Value(value) | Ready::Untyped(value) => return Ok(value),
+            Ready::Literal(literal) => literal,
         };
         let options = self.lowering.options;
         let own = literal.default_dtype(options.dtype, options.index);

@@ -10,7 +10,29 @@ use rustc_hash::FxHashMap;
 use super::graph::{Child, Graph, Port, Wire, Writer};
 use super::{Connection, IoKey, Model, Source};
 use crate::block::{Block, Outlet, Terminal, quoted};
+use crate::literal::Literal;
 use crate::naming::check_name;
+
+/// The other end of one connection of an input, checked.
+enum End {
+    Name(Arc<str>),
+    Connection(Connection),
+    Literal(Literal),
+    Key(Box<IoKey>),
+}
+
+/// The other ends of an input. Only list terminals have several.
+enum Ends {
+    One(End),
+    List(Vec<End>),
+}
+
+/// What an output writes, checked.
+enum Target<'a> {
+    Name(&'a Arc<str>),
+    Connection(&'a Connection),
+    Key(&'a IoKey),
+}
 
 impl Model {
     /// Adds the block; `chain` connects its standard input to the last standard output.
@@ -33,26 +55,25 @@ impl Model {
         let by_name: FxHashMap<&Arc<str>, &Source> =
             block.given.iter().rev().map(|(name, source)| (name, source)).collect();
         let given = |name: &Arc<str>| by_name.get(name).copied();
-        let mut inputs: Vec<Option<Source>> = Vec::with_capacity(definition.inputs.len());
+        let mut inputs: Vec<Option<Ends>> = Vec::with_capacity(definition.inputs.len());
         for terminal in &definition.inputs {
-            let source = given(&terminal.name);
-            if let Some(source) = source {
-                self.check_input(&graph, &block, terminal, source)?;
-            } else if terminal.list && !terminal.optional {
-                return empty_list(&block, terminal).err();
-            }
-            inputs.push(source.cloned());
+            inputs.push(match given(&terminal.name) {
+                Some(source) => Some(self.check_input(&graph, &block, terminal, source)?),
+                None if terminal.list && !terminal.optional => {
+                    return empty_list(&block, terminal).err();
+                }
+                None => None,
+            });
         }
-        let mut written = Vec::new();
+        let (mut targets, mut written) = (Vec::new(), Vec::new());
         for outlet in &definition.outputs {
-            if let Some(source) = given(&outlet.name) {
-                self.check_output(&graph, &block, outlet, source, &mut written)?;
-            }
+            let check = |source| self.check_output(&graph, &block, outlet, source, &mut written);
+            targets.push(given(&outlet.name).map(check).transpose()?);
         }
         if let (true, Some(last)) = (chain, graph.last) {
             match definition.standard_input {
                 Some(at) => {
-                    let chained = || Source::Connection(self.connection(last));
+                    let chained = || Ends::One(End::Connection(self.connection(last)));
                     inputs[at as usize].get_or_insert_with(chained);
                 }
                 None => check_reads(&block)?,
@@ -60,7 +81,7 @@ impl Model {
         }
         let child = graph.children.len() as u32;
         let ports = inputs.into_iter().zip(&definition.inputs);
-        let ports = ports.map(|(source, terminal)| read(&mut graph, terminal, source)).collect();
+        let ports = ports.map(|(ends, terminal)| read(&mut graph, terminal, ends)).collect();
         if let Some(name) = &block.name {
             graph.called.insert(name.clone(), child);
         }
@@ -70,9 +91,9 @@ impl Model {
             outputs: Vec::new(),
             fold: None,
         });
-        let outputs = definition.outputs.iter().enumerate();
+        let outputs = definition.outputs.iter().zip(targets).enumerate();
         let outputs: Vec<u32> = outputs
-            .map(|(i, outlet)| write(&mut graph, child, i as u32, outlet, given(&outlet.name)))
+            .map(|(i, (outlet, target))| write(&mut graph, child, i as u32, outlet, target))
             .collect();
         if let Some(at) = definition.standard_output {
             graph.last = Some(outputs[at as usize]);
@@ -96,7 +117,24 @@ impl Model {
         block: &Block,
         terminal: &Terminal,
         source: &Source,
-    ) -> Result<()> {
+    ) -> Result<Ends> {
+        match source {
+            Source::List(items) if terminal.list => {
+                let single = Terminal { list: false, ..terminal.clone() };
+                let ends = items.iter().map(|item| self.check_end(graph, block, &single, item));
+                Ok(Ends::List(ends.collect::<Result<_>>()?))
+            }
+            _ => Ok(Ends::One(self.check_end(graph, block, terminal, source)?)),
+        }
+    }
+
+    fn check_end(
+        &self,
+        graph: &Graph,
+        block: &Block,
+        terminal: &Terminal,
+        source: &Source,
+    ) -> Result<End> {
         let wrong = |got: &str, expected: &str| {
             Diagnostic::of(
                 ErrorKind::Connection,
@@ -108,10 +146,6 @@ impl Model {
         };
         let bundle = |id: u32| graph.wire(id).elements.is_some();
         match source {
-            Source::List(items) if terminal.list => {
-                let single = Terminal { list: false, ..terminal.clone() };
-                items.iter().try_for_each(|item| self.check_input(graph, block, &single, item))
-            }
             Source::List(_) => wrong("a list", "one connection, name or value"),
             Source::Name(name) => {
                 check_name(name, "terminal")?;
@@ -121,21 +155,24 @@ impl Model {
                     }
                     Some(id) if !bundle(id) && terminal.list => wrong("one name", "a list"),
                     None if terminal.list => wrong("one name", "a list"),
-                    _ => Ok(()),
+                    _ => Ok(End::Name(name.clone())),
                 }
             }
             Source::Connection(connection) => {
                 match (bundle(self.own(connection)?), terminal.list) {
                     (true, false) => wrong("a list output", "one of its elements, by index"),
                     (false, true) => wrong("one connection", "a list"),
-                    _ => Ok(()),
+                    _ => Ok(End::Connection(connection.clone())),
                 }
             }
             Source::Literal(_) if terminal.list => wrong("one value", "a list"),
-            Source::Literal(_) => Ok(()),
+            Source::Literal(value) => Ok(End::Literal(value.clone())),
             Source::Key(_) if terminal.list => wrong("an IOKey", "a list"),
-            Source::Key(key) => self.check_key(graph, key, false),
-            Source::Expression(_) => unreachable!("expressions are connections by now"),
+            Source::Key(key) => {
+                self.check_key(graph, key, false)?;
+                Ok(End::Key(key.clone()))
+            }
+            Source::Expression(_) => wrong("an expression of no model", "a connection"),
         }
     }
 
@@ -182,24 +219,26 @@ impl Model {
         Ok(())
     }
 
-    fn check_output(
+    fn check_output<'a>(
         &self,
         graph: &Graph,
         block: &Block,
         outlet: &Outlet,
-        source: &Source,
+        source: &'a Source,
         written: &mut Vec<u32>,
-    ) -> Result<()> {
+    ) -> Result<Target<'a>> {
         let what = || format!("`{}` of {}", outlet.name, block.describe());
-        let id = match source {
+        let (target, id) = match source {
             Source::Name(name) => {
                 check_name(name, "terminal")?;
-                graph.lookup(name)
+                (Target::Name(name), graph.lookup(name))
             }
-            Source::Connection(connection) => Some(graph.find(self.own(connection)?)),
+            Source::Connection(connection) => {
+                (Target::Connection(connection), Some(graph.find(self.own(connection)?)))
+            }
             Source::Key(key) => {
                 self.check_key(graph, key, true)?;
-                key.name.as_ref().and_then(|name| graph.lookup(name))
+                (Target::Key(key), key.name.as_ref().and_then(|name| graph.lookup(name)))
             }
             Source::Literal(_) | Source::List(_) | Source::Expression(_) => {
                 return Diagnostic::of(ErrorKind::Connection, format!("{} is an output", what()))
@@ -208,7 +247,7 @@ impl Model {
                     .err();
             }
         };
-        let Some(id) = id else { return Ok(()) };
+        let Some(id) = id else { return Ok(target) };
         if let Some(maker) = maker(graph, id) {
             let name = graph.wire(id).name.clone().unwrap_or_else(|| "the connection".into());
             return two_writers(graph, &name, &maker, &block.describe());
@@ -226,7 +265,7 @@ impl Model {
             .err();
         }
         written.push(id);
-        Ok(())
+        Ok(target)
     }
 }
 
@@ -298,14 +337,14 @@ fn two_writers<T>(graph: &Graph, name: &str, first: &str, second: &str) -> Resul
         .err()
 }
 
-fn read(graph: &mut Graph, terminal: &Terminal, source: Option<Source>) -> Port {
-    match source {
-        Some(Source::List(items)) => {
-            let single = items.into_iter().map(|item| read_one(graph, terminal, item));
-            Port::List(single.collect())
+fn read(graph: &mut Graph, terminal: &Terminal, ends: Option<Ends>) -> Port {
+    match ends {
+        Some(Ends::List(ends)) => {
+            let wires = ends.into_iter().map(|end| read_one(graph, terminal, end));
+            Port::List(wires.collect())
         }
-        Some(source) if terminal.list => {
-            let id = resolve(graph, terminal, source);
+        Some(Ends::One(end)) if terminal.list => {
+            let id = resolve(graph, terminal, end);
             let elements = graph.wire(id).elements.clone().unwrap_or_default();
             for element in &elements {
                 graph.wire_mut(*element).readers += 1;
@@ -313,7 +352,7 @@ fn read(graph: &mut Graph, terminal: &Terminal, source: Option<Source>) -> Port 
             graph.wire_mut(id).readers += 1;
             Port::List(elements)
         }
-        Some(source) => Port::Wire(read_one(graph, terminal, source)),
+        Some(Ends::One(end)) => Port::Wire(read_one(graph, terminal, end)),
         None if terminal.role != Role::Data || terminal.optional => Port::Open,
         None => {
             let id = graph.fresh_input(&terminal.name);
@@ -323,33 +362,30 @@ fn read(graph: &mut Graph, terminal: &Terminal, source: Option<Source>) -> Port 
     }
 }
 
-fn read_one(graph: &mut Graph, terminal: &Terminal, source: Source) -> u32 {
-    let id = resolve(graph, terminal, source);
+fn read_one(graph: &mut Graph, terminal: &Terminal, end: End) -> u32 {
+    let id = resolve(graph, terminal, end);
     graph.wire_mut(id).readers += 1;
     id
 }
 
-fn resolve(graph: &mut Graph, terminal: &Terminal, source: Source) -> u32 {
-    match source {
-        Source::Name(name) => graph.named(&name),
-        Source::Connection(connection) => graph.find(connection.id),
-        Source::Literal(value) => graph.add_wire(Wire { value: Some(value), ..Wire::default() }),
-        Source::Key(key) => annotate(graph, *key, Some(terminal)),
-        Source::List(_) => unreachable!("a list is checked to be read by a list terminal"),
-        Source::Expression(_) => unreachable!("expressions are connections by now"),
+fn resolve(graph: &mut Graph, terminal: &Terminal, end: End) -> u32 {
+    match end {
+        End::Name(name) => graph.named(&name),
+        End::Connection(connection) => graph.find(connection.id),
+        End::Literal(value) => graph.add_wire(Wire { value: Some(value), ..Wire::default() }),
+        End::Key(key) => annotate(graph, *key, Some(terminal)),
     }
 }
 
 /// Returns the wire that an `IoKey` describes, after setting the properties that the key states.
 pub(super) fn annotate(graph: &mut Graph, key: IoKey, terminal: Option<&Terminal>) -> u32 {
-    let first = key.connections.iter().map(|source| match source {
-        Source::Connection(connection) => connection.id,
-        Source::Name(name) => graph.names[name],
-        Source::Literal(_) | Source::List(_) | Source::Key(_) | Source::Expression(_) => {
-            unreachable!("connections of an IOKey are checked")
-        }
+    let joined = key.connections.iter().filter_map(|source| match source {
+        Source::Connection(connection) => Some(connection.id),
+        Source::Name(name) => graph.names.get(name).copied(),
+        // `check_key` refuses these.
+        Source::Literal(_) | Source::List(_) | Source::Key(_) | Source::Expression(_) => None,
     });
-    let joined: Vec<u32> = first.collect();
+    let joined: Vec<u32> = joined.collect();
     let id = match (&key.name, joined.first(), terminal) {
         (Some(name), ..) => graph.named(name),
         (None, Some(id), _) => *id,
@@ -382,15 +418,12 @@ fn write(
     child: u32,
     output: u32,
     outlet: &Outlet,
-    target: Option<&Source>,
+    target: Option<Target>,
 ) -> u32 {
     let id = match target {
-        Some(Source::Name(name)) => graph.named(name),
-        Some(Source::Connection(connection)) => graph.find(connection.id),
-        Some(Source::Key(key)) => annotate(graph, (**key).clone(), None),
-        Some(Source::Literal(_) | Source::List(_) | Source::Expression(_)) => {
-            unreachable!("targets of outputs are checked")
-        }
+        Some(Target::Name(name)) => graph.named(name),
+        Some(Target::Connection(connection)) => graph.find(connection.id),
+        Some(Target::Key(key)) => annotate(graph, key.clone(), None),
         None => graph.add_wire(Wire::default()),
     };
     let writer = |element| Writer { child, output, element };

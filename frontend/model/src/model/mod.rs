@@ -8,9 +8,11 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 
 use crate::block::{Block, quoted};
+use crate::identity::Identity;
 use crate::lower::DimSpec;
 use crate::naming::check_name;
 use graph::Graph;
+use seal::Sealed;
 
 mod attach;
 mod dtypes;
@@ -292,6 +294,12 @@ impl Model {
             Some(block) => Ok(block.clone()),
             None => build(&graph),
         }
+    }
+
+    /// The identity and the contents of the model. Errors: those of [`Model::block`].
+    pub(crate) fn contents(&self) -> Result<(Identity, Sealed)> {
+        let graph = self.graph();
+        Ok((graph.identity, seal::seal(&graph)?))
     }
 
     /// Seals the model and returns it as a block. The model can no longer be changed. Errors: those

@@ -14,6 +14,12 @@ pub struct Masked {
     transposed: Option<Mem>,
 }
 
+/// The mask's elements for one key: one that all queries share, or one for each query.
+enum Elements {
+    Shared(V),
+    Transposed(Mem),
+}
+
 /// Allocates scratch memory for the mask of a block.
 pub fn room(t: &mut Tiles, site: &Site) -> Option<Mem> {
     site.mask_rows().map(|_| t.room(t.block()))
@@ -67,15 +73,17 @@ impl Masked {
         let (none, unseen) = (t.number(0.0), t.number(f64::NEG_INFINITY));
         for (i, scores) in scores.chunks_mut(cols.len()).enumerate() {
             let row = t.nest.b.offset(row, i as i64);
-            let shared = self.transposed.is_none().then(|| self.element(t, keys[i], seen));
+            let elements = match self.transposed {
+                Some(transposed) => Elements::Transposed(transposed),
+                None => Elements::Shared(self.element(t, keys[i], seen)),
+            };
             for (score, &col) in scores.iter_mut().zip(cols) {
-                let own = match (shared, self.transposed) {
-                    (Some(own), _) => own,
-                    (_, Some(transposed)) => {
+                let own = match elements {
+                    Elements::Shared(own) => own,
+                    Elements::Transposed(transposed) => {
                         let v = t.load(transposed, row, col);
                         if self.mask.added { v } else { t.nest.b.compare(Cmp::Ne, v, none) }
                     }
-                    (None, None) => unreachable!("a row that is not shared is transposed"),
                 };
                 *score = match self.mask.added {
                     true => t.nest.b.add(*score, own),

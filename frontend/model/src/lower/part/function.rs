@@ -8,13 +8,24 @@ use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Value};
 use mithril_ir::op;
 use mithril_ir::shape::Type;
-use mithril_ir::signature::bind_known;
+use mithril_ir::signature::{Binding, bind_known};
 
 use crate::lower::Mode;
 use crate::lower::block_error::{BlockError, BlockResult};
-use crate::lower::instance::frame::{Frame, Slot};
+use crate::lower::instance::frame::Frame;
+use crate::lower::part::Ready;
 use crate::model::seal::{Feed, Part};
 use crate::text_function::TextFunction;
+
+/// An operand of a call.
+enum Operand {
+    Typed(Value),
+    /// An input whose type follows from those of the other operands.
+    Untyped {
+        value: Value,
+        net: u32,
+    },
+}
 
 impl<'a> Frame<'a, '_> {
     pub(super) fn function(
@@ -65,74 +76,73 @@ impl<'a> Frame<'a, '_> {
     }
 
     fn function_operands(&mut self, part: &Part, callee: &Function) -> BlockResult<Vec<Value>> {
-        let mut operands: Vec<Option<Value>> = Vec::with_capacity(part.inputs.len());
+        let mut operands: Vec<Operand> = Vec::with_capacity(part.inputs.len());
         for (at, feed) in part.inputs.iter().enumerate() {
             operands.push(match feed {
-                Feed::Key => Some(self.key(part)?),
+                Feed::Key => Operand::Typed(self.key(part)?),
                 Feed::Net(net) => self.given(part, callee, at, *net)?,
                 Feed::Absent | Feed::List(_) => {
                     unreachable!("inputs of functions are neither optional nor lists")
                 }
             });
         }
-        if operands.iter().all(Option::is_some) {
-            return Ok(operands.into_iter().flatten().collect());
-        }
-        let types: Vec<Option<Type>> =
-            operands.iter().map(|value| value.map(|value| self.builder.ty(value))).collect();
-        let binding = bind_known(callee, &types, &mut Vec::new())?;
+        let ty = |operand: &Operand| match operand {
+            Operand::Typed(value) => Some(self.builder.ty(*value)),
+            Operand::Untyped { .. } => None,
+        };
+        let types: Vec<Option<Type>> = operands.iter().map(ty).collect();
+        let binding = match types.iter().all(Option::is_some) {
+            true => Binding::default(),
+            false => bind_known(callee, &types, &mut Vec::new())?,
+        };
         let mut values = Vec::with_capacity(operands.len());
-        for (at, (operand, feed)) in operands.into_iter().zip(&part.inputs).enumerate() {
-            let (None, Feed::Net(net)) = (operand, feed) else {
-                values.extend(operand);
-                continue;
+        for (at, operand) in operands.into_iter().enumerate() {
+            let (value, net) = match operand {
+                Operand::Typed(value) => {
+                    values.push(value);
+                    continue;
+                }
+                Operand::Untyped { value, net } => (value, net),
             };
             let want = callee.ty(callee.arg(at));
             if !binding.knows_shape(&want.shape) {
                 let name = &part.definition.inputs[at].name;
                 return Err(Diagnostic::of(
                     ErrorKind::Shapes,
-                    format!(
-                        "the shape of `{name}` follows from \
-                     nothing"
-                    ),
+                    format!("the shape of `{name}` follows from nothing"),
                 )
                 .expected(want)
                 .hint("give it with `shapes=`")
                 .into());
             }
-            let Slot::Untyped(value, _) = self.slots[*net as usize] else {
-                unreachable!("only inputs without a type have none")
-            };
-            self.settle(*net, value, binding.ty(want))?;
+            self.settle(net, value, binding.ty(want))?;
             values.push(value);
         }
         Ok(values)
     }
 
-    /// The operand of an argument. `None`: an input whose type follows from the others.
+    /// The operand of an argument.
     fn given(
         &mut self,
         part: &Part,
         callee: &Function,
         at: usize,
         net: u32,
-    ) -> BlockResult<Option<Value>> {
+    ) -> BlockResult<Operand> {
         let want = callee.ty(callee.arg(at)).clone();
-        let value = match &self.slots[net as usize] {
-            Slot::Untyped(..) => return Ok(None),
-            Slot::Value(value) => *value,
-            Slot::Literal(literal) => match literal.in_dtype(want.dtype) {
+        let value = match self.ready(net)? {
+            Ready::Untyped(value) => return Ok(Operand::Untyped { value, net }),
+            Ready::Value(value) => value,
+            Ready::Literal(literal) => match literal.in_dtype(want.dtype) {
                 Some(tensor) => self.builder.constant(tensor),
                 None => {
                     let name = &part.definition.inputs[at].name;
                     return Err(literal.misfit(name, want.dtype).into());
                 }
             },
-            Slot::Empty | Slot::Absent => unreachable!("a part waits for what it reads"),
         };
         has_rank(&self.builder.ty(value), &want)?;
-        Ok(Some(value))
+        Ok(Operand::Typed(value))
     }
 }
 
