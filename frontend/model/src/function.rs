@@ -10,7 +10,8 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::Type;
 use rustc_hash::FxHashSet;
 
-use crate::block::{Block, Definition, Outlet, Terminal};
+use crate::block::Block;
+use crate::definition::{Definition, Outlet, Terminal};
 use crate::init::Init;
 use crate::lower::DimSpec;
 use crate::naming::Unique;

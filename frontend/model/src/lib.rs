@@ -33,6 +33,7 @@
 
 pub mod block;
 pub mod blocks;
+pub mod definition;
 pub mod draw;
 mod function;
 mod identity;
@@ -50,7 +51,8 @@ pub mod summary;
 mod text_function;
 pub mod train;
 
-pub use block::{Block, Outlet, Terminal};
+pub use block::Block;
+pub use definition::{Outlet, Terminal};
 pub use function::custom::Custom;
 pub use literal::Literal;
 pub use lower::{DimSpec, Mode, Options, lower};

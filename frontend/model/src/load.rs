@@ -10,8 +10,9 @@ use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use crate::block::{Block, Definition, Outlet, Terminal};
+use crate::block::Block;
 use crate::blocks;
+use crate::definition::{Definition, Outlet, Terminal};
 use crate::identity::{Identity, ParamId};
 use crate::literal::Literal;
 use crate::lower::DimSpec;

@@ -7,7 +7,8 @@ use mithril_ir::graph::Role;
 use mithril_ir::nesting::deeper;
 use mithril_ir::shape::Type;
 
-use crate::block::{Block, Definition};
+use crate::block::Block;
+use crate::definition::Definition;
 use crate::lower::{Instance, Options, lower_traced};
 use crate::model::seal::{Composite, Feed, NetSource, Part};
 use rustc_hash::FxHashMap;

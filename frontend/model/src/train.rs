@@ -5,8 +5,9 @@ use std::sync::Arc;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::Role;
 
-use crate::block::{Block, Terminal, quoted};
+use crate::block::{Block, quoted};
 use crate::blocks::{Range, build};
+use crate::definition::Terminal;
 use crate::model::{Connection, Model, Source};
 
 mod reduction;

@@ -28,8 +28,8 @@ const CRATES: [&str; 12] = [
 /// from the list.
 const KNOWN: [&str; 3] = [
     "ir/src: algebra builder evaluate external graph guards op signature symbolic",
-    "frontend/model/src: block blocks init lower model model::graph model::order model::readers \
-     model::seal setting",
+    "frontend/model/src: block blocks definition init lower model model::graph model::order \
+     model::readers model::seal setting",
     "frontend/python/src: block connection model value",
 ];
 

@@ -10,7 +10,8 @@ use mithril_ir::op::{self, Class, DTypeRule};
 use mithril_ir::shape::Shape;
 use rustc_hash::FxHashMap;
 
-use crate::block::{Block, Definition, Outlet, Terminal};
+use crate::block::Block;
+use crate::definition::{Definition, Outlet, Terminal};
 use crate::init::{Init, Rule, Start};
 use crate::lower::Cx;
 use crate::model::Model;

@@ -6,7 +6,8 @@ use mithril_ir::graph::Value;
 use mithril_ir::text::is_identifier;
 
 use super::signature;
-use crate::block::{Block, Definition};
+use crate::block::Block;
+use crate::definition::Definition;
 use crate::text_function::TextFunction;
 
 /// The first words of errors about arguments.

@@ -7,8 +7,8 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Fact, Label, Name};
 use mithril_ir::op;
 use mithril_ir::shape::Shape;
 
-use crate::block::Definition;
 use crate::blocks::Meaning;
+use crate::definition::Definition;
 use crate::model::seal::{Composite, Feed, NetSource};
 
 /// An error inside a block. The enclosing blocks complete its context.

@@ -10,8 +10,8 @@ use mithril_ir::shape::{Guard, Shape};
 use rustc_hash::FxHashMap;
 
 use super::Mode;
-use crate::block::Terminal;
 use crate::blocks::{Settings, Value};
+use crate::definition::Terminal;
 use crate::setting::Setting;
 
 /// The operands of one block and its settings, in the function that it is lowered into.

@@ -11,8 +11,8 @@ use mithril_ir::shape::{Shape, Type};
 use super::block_error::{BlockError, FixIt, OperandContext, Origin, join};
 use super::cx::Operand;
 use super::instance::frame::Frame;
-use crate::block::Definition;
 use crate::blocks::{Entry, Group, Settings};
+use crate::definition::Definition;
 use crate::model::seal::{Composite, Feed, NetSource, Part};
 use crate::setting::Setting;
 

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::block_error::BlockResult;
 use super::instance::{Generalised, Lowering, Spec};
-use crate::block::Definition;
+use crate::definition::Definition;
 
 impl Lowering<'_> {
     /// The backward function of `callee`, computed by the block `gradient`. It takes the arguments,

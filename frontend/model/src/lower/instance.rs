@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Options;
 use super::block_error::BlockResult;
-use crate::block::Definition;
+use crate::definition::Definition;
 use crate::literal::Literal;
 use crate::naming::{Unique, snake_case};
 use crate::text_function::{TextFunction, renamed};

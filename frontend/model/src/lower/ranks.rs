@@ -13,7 +13,8 @@ use mithril_ir::graph::Module;
 use super::block_error::BlockError;
 use super::entry::{alone, check_options, shown, unranked};
 use super::{DimSpec, Options};
-use crate::block::{Block, Definition};
+use crate::block::Block;
+use crate::definition::Definition;
 use crate::naming::symbol;
 
 /// The result of lowering a block.

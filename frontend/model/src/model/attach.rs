@@ -9,7 +9,8 @@ use rustc_hash::FxHashMap;
 
 use super::graph::{Child, Graph, Port, Wire, Writer};
 use super::{Connection, IoKey, Model, Source};
-use crate::block::{Block, Outlet, Terminal, quoted};
+use crate::block::{Block, quoted};
+use crate::definition::{Outlet, Terminal};
 use crate::literal::Literal;
 use crate::naming::check_name;
 

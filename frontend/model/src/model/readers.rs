@@ -5,7 +5,7 @@ use mithril_ir::op::Class;
 use rustc_hash::FxHashMap;
 
 use super::graph::{Graph, Port};
-use crate::block::Terminal;
+use crate::definition::Terminal;
 use crate::identity::ParamId;
 
 /// For each wire that is read: the terminal it would be as an input of the model, and the params

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::graph::{Graph, Port, Wire};
 use super::order::order;
 use super::readers::{Readers, is_learned};
-use crate::block::{Definition, Outlet, Terminal};
+use crate::definition::{Definition, Outlet, Terminal};
 use crate::identity::ParamId;
 use crate::init::Init;
 use crate::literal::Literal;

@@ -11,7 +11,7 @@ use mithril_ir::shape::{Guard, Type, unify};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Instance, Lowering};
-use crate::block::Definition;
+use crate::definition::Definition;
 use crate::literal::Literal;
 use crate::lower::block_error::{BlockError, BlockResult, origin};
 use crate::lower::{DimSpec, size};

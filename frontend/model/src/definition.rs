@@ -1,0 +1,176 @@
+//! Definitions: what blocks compute, with their named terminals.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::Role;
+use mithril_ir::nesting::deeper;
+use mithril_ir::op::Class;
+use rustc_hash::FxHasher;
+
+use crate::blocks::{Entry, Settings};
+use crate::init::Start;
+use crate::lower::DimSpec;
+use crate::model::seal::{Composite, Sealed};
+use crate::text_function::TextFunction;
+
+/// An input of a block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Terminal {
+    /// A learned input, state or key inside a composite is named by its path: `linear_0.w`.
+    pub name: Arc<str>,
+    pub role: Role,
+    /// The dtypes that the input accepts.
+    pub class: Class,
+    /// Whether the dtype is independent of the dtype that the block's other inputs share.
+    pub own_dtype: bool,
+    /// Whether the input takes a list of connections.
+    pub list: bool,
+    /// Whether the input may be left out.
+    pub optional: bool,
+    /// Whether the input is read in training mode only.
+    pub in_training: bool,
+    /// Whether the input is a mask: a bool array selects, a float array is added. The first call
+    /// decides which, unless the model or the compile options do.
+    pub mask: bool,
+    /// Whether the type is inferred from the types of the other inputs.
+    pub ruled: bool,
+    /// The dtype and the shape that the model's author stated.
+    pub dtype: Option<DType>,
+    pub shape: Option<Arc<[DimSpec]>>,
+    /// The initial value of a param or state.
+    pub start: Start,
+}
+
+/// An output of a block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Outlet {
+    pub name: Arc<str>,
+    /// The number of elements, if the output is a list.
+    pub list: Option<u32>,
+}
+
+/// What a block computes, independent of where it is used.
+pub(crate) struct Definition {
+    pub kind: Arc<str>,
+    pub inputs: Vec<Terminal>,
+    pub outputs: Vec<Outlet>,
+    /// The input and the output that `+=` connects.
+    pub standard_input: Option<u32>,
+    pub standard_output: Option<u32>,
+    /// The table entry and the settings that the block was made from.
+    pub origin: Option<(&'static Entry, Settings)>,
+    /// The function of the IR that the block was made from.
+    pub function: Option<Arc<TextFunction>>,
+    /// `None`: a primitive, which is lowered by its table entry, or a function.
+    pub composite: Option<Composite>,
+    hash: u64,
+}
+
+impl Definition {
+    pub fn primitive(entry: &'static Entry, settings: Settings) -> Definition {
+        let (inputs, outputs) = (entry.terminals(&settings), entry.outlets(&settings));
+        let standard_input = inputs.iter().position(|t| t.role == Role::Data && !t.list);
+        let mut hasher = FxHasher::default();
+        (entry.name, &settings).hash(&mut hasher);
+        Definition {
+            kind: entry.name.into(),
+            standard_input: standard_input.map(|i| i as u32),
+            standard_output: (!outputs.is_empty()).then_some(0),
+            inputs,
+            outputs,
+            origin: Some((entry, settings)),
+            function: None,
+            composite: None,
+            hash: hasher.finish(),
+        }
+    }
+
+    pub fn of_function(
+        function: TextFunction,
+        inputs: Vec<Terminal>,
+        outputs: Vec<Outlet>,
+    ) -> Definition {
+        let mut hasher = FxHasher::default();
+        function.hash(&mut hasher);
+        let standard_input = inputs.iter().position(|t| t.role == Role::Data);
+        Definition {
+            kind: function.name.replace(['.', '\0'], "_").into(),
+            standard_input: standard_input.map(|i| i as u32),
+            standard_output: Some(0),
+            inputs,
+            outputs,
+            origin: None,
+            function: Some(Arc::new(function)),
+            composite: None,
+            hash: hasher.finish(),
+        }
+    }
+
+    pub fn composite(kind: Arc<str>, seal: Sealed) -> Definition {
+        let mut hasher = FxHasher::default();
+        (&kind, &seal.inputs, &seal.outputs, &seal.composite).hash(&mut hasher);
+        Definition {
+            kind,
+            inputs: seal.inputs,
+            outputs: seal.outputs,
+            standard_input: seal.standard_input,
+            standard_output: seal.standard_output,
+            origin: None,
+            function: None,
+            composite: Some(seal.composite),
+            hash: hasher.finish(),
+        }
+    }
+}
+
+impl Definition {
+    /// Whether it is a model that contains nothing but a function of a text.
+    pub fn wraps_function(&self) -> bool {
+        let parts = self.composite.as_ref().map(|composite| composite.parts.as_slice());
+        matches!(parts, Some([only]) if only.definition.function.is_some())
+    }
+}
+
+/// Drops nested definitions one after another. Models nest to any depth, so a recursive drop could
+/// overflow the stack.
+impl Drop for Definition {
+    fn drop(&mut self) {
+        let inside = |definition: &mut Definition| -> Vec<Arc<Definition>> {
+            let parts = definition.composite.as_mut().map(|own| std::mem::take(&mut own.parts));
+            let parts = parts.into_iter().flatten();
+            parts.flat_map(|part| [Some(part.definition), part.gradient]).flatten().collect()
+        };
+        let mut open = inside(self);
+        while let Some(definition) = open.pop() {
+            // `into_inner` gives `None` while someone else holds the definition.
+            open.extend(Arc::into_inner(definition).iter_mut().flat_map(inside));
+        }
+    }
+}
+
+impl PartialEq for Definition {
+    fn eq(&self, other: &Definition) -> bool {
+        let same_origin = || match (&self.origin, &other.origin) {
+            (Some((a, x)), Some((b, y))) => a.name == b.name && x == y,
+            (None, None) => true,
+            _ => false,
+        };
+        self.hash == other.hash
+            && self.kind == other.kind
+            && same_origin()
+            && self.function == other.function
+            && self.inputs == other.inputs
+            && self.outputs == other.outputs
+            && deeper(|| self.composite == other.composite)
+    }
+}
+
+impl Eq for Definition {}
+
+impl Hash for Definition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}
