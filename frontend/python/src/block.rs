@@ -1,7 +1,6 @@
 //! The Python classes of blocks and models.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mithril_driver::summary::{html, table};
@@ -17,6 +16,7 @@ use super::connection::Connection;
 use super::cost::Costs;
 use super::dtype;
 use super::error::{Answer, Error, guarded};
+use super::file::{json, read};
 use super::model::gradient_of;
 use super::value::{integer, no_unicode, optional_dict, settings, shapes, source, truth};
 
@@ -37,7 +37,7 @@ pub struct Block {
     inner: OnceLock<Inner>,
 }
 
-fn held(model: &Mutex<mithril_model::TrainModel>) -> MutexGuard<'_, mithril_model::TrainModel> {
+pub fn held(model: &Mutex<mithril_model::TrainModel>) -> MutexGuard<'_, mithril_model::TrainModel> {
     model.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -148,48 +148,6 @@ impl Block {
     }
 }
 
-/// A block as it was when it was compiled, whatever is added to a model later.
-#[pyclass(frozen, module = "mithril._core")]
-pub struct Snapshot {
-    block: mithril_model::Block,
-    /// The block without losses, metrics and targets, of a model to be trained.
-    plain: mithril_model::Block,
-}
-
-#[pymethods]
-impl Snapshot {
-    #[new]
-    #[pyo3(signature = (block: "Block"))]
-    fn new(block: &Bound<'_, Block>) -> Answer<Snapshot> {
-        guarded(|| {
-            let current = block.get().current()?;
-            let plain = match block.get().inner()? {
-                Inner::Block(_) | Inner::Model(_) => current.clone(),
-                Inner::Train(model) => held(model).trained().clone(),
-            };
-            Ok(Snapshot { block: current, plain })
-        })
-    }
-
-    /// The block.
-    #[getter]
-    fn block(&self) -> Block {
-        Block::of(self.block.clone())
-    }
-
-    /// The same without what training alone needs: losses, metrics and their targets.
-    #[getter]
-    fn plain(&self) -> Snapshot {
-        Snapshot { block: self.plain.clone(), plain: self.plain.clone() }
-    }
-
-    /// The names of blocks and terminals directly inside.
-    #[getter]
-    fn names(&self) -> Vec<String> {
-        self.block.names_inside().map(|name| name.to_string()).collect()
-    }
-}
-
 /// Removes a keyword that all blocks take, and returns its value.
 fn taken<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
@@ -209,38 +167,6 @@ fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
         let error =
             Diagnostic::of(ErrorKind::Name, "`name` must be the name of the block").got(class);
         no_unicode(name).unwrap_or(error.expected("a string")).into()
-    })
-}
-
-/// The text that `from_json` was given. Errors: it is not a string.
-pub fn json(text: &Bound<'_, PyAny>) -> Answer<String> {
-    text.extract().map_err(|_| {
-        let class = text.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        let what = Diagnostic::new("`from_json` reads the text that `to_json` wrote");
-        what.got(class).expected("a string").into()
-    })
-}
-
-/// A path that a function was given. Errors: it is not a path.
-pub fn path(function: &str, value: &Bound<'_, PyAny>) -> Answer<PathBuf> {
-    value.extract().map_err(|_| {
-        let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        let what = format!("Unexpected argument: `{function}` takes the path of a file");
-        Diagnostic::of(ErrorKind::Argument, what)
-            .got(class)
-            .expected("a string or a `pathlib.Path`")
-            .into()
-    })
-}
-
-/// The text of a file. Errors: `given` is not a path, or the file cannot be read; these name the
-/// path.
-pub fn read(given: &Bound<'_, PyAny>) -> Answer<String> {
-    let path = path("load", given)?;
-    fs::read_to_string(&path).map_err(|error| {
-        let what = Diagnostic::of(ErrorKind::File, "the file cannot be read")
-            .at(path.display().to_string());
-        what.got(error).into()
     })
 }
 
@@ -465,7 +391,7 @@ impl Block {
     /// Writes the model to a file, as JSON.
     #[pyo3(signature = (path: "str | PathLike[str]"))]
     fn save(&self, path: &Bound<'_, PyAny>) -> Answer<()> {
-        let path = self::path("save", path)?;
+        let path = super::file::path("save", path)?;
         let text = self.to_json()?;
         Ok(fs::write(&path, text).map_err(|error| {
             let what = Diagnostic::of(ErrorKind::File, "the file cannot be written");

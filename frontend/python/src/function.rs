@@ -8,8 +8,9 @@ use pyo3::exceptions::PySyntaxError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::block::{Block, path, read};
+use super::block::Block;
 use super::error::{Answer, Error, guarded};
+use super::file::{path, read};
 use super::model::gradient_of;
 use super::value::no_unicode;
 

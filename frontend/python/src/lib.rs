@@ -11,6 +11,7 @@ mod cost;
 mod dtype;
 mod error;
 mod explanation;
+mod file;
 mod function;
 mod key;
 mod library;
@@ -20,6 +21,7 @@ mod output;
 mod params;
 mod processor;
 mod program;
+mod snapshot;
 mod value;
 
 use pyo3::prelude::*;
@@ -29,7 +31,7 @@ mod _core {
     #[pymodule_export]
     use super::amount::amount;
     #[pymodule_export]
-    use super::block::{Block, Snapshot};
+    use super::block::Block;
     #[pymodule_export]
     use super::check::Checker;
     #[pymodule_export]
@@ -60,6 +62,8 @@ mod _core {
     use super::processor::{processor, processors};
     #[pymodule_export]
     use super::program::{Argument, Outcome, Program};
+    #[pymodule_export]
+    use super::snapshot::Snapshot;
     use super::*;
 
     /// The version of Mithril.

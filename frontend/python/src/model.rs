@@ -10,10 +10,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use super::block::{Block, Inner, json, read};
+use super::block::{Block, Inner};
 use super::connection::Connection;
 use super::dtype;
 use super::error::{Answer, Error, guarded};
+use super::file::{json, read};
 use super::value::{
     class, names, number, optional_dict, optional_list, optional_text, optional_truth, refuse,
     shape, shapes, text, truth, uncalled,

@@ -1,0 +1,48 @@
+//! Blocks as they were when they were compiled.
+
+use pyo3::prelude::*;
+
+use super::block::{Block, Inner, held};
+use super::error::{Answer, guarded};
+
+/// A block as it was when it was compiled, whatever is added to a model later.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Snapshot {
+    block: mithril_model::Block,
+    /// The block without losses, metrics and targets, of a model to be trained.
+    plain: mithril_model::Block,
+}
+
+#[pymethods]
+impl Snapshot {
+    #[new]
+    #[pyo3(signature = (block: "Block"))]
+    fn new(block: &Bound<'_, Block>) -> Answer<Snapshot> {
+        guarded(|| {
+            let current = block.get().current()?;
+            let plain = match block.get().inner()? {
+                Inner::Block(_) | Inner::Model(_) => current.clone(),
+                Inner::Train(model) => held(model).trained().clone(),
+            };
+            Ok(Snapshot { block: current, plain })
+        })
+    }
+
+    /// The block.
+    #[getter]
+    fn block(&self) -> Block {
+        Block::of(self.block.clone())
+    }
+
+    /// The same without what training alone needs: losses, metrics and their targets.
+    #[getter]
+    fn plain(&self) -> Snapshot {
+        Snapshot { block: self.plain.clone(), plain: self.plain.clone() }
+    }
+
+    /// The names of blocks and terminals directly inside.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.block.names_inside().map(|name| name.to_string()).collect()
+    }
+}
