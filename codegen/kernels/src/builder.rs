@@ -7,7 +7,7 @@ use mithril_ir::scalar::round;
 use rustc_hash::FxHashMap;
 
 use crate::code::{Binary, Callee, Cmp, Code, Fold, Inst, Mem, Region, Stmt, TileOp, Ty, Unary, V};
-use crate::isa::Extensions;
+use crate::isa::{Isa, Source};
 
 mod algebra;
 mod memory;
@@ -31,11 +31,11 @@ pub struct Builder {
     quotients: FxHashMap<V, (V, i64)>,
     /// The dtype of the elements of each memory.
     elements: Vec<DType>,
-    portable: bool,
-    spelled: bool,
+    isa: Isa,
+    /// Whether the code is the definition of a function that other code calls.
+    is_definition: bool,
     /// Whether a division is as cheap as other arithmetic, because the code waits for memory.
     divides: bool,
-    extensions: Extensions,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,28 +62,22 @@ impl Builder {
             forms: FxHashMap::default(),
             quotients: FxHashMap::default(),
             elements: Vec::new(),
-            portable: false,
-            spelled: false,
+            isa: Isa::new(0, 0),
+            is_definition: false,
             divides: false,
-            extensions: Extensions::NONE,
         }
     }
 
-    /// Sets the instructions that the processor has beyond those of every processor.
-    pub fn with_extensions(self, extensions: Extensions) -> Builder {
-        Builder { extensions, ..self }
+    /// Sets the processor or language that the code is for.
+    pub fn for_isa(self, isa: &Isa) -> Builder {
+        Builder { isa: *isa, ..self }
     }
 
-    /// Switches to portable code, for a compiler of a language that people read: scalars only,
-    /// function calls for operations that are not an instruction on every machine, and all tasks in
-    /// one call.
-    pub fn portable(self) -> Builder {
-        Builder { portable: true, ..self }
-    }
-
-    /// Starts the definition of a function that portable code calls: a formula on scalars.
+    /// Starts the definition of a function that code in a language calls: a formula on scalars.
     pub fn definition() -> Builder {
-        Builder { portable: true, spelled: true, ..Builder::new(0, 0) }
+        let source = Source { calls: false, ..Source::LANGUAGE };
+        let isa = Isa { source, ..Isa::PORTABLE };
+        Builder { isa, is_definition: true, ..Builder::new(0, 0) }
     }
 
     /// Sets whether divisions are hidden behind memory accesses. Then a division by one number for
@@ -96,14 +90,9 @@ impl Builder {
         self.divides
     }
 
-    pub fn is_portable(&self) -> bool {
-        self.portable
-    }
-
-    /// Whether operations that are not an instruction on every machine become calls; see
-    /// [`Builder::portable`].
-    pub fn calls(&self) -> bool {
-        self.portable && !self.spelled
+    /// What differs where the code is printed in a language.
+    pub fn source(&self) -> Source {
+        self.isa.source
     }
 
     /// Adds a parameter to a definition.
@@ -111,9 +100,9 @@ impl Builder {
         self.new_value(ty)
     }
 
-    /// Attaches a description to a value, for people who read portable code.
+    /// Attaches a description to a value, for people who read the code in a language.
     pub fn hint(&mut self, v: V, what: &'static str) {
-        if self.portable {
+        if self.source().speculates {
             self.code.hints.push((v, what));
         }
     }
@@ -166,7 +155,7 @@ impl Builder {
 
     /// The first task to run.
     pub fn first(&mut self) -> V {
-        if self.portable {
+        if self.source().all_tasks {
             return self.index(0);
         }
         self.at_head(Head::First, Ty::INDEX, Inst::First)
@@ -250,13 +239,13 @@ impl Builder {
         }
     }
 
-    /// The remainder and the quotient of two indices that are not negative. Portable code has the
-    /// remainder's own operator; other code multiplies, which is faster than to divide again.
+    /// The remainder and the quotient of two indices that are not negative. Languages have an
+    /// operator for the remainder; other code multiplies, which is faster than to divide again.
     pub fn div_rem(&mut self, x: V, y: V) -> (V, V) {
         let quotient = self.div(x, y);
         let whole = self.mul(quotient, y);
         let rest = self.sub(x, whole);
-        if !self.portable || self.constant(rest).is_some() {
+        if !self.source().vectorizes || self.constant(rest).is_some() {
             return (rest, quotient);
         }
         let form = self.form(rest);
@@ -295,7 +284,7 @@ impl Builder {
 
     /// `a * b + c`, rounded once; in definitions once or twice, as their formulas tolerate both.
     pub fn fma(&mut self, a: V, b: V, c: V) -> V {
-        if self.spelled {
+        if self.is_definition {
             return self.mul_add(a, b, c);
         }
         self.push(self.ty(a), Inst::Fma(a, b, c))
@@ -303,13 +292,11 @@ impl Builder {
 
     /// See [`Inst::MulAdd`].
     pub fn mul_add(&mut self, a: V, b: V, c: V) -> V {
-        debug_assert!(self.portable);
         self.push(self.ty(a), Inst::MulAdd(a, b, c))
     }
 
     /// Calls a function with a result of this dtype; see [`Inst::Call`].
     pub fn call(&mut self, callee: Callee, dtype: DType, args: &[V]) -> V {
-        debug_assert!(self.portable);
         self.push(Ty::scalar(dtype), Inst::Call(callee, args.into()))
     }
 
@@ -322,7 +309,7 @@ impl Builder {
     /// Whether [`Inst::Scale`] exists for a type: for 64-byte vectors, not for wider ones, such as an
     /// f32 vector that is computed in f64.
     pub fn scales(&self, ty: Ty) -> bool {
-        self.extensions.scales && ty.lanes as usize * ty.dtype.bytes() == 64
+        self.isa.extensions.scales && ty.lanes as usize * ty.dtype.bytes() == 64
     }
 
     /// See [`Inst::DotPairs`].
@@ -471,15 +458,15 @@ impl Builder {
     }
 
     /// Calls a private function of the kernel. `body` is written once for each `name` and argument
-    /// types, and may use only its arguments. Meant for long code that runs rarely; portable code
-    /// inlines it.
+    /// types, and may use only its arguments. Meant for long code that runs rarely. Code in a
+    /// language has it inline.
     pub fn call_private(
         &mut self,
         name: &'static str,
         args: &[V],
         body: impl FnOnce(&mut Builder, &[V]) -> Vec<V>,
     ) -> Vec<V> {
-        if self.portable {
+        if self.source().vectorizes {
             return body(self, args);
         }
         let types: Vec<Ty> = args.iter().map(|&v| self.ty(v)).collect();

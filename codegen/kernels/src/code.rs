@@ -50,7 +50,7 @@ pub enum Place {
     Buffer(u32),
     /// Scratch memory of the thread, from this byte offset on.
     Scratch(V),
-    /// A local array of this many elements; in portable code only.
+    /// A local array of this many elements; only in code that is printed in a language.
     Local(u32),
 }
 
@@ -95,7 +95,7 @@ pub enum Binary {
     Shr,
 }
 
-/// Functions that portable code calls.
+/// Functions that code in a language calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Callee {
     /// A scalar primitive, as the op table defines it.
@@ -161,12 +161,13 @@ pub enum Inst {
     Binary(Binary, V, V),
     /// `a * b + c`, rounded once.
     Fma(V, V, V),
-    /// `a * b + c`, rounded once or twice, whichever is faster; in portable code only.
+    /// `a * b + c`, rounded once or twice, whichever is faster; only in a
+    /// language.
     MulAdd(V, V, V),
-    /// A call of a function with a result of this dtype; in portable code only, whose file defines
-    /// it.
+    /// A call of a function with a result of this dtype, which the file defines; only in a
+    /// language.
     Call(Callee, Box<[V]>),
-    /// Calls function number `n` of [`Code::functions`]; not in portable code.
+    /// Calls function number `n` of [`Code::functions`]; not in a language.
     CallPrivate(u32, Box<[V]>),
     /// `x * 2ⁿ`, rounded once, for `x` near 1 and a whole number `n` of the same type. If `n` is ∞
     /// the result is ∞ for any `x`, also NaN. For 64-byte vectors; requires

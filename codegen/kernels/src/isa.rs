@@ -13,6 +13,30 @@ pub struct Isa {
     /// Whether streaming stores pay. Results are aligned to cache lines.
     pub streams: bool,
     pub extensions: Extensions,
+    pub source: Source,
+}
+
+/// What differs where kernels are printed in a language whose compiler makes the machine code.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Source {
+    /// Formulas are calls of functions that the file defines.
+    pub calls: bool,
+    /// One call of a kernel runs all its tasks, in nested loops.
+    pub all_tasks: bool,
+    /// The compiler vectorizes loops, which then must not depend on the order of float operations.
+    pub vectorizes: bool,
+    /// The compiler may run a load before the condition around it, so a load that may be out of
+    /// bounds has a mask.
+    pub speculates: bool,
+}
+
+impl Source {
+    /// Kernels become machine code as they are.
+    pub const NONE: Source =
+        Source { calls: false, all_tasks: false, vectorizes: false, speculates: false };
+    /// A language such as C.
+    pub const LANGUAGE: Source =
+        Source { calls: true, all_tasks: true, vectorizes: true, speculates: true };
 }
 
 /// Instructions that only some families of processors have.
@@ -32,15 +56,14 @@ impl Extensions {
 
 impl Isa {
     /// No particular processor: scalar code in a language that every processor has a compiler for.
-    pub const PORTABLE: Isa = Isa::new(0, 0);
+    /// What a processor lacks, the language has functions for.
+    pub const PORTABLE: Isa =
+        Isa { fma: true, f16: true, source: Source::LANGUAGE, ..Isa::new(0, 0) };
 
     /// A processor with such vectors and no other instructions.
     pub const fn new(bytes: u32, registers: u32) -> Isa {
         let extensions = Extensions::NONE;
-        Isa { bytes, registers, fma: false, f16: false, streams: false, extensions }
-    }
-
-    pub fn is_portable(&self) -> bool {
-        *self == Isa::PORTABLE
+        let source = Source::NONE;
+        Isa { bytes, registers, fma: false, f16: false, streams: false, extensions, source }
     }
 }

@@ -6,12 +6,8 @@ pub mod fma;
 use crate::code::{Binary, Code, Inst, Region, Stmt, Ty, V};
 use crate::isa::Isa;
 
-/// Expands the instructions that the processor lacks. Portable code keeps them: C has functions for
-/// them.
+/// Expands the instructions that the processor lacks.
 pub fn legalize(code: &mut Code, isa: &Isa) {
-    if isa.is_portable() {
-        return;
-    }
     if !isa.fma {
         fma::expand_fma(code);
     }

@@ -165,7 +165,9 @@ impl Printer<'_> {
                 self.repeat(&stmt.results, [*from, *to, *step], carried, region);
             }
             Inst::If { condition, yes, no } => self.choose(&stmt.results, *condition, yes, no),
-            Inst::MulAdd(..) | Inst::Call(..) => unreachable!("portable code is printed as C"),
+            Inst::MulAdd(..) | Inst::Call(..) => {
+                unreachable!("kernels in a language are printed as C")
+            }
         }
     }
 

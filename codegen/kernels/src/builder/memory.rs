@@ -17,14 +17,14 @@ impl Builder {
         self.memory(Memory { dtype, place: Place::Scratch(offset), constant: false })
     }
 
-    /// Declares a local array; in portable code only.
+    /// Declares a local array; only in code that is printed in a language.
     pub fn local(&mut self, dtype: DType, count: i64) -> Mem {
         self.memory(Memory { dtype, place: Place::Local(count as u32), constant: false })
     }
 
     fn memory(&mut self, mut memory: Memory) -> Mem {
         self.elements.push(memory.dtype);
-        if !self.portable {
+        if !self.source().calls {
             memory.dtype = stored(memory.dtype);
         }
         self.code.memories.push(memory);

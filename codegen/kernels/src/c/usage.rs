@@ -88,12 +88,13 @@ mod tests {
     use crate::builder::Builder;
     use crate::c::kernel::{Names, print};
     use crate::code::Ty;
+    use crate::isa::Isa;
     use crate::loops::Loops;
     use mithril_ir::dtype::DType;
 
     /// C of a kernel that sums `x` in a loop, and writes the sum or 0.
     fn sum(written: bool) -> String {
-        let mut b = Builder::new(2, 1).portable();
+        let mut b = Builder::new(2, 1).for_isa(&Isa::PORTABLE);
         let (x, y) = (b.buffer(0, DType::F32, true), b.buffer(1, DType::F32, false));
         let (first, n, none) = (b.index(0), b.dim(0), b.number(Ty::scalar(DType::F32), 0.0));
         let sums = b.repeat(first, n, 1, &[none], |b, i, sums| {

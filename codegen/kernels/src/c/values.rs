@@ -65,7 +65,7 @@ impl Printer<'_> {
             | Inst::For { .. }
             | Inst::If { .. }
             | Inst::CallPrivate(..) => {
-                unreachable!("portable code has none of it, or it has no value")
+                unreachable!("code in C has none of it, or it has no value")
             }
         }
     }

@@ -225,7 +225,7 @@ impl Verifier<'_> {
                 self.read(mem, ty, mask)?;
                 self.indices(at, ty.lanes)
             }
-            // Calls of portable code get their types from the table of primitives.
+            // Calls get their types from the table of primitives.
             Inst::Call(..) => Ok(()),
             Inst::CallPrivate(..)
             | Inst::Store { .. }

@@ -47,7 +47,9 @@ impl Machine<'_> {
                 lanes.iter().map(|&lane| both[lane as usize]).collect()
             }
             Inst::Fold(op, x) => vec![folded(op, ty, self.get(x))?],
-            Inst::MulAdd(..) | Inst::Call(..) => return violation("portable code is not run here"),
+            Inst::MulAdd(..) | Inst::Call(..) => {
+                return violation("code in a language is not run here");
+            }
             Inst::Dim(_)
             | Inst::First
             | Inst::Last

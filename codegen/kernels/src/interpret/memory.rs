@@ -84,7 +84,7 @@ impl<'a> Memories<'a> {
         let (name, all) = match memory.place {
             Place::Buffer(n) => (format!("buffer {n}"), self.buffers[n as usize].bytes.len()),
             Place::Scratch(_) => ("the scratch memory".to_string(), self.scratch.len()),
-            Place::Local(_) => return violation("portable code is not run here"),
+            Place::Local(_) => return violation("code in a language is not run here"),
         };
         if first < 0 || first + size > all as i128 {
             return violation(format!(

@@ -113,9 +113,8 @@ fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     let (grouped, causal) = (flag("grouped"), flag("causal"));
     let mask = op.operand_index("mask");
     let site = Site { sides, dims, width, value_width, grouped, causal, scale, mask };
-    let portable = nest.b.is_portable();
     let gradient = op.op.access == Access::Library(Library::Attention(Attention::Gradient));
-    Ok(match (gradient, portable) {
+    Ok(match (gradient, isa.source.vectorizes) {
         (true, true) => plain::backward(nest, &site),
         (true, false) => backward::lower(nest, &site, isa),
         (false, true) => plain::forward(nest, &site),

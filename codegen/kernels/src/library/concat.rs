@@ -43,7 +43,7 @@ impl Standalone<'_> {
                 offset = &offset + size;
             }
         }
-        if self.nest.b.is_portable() {
+        if self.nest.b.source().all_tasks {
             let (zero, count) = (self.nest.b.index(0), self.nest.dim(&rows));
             self.each(zero, count, 1, |own, row| {
                 parts.iter().for_each(|part| own.copy(part, axis, row));
@@ -123,7 +123,7 @@ impl Standalone<'_> {
         });
     }
 
-    /// Loops over vectors up to a length, with a masked remainder; over scalars in portable code.
+    /// Loops over vectors up to a length, with a masked remainder. A vector of one lane needs none.
     fn vectors(&mut self, length: V, body: impl Fn(&mut Nest, V, u32)) {
         let lanes = self.nest.lanes;
         let zero = self.nest.b.index(0);

@@ -118,7 +118,7 @@ impl Standalone<'_> {
         let count = product(self.nest.dims(scatter.indices));
         self.scratch = &(&(rows + &count) + &Dim::Const(1)) * &Dim::Const(8);
         let size = self.nest.dim(rows);
-        if self.nest.b.is_portable() {
+        if self.nest.b.source().all_tasks {
             let zero = self.nest.b.index(0);
             self.every(scatter.outer, |own, outer| own.block(scatter, outer, zero, size));
             return Dim::Const(1);

@@ -70,7 +70,7 @@ impl Standalone<'_> {
 
     /// Runs a task for each position of the dims; returns the number of tasks.
     pub fn tasks(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) -> Dim {
-        if self.nest.b.is_portable() {
+        if self.nest.b.source().all_tasks {
             self.every(dims, body);
             return Dim::Const(1);
         }
@@ -89,7 +89,7 @@ impl Standalone<'_> {
 
     /// Loops over all positions of the dims, one by one.
     pub fn every(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) {
-        if self.nest.b.is_portable() {
+        if self.nest.b.source().all_tasks {
             let (place, axes) = self.nest.open_axes(dims);
             body(self, &place);
             return self.nest.close_axes(axes);

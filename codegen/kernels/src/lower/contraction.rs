@@ -51,7 +51,7 @@ pub fn packing(
     reads: &[Read; 2],
     isa: &Isa,
 ) -> Option<Packing> {
-    if isa.is_portable() || reads[1] == Read::Gathered {
+    if isa.source.vectorizes || reads[1] == Read::Gathered {
         return None;
     }
     let mut nest = Nest::new(function, isa);
@@ -261,7 +261,7 @@ impl Setup {
             nest.leave();
             std::mem::swap(b, &mut nest.b);
         };
-        if isa.is_portable() {
+        if isa.source.vectorizes {
             let scratch = plain::emit(&mut b, &contraction, &self.k, &mut epilogue);
             let tasks = Dim::Const(1);
             return Lowered { code: b.finish(), tasks, grain: 1, scratch, partials: vec![] };

@@ -44,7 +44,7 @@ impl Folder {
 
     /// Whether NaN and the signs of zeros need treatment of their own.
     pub fn is_float_extreme(self, b: &Builder) -> bool {
-        self.is_extreme_of_floats() && !b.is_portable()
+        self.is_extreme_of_floats() && !b.source().vectorizes
     }
 
     /// The same reduction, with maxima and minima of floats in the fast form. [`Folder::doubt`]
@@ -67,7 +67,7 @@ impl Folder {
 
     /// Whether floats are compared as integers of the same order, which C compilers can vectorize.
     fn is_ranked(self, b: &Builder) -> bool {
-        self.is_extreme_of_floats() && b.is_portable()
+        self.is_extreme_of_floats() && b.source().vectorizes
     }
 
     fn rank(self, b: &mut Builder, x: V) -> V {
@@ -152,9 +152,9 @@ impl Folder {
 
     fn pair(self, b: &mut Builder, x: V, y: V) -> V {
         let prim = match self.fold {
-            Fold::Sum if b.is_portable() => Prim::Add,
+            Fold::Sum if b.source().calls => Prim::Add,
             Fold::Sum => return b.add(x, y),
-            Fold::Product if b.is_portable() => Prim::Mul,
+            Fold::Product if b.source().calls => Prim::Mul,
             Fold::Product if self.dtype != DType::Bool => return b.mul(x, y),
             Fold::Product | Fold::All => return b.binary(Binary::And, x, y),
             Fold::Any => return b.binary(Binary::Or, x, y),

@@ -177,12 +177,11 @@ impl Nest<'_> {
 
     /// The element at an index that is valid only where `inside` holds. Contiguous lanes are
     /// masked. Other indices have been moved inside, where an element exists unless the array
-    /// `may_be_empty`. Portable code always uses a mask, because an unmasked load may be executed
-    /// at any time.
+    /// `may_be_empty`. If loads may run early, all have a mask.
     pub fn pull_inside(&mut self, value: Value, place: &[Ix], inside: V, may_be_empty: bool) -> V {
         let in_line = place.iter().any(|ix| matches!(ix, Ix::Lanes(_)));
         let uniform = self.b.ty(inside).lanes == 1;
-        if !self.b.is_portable() && (!in_line || uniform) {
+        if !self.b.source().speculates && (!in_line || uniform) {
             if !may_be_empty {
                 return self.pull(value, place);
             }

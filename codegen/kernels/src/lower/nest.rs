@@ -55,11 +55,7 @@ use crate::scalar::{from_memory, to_memory};
 impl<'f> Nest<'f> {
     /// The buffers are the arguments, then the results.
     pub fn new(f: &'f Function, isa: &Isa) -> Nest<'f> {
-        let mut b = Builder::new(f.args.len() + f.results.len(), symbols(f));
-        b = b.with_extensions(isa.extensions);
-        if isa.is_portable() {
-            b = b.portable();
-        }
+        let mut b = Builder::new(f.args.len() + f.results.len(), symbols(f)).for_isa(isa);
         let args = f.arguments().map(|(v, _)| f.ty(v).dtype).enumerate();
         let args: Vec<Mem> = args.map(|(i, dtype)| b.buffer(i, dtype, true)).collect();
         let results = f.results.iter().map(|r| f.ty(r.value).dtype).enumerate();
@@ -211,9 +207,9 @@ impl<'f> Nest<'f> {
     /// Reads elements of dense memory.
     pub fn read(&mut self, mem: Mem, dims: &[Dim], index: &[Ix]) -> V {
         let v = match self.address(dims, index) {
-            // A mask guards single elements in portable code, otherwise lanes of vectors.
+            // A mask guards lanes of vectors, and single elements if they may be loaded early.
             Address::One(at) => {
-                let mask = self.mask.filter(|_| self.b.is_portable());
+                let mask = self.mask.filter(|_| self.b.source().speculates);
                 self.b.load(mem, at, 1, mask)
             }
             Address::Row(at) => self.b.load(mem, at, self.lanes, self.mask),

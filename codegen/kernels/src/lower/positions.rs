@@ -58,11 +58,11 @@ impl Nest<'_> {
     }
 
     /// The same along an axis of `size`, which may be empty. If it is, lanes are masked and a
-    /// single element is not read. Portable code reads at index 0, under a mask.
+    /// single element is not read. If loads may run early, it is read at index 0, under a mask.
     fn pull_if_any(&mut self, x: Value, size: &Dim, place: &[Ix]) -> V {
         let (size, zero) = (self.dim(size), self.b.index(0));
         let any = self.b.compare(Cmp::Gt, size, zero);
-        if !self.b.is_portable() && place.iter().all(|ix| matches!(ix, Ix::At(_))) {
+        if !self.b.source().speculates && place.iter().all(|ix| matches!(ix, Ix::At(_))) {
             let none = self.b.int(Ty::scalar(super::nest::held(self.dtype(x))), 0);
             return self.choose(any, &[none], |nest| vec![nest.pull(x, place)])[0];
         }

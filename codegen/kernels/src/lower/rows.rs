@@ -125,7 +125,7 @@ impl<'f> Rows<'f> {
         let outer = product(&self.space[..self.outer]);
         let inner = product(&self.space[self.outer..]);
         let single = outer.as_const() == Some(1) && self.schedule.rows.is_none();
-        if self.nest.b.is_portable() {
+        if self.nest.b.source().all_tasks {
             match self.blocks.clone() {
                 Some(blocks) => self.one_block(&blocks),
                 None => self.all_rows(),

@@ -21,7 +21,7 @@ impl Printer<'_> {
                 );
                 base
             }
-            Place::Local(_) => unreachable!("portable code is printed as C"),
+            Place::Local(_) => unreachable!("kernels in a language are printed as C"),
         };
         let element = Mlir(Ty::scalar(in_memory(memory.dtype)));
         let (at, index) = (self.name(at), Mlir(self.code.ty(at)));

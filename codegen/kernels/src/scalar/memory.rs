@@ -29,7 +29,7 @@ pub fn stored(dtype: DType) -> DType {
 /// Converts a loaded element of dtype `dtype` to the form that registers hold.
 pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
     match dtype {
-        _ if b.is_portable() => b.convert(loaded, held(dtype)),
+        _ if b.source().calls => b.convert(loaded, held(dtype)),
         // Shifts bits: if LLVM saw a conversion it would round results to bf16, for which it then
         // has no instruction.
         DType::BF16 => build(b, [loaded], |[x]| {
@@ -43,7 +43,7 @@ pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
 /// Converts a value in a register to an element to be stored, rounded to `dtype`.
 pub fn to_memory(b: &mut Builder, value: V, dtype: DType) -> V {
     match dtype {
-        _ if b.is_portable() => b.convert(value, dtype),
+        _ if b.source().calls => b.convert(value, dtype),
         // Not every processor has an instruction for this conversion.
         DType::BF16 => build(b, [value], |[x]| {
             let upper = cast::upper_half(x).bitcast(DType::U32) >> 16;

@@ -51,7 +51,7 @@ pub fn exp2_nonpositive(b: &mut Builder, x: V) -> V {
     build(b, [x], |[x]| exp::exp2_nonpositive(x))
 }
 
-/// Maps a float to an integer of the same order, in portable code. NaN comes last, or first if
+/// Maps a float to an integer of the same order, for compilers that vectorize. NaN comes last, or first if
 /// `first` is set.
 pub fn rank(b: &mut Builder, x: V, first: bool) -> V {
     build(b, [x], |[x]| rank::rank(x, first))
@@ -69,7 +69,7 @@ pub struct Definition {
     pub result: V,
 }
 
-/// Whether portable code computes a primitive on operands of this dtype by a formula: C's library
+/// Whether code in C computes a primitive on operands of this dtype by a formula: C's library
 /// lacks it, or its function does not vectorise.
 pub fn has_formula(prim: Prim, dtype: DType) -> bool {
     use Prim::*;
@@ -92,7 +92,7 @@ pub fn has_formula(prim: Prim, dtype: DType) -> bool {
     by_formula && dtype.is_float()
 }
 
-/// The definition of a function that portable code calls, for operands of this dtype.
+/// The definition of a function that code in C calls, for operands of this dtype.
 pub fn definition(callee: Callee, dtype: DType) -> Definition {
     let mut b = Builder::definition();
     let arity = if let Callee::Prim(prim) = callee { prim.arity() } else { 1 };

@@ -245,10 +245,10 @@ impl<'a> Val<'a> {
 
     /// Whether primitives become calls; see [`Builder::calls`].
     pub fn calls(self) -> bool {
-        self.b.borrow().calls()
+        self.b.borrow().source().calls
     }
 
-    /// Attaches a description, for people who read portable code.
+    /// Attaches a description, for people who read the code in a language.
     pub fn named(self, what: &'static str) -> Val<'a> {
         self.b.borrow_mut().hint(self.v, what);
         self

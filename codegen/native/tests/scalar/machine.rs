@@ -43,7 +43,7 @@ impl Kernel {
         // The processor that MITHRIL_CPU names, or this machine's.
         let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
         let b = Builder::new(args.len() + bodies.len(), 1);
-        let mut b = b.with_extensions(host.isa.extensions);
+        let mut b = b.for_isa(&host.isa);
         let options =
             Options { cpu: host.level.cpu.into(), features: host.features, ..Options::default() };
         let inputs: Vec<_> =

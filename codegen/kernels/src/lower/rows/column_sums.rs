@@ -73,7 +73,7 @@ impl<'f> Rows<'f> {
         if let Some(rows) = rows.as_const() {
             height = height.max((rows as u64).div_ceil(MOST_TASKS as u64) as i64);
         }
-        self.blocks = Some(Blocks { rows, height, all: self.nest.b.is_portable() });
+        self.blocks = Some(Blocks { rows, height, all: self.nest.b.source().all_tasks });
         for &op in &self.schedule.column_sums {
             let f = self.nest.f;
             let op = &f.ops[op];

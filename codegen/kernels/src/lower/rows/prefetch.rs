@@ -36,7 +36,7 @@ impl Rows<'_> {
     /// Chooses streaming stores and prefetches for the arguments and results. Runs before any code
     /// that reads or writes them.
     pub fn route(&mut self, isa: &Isa) {
-        if isa.is_portable() {
+        if isa.source.vectorizes {
             return;
         }
         let f = self.nest.f;

@@ -12,7 +12,7 @@ use crate::lower::nest::Nest;
 /// The number of independent accumulators of a pass: an operation need not wait for the previous
 /// one.
 const UNROLL: i64 = 4;
-/// The number of partial sums of floats in portable code. Compilers keep the order of float
+/// The number of partial sums of floats, for compilers that vectorize. They keep the order of float
 /// additions, so they vectorize only sums that are independent in the code.
 const PARTS: i64 = 16;
 
@@ -137,7 +137,7 @@ impl Rows<'_> {
         so_far: &[V],
         sweep: &Sweep,
     ) -> Vec<V> {
-        if self.nest.b.is_portable() && !sweep.begin.is_empty() {
+        if self.nest.b.source().vectorizes && !sweep.begin.is_empty() {
             return self.sweep_parts(place, stretch, so_far, sweep);
         }
         let axis = self.axis;
@@ -190,7 +190,7 @@ impl Rows<'_> {
         })
     }
 
-    /// A pass over a line in portable code. Sums of floats have several partial sums in arrays,
+    /// A pass over a line, for compilers that vectorize. Sums of floats have several partial sums in arrays,
     /// updated by an inner loop. For reductions in which the order does not matter, vectorization
     /// is left to the compiler.
     fn sweep_parts(
