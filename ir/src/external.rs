@@ -5,9 +5,6 @@ use std::sync::Arc;
 use crate::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use crate::graph::Function;
 
-/// The targets for which an external function may have a body.
-pub const TARGETS: [&str; 5] = ["numpy", "torch", "jax", "c", "cpu"];
-
 /// The body of an external function on one target: the lines of a function body in the target's
 /// language. `{x}` stands for the argument `x`; a literal brace is written twice. A body without
 /// such a placeholder reads the arguments by their own names.
@@ -55,17 +52,22 @@ impl TargetBody {
         Ok(pieces)
     }
 
-    /// Errors: an unknown target, an empty text, or an argument that the function does not have.
-    pub fn check(&self, function: &Function) -> Result<()> {
-        if !TARGETS.contains(&&*self.target) {
-            let mut error = Diagnostic::of(
-                ErrorKind::Argument,
-                format!("there is no target `{}` for a body", self.target),
-            )
-            .expected(format!("one of {}", TARGETS.join(", ")));
-            error.hint = did_you_mean(&self.target, TARGETS.into_iter());
-            return error.err();
+    /// Checks that the body is for one of these targets.
+    /// Errors: it is for another one.
+    pub fn check_target(&self, targets: &[&str]) -> Result<()> {
+        if targets.contains(&&*self.target) {
+            return Ok(());
         }
+        let what = format!("there is no target `{}` for a body", self.target);
+        let mut error = Diagnostic::of(ErrorKind::Argument, what)
+            .expected(format!("one of {}", targets.join(", ")));
+        error.hint = did_you_mean(&self.target, targets.iter().copied());
+        error.err()
+    }
+
+    /// Checks the text. Any name of a target is accepted.
+    /// Errors: an empty text, or an argument that the function does not have.
+    pub fn check(&self, function: &Function) -> Result<()> {
         if self.text.trim().is_empty() {
             return Diagnostic::new(format!("the body for {} is empty", self.target)).err();
         }
@@ -85,13 +87,5 @@ impl TargetBody {
             }
         }
         Ok(())
-    }
-}
-
-impl Function {
-    /// The body for the target, if the function has one. Native code (`cpu`) takes C, too.
-    pub fn body_for(&self, target: &str) -> Option<&TargetBody> {
-        let find = |target: &str| self.bodies.iter().find(|body| *body.target == *target);
-        find(target).or_else(|| (target == "cpu").then(|| find("c")).flatten())
     }
 }

@@ -2,7 +2,7 @@
 
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::dtype::DType;
-use mithril_ir::text::{parse, parse_generic};
+use mithril_ir::text::{check_targets, parse, parse_generic};
 
 /// The error of a text in which `«…»` marks the place that it points at.
 fn error(marked: &str) -> Diagnostic {
@@ -137,7 +137,6 @@ fn bodies() {
         format!("mithril 1 extern func @f(%x: tensor<f32>) -> (y: tensor<f32>) {{ {body} }}")
     };
     let cases = [
-        ("«body nunpy \"\"»", "no target `nunpy` for a body", "did you mean `numpy`?"),
         ("«body numpy \" \"»", "the body for numpy is empty", ""),
         (
             "«body torch \"return {z}\"»",
@@ -214,4 +213,18 @@ fn long_lines() {
         let is_cut = !front.is_empty() || !back.is_empty();
         assert_eq!(shown.contains(&format!("in column {column}")), is_cut, "{shown}");
     }
+}
+
+#[test]
+fn targets_of_bodies() {
+    let text = "mithril 1\nextern func @f(%x: tensor<float>) -> (y: tensor<float>) {\n  \
+                body one \"a\"\n  body twoo \"b\"\n}\n";
+    assert!(parse_generic(text, DType::F32).is_ok(), "any name is accepted");
+    assert!(check_targets(text, &["one", "twoo"]).is_ok());
+    let error = check_targets(text, &["one", "two"]).expect_err("there is no such target");
+    assert_eq!(error.span.as_ref().map(|span| &text[span.clone()]), Some("body twoo \"b\""));
+    let shown = error.to_string();
+    assert!(shown.contains("there is no target `twoo` for a body"), "{shown}");
+    assert!(shown.contains("expected: one of one, two"), "{shown}");
+    assert!(shown.contains("did you mean `two`?"), "{shown}");
 }

@@ -15,7 +15,7 @@ use crate::target::{self, Target, is_scalar_primitive};
 pass! {
     /// Decomposes the operations that the target does not take whole, until it takes all of them.
     pub struct Legalize("legalize") {
-        /// The target of the program: numpy, torch, jax, c, cpu, or core for primitives only.
+        /// The target of the program, or `core` for primitives only.
         target: Target = *target::CORE,
     }
 }

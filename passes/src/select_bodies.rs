@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 use crate::call_graph;
 use crate::context::PassContext;
 use crate::pass::Pass;
-use crate::target::{self, Target};
+use crate::target::{self, Language, Target};
 
 pass! {
     /// Makes a function external that has a body for the target, and removes all other bodies from
@@ -40,7 +40,7 @@ impl Pass for SelectBodies {
             if function.external || function.bodies.is_empty() {
                 continue;
             }
-            let whole = function.body_for(self.target.name).is_some()
+            let whole = self.target.body(function).is_some()
                 && !derived.contains(&function.name)
                 && !module.called_from_outside().any(|f| f.name == function.name);
             if whole {
@@ -65,8 +65,8 @@ impl SelectBodies {
                 let place = op.loc.inside(&place);
                 for callee in op.functions() {
                     let callee = call_graph::function(module, callee)?;
-                    if callee.external && callee.body_for(self.target.name).is_none() {
-                        return missing(callee, &place, self.target.name).err();
+                    if callee.external && self.target.body(callee).is_none() {
+                        return missing(callee, &place, &self.target).err();
                     }
                     if seen.insert(&callee.name) {
                         open.push((callee, place.clone()));
@@ -111,26 +111,28 @@ fn differentiated(module: &Module) -> FxHashSet<Arc<str>> {
 }
 
 /// The error of a call of an external function that has no body for the target.
-pub fn missing(function: &Function, loc: &Loc, target: &str) -> Diagnostic {
+pub fn missing(function: &Function, loc: &Loc, target: &Target) -> Diagnostic {
     let targets: Vec<&str> = function.bodies.iter().map(|body| &*body.target).collect();
     let got = match targets.is_empty() {
         true => "no bodies".to_string(),
         false => format!("bodies for {}", targets.join(", ")),
     };
-    // Native code takes bodies in C, and C returns nothing.
-    let (keyword, body) = match target {
-        "cpu" | "c" => ("c", "…"),
-        _ => (target, "return …"),
+    let name = target.name;
+    // The last target of the list is the one whose bodies serve most targets.
+    let keyword = target.bodies.last().unwrap_or(&name);
+    let body = match target.language {
+        Language::Python => "return …",
+        Language::C => "…",
     };
     let mut error = Diagnostic::of(
         ErrorKind::Unsupported,
         format!("Backend does not support operation {}", function.name),
     )
     .got(got)
-    .expected(format!("a body for {target}"))
+    .expected(format!("a body for {name}"))
     .hint(format!(
         "give `custom` a body `{keyword}=…`, or `mir=…` for every backend; in text, write \
-                 `body {target} \"{body}\"` into `extern func @{}`",
+                 `body {name} \"{body}\"` into `extern func @{}`",
         function.name
     ));
     if !loc.is_unknown() {

@@ -1,5 +1,6 @@
 //! Targets as data: which operations each takes whole.
 
+use mithril_ir::external::TargetBody;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::{self, Meaning, Op};
 use mithril_ir::scalar::expr::Node;
@@ -16,6 +17,36 @@ pub struct Target {
     pub pulls_back: fn(&Function, &Operation, Op) -> bool,
     /// The performance of the target, for estimates.
     pub profile: Profile,
+    /// The language of its code, and of bodies of external functions.
+    pub language: Language,
+    /// The targets whose bodies of external functions it takes, the preferred one first.
+    pub bodies: &'static [&'static str],
+}
+
+/// A language that users write bodies of external functions in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// A body returns the results.
+    Python,
+    /// A body stores the results.
+    C,
+}
+
+impl Language {
+    pub fn name(self) -> &'static str {
+        match self {
+            Language::Python => "Python",
+            Language::C => "C",
+        }
+    }
+}
+
+impl Target {
+    /// The body of a function that the target takes, if it has one.
+    pub fn body<'f>(&self, function: &'f Function) -> Option<&'f TargetBody> {
+        let find = |name: &&str| function.bodies.iter().find(|body| *body.target == **name);
+        self.bodies.iter().find_map(find)
+    }
 }
 
 /// The target that takes only primitives.
@@ -24,6 +55,8 @@ pub const CORE: &Target = &Target {
     takes: |_, op| is_primitive(op.op),
     pulls_back: |_, _, _| false,
     profile: profile::CPU,
+    language: Language::Python,
+    bodies: &["core"],
 };
 
 /// The targets that options may name. Code generators supply them.

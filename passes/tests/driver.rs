@@ -17,7 +17,7 @@ use mithril_passes::legalize::Legalize;
 use mithril_passes::pass::{Field, Options, Pass};
 use mithril_passes::pipeline::Pipeline;
 use mithril_passes::registry::PASSES;
-use mithril_passes::target::{Target, Targets};
+use mithril_passes::target::{CORE, Target, Targets};
 
 use targets::TARGETS;
 
@@ -164,12 +164,7 @@ fn broken_modules_are_caught_behind_their_pass() {
 #[test]
 fn targets_may_lack_operations() {
     let module = module("%0 = sigmoid(%x) @ \"head\"\nreturn %0");
-    let target = Target {
-        name: "adder",
-        takes: |_, op| op.op.name == "add",
-        pulls_back: |_, _, _| false,
-        profile: mithril_passes::profile::CPU,
-    };
+    let target = Target { name: "adder", takes: |_, op| op.op.name == "add", ..*CORE };
     let pipeline = Pipeline::default().then(Legalize { target });
     let error = VERIFIED.run(&pipeline, &module).unwrap_err();
     assert!(error.headline().starts_with("Backend does not support operation "), "{error}");

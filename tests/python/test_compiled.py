@@ -123,7 +123,7 @@ def test_the_file_runs_without_mithril(backend, tmp_path):
     path = tmp_path / "model.py"
     if not backend.writes:
         # C has tests of its own for files: see test_c_backend.py.
-        message = r"ends in `\.c`" if backend.extension else "makes native code"
+        message = r"ends in `\.c`" if backend.target.dialect == "c" else "makes native code"
         with pytest.raises(ml.MithrilError, match=message):
             linear(backend, file_path=path)
         assert not path.exists()

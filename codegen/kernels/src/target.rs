@@ -4,7 +4,7 @@ use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::{Access, Library};
 use mithril_ir::op::{Meaning, Op};
 use mithril_passes::profile;
-use mithril_passes::target::{Target, Targets};
+use mithril_passes::target::{Language, Target, Targets};
 
 use crate::library;
 
@@ -17,10 +17,12 @@ pub const CPU: Target = Target {
     takes: has_kernel,
     pulls_back: has_backward_kernel,
     profile: profile::CPU,
+    language: Language::C,
+    bodies: &["cpu", "c"],
 };
 
 /// C source.
-pub const C: Target = Target { name: "c", ..CPU };
+pub const C: Target = Target { name: "c", bodies: &["c"], ..CPU };
 
 /// Whether loops can be generated for an operation: for scalar expressions and for each kind of
 /// access, reading operands through any views. A library kernel computes a composite if it takes

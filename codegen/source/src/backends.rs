@@ -46,18 +46,22 @@ mod jax;
 mod numpy;
 mod torch;
 
+use std::fmt;
 use std::sync::OnceLock;
 
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::op::{Meaning, Op};
-use mithril_passes::target::{Target, Targets};
+use mithril_passes::target::Target;
 use rustc_hash::FxHashMap;
-
-/// The backend whose arrays other targets take and return.
-pub const NUMPY: &Backend = &numpy::BACKEND;
 
 /// Every backend.
 pub static BACKENDS: [&Backend; 3] = [&numpy::BACKEND, &torch::BACKEND, &jax::BACKEND];
+
+/// The backend of this name.
+pub fn find(name: &str) -> Option<&'static Backend> {
+    BACKENDS.iter().copied().find(|backend| backend.name() == name)
+}
 
 /// Templates by operation name. An empty template means that the backend lacks the operation, which
 /// is then decomposed.
@@ -113,13 +117,93 @@ pub struct Backend {
     pub known: OnceLock<FxHashMap<&'static str, &'static str>>,
 }
 
+/// Where random numbers come from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Random {
+    /// The framework's own generator, seeded by the key and the paths of blocks. JAX's takes keys
+    /// itself.
+    #[default]
+    Framework,
+    /// The same bits on every target: those of JAX.
+    Exact,
+}
+
+impl Random {
+    /// The source of this name.
+    pub fn find(name: &str) -> Option<Random> {
+        [("framework", Random::Framework), ("exact", Random::Exact)]
+            .iter()
+            .find(|(own, _)| *own == name)
+            .map(|(_, random)| *random)
+    }
+}
+
+/// Whether NumPy has the dtype only through `ml_dtypes`.
+pub fn is_foreign(dtype: DType) -> bool {
+    dtype == DType::BF16 || dtype.is_storage_only()
+}
+
+impl PartialEq for Backend {
+    /// Compares names, which are unique.
+    fn eq(&self, other: &Backend) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl Backend {
+    /// The name in commands and file names.
+    pub fn name(&self) -> &'static str {
+        self.target.name
+    }
+
     /// The template of an operation; empty where the framework lacks it.
     pub fn spelling(&self, op: Op) -> &'static str {
         let known = self
             .known
             .get_or_init(|| array_api::SPELLINGS.iter().chain(self.spellings).copied().collect());
         known.get(op.name).copied().unwrap_or("")
+    }
+
+    /// The template of an operation, with random numbers from this source; empty where the framework
+    /// lacks it.
+    pub fn template(&self, op: Op, random: Random) -> &'static str {
+        let own = self.random.iter().find(|(name, _)| *name == op.name);
+        match (random, own) {
+            (Random::Framework, Some((_, template))) => template,
+            (Random::Framework, None) | (Random::Exact, _) => self.spelling(op),
+        }
+    }
+
+    /// The dtype's expression, as a template. `wide` tells whether 64-bit elements are enabled.
+    ///
+    /// Errors: the framework does not have this dtype.
+    pub fn dtype(&self, dtype: DType, wide: bool) -> Result<String> {
+        if self.lacks.contains(&dtype) {
+            let name = self.name();
+            return Diagnostic::of(
+                ErrorKind::Unsupported,
+                format!(
+                    "Backend does not support operation on {dtype}: {name} does not have this dtype"
+                ),
+            )
+            .err();
+        }
+        let name = match dtype {
+            DType::Bool => self.truth,
+            DType::I64 if self.narrow && !wide => "int32",
+            DType::U64 if self.narrow && !wide => "uint32",
+            _ => dtype.array_name(),
+        };
+        Ok(match self.foreign.filter(|_| is_foreign(dtype)) {
+            Some(module) => format!("{module}.{name}"),
+            None => format!("@{name}"),
+        })
     }
 
     /// Whether the framework supports an operation. It supports every primitive and call: the
@@ -130,10 +214,4 @@ impl Backend {
             Meaning::Kernel(_) | Meaning::Call(_) => true,
         }
     }
-}
-
-/// The backends as targets of the passes.
-pub fn targets() -> Targets {
-    static TARGETS: OnceLock<Vec<Target>> = OnceLock::new();
-    TARGETS.get_or_init(|| BACKENDS.iter().map(|backend| backend.target).collect())
 }

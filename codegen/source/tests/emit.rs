@@ -7,7 +7,8 @@ use mithril_ir::text::parse;
 use mithril_passes::context::PassContext;
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pass::Pass;
-use mithril_source::python::{Framework, Options, Source, emit};
+use mithril_source::backends::{BACKENDS, Backend, find};
+use mithril_source::python::{Options, Source, emit};
 
 fn read(name: &str) -> Module {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/{name}.mir"));
@@ -15,8 +16,12 @@ fn read(name: &str) -> Module {
     parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn source(module: &Module, framework: Framework, name: &str) -> Source {
-    let target = framework.backend().target;
+fn named(name: &str) -> &'static Backend {
+    find(name).expect("a backend of this name")
+}
+
+fn source(module: &Module, framework: &'static Backend, name: &str) -> Source {
+    let target = framework.target;
     let legal = Legalize { target }.run(module, &mut PassContext::new("legalize"));
     let options =
         Options { summary: format!("The model `{name}`"), stem: name.into(), ..Options::default() };
@@ -28,7 +33,7 @@ fn source(module: &Module, framework: Framework, name: &str) -> Source {
 fn check(name: &str) {
     let module = read(name);
     let all =
-        Framework::all().map(|framework| source(&module, framework, name).text).collect::<Vec<_>>();
+        BACKENDS.iter().map(|framework| source(&module, framework, name).text).collect::<Vec<_>>();
     insta::assert_snapshot!(name, all.join("\n\n# ----------\n\n"));
 }
 
@@ -61,7 +66,7 @@ fn solved_dims() {
           return %0
         }";
     let module = parse(text).expect("the model is well formed");
-    let text = source(&module, Framework::NUMPY, "solved").text;
+    let text = source(&module, named("numpy"), "solved").text;
     assert!(text.contains("k = (wide.shape[0] - 1) // 2\n    half = wide[:k]"), "{text}");
 }
 
@@ -94,7 +99,7 @@ fn functions_keep_their_names() {
           return %y
         }";
     let module = parse(text).expect("the model is well formed");
-    let text = source(&module, Framework::NUMPY, "names").text;
+    let text = source(&module, named("numpy"), "names").text;
     assert!(text.contains("block_1 = np.exp(x)\n    y = block(block_1)"), "{text}");
 }
 
@@ -111,7 +116,7 @@ fn hostile_names() {
 #[test]
 fn constants() {
     check("constants");
-    let source = source(&read("constants"), Framework::NUMPY, "constants");
+    let source = source(&read("constants"), named("numpy"), "constants");
     let names: Vec<&str> = source.constants.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["big"]);
 }
@@ -130,15 +135,14 @@ fn parsed(body: &str) -> Module {
 fn torch_sums_of_the_widest_unsigned() {
     let module =
         parsed("func @main(%x: tensor<3 x u64>) -> (sum: tensor<u64>) { %0 = sum(%x) return %0 }");
-    let text = source(&module, Framework::named("torch"), "sum").text;
+    let text = source(&module, named("torch"), "sum").text;
     assert!(text.contains("torch.sum(x, dtype=torch.uint64)"), "{text}");
 }
 
 #[test]
 fn arguments_of_dtypes_that_torch_lacks() {
     let module = parsed("func @main(%x: tensor<3 x i4>) -> (x: tensor<3 x i4>) { return %x }");
-    let error =
-        emit(&module, Framework::named("torch"), &Options::default()).unwrap_err().to_string();
+    let error = emit(&module, named("torch"), &Options::default()).unwrap_err().to_string();
     assert!(error.starts_with("Backend does not support operation on i4"), "{error}");
     assert!(error.contains("argument `x`"), "{error}");
 }

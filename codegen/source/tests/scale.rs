@@ -8,7 +8,8 @@ use mithril_ir::text::parse;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::{OptimizationOptions, standard};
 use mithril_passes::specialise::given::Shapes;
-use mithril_source::python::{Framework, Options, emit};
+use mithril_source::backends::{Backend, find};
+use mithril_source::python::{Options, emit};
 
 const TYPE: &str = "tensor<8 x 16 x f32>";
 
@@ -21,10 +22,14 @@ fn computed() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+fn named(name: &str) -> &'static Backend {
+    find(name).expect("a backend of this name")
+}
+
 /// From text to source; how many characters, and the time.
-fn compiled(text: &str, framework: Framework, gradients: bool) -> (usize, Duration) {
+fn compiled(text: &str, framework: &'static Backend, gradients: bool) -> (usize, Duration) {
     let start = computed();
-    let target = framework.backend().target;
+    let target = framework.target;
     let module = parse(text).unwrap_or_else(|error| panic!("{error}"));
     let pipeline = standard(Shapes::default(), target, gradients, &OptimizationOptions::default());
     let source = Driver { verify: false }
@@ -162,7 +167,7 @@ fn time_grows_with_size() {
     for (name, kind) in KINDS {
         for gradients in [false, differentiates(name)] {
             let least = |count| {
-                let times = (0..2).map(|_| compiled(&kind(count), Framework::NUMPY, gradients).1);
+                let times = (0..2).map(|_| compiled(&kind(count), named("numpy"), gradients).1);
                 times.min().expect("there are two")
             };
             let (small, large) = (least(10_000), least(40_000));
@@ -176,11 +181,9 @@ fn time_grows_with_size() {
 fn hundred_thousand_operations() {
     for (name, kind) in KINDS {
         let text = kind(100_000);
-        for (framework, gradients) in [
-            (Framework::NUMPY, true),
-            (Framework::named("torch"), false),
-            (Framework::named("jax"), false),
-        ] {
+        for (framework, gradients) in
+            [(named("numpy"), true), (named("torch"), false), (named("jax"), false)]
+        {
             let gradients = gradients && differentiates(name);
             let (length, time) = compiled(&text, framework, gradients);
             println!(
@@ -197,7 +200,7 @@ fn hundred_thousand_operations() {
 fn stack_of_a_megabyte() {
     let all = || {
         for (_, kind) in KINDS {
-            compiled(&kind(20_000), Framework::NUMPY, true);
+            compiled(&kind(20_000), named("numpy"), true);
         }
     };
     let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(all);

@@ -10,8 +10,8 @@ use mithril_passes::profile::Profile;
 use mithril_passes::target::Target;
 use serde_json::{Value, json};
 
-use crate::compile::targets;
 use crate::files::{publish, put, unwritable};
+use crate::targets;
 
 /// The fields of a profile that are measured.
 const MEASURED: [&str; 4] = ["overhead", "bytes", "products", "scalars"];
@@ -79,10 +79,10 @@ pub fn parse(text: &str) -> Result<Profiles> {
     };
     let mut profiles = Profiles::new();
     for (name, measured) in by_name {
-        let Some(target) = targets().iter().find(|target| target.name == name) else {
+        let Ok(target) = targets::find(&name) else {
             return form(&format!("an unknown target `{name}`")).err();
         };
-        let mut profile = target.profile;
+        let mut profile = target.passes.profile;
         let places = [
             &mut profile.overhead,
             &mut profile.bytes,

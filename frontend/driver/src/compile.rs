@@ -1,119 +1,40 @@
 //! Compiles a block to source for a framework or to native code. Each stage is one line.
 
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Module, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Type};
-use mithril_ir::tensor::Tensor;
-use mithril_kernels::{program, target as kernels_target};
+use mithril_kernels::program;
 use mithril_model::block::Block;
 use mithril_model::init::{Init, Start};
-use mithril_model::lower::{self, DimSpec, Lowered, lower_or_try, open_dtypes};
-use mithril_passes::bisect::{self, Culprit};
-use mithril_passes::cost::blocks::BlockCost;
-use mithril_passes::explain::{self, Explanation};
+use mithril_model::lower::{self, Lowered, lower_or_try, open_dtypes};
 use mithril_passes::indexed::{Indexed, indexed_as};
 use mithril_passes::pipeline::OptimizationOptions;
 use mithril_passes::specialise::given::Shapes;
-use mithril_passes::target::{self, Targets};
-use mithril_source::backends;
-use mithril_source::python::{self, Framework, Random, Source};
+use mithril_source::backends::Random;
+use mithril_source::python::{self, Source};
 use rustc_hash::FxHashMap;
 
-use crate::cost;
 use crate::native::{Native, Planning, Tier};
+use crate::targets::{self, Dialect, TargetEntry};
 
 mod cache;
 pub mod open;
 mod recipe;
+mod reports;
 
 use open::{Needs, Open, Waits};
 use recipe::{Recipe, Watch, native, simplify, with_outputs};
 
-/// The targets that pass options can name.
-pub fn targets() -> Targets {
-    static TARGETS: OnceLock<Vec<target::Target>> = OnceLock::new();
-    TARGETS.get_or_init(|| [backends::targets(), kernels_target::TARGETS].concat())
-}
-
-/// Where a compiled model runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Target {
-    Framework(Framework),
-    /// Machine code for this machine's processor.
-    Cpu,
-    /// A C file.
-    C,
-}
-
-impl Target {
-    /// The target of this name. Errors: the name is unknown.
-    pub fn find(name: &str) -> Result<Target> {
-        let all = || Framework::all().map(Target::Framework);
-        let all = || all().chain([Target::Cpu, Target::C]);
-        all().find(|target| target.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = all().map(Target::name).collect();
-            let mut error =
-                Diagnostic::of(ErrorKind::Argument, format!("there is no backend `{name}`"))
-                    .expected(format!("one of {}", names.join(", ")));
-            error.hint = did_you_mean(name, all().map(Target::name));
-            Box::new(error)
-        })
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Target::Framework(framework) => framework.name(),
-            Target::Cpu => "cpu",
-            Target::C => "c",
-        }
-    }
-
-    /// The target as the passes describe it.
-    pub fn passes(self) -> target::Target {
-        match self {
-            Target::Framework(framework) => framework.backend().target,
-            Target::Cpu => kernels_target::CPU,
-            Target::C => kernels_target::C,
-        }
-    }
-
-    /// Whether 64-bit elements are used only on request.
-    pub fn is_narrow(self) -> bool {
-        match self {
-            Target::Framework(framework) => framework.backend().narrow,
-            Target::Cpu | Target::C => false,
-        }
-    }
-
-    /// The extension of generated files; `None` for native code, which has no file.
-    pub fn extension(self) -> Option<&'static str> {
-        match self {
-            Target::Framework(_) => Some("py"),
-            Target::C => Some("c"),
-            Target::Cpu => None,
-        }
-    }
-
-    /// The framework whose arrays calls take and return.
-    pub fn arrays(self) -> Framework {
-        match self {
-            Target::Framework(framework) => framework,
-            Target::Cpu | Target::C => Framework::NUMPY,
-        }
-    }
-}
-
 /// The options of a compile.
 #[derive(Clone, Debug)]
 pub struct CompileOptions {
-    pub target: Target,
+    pub target: &'static TargetEntry,
     pub lower: lower::Options,
     /// Which rewrites run.
     pub optimization: OptimizationOptions,
@@ -170,7 +91,7 @@ impl CompileOptions {
         optimization: OptimizationOptions,
     ) -> Result<CompileOptions> {
         Ok(CompileOptions {
-            target: Target::find(target)?,
+            target: targets::find(target)?,
             lower,
             optimization,
             stem: "model".into(),
@@ -281,6 +202,7 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let mut watch = Watch::default();
     let finish = |module| {
         let logical = with_outputs(module, options)?;
+        targets::check_bodies(&logical)?;
         program::fits(&logical)?;
         Ok(logical)
     };
@@ -322,11 +244,14 @@ fn code(
     (recipe, dtypes): (&mut Recipe, &[Arc<str>]),
     watch: &mut Watch,
 ) -> Result<(Module, Code)> {
-    let Target::Framework(framework) = options.target else {
-        return match open::native_waits(logical, dtypes)? {
-            Some(waits) => Ok((logical.clone(), open(block, options, waits))),
-            None => native(logical, recipe, Shapes::default(), watch),
-        };
+    let backend = match options.target.dialect {
+        Dialect::Python(backend) => backend,
+        Dialect::C | Dialect::Machine => {
+            return match open::native_waits(logical, dtypes)? {
+                Some(waits) => Ok((logical.clone(), open(block, options, waits))),
+                None => native(logical, recipe, Shapes::default(), watch),
+            };
+        }
     };
     if !dtypes.is_empty() {
         let needs = Needs { dtypes: dtypes.into(), ..Needs::default() };
@@ -338,7 +263,7 @@ fn code(
         random: options.random,
     };
     let source = simplify(logical, recipe, Shapes::default(), watch).and_then(|(module, _)| {
-        let source = watch.time("emit", || python::emit(&module, framework, &names))?;
+        let source = watch.time("emit", || python::emit(&module, backend, &names))?;
         Ok((module, Code::Source(source)))
     });
     source.or_else(|error| {
@@ -434,57 +359,6 @@ impl Program {
     }
 }
 
-impl Program {
-    /// The cost of each block of the model in one forward pass, for the shapes it was compiled for.
-    /// `shapes` and `dims` set those that were left open.
-    ///
-    /// Errors: inputs or dims that the model does not have; shapes that do not fit; unknown ranks.
-    pub fn cost(
-        &self,
-        shapes: &[(String, Vec<DimSpec>)],
-        dims: &[(String, i64)],
-    ) -> Result<Vec<BlockCost>> {
-        // The cost of a mask does not depend on its dtype, so unknown dtypes are no error here.
-        if !matches!(self.waits(), Some(Waits::Inputs(Needs { trial: false, .. }))) {
-            self.functions()?;
-        }
-        let (module, known) = &self.logical;
-        let mut given = known.clone();
-        for (name, dims) in shapes {
-            given.args.retain(|(own, _)| own != name);
-            given.args.push((name.clone(), lower::shape(name, dims)?));
-        }
-        given.symbols.extend(dims.iter().map(|(name, size)| (name.clone(), Dim::Const(*size))));
-        cost::of_functions(module, given)
-    }
-
-    /// Reports the rewrites: which rules fired, where, and how much each saves.
-    ///
-    /// Errors: those of compiling; unknown ranks.
-    pub fn explain(&self) -> Result<Explanation> {
-        self.functions()?;
-        let (module, shapes) = &self.logical;
-        let (target, gradients) = self.recipe.destination(module)?;
-        explain::explain(module, shapes, target, gradients, &self.recipe.optimization)
-    }
-
-    /// Finds the first pass, and its rule, that changes the model's numbers by more than
-    /// `tolerance`. The reference evaluator runs the functions on `args` before and after.
-    ///
-    /// Errors: those of compiling; unknown ranks; arguments that do not fit.
-    pub fn bisect(&self, args: &[Tensor], tolerance: f64) -> Result<Option<Culprit>> {
-        self.functions()?;
-        let (module, shapes) = &self.logical;
-        self.recipe.destination(module)?;
-        let pipeline = |without: &[String]| {
-            let mut optimization = self.recipe.optimization.clone();
-            optimization.without.extend_from_slice(without);
-            self.recipe.pipeline(module, shapes.clone(), &optimization).unwrap_or_default()
-        };
-        bisect::bisect(module, &pipeline, args, tolerance)
-    }
-}
-
 fn entry(module: &Module) -> Result<&Arc<Function>> {
     match module.entry() {
         Some(entry) => Ok(entry),
@@ -499,34 +373,4 @@ fn starts(block: &Block) -> impl Fn(&str) -> (Start, Option<Arc<str>>) {
     let known: FxHashMap<Arc<str>, (Start, Option<Arc<str>>)> =
         (inputs.iter()).map(|t| (t.name.clone(), (t.start.clone(), fan_of(&t.start)))).collect();
     move |name| known.get(name).cloned().unwrap_or_else(|| (Init::Scaled.into(), None))
-}
-
-/// The stem of the generated file at this path. `setting` names the option that gave the path.
-/// Errors: the path does not have the target's extension.
-pub fn stem(setting: &str, path: &Path, target: Target) -> Result<String> {
-    let own = target.extension().unwrap_or_default();
-    match (path.file_stem(), path.extension()) {
-        (Some(stem), Some(extension)) if extension == own => Ok(stem.to_string_lossy().into()),
-        _ => {
-            let language = if target == Target::C { "C" } else { "Python" };
-            Diagnostic::of(
-                ErrorKind::Argument,
-                format!("`{setting}` is where {language} source is written"),
-            )
-            .got(path.display())
-            .expected(format!("a path that ends in `.{own}`"))
-            .err()
-        }
-    }
-}
-
-/// The dtype that a target uses for arrays of this dtype: JAX has no 64-bit integers unless they
-/// are enabled.
-pub fn held(target: Target, wide: bool, dtype: DType) -> DType {
-    let narrow = target.is_narrow() && !wide;
-    match dtype {
-        DType::I64 if narrow => DType::I32,
-        DType::U64 if narrow => DType::U32,
-        _ => dtype,
-    }
 }

@@ -13,6 +13,7 @@ mod files;
 pub mod native;
 pub mod params;
 pub mod summary;
+pub mod targets;
 
 /// The guide, whose examples run as tests.
 #[cfg(doctest)]

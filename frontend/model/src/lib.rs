@@ -58,4 +58,5 @@ pub use literal::Literal;
 pub use lower::{DimSpec, Mode, Options, lower};
 pub use model::{Connection, IoKey, Model, Source};
 pub use setting::Setting;
+pub use text_function::check_targets;
 pub use train::{Loss, Select, TrainModel, WEIGHT};

@@ -8,7 +8,7 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use mithril_ir::external::TargetBody;
 use mithril_ir::graph::{Function, Module, Operation, ValueInfo};
-use mithril_ir::text::{parse, parse_generic};
+use mithril_ir::text::{self, parse, parse_generic};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 mod excerpt;
@@ -17,6 +17,13 @@ pub(crate) use excerpt::located;
 
 /// The first words of errors about a text.
 pub(crate) const WRONG: &str = "the text of the function";
+
+/// Checks that the bodies in a `.mir` text are for these targets.
+///
+/// Errors: text that is no module, or a body for another target, with the line and the column.
+pub fn check_targets(text: &str, targets: &[&str]) -> Result<()> {
+    text::check_targets(text, targets).map_err(|error| Box::new(located(*error, text)))
+}
 
 /// A function of a text, and the bodies that it has besides its own.
 #[derive(Debug)]

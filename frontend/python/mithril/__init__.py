@@ -17,6 +17,7 @@ from ._core import (
     block_names,
     custom,
     load_function,
+    targets,
 )
 from .errors import (
     BackendError,
@@ -86,11 +87,7 @@ __all__ = [
 
 _LAZY = {
     "Backend": ".backends.base",
-    "CBackend": ".backends.c",
-    "CpuBackend": ".backends.cpu",
-    "JaxBackend": ".backends.jax",
-    "NumpyBackend": ".backends.numpy",
-    "TorchBackend": ".backends.torch",
+    **{target.class_name: f".backends.{target.name}" for target in targets()},
     "CompiledModel": ".compiled",
     "diff": ".difference",
     "load_params": ".params",

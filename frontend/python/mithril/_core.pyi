@@ -794,6 +794,52 @@ class Snapshot:
         """
 
 @final
+class Target:
+    """
+    A target by its name, such as `numpy` or `cpu`.
+
+    Errors: `UsageError` if there is no such target.
+    """
+    def __new__(cls, /, name: str) -> Target: ...
+    def __repr__(self, /) -> str: ...
+    @property
+    def arrays(self, /) -> str:
+        """
+        The name of the framework whose arrays calls take and return.
+        """
+    @property
+    def class_name(self, /) -> str:
+        """
+        The name of the class of its backends. The class is in the module of `mithril.backends` that
+        has the target's name.
+        """
+    @property
+    def dialect(self, /) -> str:
+        """
+        The kind of its code: `python` or `c` for source, `machine` for machine code.
+        """
+    @property
+    def measured(self, /) -> bool:
+        """
+        Whether `mithril bench` measures its performance.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        The name in commands and messages.
+        """
+    @property
+    def suffix(self, /) -> str:
+        """
+        The suffix of files of its code.
+        """
+    @property
+    def tiers(self, /) -> list[str]:
+        """
+        The compilers that the first calls may use, if there is a choice.
+        """
+
+@final
 class TrainModel(Block):
     """
     A model and what it is trained for: losses, regularizers, metrics. The total is the output
@@ -849,11 +895,12 @@ def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dic
     Errors: `MithrilError`, as its message says.
     """
 
-def custom(*, name: "str | None" = None, mir: "str | None" = None, numpy: "str | None" = None, torch: "str | None" = None, jax: "str | None" = None, c: "str | None" = None, shape: "str | None" = None, gradient: "Block | dict[str, str] | None" = None) -> "Block":
+def custom(*, name: "str | None" = None, mir: "str | None" = None, shape: "str | None" = None, gradient: "Block | dict[str, str] | None" = None, **bodies: "str | None") -> "Block":
     """
-    An operation of your own, as a block. Each body is source text: `mir` serves every backend;
-    `numpy`, `torch` and `jax` serve their backend, and `c` the C backend and native code. Where a
-    backend has a body of its own, that one is used instead of `mir`.
+    An operation of your own, as a block. Each body is source text: `mir` serves every backend, and
+    each of `bodies` the backend that it is named after: `numpy`, `torch`, `jax`, `cpu` or `c`. Native
+    code takes a body for `c`, too. Where a backend has a body of its own, that one is used instead of
+    `mir`.
 
     A body in Python or C is the inside of a function that reads the inputs by their names. Python
     returns the outputs; C stores them. `shape` declares the inputs and the outputs, such as
@@ -933,6 +980,11 @@ def save_params(path: "str", arrays: "dict[str, object]") -> None:
 def table(heads: SupportsGetItem[int, str], numbers: SupportsGetItem[int, SupportsIndex], rows: SupportsGetItem[int, SupportsGetItem[int, str]]) -> tuple[str, str]:
     """
     A table of text cells: as lines, and as HTML. The columns of `numbers` stand to the right.
+    """
+
+def targets() -> list[Target]:
+    """
+    Every target, in the order in which messages list them.
     """
 
 def __getattr__(name: str) -> Incomplete: ...

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from ._core import targets
 from .errors import BackendError, MithrilError, UsageError
 
 __all__ = ["measure"]
 
-BACKENDS = ("numpy", "torch", "jax", "cpu")
-"""The backends that are measured, in this order."""
+BACKENDS = {target.name: target.class_name for target in targets() if target.measured}
+"""The classes of the backends that are measured, by their short names."""
 
 _CHAIN = 32
 _MATRIX = 512
@@ -22,7 +23,7 @@ _EXPONENTIAL = 13
 
 
 def measure(backend: str) -> dict[str, float]:
-    """Measures float32 operations on a backend (`numpy`, `torch`, `jax`, `cpu`).
+    """Measures float32 operations on a backend of `BACKENDS`.
 
     Returns the fixed cost of an operation in nanoseconds (`overhead`), and three rates per
     nanosecond: bytes read and written (`bytes`), multiplications and additions of matrix products
@@ -30,14 +31,12 @@ def measure(backend: str) -> dict[str, float]:
 
     Errors: there is no such backend, or its framework is not installed.
     """
-    from .difference import BACKENDS as NAMES  # noqa: PLC0415
-
     if backend not in BACKENDS:
         known = ", ".join(BACKENDS)
         raise UsageError(f"there is no backend `{backend}` to measure\n  expected: {known}")
     from . import backends  # noqa: PLC0415
 
-    make = getattr(backends, NAMES[backend])
+    make = getattr(backends, BACKENDS[backend])
     small = [_products(make, count, 8) for count in (_CHAIN, 2 * _CHAIN)]
     overhead = max((small[1] - small[0]) / _CHAIN, 1.0)
     elements = _LARGE * _LARGE

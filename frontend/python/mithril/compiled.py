@@ -63,7 +63,7 @@ class CompiledModel:
 
     def _compile(self) -> None:
         backend = self.backend
-        if self._file_path is not None and backend.extension is None:
+        if self._file_path is not None and backend.target.dialect == "machine":
             raise BackendError(
                 f"`file_path` is where Python source is written\n  got: {self._file_path!r} for "
                 f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source",
@@ -103,7 +103,8 @@ class CompiledModel:
 
     def _variant_of(self, program: _core.Program) -> Variant:
         variant = Variant(self.backend, program, jit=self.jit, file_path=self._file_path)
-        if self._verbose and self.backend.kind == "cpu" and variant.runner is not None:
+        timed = self._verbose and self.backend.target.dialect == "machine"
+        if timed and variant.runner is not None:
             variant.runner.native.measure()
         return variant
 

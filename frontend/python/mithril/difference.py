@@ -22,13 +22,7 @@ __all__ = ["diff"]
 
 Arrays = dict[str, Any]
 
-BACKENDS = {
-    "numpy": "NumpyBackend",
-    "torch": "TorchBackend",
-    "jax": "JaxBackend",
-    "cpu": "CpuBackend",
-    "c": "CBackend",
-}
+BACKENDS = {target.name: target.class_name for target in _core.targets()}
 """The classes of backends by their short names, in the order in which they are compared."""
 
 DOUBLE = ("float64", "fp64", "f64", "double")

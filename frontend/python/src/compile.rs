@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
-use mithril_driver::compile::{self, Checks, CompileOptions, Target, held};
+use mithril_driver::compile::{self, Checks, CompileOptions};
 use mithril_driver::native::{Planning, Tier};
+use mithril_driver::targets::{self, TargetEntry};
 use mithril_ir::dtype::DType as Element;
 use mithril_model::Literal;
 use mithril_model::lower::{self, Mode};
 use mithril_passes::pass::Limit;
 use mithril_passes::pipeline::{Level, OptimizationOptions};
 use mithril_passes::rules::Class;
-use mithril_source::python::Random;
+use mithril_source::backends::Random;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -78,10 +79,10 @@ pub fn compile_block(
     at_call: bool,
 ) -> Answer<Program> {
     guarded(|| {
-        let target = Target::find(target)?;
+        let target = targets::find(target)?;
         let given = (shapes, dtypes, constant_keys);
         let given =
-            lowering(mode(inference), given, dtype.get().0, held(target, wide, Element::I64))?;
+            lowering(mode(inference), given, dtype.get().0, target.held(wide, Element::I64))?;
         let lower = lower::Options { trainable_keys, data_keys, discard_keys, ..given };
         let options = CompileOptions {
             target,
@@ -128,15 +129,15 @@ fn lowering(
 /// Makes sure that background compilation ends before the interpreter does.
 fn end_with_process(options: &CompileOptions, py: Python<'_>) -> Answer<()> {
     // On every tier except this one, LLVM may replace Cranelift's code in the background.
-    if options.target == Target::Cpu && options.tier != Tier::Instant {
+    if options.target.tiers.contains(&Tier::Llvm) && options.tier != Tier::Instant {
         close_at_exit(py)?;
     }
     Ok(())
 }
 
 /// The stem of the file that source is written to.
-fn stem(path: Option<&str>, target: Target) -> Answer<String> {
-    let named = |path| compile::stem("file_path", Path::new(path), target);
+fn stem(path: Option<&str>, target: &TargetEntry) -> Answer<String> {
+    let named = |path| target.stem("file_path", Path::new(path));
     Ok(path.map_or(Ok("model".into()), named)?)
 }
 

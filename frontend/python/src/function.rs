@@ -2,8 +2,12 @@
 
 use std::path::Path;
 
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
-use mithril_model::Custom;
+use mithril_driver::targets;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
+use mithril_ir::external::TargetBody;
+use mithril_ir::message;
+use mithril_model::{Custom, check_targets};
+use mithril_passes::target::Language;
 use pyo3::exceptions::PySyntaxError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -34,12 +38,19 @@ pub fn load_function(
         if let Some(text) = text {
             let own = text_of("load_function", "text_or_path", text_or_path)?;
             debug_assert_eq!(own, text);
-            return Ok(Block::of(mithril_model::Block::from_function(&own, name.as_deref())?));
+            return Ok(Block::of(of_text(&own, name.as_deref())?));
         }
         let file = path("load_function", text_or_path)?;
-        let block = mithril_model::Block::from_function(&read(text_or_path)?, name.as_deref());
+        let block = of_text(&read(text_or_path)?, name.as_deref());
         Ok(Block::of(block.map_err(|error| Box::new(in_file(*error, &file)))?))
     })
+}
+
+/// The block of a function of a text, whose bodies are for targets that exist.
+fn of_text(text: &str, name: Option<&str>) -> Result<mithril_model::Block> {
+    let block = mithril_model::Block::from_function(text, name)?;
+    check_targets(text, &targets::names())?;
+    Ok(block)
 }
 
 /// Whether a string is the text of functions, rather than a path.
@@ -55,9 +66,10 @@ fn in_file(mut error: Diagnostic, file: &Path) -> Diagnostic {
     error
 }
 
-/// An operation of your own, as a block. Each body is source text: `mir` serves every backend;
-/// `numpy`, `torch` and `jax` serve their backend, and `c` the C backend and native code. Where a
-/// backend has a body of its own, that one is used instead of `mir`.
+/// An operation of your own, as a block. Each body is source text: `mir` serves every backend, and
+/// each of `bodies` the backend that it is named after: `numpy`, `torch`, `jax`, `cpu` or `c`. Native
+/// code takes a body for `c`, too. Where a backend has a body of its own, that one is used instead of
+/// `mir`.
 ///
 /// A body in Python or C is the inside of a function that reads the inputs by their names. Python
 /// returns the outputs; C stores them. `shape` declares the inputs and the outputs, such as
@@ -76,36 +88,35 @@ fn in_file(mut error: Diagnostic, file: &Path) -> Diagnostic {
     *,
     name: "str | None"=None,
     mir: "str | None"=None,
-    numpy: "str | None"=None,
-    torch: "str | None"=None,
-    jax: "str | None"=None,
-    c: "str | None"=None,
     shape: "str | None"=None,
-    gradient: "Block | dict[str, str] | None"=None
+    gradient: "Block | dict[str, str] | None"=None,
+    **bodies: "str | None"
 ) -> "Block")]
-#[allow(clippy::too_many_arguments)]
 pub fn custom(
     name: Option<&Bound<'_, PyAny>>,
     mir: Option<&Bound<'_, PyAny>>,
-    numpy: Option<&Bound<'_, PyAny>>,
-    torch: Option<&Bound<'_, PyAny>>,
-    jax: Option<&Bound<'_, PyAny>>,
-    c: Option<&Bound<'_, PyAny>>,
     shape: Option<&Bound<'_, PyAny>>,
     gradient: Option<&Bound<'_, PyAny>>,
+    bodies: Option<&Bound<'_, PyDict>>,
 ) -> Answer<Block> {
     guarded(|| {
         let name = name.map_or(Ok("custom".into()), |name| word("custom", "name", name))?;
         let mut custom = Custom::new(name);
         if let Some(text) = mir {
-            custom = custom.mir(text_of("custom", "mir", text)?);
+            let text = text_of("custom", "mir", text)?;
+            check_targets(&text, &targets::names())?;
+            custom = custom.mir(text);
         }
         if let Some(text) = shape {
             custom = custom.shape(text_of("custom", "shape", text)?);
         }
-        for (target, text) in [("numpy", numpy), ("torch", torch), ("jax", jax), ("c", c)] {
-            if let Some(text) = text {
-                custom = custom.body(target, body(target, text)?);
+        for (target, text) in bodies.into_iter().flatten() {
+            let target: String = target.extract()?;
+            if targets::find(&target).is_err() {
+                return Err(no_keyword(&target).into());
+            }
+            if !text.is_none() {
+                custom = custom.body(&*target, body(&target, &text)?);
             }
         }
         custom = match gradient.map(|given| (given, given.cast::<PyDict>())) {
@@ -117,18 +128,33 @@ pub fn custom(
     })
 }
 
+/// The error of `custom` for a keyword that it does not have.
+fn no_keyword(name: &str) -> Diagnostic {
+    let others = ["name", "shape", "gradient"].into_iter();
+    let known: Vec<&str> = languages().into_iter().chain(others).collect();
+    let what = format!("Unexpected argument: `custom` has no keyword `{name}`");
+    let mut error = Diagnostic::of(ErrorKind::Argument, what).expected(known.join(", "));
+    error.hint = did_you_mean(name, known.into_iter());
+    error
+}
+
+/// The keywords of bodies.
+fn languages() -> Vec<&'static str> {
+    [vec!["mir"], targets::names()].concat()
+}
+
 fn gradient_bodies(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, String)>> {
-    const LANGUAGES: [&str; 5] = ["mir", "numpy", "torch", "jax", "c"];
+    let languages = languages();
     let mut bodies = Vec::new();
     for (target, text) in given {
         let target = word("custom", "gradient", &target)?;
-        if !LANGUAGES.contains(&target.as_str()) {
+        if !languages.contains(&target.as_str()) {
             return Err(Diagnostic::of(
                 ErrorKind::Argument,
                 "Unexpected argument: `gradient` has bodies by language",
             )
             .got(format!("`{target}`"))
-            .expected(LANGUAGES.join(", "))
+            .expected(languages.join(", "))
             .into());
         }
         let text = body(&target, &text)?;
@@ -139,7 +165,7 @@ fn gradient_bodies(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, String)>> {
             ErrorKind::Argument,
             "Unexpected argument: `gradient` has no body",
         )
-        .expected(LANGUAGES.join(", "))
+        .expected(languages.join(", "))
         .into());
     }
     Ok(bodies)
@@ -169,12 +195,21 @@ fn wanted(
     })
 }
 
-/// A body. Errors: it is no text; it is Python that cannot be parsed.
-fn body(target: &str, value: &Bound<'_, PyAny>) -> Answer<String> {
-    let text = text_of("custom", target, value)?;
-    if matches!(target, "numpy" | "torch" | "jax") {
-        parses(target, &text, value.py())?;
+/// A body for `mir` or a target. Errors: it is no text; it is Python that cannot be parsed or returns
+/// nothing.
+fn body(language: &str, value: &Bound<'_, PyAny>) -> Answer<String> {
+    let text = text_of("custom", language, value)?;
+    let Ok(target) = targets::find(language) else { return Ok(text) };
+    match target.passes.language {
+        Language::Python => parses(language, &text, value.py())?,
+        Language::C => {}
     }
+    let body = TargetBody { target: language.into(), text: text.as_str().into() };
+    targets::check_body(&body).map_err(|mut error| {
+        let what = std::mem::take(&mut error.what);
+        error.what = message!["Unexpected argument: `custom`: "].then(what);
+        error
+    })?;
     Ok(text)
 }
 

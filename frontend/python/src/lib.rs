@@ -22,6 +22,7 @@ mod params;
 mod processor;
 mod program;
 mod snapshot;
+mod target;
 mod value;
 
 use pyo3::prelude::*;
@@ -64,6 +65,8 @@ mod _core {
     use super::program::{Argument, Outcome, Program};
     #[pymodule_export]
     use super::snapshot::Snapshot;
+    #[pymodule_export]
+    use super::target::{Target, targets};
     use super::*;
 
     /// The version of Mithril.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use mithril_driver::compile::open::Waits;
-use mithril_driver::compile::{self, Code, Target, held};
+use mithril_driver::compile::{self, Code};
+use mithril_driver::targets::{Dialect, TargetEntry};
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
@@ -71,7 +72,7 @@ type Blame = (&'static str, Option<&'static str>, Vec<String>);
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Program {
     pub program: Arc<compile::Program>,
-    pub target: Target,
+    pub target: &'static TargetEntry,
     pub wide: bool,
     /// Whether other programs of the model may take arrays that this does not.
     pub one_of_several: bool,
@@ -192,13 +193,13 @@ impl Program {
     /// Whether its source enables 64-bit types, which JAX disables by default.
     #[getter]
     fn widens(&self) -> bool {
-        self.target.is_narrow() && wants_wide(&self.program.module)
+        self.target.narrow && wants_wide(&self.program.module)
     }
 
     /// The arguments in their order.
     #[getter]
     fn arguments(&self, py: Python<'_>) -> Vec<Argument> {
-        let held = |dtype| held(self.target, self.wide, dtype);
+        let held = |dtype| self.target.held(self.wide, dtype);
         let argument = |own: &compile::Argument| Argument {
             name: PyString::intern(py, &own.name).unbind(),
             role: own.role.name(),
@@ -217,7 +218,7 @@ impl Program {
         let result = |own: &compile::Output| Outcome {
             name: own.name.to_string(),
             state: own.state.as_ref().map(|s| s.to_string()),
-            dtype: DType(held(self.target, self.wide, own.ty.dtype)),
+            dtype: DType(self.target.held(self.wide, own.ty.dtype)),
             dims: dims(&own.ty),
         };
         self.program.results.iter().map(result).collect()
@@ -264,9 +265,9 @@ impl Program {
     /// none. `None` for what is no native code.
     #[pyo3(signature = (dims: "dict[str, int]"))]
     fn memory(&self, dims: HashMap<String, i64>) -> Answer<Option<Bytes>> {
-        guarded(|| match self.target {
-            Target::Framework(_) => Ok(None),
-            Target::Cpu | Target::C => memory(&self.program, &dims).map(Some),
+        guarded(|| match self.target.dialect {
+            Dialect::Python(_) => Ok(None),
+            Dialect::C | Dialect::Machine => memory(&self.program, &dims).map(Some),
         })
     }
 
@@ -331,7 +332,7 @@ impl Program {
     #[pyo3(signature = (samples: "dict[str, object]"))]
     fn checker(&self, py: Python<'_>, samples: &Bound<'_, PyDict>) -> Answer<Checker> {
         guarded(|| {
-            let rename = |dtype| held(self.target, self.wide, dtype);
+            let rename = |dtype| self.target.held(self.wide, dtype);
             Ok(Checker::new(py, &self.program, self.reader(samples)?, &rename)?)
         })
     }
@@ -367,7 +368,7 @@ impl Program {
         for (dtype, sample) in samples {
             read.push((dtype::of(&dtype)?, sample));
         }
-        Ok(Reader::new(self.target.arrays().name(), &read)?)
+        Ok(Reader::new(self.target.arrays, &read)?)
     }
 }
 

@@ -42,6 +42,7 @@ mod version;
 use crate::diagnostic::Result;
 use crate::dtype::DType;
 use crate::graph::Module;
+use syntax::FunctionTree;
 
 pub use dot::dot;
 pub use version::VERSION;
@@ -65,9 +66,30 @@ pub fn parse_generic(source: &str, float: DType) -> Result<Module> {
 }
 
 fn parse_as(source: &str, float: Option<DType>) -> Result<Module> {
+    read(source, float, resolve::module)
+}
+
+/// Checks that the bodies in a text are for these targets. The names of targets are not part of the
+/// language, so parsing accepts any.
+/// Errors: the first syntax error, or the first body for another target, with its position.
+pub fn check_targets(source: &str, targets: &[&str]) -> Result<()> {
+    read(source, Some(DType::F32), |trees| {
+        let mut bodies = trees.iter().flat_map(|tree| &tree.bodies);
+        bodies.try_for_each(|(body, span)| {
+            body.check_target(targets).map_err(|error| resolve::place(error, span))
+        })
+    })
+}
+
+/// Parses the functions of a text and passes them on.
+fn read<T>(
+    source: &str,
+    float: Option<DType>,
+    then: impl FnOnce(&[FunctionTree]) -> Result<T>,
+) -> Result<T> {
     let (text, migrated) = version::current(source)?;
-    let parsed = syntax::parse(&text, float).and_then(|tree| resolve::module(&tree));
-    parsed.map_err(|mut error| {
+    let read = syntax::parse(&text, float).and_then(|trees| then(&trees));
+    read.map_err(|mut error| {
         if migrated {
             // The span is in the migrated text, which the user does not have.
             error.span = None;

@@ -327,7 +327,7 @@ fn names_nothing(guard: &Guard) -> bool {
     found
 }
 
-fn place(mut error: Box<Diagnostic>, span: &Span) -> Box<Diagnostic> {
+pub(super) fn place(mut error: Box<Diagnostic>, span: &Span) -> Box<Diagnostic> {
     error.span.get_or_insert_with(|| span.clone());
     error
 }

@@ -5,7 +5,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
-use mithril_ir::external::{TARGETS, TargetBody};
+use mithril_ir::external::TargetBody;
 use mithril_ir::graph::{Bound, Constraint, Function, Module, ResultDef, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::{self, Arity, Op};
@@ -86,6 +86,7 @@ fn external(name: &str, random: &mut Random) -> Function {
 
 /// Bodies for some of the targets, of odd lines.
 fn bodies(random: &mut Random) -> Vec<TargetBody> {
+    const TARGETS: [&str; 3] = ["numpy", "c", "other.target"];
     const LINES: [&str; 6] =
         ["return {x}", "y = {{\"a\": [{x}]}}", "", "    \t\"\\", "größe = 1", "// no % comment"];
     let mut bodies = Vec::new();

@@ -2,7 +2,7 @@
 
 use mithril_ir::op::Meaning;
 use mithril_passes::profile;
-use mithril_passes::target::{Target, Targets};
+use mithril_passes::target::{CORE, Target, Targets};
 
 const WHOLE: [&str; 8] =
     ["mean", "variance", "softmax", "swap_axes", "expand_dims", "squeeze", "stack", "clamp"];
@@ -13,8 +13,8 @@ const ARRAYS: Target = Target {
         Meaning::Decompose(_) => WHOLE.contains(&op.op.name),
         Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Call(_) => true,
     },
-    pulls_back: |_, _, _| false,
     profile: profile::PLAIN,
+    ..*CORE
 };
 
 pub const TARGETS: Targets = &[ARRAYS];

@@ -18,6 +18,7 @@ use crate::code::Code;
 use crate::entry;
 use crate::isa::Isa;
 use crate::lower::Lowered;
+use crate::target;
 
 /// A function with a body in C, for arrays of known types. Dims are in the kernel's symbols.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,8 +81,8 @@ impl External {
         callee: &Function,
         isa: &Isa,
     ) -> Result<(External, Vec<Dim>)> {
-        let target = if *isa == Isa::PORTABLE { "c" } else { "cpu" };
-        let Some(body) = callee.body_for(target) else {
+        let target = if *isa == Isa::PORTABLE { &target::C } else { &target::CPU };
+        let Some(body) = target.body(callee) else {
             return missing(callee, &op.loc, target).err();
         };
         let operands: Vec<&Type> = op.operands.iter().map(|value| caller.ty(*value)).collect();

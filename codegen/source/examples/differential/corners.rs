@@ -4,13 +4,13 @@
 use mithril_ir::dtype::DType;
 use mithril_ir::op::{Class, Kind, Op};
 use mithril_ir::tensor::Tensor;
-use mithril_source::python::Framework;
+use mithril_source::backends::Backend;
 use serde_json::Value;
 
 use crate::cases::{Case, Random, operations};
 use crate::forward::{has_rare_dtype, inputs, is_empty, is_rare, one, rounds_each_step};
 
-pub fn cases(framework: Framework) -> Vec<Value> {
+pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
     for (number, op) in operations().enumerate() {
         let mut random = Random(5000 + number as u64);
@@ -51,7 +51,7 @@ pub fn cases(framework: Framework) -> Vec<Value> {
 }
 
 /// The rare dtypes that the operation takes or gives.
-fn rare(op: Op, framework: Framework) -> Vec<DType> {
+fn rare(op: Op, framework: &'static Backend) -> Vec<DType> {
     if op.kind == Kind::Random {
         return Vec::new();
     }

@@ -6,7 +6,8 @@ use mithril_ir::tensor::Tensor;
 use mithril_passes::context::PassContext;
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pass::Pass;
-use mithril_source::python::{Framework, Options, Random, emit};
+use mithril_source::backends::{Backend, Random};
+use mithril_source::python::{Options, emit};
 use serde_json::{Map, Value, json};
 
 /// The dicts that an emitted function takes.
@@ -37,7 +38,7 @@ pub fn results(function: &Function, values: &[Tensor]) -> Value {
 }
 
 /// Adds the source of a module, or why there is none.
-pub fn write(case: &mut Value, framework: Framework, module: &Module) {
+pub fn write(case: &mut Value, framework: &'static Backend, module: &Module) {
     match source(framework, module) {
         Ok((text, constants)) => {
             case["text"] = text.into();
@@ -47,8 +48,8 @@ pub fn write(case: &mut Value, framework: Framework, module: &Module) {
     }
 }
 
-fn source(framework: Framework, module: &Module) -> Result<(String, Value)> {
-    let legalize = Legalize { target: framework.backend().target };
+fn source(framework: &'static Backend, module: &Module) -> Result<(String, Value)> {
+    let legalize = Legalize { target: framework.target };
     let module = legalize.run(module, &mut PassContext::new("legalize"))?;
     let source =
         emit(&module, framework, &Options { random: Random::Exact, ..Options::default() })?;

@@ -7,13 +7,13 @@ use mithril_ir::graph::Module;
 use mithril_ir::op::{Class, Kind};
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
-use mithril_source::python::Framework;
+use mithril_source::backends::Backend;
 use serde_json::{Value, json};
 
 use crate::cases::{Case, Random, operations};
 use crate::emitted::{arguments, results, write};
 
-pub fn cases(framework: Framework, count: usize) -> Vec<Value> {
+pub fn cases(framework: &'static Backend, count: usize) -> Vec<Value> {
     let mut all = Vec::new();
     for (number, op) in operations().enumerate() {
         let mut random = Random(number as u64);
@@ -37,7 +37,7 @@ pub fn cases(framework: Framework, count: usize) -> Vec<Value> {
 
 /// Whether it stands where frameworks may keep their own results: no elements in what has a note
 /// or is taken whole, or elements that are hardly computed with. `corners` has these.
-fn has_corner(case: &Case, framework: Framework) -> bool {
+fn has_corner(case: &Case, framework: &'static Backend) -> bool {
     let noted = !case.op.note.is_empty() || case.op.kind == Kind::Composite;
     let empty = noted && case.operands.iter().any(is_empty);
     empty || has_rare_dtype(case, framework) || rounds_each_step(case)
@@ -54,15 +54,15 @@ pub fn is_empty(ty: &Type) -> bool {
 }
 
 /// Whether elements are only stored in a dtype of the case, or the framework hardly computes in it.
-pub fn has_rare_dtype(case: &Case, framework: Framework) -> bool {
+pub fn has_rare_dtype(case: &Case, framework: &'static Backend) -> bool {
     let result = case.function().map(|f| f.ty(f.results[0].value).dtype);
     let mut dtypes = case.operands.iter().map(|ty| ty.dtype).chain(result);
     dtypes.any(|d| is_rare(d, framework)) && case.op.kind != Kind::Random
 }
 
-pub fn is_rare(dtype: DType, framework: Framework) -> bool {
+pub fn is_rare(dtype: DType, framework: &'static Backend) -> bool {
     let lacking = matches!(dtype, DType::U16 | DType::U32 | DType::U64);
-    dtype.is_storage_only() || (lacking && framework == Framework::named("torch"))
+    dtype.is_storage_only() || (lacking && framework.name() == "torch")
 }
 
 /// Elements at which all frameworks agree: indices within range, no division by zero.
@@ -98,7 +98,12 @@ pub fn inputs(case: &Case, random: &mut Random) -> Vec<Tensor> {
 
 /// The case in one of its forms, `fixed` being that whose dims are numbers. `None`: the evaluator
 /// refuses it, too.
-pub fn one(framework: Framework, fixed: &Case, form: &Case, inputs: &[Tensor]) -> Option<Value> {
+pub fn one(
+    framework: &'static Backend,
+    fixed: &Case,
+    form: &Case,
+    inputs: &[Tensor],
+) -> Option<Value> {
     let (function, reference) = (form.function()?, fixed.function()?);
     let expected = evaluate(&Module::new(), &reference, inputs).ok()?;
     let mut case = json!({

@@ -12,7 +12,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_passes::autodiff::Autodiff;
 use mithril_passes::context::PassContext;
 use mithril_passes::pass::Pass;
-use mithril_source::python::Framework;
+use mithril_source::backends::{self, Backend};
 use serde_json::{Value, json};
 
 use crate::cases::{Case, Random, operations};
@@ -34,7 +34,7 @@ const EDGES: &[Wanted] = &[
 ];
 
 /// On numbers at which every operation is smooth.
-pub fn cases(framework: Framework) -> Vec<Value> {
+pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
     for (number, op) in operations().enumerate() {
         let mut random = Random(9000 + number as u64);
@@ -45,7 +45,7 @@ pub fn cases(framework: Framework) -> Vec<Value> {
             let inputs = inputs(&case, &mut random);
             let mut forms = vec![case.clone()];
             // Frameworks differentiate what is there at run time; NumPy's source knows symbols.
-            forms.extend((framework == Framework::NUMPY).then(|| case.symbolic()));
+            forms.extend((framework.name() == "numpy").then(|| case.symbolic()));
             for form in forms {
                 all.extend(one(framework, &case, &form, &inputs, &mut random));
             }
@@ -55,7 +55,7 @@ pub fn cases(framework: Framework) -> Vec<Value> {
 }
 
 /// On whole numbers, many of them alike: where operations have ties and corners.
-pub fn kinks(framework: Framework) -> Vec<Value> {
+pub fn kinks(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
     for (number, op) in operations().enumerate() {
         let mut random = Random(3000 + number as u64);
@@ -90,7 +90,7 @@ fn find(op: Op, dtype: DType, fits: impl Fn(&Case) -> bool, random: &mut Random)
     let is_smooth = |case: &Case| {
         let mut floats =
             case.operands.iter().map(|ty| ty.dtype).filter(|d| d.is_float()).peekable();
-        let rare = |ty: &Type| is_rare(ty.dtype, Framework::named("torch"));
+        let rare = |ty: &Type| is_rare(ty.dtype, backends::find("torch").expect("a backend"));
         let full = !case.operands.iter().any(rare);
         full && floats.peek().is_some() && floats.all(|d| d == dtype) && fits(case)
     };
@@ -113,7 +113,7 @@ fn differentiated(case: &Case) -> Option<Result<(Function, Module)>> {
 }
 
 fn one(
-    framework: Framework,
+    framework: &'static Backend,
     fixed: &Case,
     form: &Case,
     inputs: &[Tensor],
@@ -143,7 +143,7 @@ fn one(
     };
     case["expected"] = expected;
     case["arguments"] = arguments(own, &all);
-    let by_framework = framework != Framework::NUMPY;
+    let by_framework = framework.name() != "numpy";
     case["function"] = if by_framework { "forward" } else { "gradients" }.into();
     write(&mut case, framework, &if by_framework { Module::of(function) } else { module });
     Some(case)

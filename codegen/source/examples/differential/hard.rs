@@ -10,7 +10,7 @@ use mithril_ir::op::{self, Kind};
 use mithril_ir::scalar::expr::{Expr, Node};
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
-use mithril_source::python::Framework;
+use mithril_source::backends::Backend;
 use serde_json::{Value, json};
 
 use crate::cases::{Case, Random, operations};
@@ -48,7 +48,7 @@ const MAGNITUDES: &[f64] = &[
 /// Of these for each operand, where there are several.
 const FEW: usize = 3;
 
-pub fn cases(framework: Framework) -> Vec<Value> {
+pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
     for (number, op) in operations().enumerate() {
         let mut random = Random(11_000 + number as u64);
@@ -74,7 +74,7 @@ pub fn cases(framework: Framework) -> Vec<Value> {
 }
 
 /// Every combination of hard numbers, 0 without a sign: many digits know no other.
-fn scalar(framework: Framework, mut case: Case, expr: &Expr) -> Option<Value> {
+fn scalar(framework: &'static Backend, mut case: Case, expr: &Expr) -> Option<Value> {
     let dtype = case.operands[0].dtype;
     let step = if case.operands.len() > 1 { FEW } else { 1 };
     let numbers: Vec<f64> =
@@ -100,7 +100,7 @@ fn scalar(framework: Framework, mut case: Case, expr: &Expr) -> Option<Value> {
 }
 
 /// Numbers far from zero, and numbers far apart.
-fn sums(framework: Framework, case: &Case, random: &mut Random) -> Vec<Value> {
+fn sums(framework: &'static Backend, case: &Case, random: &mut Random) -> Vec<Value> {
     let mut wide = case.clone();
     wide.operands.iter_mut().for_each(|ty| ty.dtype = DType::F64);
     let sides: [fn(f64) -> f64; 2] = [|x| 1000.0 + x, |x| 60.0 * x - 30.0];
@@ -129,7 +129,7 @@ fn sums(framework: Framework, case: &Case, random: &mut Random) -> Vec<Value> {
 }
 
 fn written(
-    framework: Framework,
+    framework: &'static Backend,
     case: &Case,
     inputs: &[Tensor],
     expected: &[Tensor],

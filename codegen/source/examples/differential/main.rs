@@ -12,12 +12,12 @@ mod models;
 
 use std::process::ExitCode;
 
-use mithril_source::python::Framework;
+use mithril_source::backends::find;
 use serde_json::Value;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    let framework = Framework::all().find(|f| args.get(1).is_some_and(|name| name == f.name()));
+    let framework = args.get(1).and_then(|name| find(name));
     let count = args.get(3).and_then(|n| n.parse().ok()).unwrap_or(8);
     let cases = framework.and_then(|framework| match args.get(2)?.as_str() {
         "models" => Some(models::cases(framework)),

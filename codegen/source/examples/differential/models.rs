@@ -11,7 +11,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_passes::autodiff::Autodiff;
 use mithril_passes::context::PassContext;
 use mithril_passes::pass::Pass;
-use mithril_source::python::Framework;
+use mithril_source::backends::Backend;
 use serde_json::{Value, json};
 
 use crate::cases::{self, Random};
@@ -23,7 +23,7 @@ const LEAD: [i64; 2] = [2, 3];
 
 /// The models of the tests and the operations that name functions, and their gradients: by
 /// `autodiff`, or the framework's own.
-pub fn cases(framework: Framework) -> Vec<Value> {
+pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
     for (name, module) in read("models").into_iter().chain(read("calls")) {
         let entry = module.entry().expect("a model has an entry").clone();
@@ -35,7 +35,7 @@ pub fn cases(framework: Framework) -> Vec<Value> {
         let joint = Autodiff::default().run(&module, &mut PassContext::new("autodiff"));
         let joint = joint.expect("a model has gradients");
         let gradients = joint.get("gradients").expect("the pass adds them").clone();
-        all.push(match framework.backend().differentiates {
+        all.push(match framework.differentiates {
             false => case(framework, &name, "gradients", &joint, &gradients, &joint),
             true => case(framework, &name, "forward", &joint, &gradients, &module),
         });
@@ -65,7 +65,7 @@ fn read(folder: &str) -> Vec<(String, Module)> {
 
 /// What the evaluator gives for `function`, and `source` to run for it.
 fn case(
-    framework: Framework,
+    framework: &'static Backend,
     name: &str,
     run: &str,
     module: &Module,

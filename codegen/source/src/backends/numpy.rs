@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use mithril_passes::profile;
-use mithril_passes::target::Target;
+use mithril_passes::target::{Language, Target};
 
 use super::{Backend, Spellings};
 
@@ -14,6 +14,8 @@ pub static BACKEND: Backend = Backend {
         takes: |_, op| BACKEND.spells(op.op),
         pulls_back: |_, _, by| BACKEND.spells(by),
         profile: profile::PLAIN,
+        language: Language::Python,
+        bodies: &["numpy"],
     },
     module: "np",
     prelude: include_str!("prelude/numpy.py"),

@@ -8,7 +8,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::{Access, Library};
 use mithril_passes::profile;
-use mithril_passes::target::Target;
+use mithril_passes::target::{Language, Target};
 
 use super::{Backend, Spellings};
 
@@ -26,6 +26,8 @@ pub static BACKEND: Backend = Backend {
             BACKEND.spells(by) && (!attention || is_plain(f, op))
         },
         profile: profile::FRAMEWORK,
+        language: Language::Python,
+        bodies: &["torch"],
     },
     module: "torch",
     prelude: include_str!("prelude/torch.py"),

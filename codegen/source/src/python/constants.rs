@@ -11,10 +11,10 @@ use mithril_ir::tensor::{Tensor, float_text};
 
 use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
-use super::framework::is_foreign;
 use super::names::{identifier, string};
 use super::template::{Filling, fill, parse};
 use super::unit::File;
+use crate::backends::is_foreign;
 
 /// Maximum number of elements of an array that is written out in the source.
 const WRITTEN: usize = 64;

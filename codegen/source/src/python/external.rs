@@ -14,8 +14,8 @@ impl File<'_> {
     /// The definition of an external function, made from its body for the framework.
     /// Errors: it has no such body.
     pub fn external(&mut self, function: &Function, name: &str, op: &Operation) -> Result<String> {
-        let target = self.framework.name();
-        let Some(body) = function.body_for(target) else {
+        let target = &self.backend.target;
+        let Some(body) = target.body(function) else {
             return missing(function, &op.loc, target).err();
         };
         let pieces = body.pieces()?;

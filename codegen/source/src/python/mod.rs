@@ -5,6 +5,8 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 
+use crate::backends::{Backend, Random};
+
 mod body;
 mod calls;
 mod constants;
@@ -14,7 +16,6 @@ mod expr;
 mod external;
 mod facts;
 mod file;
-mod framework;
 mod layout;
 mod names;
 mod neighbours;
@@ -26,7 +27,6 @@ mod slices;
 mod template;
 mod unit;
 
-pub use framework::{Framework, Random};
 pub use unit::wants_wide;
 
 /// The names in the emitted file, and its source of random numbers.
@@ -66,6 +66,6 @@ pub struct Source {
 /// are entries of `inputs`.
 ///
 /// Errors: an operation or a dtype that the framework lacks; a dim that no shape gives.
-pub fn emit(module: &Module, framework: Framework, options: &Options) -> Result<Source> {
-    unit::File::new(module, framework, options.random).finish(options)
+pub fn emit(module: &Module, backend: &'static Backend, options: &Options) -> Result<Source> {
+    unit::File::new(module, backend, options.random).finish(options)
 }

@@ -15,8 +15,8 @@ use mithril_ir::tensor::Tensor;
 use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
 use super::facts::{Facts, Weak};
-use super::framework::is_foreign;
 use super::template::{Alternative, Filling, fill};
+use crate::backends::is_foreign;
 
 /// Functions that have the same name in Python's `math` as in array modules.
 const MATH: [&str; 10] =

@@ -13,15 +13,13 @@ use mithril_ir::tensor::Tensor;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::expr::Expr;
-use super::framework::{Framework, Random};
 use super::names::Names;
 use super::template::{Alternative, parse};
-use crate::backends::Backend;
+use crate::backends::{Backend, Random};
 
 /// A file under construction.
 pub struct File<'m> {
     pub module: &'m Module,
-    pub framework: Framework,
     pub backend: &'static Backend,
     pub random: Random,
     /// Whether the file enables 64-bit elements, for frameworks that require it.
@@ -48,7 +46,7 @@ pub struct File<'m> {
 }
 
 impl<'m> File<'m> {
-    pub fn new(module: &'m Module, framework: Framework, random: Random) -> File<'m> {
+    pub fn new(module: &'m Module, backend: &'static Backend, random: Random) -> File<'m> {
         let mut names = Names::default();
         let called = module.functions.values().flat_map(|f| &f.ops).flat_map(Operation::functions);
         let called: FxHashSet<&Arc<str>> = called.collect();
@@ -56,8 +54,7 @@ impl<'m> File<'m> {
         let defs = called.map(|name| (name.clone(), names.unique(name))).collect();
         File {
             module,
-            framework,
-            backend: framework.backend(),
+            backend,
             random,
             wide: wants_wide(module),
             names,
@@ -89,8 +86,8 @@ impl<'m> File<'m> {
 
     /// The alternatives of an operation's template; none if the framework lacks the operation.
     pub fn template(&mut self, op: Op) -> Rc<[Rc<Alternative>]> {
-        let (framework, random) = (self.framework, self.random);
-        let parsed = || match framework.template(op, random) {
+        let (backend, random) = (self.backend, self.random);
+        let parsed = || match backend.template(op, random) {
             "" => Rc::default(),
             text => parse(text).into_iter().flatten().map(Rc::new).collect(),
         };
@@ -98,7 +95,7 @@ impl<'m> File<'m> {
     }
 
     pub fn dtype(&self, dtype: DType) -> Result<Expr> {
-        let text = self.framework.dtype(dtype, self.wide)?;
+        let text = self.backend.dtype(dtype, self.wide)?;
         let (front, name) = text.split_once(['@', '.']).unwrap_or(("", &text));
         let module = if front.is_empty() { self.backend.module } else { front };
         Ok(Expr::name(module).attribute(name))

@@ -15,8 +15,9 @@ use mithril_passes::specialise::given::Shapes;
 use rustc_hash::FxHashSet;
 
 use super::recipe::{Watch, native};
-use super::{Argument, Code, CompileOptions, Program, Target, compile, entry, finished, starts};
+use super::{Argument, Code, CompileOptions, Program, compile, entry, finished, starts};
 use crate::native::Native;
+use crate::targets::{Dialect, TargetEntry};
 
 /// A program without code, and the block and options to compile later.
 #[derive(Debug)]
@@ -66,11 +67,15 @@ pub(super) fn native_waits(module: &Module, dtypes: &[Arc<str>]) -> Result<Optio
 /// The information that is needed after a trial lowering: native code needs all ranks.
 ///
 /// Errors: the module is empty.
-pub(super) fn trial_waits(trial: &Trial, target: Target, dtypes: Vec<Arc<str>>) -> Result<Waits> {
+pub(super) fn trial_waits(
+    trial: &Trial,
+    target: &TargetEntry,
+    dtypes: Vec<Arc<str>>,
+) -> Result<Waits> {
     let entry = entry(&trial.module)?;
-    let rest = match target {
-        Target::Framework(_) => Vec::new(),
-        Target::Cpu | Target::C => unranked(entry),
+    let rest = match target.dialect {
+        Dialect::Python(_) => Vec::new(),
+        Dialect::C | Dialect::Machine => unranked(entry),
     };
     let names = entry.args.iter().map(|argument| &argument.name);
     let needed = names.filter(|name| trial.inputs.contains(name) || rest.contains(name));

@@ -16,20 +16,20 @@ use mithril_passes::driver::Driver;
 use mithril_passes::indexed::indexed_as;
 use mithril_passes::inline::Inline;
 use mithril_passes::keep::Keep;
-use mithril_passes::pipeline::{OptimizationOptions, Pipeline};
-use mithril_passes::remove_barriers::RemoveBarriers;
+use mithril_passes::pipeline::{self, OptimizationOptions, Pipeline};
 use mithril_passes::specialise::given::Shapes;
-use mithril_passes::{pipeline, target};
+use mithril_passes::target::Target;
 
-use super::{Checks, Code, CompileOptions, Target, entry};
+use super::{Checks, Code, CompileOptions, entry};
 use crate::budget;
 use crate::calibration::calibrated;
 use crate::native::{Native, Planning, Tier};
+use crate::targets::{Dialect, TargetEntry};
 
 /// The options that decide how a module is simplified and compiled.
 #[derive(Clone, Debug)]
 pub struct Recipe {
-    pub target: Target,
+    pub target: &'static TargetEntry,
     /// The stem of generated C names.
     pub stem: Arc<str>,
     pub optimization: OptimizationOptions,
@@ -140,15 +140,10 @@ impl Recipe {
 
     /// The target of the passes, and whether they generate gradients. Errors: the measurements of
     /// the target cannot be read.
-    pub fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
-        let differentiates = match self.target {
-            Target::Framework(framework) => {
-                framework.backend().differentiates && !self.own_gradients
-            }
-            Target::Cpu | Target::C => false,
-        };
+    pub fn destination(&self, logical: &Module) -> Result<(Target, bool)> {
+        let differentiates = self.target.differentiates && !self.own_gradients;
         let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
-        Ok((calibrated(self.target.passes())?, self.training && learns && !differentiates))
+        Ok((calibrated(self.target.passes)?, self.training && learns && !differentiates))
     }
 
     /// The passes from a model's functions to operations that the target supports.
@@ -159,11 +154,7 @@ impl Recipe {
         optimization: &OptimizationOptions,
     ) -> Result<Pipeline> {
         let (target, gradients) = self.destination(logical)?;
-        let pipeline = pipeline::standard(shapes, target, gradients, optimization);
-        Ok(match self.target {
-            Target::Framework(_) => pipeline.then(RemoveBarriers::default()),
-            Target::Cpu | Target::C => pipeline::flat(pipeline),
-        })
+        Ok(self.target.finish(pipeline::standard(shapes, target, gradients, optimization)))
     }
 }
 
@@ -177,15 +168,15 @@ pub fn native(
 ) -> Result<(Module, Code)> {
     let mut make = |recipe: &Recipe| -> Result<((Module, Box<Native>), usize)> {
         let (module, again) = simplify(logical, recipe, shapes.clone(), watch)?;
-        let native = watch.time("plan", || match recipe.target {
-            Target::C => {
+        let native = watch.time("plan", || match recipe.target.dialect {
+            Dialect::C => {
                 let indexed = match recipe.checks {
                     Checks::None => Vec::new(),
                     Checks::Host | Checks::All => indexed_as(logical, &module)?,
                 };
                 Native::of_c(&module, &recipe.stem, recipe.planning, &indexed)
             }
-            Target::Cpu | Target::Framework(_) => {
+            Dialect::Machine | Dialect::Python(_) => {
                 let host = host::chosen(recipe.cpu.as_deref())?;
                 Native::of(&module, &host, recipe.tier, recipe.planning)
             }

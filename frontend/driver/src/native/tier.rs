@@ -22,14 +22,20 @@ pub enum Tier {
 }
 
 impl Tier {
-    const ALL: [(&str, Tier); 3] =
-        [("llvm", Tier::Llvm), ("auto", Tier::Auto), ("instant", Tier::Instant)];
+    pub const ALL: [Tier; 3] = [Tier::Llvm, Tier::Auto, Tier::Instant];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Llvm => "llvm",
+            Tier::Auto => "auto",
+            Tier::Instant => "instant",
+        }
+    }
 
     /// The tier of this name. Errors: the name is unknown.
     pub fn find(name: &str) -> Result<Tier> {
-        let names = Tier::ALL.map(|(name, _)| name);
-        let found = Tier::ALL.into_iter().find(|(own, _)| *own == name);
-        found.map(|(_, tier)| tier).ok_or_else(|| {
+        let names = Tier::ALL.map(Tier::name);
+        Tier::ALL.into_iter().find(|tier| tier.name() == name).ok_or_else(|| {
             let mut error =
                 Diagnostic::of(ErrorKind::Native, "there is no such tier of native code")
                     .got(name)

@@ -91,8 +91,10 @@ impl Custom {
 
     /// The block.
     ///
-    /// Errors: no body; neither a signature nor `.mir` text, or both; text that cannot be read;
-    /// bodies for unknown targets; a gradient with terminals of other names.
+    /// The names of targets are checked when the block is compiled.
+    ///
+    /// Errors: no body; neither a signature nor `.mir` text, or both; text that cannot be read; a
+    /// gradient with terminals of other names.
     pub fn block(self) -> Result<Block> {
         let function = self.function()?;
         let gradient = match &self.gradient {
@@ -117,10 +119,10 @@ impl Custom {
         }
         if self.mir.is_none() && self.bodies.is_empty() {
             return what("has no body")
-                .expected("`mir=` for every backend, or `numpy=`, `torch=`, `jax=`, `c=`")
+                .expected("`mir=` for every backend, or bodies by the names of backends")
                 .err();
         }
-        let bodies = bodies(&self.bodies)?;
+        let bodies = bodies(&self.bodies);
         match (&self.mir, &self.shape) {
             (Some(_), Some(_)) => what("is given its signature twice")
                 .hint("the text of `mir=` has the shapes: leave out `shape=`")
@@ -162,27 +164,12 @@ fn external(
 }
 
 /// The bodies as templates: braces are literal, and arguments have their own names.
-fn bodies(given: &[(String, String)]) -> Result<Vec<TargetBody>> {
-    let mut bodies: Vec<TargetBody> = Vec::new();
-    for (target, text) in given {
-        let text = dedented(text);
-        if matches!(target.as_str(), "numpy" | "torch" | "jax") && !has_word(&text, "return") {
-            return Diagnostic::of(
-                ErrorKind::Argument,
-                format!("{WRONG}: the body for {target} returns nothing"),
-            )
-            .got(text.lines().next().unwrap_or("").to_string())
-            .hint("it is the inside of a function: `return …`")
-            .err();
-        }
-        let text = text.replace('{', "{{").replace('}', "}}");
-        bodies.push(TargetBody { target: target.as_str().into(), text: text.into() });
-    }
-    Ok(bodies)
-}
-
-fn has_word(text: &str, word: &str) -> bool {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|other| other == word)
+fn bodies(given: &[(String, String)]) -> Vec<TargetBody> {
+    let body = |(target, text): &(String, String)| {
+        let text = dedented(text).replace('{', "{{").replace('}', "}}");
+        TargetBody { target: target.as_str().into(), text: text.into() }
+    };
+    given.iter().map(body).collect()
 }
 
 /// The text without the indentation that all of its lines share, and without empty lines around it.
@@ -204,7 +191,7 @@ fn gradient(of: &TextFunction, given: &[(String, String)]) -> Result<Block> {
     let name = format!("{}_gradient", of.name.replace('.', "_"));
     let (mir, rest): (Vec<_>, Vec<_>) =
         given.iter().cloned().partition(|(target, _)| target == "mir");
-    let bodies = bodies(&rest)?;
+    let bodies = bodies(&rest);
     let function = match mir.into_iter().next() {
         Some((_, text)) => TextFunction::read(&text, None, bodies)?,
         None => {

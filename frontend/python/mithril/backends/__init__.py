@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .._core import targets
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -15,14 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Backend", "CBackend", "CpuBackend", "JaxBackend", "NumpyBackend", "TorchBackend"]
 
-_MODULES = {
-    "Backend": "base",
-    "CBackend": "c",
-    "CpuBackend": "cpu",
-    "JaxBackend": "jax",
-    "NumpyBackend": "numpy",
-    "TorchBackend": "torch",
-}
+_MODULES = {"Backend": "base", **{target.class_name: target.name for target in targets()}}
 
 
 def __getattr__(name: str) -> Any:

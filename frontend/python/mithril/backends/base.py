@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._core import DType
+from .._core import DType, Target
 from ..errors import BackendError, UsageError, shown
 from ..room import host_memory
 from .dtypes import numpy_dtype, samples
@@ -146,10 +146,6 @@ class Backend(ABC):
     module: ClassVar[str]
     """The name of the module to import. `package` is the name to install it by."""
     package: ClassVar[str]
-    writes: ClassVar[bool] = True
-    """Whether the backend generates Python source."""
-    extension: ClassVar[str | None] = ".py"
-    """The suffix of files of generated source; None if the backend generates no source."""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
     _given: tuple[tuple[object, ...], dict[str, object]]
@@ -239,6 +235,16 @@ class Backend(ABC):
             f"{type(self).__name__} computes only on the CPU\n  got: {device!r}"
             "\n  hint: leave `device=` out"
         )
+
+    @property
+    def target(self) -> Target:
+        """The target's entry in Mithril's registry."""
+        return Target(self.kind)
+
+    @property
+    def writes(self) -> bool:
+        """Whether the backend generates Python source."""
+        return self.target.dialect == "python"
 
     @property
     def precision(self) -> int:

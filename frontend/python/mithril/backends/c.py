@@ -23,8 +23,6 @@ class CBackend(NativeArrays):
     """
 
     kind: ClassVar[str] = "c"
-    writes: ClassVar[bool] = False
-    extension: ClassVar[str | None] = ".c"
 
     @property
     def jit_default(self) -> bool:

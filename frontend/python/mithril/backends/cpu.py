@@ -23,9 +23,6 @@ DLPACK_CPU = 1
 
 MOST_THREADS = 1 << 16
 
-TIERS = ("llvm", "auto", "instant")
-"""The values of `tier`. `instant` code is never replaced by LLVM's; it exists for tests."""
-
 
 class NativeArrays(NumpyArrays):
     """A backend whose code reads arrays in place, including those of other frameworks."""
@@ -71,8 +68,6 @@ class CpuBackend(NativeArrays):
     """
 
     kind: ClassVar[str] = "cpu"
-    writes: ClassVar[bool] = False
-    extension: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -96,8 +91,9 @@ class CpuBackend(NativeArrays):
                 f"`threads` is not a number of threads\n  got: {threads!r}"
                 f"\n  expected: a number from 1 to {MOST_THREADS}"
             )
-        if tier not in TIERS:
-            near = did_you_mean(tier, list(TIERS)) if isinstance(tier, str) else None
+        tiers = self.target.tiers
+        if tier not in tiers:
+            near = did_you_mean(tier, tiers) if isinstance(tier, str) else None
             raise UsageError(
                 f"`tier` is unknown\n  got: {tier!r}"
                 "\n  expected: 'llvm' or 'auto'" + (f"\n  hint: {near}" if near else "")

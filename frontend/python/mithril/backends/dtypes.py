@@ -40,7 +40,7 @@ def samples(backend: Backend) -> dict[str, Array]:
         for name in DType.names():
             wide = name in ("int64", "uint64", "float64")
             stored = name.startswith(("int4", "uint4", "float8"))
-            if (stored and backend.module != "numpy") or (wide and not backend.wide):
+            if (stored and backend.target.arrays != "numpy") or (wide and not backend.wide):
                 continue
             made[name] = backend.from_numpy(np.zeros((2, 3), numpy_dtype(DType(name))))
         _samples[key] = made

@@ -2,58 +2,70 @@
 
 use std::str::FromStr;
 
-use mithril_driver::compile::Target;
 use mithril_driver::native::{Native, Planning, Stage, Tier};
+use mithril_driver::targets::{self, CPU, Dialect, TARGETS, TargetEntry};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::text;
 use mithril_kernels::host::{self, Host};
 use mithril_passes::indexed::indexed;
 use mithril_passes::legalize::Legalize;
-use mithril_passes::pipeline::{self, Pipeline};
-use mithril_source::python::{self, Framework};
+use mithril_passes::pipeline::Pipeline;
+use mithril_source::backends::Backend;
+use mithril_source::python;
 
 /// An output of `--emit`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Emit {
-    Source(Framework),
-    /// One C file.
-    C,
+    /// The code of a target. For machine code, its launches and kernels.
+    Code(&'static TargetEntry),
     /// A picture of the module in Graphviz's language.
     Dot,
-    /// The launches, and the kernels as IR functions.
-    Kernels,
-    /// The loop code of the kernels.
-    Loops,
-    /// The kernels in Cranelift's input format.
-    Clif,
-    /// The kernels as input of the code generator (MLIR), or as the output of one of its stages.
-    Code(Option<Stage>),
+    /// The kernels of machine code, in a form on the way to it.
+    Kernels(Form),
 }
 
-const STAGES: [(&str, Option<Stage>); 4] = [
-    ("mlir", None),
-    ("llvm", Some(Stage::Optimized)),
-    ("asm", Some(Stage::Assembly)),
-    ("obj", Some(Stage::Object)),
+/// A form of kernels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Loop code.
+    Loops,
+    /// Cranelift's input format.
+    Clif,
+    /// The input of the code generator (MLIR), or the output of one of its stages.
+    Stage(Option<Stage>),
+}
+
+/// The outputs besides those of targets, by name.
+const OTHERS: [(&str, Emit); 8] = [
+    ("dot", Emit::Dot),
+    ("kernels", Emit::Code(&CPU)),
+    ("loops", Emit::Kernels(Form::Loops)),
+    ("clif", Emit::Kernels(Form::Clif)),
+    ("mlir", Emit::Kernels(Form::Stage(None))),
+    ("llvm", Emit::Kernels(Form::Stage(Some(Stage::Optimized)))),
+    ("asm", Emit::Kernels(Form::Stage(Some(Stage::Assembly)))),
+    ("obj", Emit::Kernels(Form::Stage(Some(Stage::Object)))),
 ];
+
+fn all() -> impl Iterator<Item = (&'static str, Emit)> {
+    TARGETS.iter().map(|target| (target.name(), Emit::Code(target))).chain(OTHERS)
+}
+
+/// The help of `--emit`.
+pub fn help() -> String {
+    format!(
+        "Print another form of the module: the code of a target, {}; launches and kernels, which \
+         cpu prints as well, or the kernels as loops, clif, mlir, llvm, asm or obj; or a graph for \
+         Graphviz (dot). Operations that the target lacks are decomposed first",
+        targets::listing()
+    )
+}
 
 impl FromStr for Emit {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Emit, String> {
-        let frameworks = || Framework::all().map(|f| (f.name(), Emit::Source(f)));
-        let stages = STAGES.into_iter().map(|(name, stage)| (name, Emit::Code(stage)));
-        let all = || {
-            let others = [
-                ("dot", Emit::Dot),
-                ("c", Emit::C),
-                ("kernels", Emit::Kernels),
-                ("loops", Emit::Loops),
-                ("clif", Emit::Clif),
-            ];
-            frameworks().chain(others).chain(stages.clone())
-        };
         let found = all().find(|(own, _)| *own == name).map(|(_, emit)| emit);
         found.ok_or_else(|| {
             format!("one of {}", all().map(|(own, _)| own).collect::<Vec<_>>().join(", "))
@@ -66,17 +78,10 @@ impl Emit {
     pub fn legal(self, pipeline: Pipeline) -> Pipeline {
         let target = match self {
             Emit::Dot => return pipeline,
-            Emit::Source(framework) => Target::Framework(framework),
-            Emit::C => Target::C,
-            Emit::Kernels | Emit::Loops | Emit::Clif | Emit::Code(_) => Target::Cpu,
+            Emit::Code(target) => target,
+            Emit::Kernels(_) => &CPU,
         };
-        let pipeline = pipeline.then(Legalize { target: target.passes() });
-        match self {
-            Emit::Dot | Emit::Source(_) => pipeline,
-            Emit::C | Emit::Kernels | Emit::Loops | Emit::Clif | Emit::Code(_) => {
-                pipeline::flat(pipeline)
-            }
-        }
+        target.finish(pipeline.then(Legalize { target: target.passes }))
     }
 
     /// The output for a module, in bytes. `cpu` is a processor's level; without it, the level is that
@@ -89,35 +94,43 @@ impl Emit {
         };
         match self {
             Emit::Dot => Ok(text::dot(module).into_bytes()),
-            Emit::Source(framework) => source(module, framework),
-            Emit::C => {
-                let name = module.entry().map_or("model", |entry| &entry.name);
-                let native = Native::of_c(module, name, Planning::default(), &indexed(module)?)?;
-                Ok(native.c().unwrap_or_default().into())
-            }
-            Emit::Kernels => Ok(native()?.listing().into_bytes()),
-            Emit::Loops => {
-                let native = native()?;
-                let texts: Vec<String> = native.parts().flat_map(|part| part.loops()).collect();
-                Ok(texts.join("\n").into_bytes())
-            }
-            Emit::Clif => {
-                let native = native()?;
-                let texts: Result<Vec<_>> = native.parts().map(|part| part.clif()).collect();
-                Ok(texts?.concat().join("\n").into_bytes())
-            }
-            Emit::Code(stage) => code(&native()?, stage),
+            Emit::Code(target) => match target.dialect {
+                Dialect::Python(backend) => source(module, backend),
+                Dialect::C => {
+                    let name = module.entry().map_or("model", |entry| &entry.name);
+                    let indexed = indexed(module)?;
+                    let native = Native::of_c(module, name, Planning::default(), &indexed)?;
+                    Ok(native.c().unwrap_or_default().into())
+                }
+                Dialect::Machine => Ok(native()?.listing().into_bytes()),
+            },
+            Emit::Kernels(form) => kernels(&native()?, form),
         }
     }
 }
 
-fn source(module: &Module, framework: Framework) -> Result<Vec<u8>> {
-    let source = python::emit(module, framework, &python::Options::default())?;
+fn source(module: &Module, backend: &'static Backend) -> Result<Vec<u8>> {
+    let source = python::emit(module, backend, &python::Options::default())?;
     if !source.constants.is_empty() {
         let count = source.constants.len();
         eprintln!("mithril-opt: {count} large constants of the source are not written");
     }
     Ok(source.text.into_bytes())
+}
+
+/// All kernels in this form, joined.
+fn kernels(native: &Native, form: Form) -> Result<Vec<u8>> {
+    match form {
+        Form::Loops => {
+            let texts: Vec<String> = native.parts().flat_map(|part| part.loops()).collect();
+            Ok(texts.join("\n").into_bytes())
+        }
+        Form::Clif => {
+            let texts: Result<Vec<_>> = native.parts().map(|part| part.clif()).collect();
+            Ok(texts?.concat().join("\n").into_bytes())
+        }
+        Form::Stage(stage) => code(native, stage),
+    }
 }
 
 /// The code of all kernels at a stage, joined. Objects cannot be joined: there must be only one.

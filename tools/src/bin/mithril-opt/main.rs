@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use mithril_driver::compile::targets;
+use mithril_driver::targets;
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::{text, verify};
 use mithril_passes::driver::{Driver, Moment, Report};
@@ -37,10 +37,8 @@ struct Options {
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 
-    /// Print another form of the module: source for a framework (numpy, torch, jax), C (c), native
-    /// code (its launches and kernels, or the kernels as loops, mlir, llvm, asm or obj), or a graph
-    /// for Graphviz (dot). Operations that the target lacks are decomposed first.
-    #[arg(long, value_name = "WHAT")]
+    /// Print another form of the module.
+    #[arg(long, value_name = "WHAT", help = emit::help())]
     emit: Option<Emit>,
 
     /// The processor for native code: native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or arm64.
@@ -93,7 +91,7 @@ fn main() -> ExitCode {
         let shown = Options::command().print_help();
         return shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(2));
     }
-    let pipeline = match Pipeline::parse(&options.pipeline, targets()) {
+    let pipeline = match Pipeline::parse(&options.pipeline, targets::of_passes()) {
         Ok(pipeline) => options.legal(pipeline),
         Err(error) => {
             eprint!("{}", error.render("--passes", &options.pipeline));
@@ -147,6 +145,7 @@ fn process(
     chunk: &Chunk,
 ) -> Result<Vec<u8>, Box<Diagnostic>> {
     let module = text::parse(&chunk.text)?;
+    text::check_targets(&chunk.text, &targets::names())?;
     let driver = Driver { verify: !options.no_verify };
     if driver.verify {
         verify::verify(&module)?;

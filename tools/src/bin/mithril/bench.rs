@@ -4,6 +4,7 @@ use std::process::{ExitCode, Stdio};
 
 use clap::Args;
 use mithril_driver::calibration;
+use mithril_driver::targets::{TARGETS, TargetEntry};
 use mithril_ir::diagnostic::Result;
 use serde_json::json;
 
@@ -13,12 +14,19 @@ use crate::python;
 /// What is measured, and whether it is kept.
 #[derive(Args)]
 pub struct Bench {
-    /// The backends to measure: numpy, torch, jax, cpu. Defaults to all that are available.
-    #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
+    /// The names of the backends to measure.
+    #[arg(short, long, value_name = "NAME,…", value_delimiter = ',', help = help())]
     backends: Vec<String>,
     /// Save the measurements; later compiles use them as their cost model.
     #[arg(long)]
     calibrate: bool,
+}
+
+/// The help of `--backends`.
+fn help() -> String {
+    let measured = TARGETS.iter().filter(|target| target.measured);
+    let names = measured.map(TargetEntry::name).collect::<Vec<_>>().join(", ");
+    format!("The backends to measure: {names}. Defaults to all that are available")
 }
 
 impl Bench {

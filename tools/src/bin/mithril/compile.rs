@@ -6,9 +6,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use mithril_driver::compile::{self, CompileOptions, Target, targets};
+use mithril_driver::compile::{self, CompileOptions};
 use mithril_driver::native::export::{Export, export};
 use mithril_driver::native::{Native, Planning};
+use mithril_driver::targets::{self, Dialect, TARGETS, TargetEntry};
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
@@ -33,9 +34,8 @@ pub struct Compile {
     model: Saved,
     #[command(flatten)]
     optimization: OptimizationOptions,
-    /// The target: numpy, torch, jax, c, or cpu for a library. Defaults to cpu for a .so file, c
-    /// for a .c file, and numpy otherwise.
-    #[arg(short, long)]
+    /// The name of the target.
+    #[arg(short, long, help = help())]
     target: Option<String>,
     /// The file to write: a Python file (large constants go to an .npz file next to it), a C file,
     /// or a library (with its header and metadata next to it). `-` prints source.
@@ -73,16 +73,15 @@ impl Compile {
     /// Compiles the file and writes the output.
     /// Errors: files that cannot be read or written; those of compiling.
     pub fn run(&self) -> Result<(), Failure> {
-        let by_extension = match self.output.extension().and_then(|extension| extension.to_str()) {
-            Some("so") => "cpu",
-            Some("c") => "c",
-            _ => "numpy",
+        let target = match &self.target {
+            Some(name) => targets::find(name)?,
+            None => by_extension(&self.output),
         };
-        let name = self.target.as_deref().unwrap_or(by_extension);
-        let target = Target::find(name)?;
-        let hosts = match &*self.cpu {
-            [] if target == Target::Cpu => vec![host::chosen(None)?],
-            named => named.iter().map(|cpu| Host::parse(cpu)).collect::<Result<_>>()?,
+        let hosts = match (&*self.cpu, target.dialect) {
+            ([], Dialect::Machine) => vec![host::chosen(None)?],
+            (named, Dialect::Machine | Dialect::C | Dialect::Python(_)) => {
+                named.iter().map(|cpu| Host::parse(cpu)).collect::<Result<_>>()?
+            }
         };
         if self.model.file.extension().is_some_and(|extension| extension == "mir") {
             let module = self.module(target)?;
@@ -92,32 +91,41 @@ impl Compile {
             let (got, expected) = (self.model.file.display().to_string(), "a .mir file");
             return Err(refused("`--passes` and `--gradients` are for .mir files", &got, expected));
         }
-        match target {
-            Target::Cpu => {
+        match target.dialect {
+            Dialect::Machine => {
                 let program = self.program(target, "model".into())?;
                 Ok(self.library(&program.module, program.indexed.clone(), hosts)?)
             }
-            Target::Framework(_) | Target::C => Ok(self.source(target)?),
+            Dialect::Python(_) | Dialect::C => Ok(self.source(target)?),
         }
     }
 
     /// Writes a module that is already legal for the target.
-    fn as_it_is(&self, module: &Module, target: Target, hosts: Vec<Host>) -> Result<()> {
-        match target {
-            Target::Cpu => self.library(module, indexed(module)?, hosts),
-            Target::C => {
+    fn as_it_is(
+        &self,
+        module: &Module,
+        target: &'static TargetEntry,
+        hosts: Vec<Host>,
+    ) -> Result<()> {
+        match target.dialect {
+            Dialect::Machine => self.library(module, indexed(module)?, hosts),
+            Dialect::C => {
                 let (stem, indexed) = (self.stem(target)?, indexed(module)?);
                 let native = Native::of_c(module, &stem, Planning::default(), &indexed)?;
                 self.write(native.c().unwrap_or_default())
             }
-            Target::Framework(framework) => {
+            Dialect::Python(backend) => {
                 let options = python::Options { stem: self.stem(target)?, ..Default::default() };
-                self.python(&python::emit(module, framework, &options)?)
+                self.python(&python::emit(module, backend, &options)?)
             }
         }
     }
 
-    fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
+    fn program(
+        &self,
+        target: &'static TargetEntry,
+        stem: String,
+    ) -> Result<std::sync::Arc<compile::Program>> {
         let usual =
             CompileOptions::new(target.name(), self.model.options()?, self.optimization.options())?;
         let options = CompileOptions { stem, ..usual };
@@ -134,14 +142,14 @@ impl Compile {
         self.output.as_os_str() == "-"
     }
 
-    fn stem(&self, target: Target) -> Result<String> {
+    fn stem(&self, target: &'static TargetEntry) -> Result<String> {
         match self.is_printed() {
             true => Ok("model".into()),
-            false => compile::stem("--output", &self.output, target),
+            false => target.stem("--output", &self.output),
         }
     }
 
-    fn source(&self, target: Target) -> Result<()> {
+    fn source(&self, target: &'static TargetEntry) -> Result<()> {
         let program = self.program(target, self.stem(target)?)?;
         if let Some(text) = program.native().and_then(Native::c) {
             return self.write(text);
@@ -172,7 +180,7 @@ impl Compile {
     }
 
     /// Reads the module of a .mir file, and runs `--passes` and the target's pipeline on it.
-    fn module(&self, target: Target) -> Result<Module, Failure> {
+    fn module(&self, target: &'static TargetEntry) -> Result<Module, Failure> {
         if !self.model.is_plain() {
             let what = "`--shape`, `--dtype` and `--inference` are for saved models";
             return Err(refused(what, &self.model.file.display().to_string(), "a .json file"));
@@ -182,18 +190,17 @@ impl Compile {
             move |error| Failure { error, source }
         };
         let passes = self.pipeline.as_deref().unwrap_or("");
-        let first = Pipeline::parse(passes, targets()).map_err(within("--passes", passes))?;
+        let first =
+            Pipeline::parse(passes, targets::of_passes()).map_err(within("--passes", passes))?;
         let file = saved::text(&self.model.file)?;
         let name = self.model.file.display().to_string();
         let module = text::parse(&file).map_err(within(&name, &file))?;
         verify::verify(&module).map_err(within(&name, &file))?;
+        text::check_targets(&file, &targets::names()).map_err(within(&name, &file))?;
         let optimization = self.optimization.options();
         let then =
-            pipeline::standard(Shapes::default(), target.passes(), self.gradients, &optimization);
-        let then = match target {
-            Target::Cpu | Target::C => pipeline::flat(then),
-            Target::Framework(_) => then,
-        };
+            pipeline::standard(Shapes::default(), target.passes, self.gradients, &optimization);
+        let then = target.finish(then);
         let run = |pipeline: &Pipeline, module: &Module| -> Result<Module, Failure> {
             let ran = Driver::default().run(pipeline, module);
             Ok(ran.map_err(within(&name, &file))?.0)
@@ -212,6 +219,21 @@ impl Compile {
         };
         export(module, &request, &AtomicBool::new(false)).map(|_| ())
     }
+}
+
+/// The help of `--target`.
+fn help() -> String {
+    format!(
+        "The target: {}. Defaults to the first one whose files have the output's extension, or {}",
+        targets::listing(),
+        TARGETS[0].name()
+    )
+}
+
+/// The first target whose files have the extension of this one, or the first of all.
+fn by_extension(file: &Path) -> &'static TargetEntry {
+    let own = file.extension().unwrap_or_default();
+    TARGETS.iter().find(|target| own == target.extension).unwrap_or(&TARGETS[0])
 }
 
 /// A table of the time of each stage, and the total.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use mithril_driver::targets;
 use mithril_ir::diagnostic::Result;
 use mithril_model::DimSpec;
 use serde_json::{Value, json};
@@ -19,8 +20,8 @@ pub struct Diff {
     model: Saved,
     #[command(flatten)]
     optimization: OptimizationOptions,
-    /// The backends to compare: numpy, torch, jax, cpu, c. Defaults to all that are available.
-    #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
+    /// The names of the backends to compare.
+    #[arg(short, long, value_name = "NAME,…", value_delimiter = ',', help = help())]
     backends: Vec<String>,
     /// The reference: a backend, or float64 for double precision. Defaults to the unoptimized model
     /// on NumPy.
@@ -79,6 +80,12 @@ impl Diff {
             },
         }))
     }
+}
+
+/// The help of `--backends`.
+fn help() -> String {
+    let names = targets::names().join(", ");
+    format!("The backends to compare: {names}. Defaults to all that are available")
 }
 
 fn dim(dim: &DimSpec) -> Value {

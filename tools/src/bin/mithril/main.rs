@@ -19,6 +19,7 @@ use clap::{Parser, Subcommand};
 use mithril_driver::compile::CompileOptions;
 use mithril_driver::cost;
 use mithril_driver::summary::table;
+use mithril_driver::targets;
 use mithril_ir::diagnostic::Result;
 use mithril_kernels::host::{self, Host};
 use mithril_model::summary::summary;
@@ -67,8 +68,9 @@ enum Command {
     Explain {
         #[command(flatten)]
         model: Saved,
-        /// The target: numpy, torch, jax, cpu or c.
-        #[arg(short, long, default_value = "cpu")]
+        /// The name of the target.
+        #[arg(short, long, default_value = targets::CPU.name(),
+              help = format!("The target: {}", targets::listing()))]
         target: String,
         #[command(flatten)]
         optimization: OptimizationOptions,
