@@ -13,6 +13,7 @@ from .._core import DType, Target
 from ..errors import BackendError, UsageError, shown
 from ..room import host_memory
 from .dtypes import numpy_dtype, samples
+from .functions import FUNCTIONS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,89 +22,10 @@ if TYPE_CHECKING:
 
     from .._core import Program
 
-__all__ = ["FUNCTIONS", "Backend", "sizes"]
+__all__ = ["Backend", "sizes"]
 
 Array = Any
 Namespace = Callable[[], "dict[str, Any]"]
-
-FUNCTIONS = (
-    "abs",
-    "add",
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "argsort",
-    "broadcast_to",
-    "ceil",
-    "clip",
-    "concat",
-    "cos",
-    "cosh",
-    "cumsum",
-    "divide",
-    "equal",
-    "exp",
-    "expand_dims",
-    "expm1",
-    "flip",
-    "floor",
-    "floor_divide",
-    "greater",
-    "greater_equal",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "less",
-    "less_equal",
-    "log",
-    "log1p",
-    "log2",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "matmul",
-    "max",
-    "maximum",
-    "mean",
-    "min",
-    "minimum",
-    "multiply",
-    "negative",
-    "not_equal",
-    "outer",
-    "pad",
-    "power",
-    "prod",
-    "remainder",
-    "repeat",
-    "reshape",
-    "round",
-    "sign",
-    "sin",
-    "sinh",
-    "sort",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stack",
-    "std",
-    "subtract",
-    "sum",
-    "swapaxes",
-    "take",
-    "tan",
-    "tanh",
-    "tile",
-    "topk",
-    "transpose",
-    "tril",
-    "triu",
-    "var",
-    "where",
-)
-"""The array functions of every backend, with NumPy's names and semantics. `topk(x, k, axis=-1)`
-returns the largest `k` elements in descending order, and their indices."""
 
 
 def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
@@ -131,7 +53,7 @@ class Backend(ABC):
     """Where a compiled model runs: a framework, a dtype and a device.
 
     Besides the methods below, a backend has the array functions listed in
-    `mithril.backends.base.FUNCTIONS`. They take and return the framework's own arrays.
+    `mithril.backends.functions.FUNCTIONS`. They take and return the framework's own arrays.
 
     `dtype` is the floating-point type of the models compiled for this backend and of the arrays
     that it makes: a name such as `ml.float32` or `"float32"`, or a dtype of a framework.
@@ -527,10 +449,3 @@ class Backend(ABC):
     def jit_default(self) -> bool:
         """The default of `jit=`: whether the framework compiles the generated source further."""
         return False
-
-
-def topk_by_sort(framework: Any, array: Array, k: int, axis: int = -1) -> tuple[Array, Array]:
-    """The largest `k` elements and their indices, computed by NumPy's functions."""
-    order = framework.flip(framework.argsort(array, axis=axis), axis=axis)
-    indices = framework.take(order, framework.arange(k), axis=axis)
-    return framework.take_along_axis(array, indices, axis=axis), indices

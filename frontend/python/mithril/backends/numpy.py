@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Backend, topk_by_sort
+from .base import Backend
 from .dtypes import numpy_dtype
+from .functions import topk_by_sort
 from .joint import JointRunner
 
 if TYPE_CHECKING:
