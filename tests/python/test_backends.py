@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mithril as ml
+from mithril import _core, backends
 from mithril.models import Linear
 
 OPTIONS = {
@@ -40,6 +41,18 @@ def test_copies_are_equal(name, options, again, frameworks):
     compiled = ml.compile(Linear(2), other, shapes={"input": [1, 3]})
     x = other.ones(1, 3)
     compiled.evaluate(compiled.randomize_params(0), {"input": x})
+
+
+def test_every_target_has_a_backend():
+    classes = {target.class_name: target for target in _core.targets()}
+    assert {"Backend", *classes} == set(backends.__all__)
+    for name, target in classes.items():
+        assert getattr(backends, name).kind == target.name
+        assert getattr(ml, name) is getattr(backends, name)
+        assert repr(_core.Target(target.name)) == f'Target("{target.name}")'
+    with pytest.raises(ml.UsageError, match="there is no backend `nunpy`") as error:
+        _core.Target("nunpy")
+    assert "did you mean `numpy`?" in str(error.value)
 
 
 def test_a_pickle_goes_on_drawing():

@@ -37,6 +37,10 @@ def text(function):
             'several functions, and no name was given\n  got: `f`, `g`\n  hint: `name="f"`',
         ),
         (text("extern func @f(%x: tensor<f32>) -> ()"), "gives no results"),
+        (
+            text('extern func @f(%x: tensor<f32>) -> (y: tensor<f32>) {\n  body nunpy "pass"\n}'),
+            "no target `nunpy` for a body\n  where: line 3, column 3\n  text: body nunpy",
+        ),
     ],
 )
 def test_text_that_is_no_function(given, message):
@@ -71,6 +75,12 @@ SHAPE = "(x: [*b]) -> [*b]"
         ({}, "has no body"),
         ({"numpy": "return x"}, "needs `shape=`"),
         ({"mir": SWISH, "shape": SHAPE}, "its signature twice"),
+        (
+            {"nunpy": "return x", "shape": SHAPE},
+            "`custom` has no keyword `nunpy`\n  expected: mir, numpy, torch, jax, cpu, c, name, "
+            "shape, gradient\n  hint: did you mean `numpy`?",
+        ),
+        ({"numpy": "return x", "shpe": SHAPE}, "did you mean `shape`?"),
         ({"numpy": np.exp, "shape": SHAPE}, "`numpy` of `custom` is text\n  got: ufunc"),
         ({"numpy": "x", "shape": SHAPE}, "the body for numpy returns nothing"),
         (
