@@ -37,8 +37,6 @@ BACKENDS = {
     "cpu": ml.CpuBackend,
     "c": ml.CBackend,
 }
-# The suffix of each backend's file: source, or for native code a listing of its launches.
-SUFFIXES = {"cpu": ".txt", "c": ".c"}
 # The width in columns if standard output is not a terminal: enough for every table and line.
 WIDE = 1000
 BATCH = 64
@@ -106,16 +104,18 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, np.nda
 def train(name: str, data: Data, initial: dict[str, np.ndarray], steps: int, bar: Any) -> Run:
     """Trains the classifier on one backend by gradient descent."""
     backend = BACKENDS[name](dtype=ml.float64)
-    path = OUT / f"digits_{name}{SUFFIXES.get(name, '.py')}"
+    # Source goes to a file; of machine code there is a listing of its launches.
+    is_source = backend.target.dialect != "machine"
+    path = OUT / f"digits_{name}{backend.target.suffix if is_source else '.txt'}"
     start = time.perf_counter()
     compiled = ml.compile(
         classifier(),
         backend,
         shapes={"input": ["batch", 64]},
-        file_path=None if name == "cpu" else str(path),
+        file_path=str(path) if is_source else None,
     )
     run = Run(name, 1000 * (time.perf_counter() - start), path=path)
-    if name == "cpu":
+    if not is_source:
         path.write_text(compiled.code)
     params = {key: backend.array(value) for key, value in initial.items()}
     order = np.random.default_rng(1)
