@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::target::{self, Target};
-use calls::CallBack;
+use calls::BackwardCall;
 use cotangents::Cotangents;
 use forward_backward::{ForwardBackward, split};
 use sweep::sweep;
@@ -49,7 +49,7 @@ pass! {
         into: String = "gradients".to_string(),
         /// Whether the new function also returns the results, before the gradients.
         outputs: bool = false,
-        /// The target: operations it takes whole are differentiated whole, others decomposed.
+        /// The target. Operations that it takes whole are differentiated whole, others decomposed.
         target: Target = *target::CORE,
     }
 }
@@ -162,7 +162,7 @@ struct Tape<'m> {
 struct Backward {
     target: Target,
     /// How to differentiate each call that varies, by the call's first result.
-    calls: FxHashMap<Value, CallBack>,
+    calls: FxHashMap<Value, BackwardCall>,
     /// Whether a value depends on an argument of `wrt`, by value index.
     varies: Vec<bool>,
 }
@@ -172,8 +172,8 @@ impl Backward {
         Backward { target, calls: FxHashMap::default(), varies }
     }
 
-    /// Whether the operation has a gradient rule of its own; otherwise it is differentiated by its
-    /// parts. `operands` are its operands in the new function.
+    /// Whether the operation has a gradient rule of its own. Otherwise its decomposition is
+    /// differentiated. `operands` are its operands in the new function.
     fn is_whole(&self, function: &Function, operation: &Operation, operands: &[Value]) -> bool {
         match operation.op.gradient {
             _ if self.pullback(function, operation, operands).is_some() => true,
@@ -262,7 +262,7 @@ impl<'m> Tape<'m> {
         builder.finish(results)
     }
 
-    /// Copies the operations, and decomposes those that are differentiated by their parts.
+    /// Copies the operations, and decomposes those without a gradient rule of their own.
     fn forward(
         &mut self,
         builder: &Builder,
@@ -302,17 +302,17 @@ impl<'m> Tape<'m> {
     }
 
     /// The forward and backward functions of a callee whose `varying` arguments have gradients.
-    /// `keeps` says which arguments the caller keeps. With `again`, the backward function
+    /// `keeps` says which arguments the caller keeps. With `recompute`, the backward function
     /// recomputes the forward values it reads from the arguments.
     fn forward_backward(
         &mut self,
         callee: &Function,
         varying: Vec<bool>,
         keeps: &dyn Fn(usize) -> bool,
-        again: bool,
+        recompute: bool,
     ) -> Result<ForwardBackward> {
         let kept: Vec<bool> = (0..varying.len()).map(keeps).collect();
-        let key = (callee.name.clone(), varying, kept, again);
+        let key = (callee.name.clone(), varying, kept, recompute);
         if let Some(functions) = self.differentiated.get(&key) {
             return Ok(functions.clone());
         }
@@ -325,7 +325,7 @@ impl<'m> Tape<'m> {
         let joint = deeper(|| {
             self.differentiate(callee, &wrt, callee.name.clone(), true, Seeds::Cotangents)
         })?;
-        let functions = split(self.module, callee, &joint, &wrt, keeps, again)?;
+        let functions = split(self.module, callee, &joint, &wrt, keeps, recompute)?;
         self.differentiated.insert(key, functions.clone());
         Ok(functions)
     }
@@ -381,7 +381,7 @@ fn zeros(builder: &Builder, ty: &Type) -> Value {
     zero.broadcast_to(ty.shape.clone()).value
 }
 
-/// Copies an operation, or its parts if it is differentiated by them.
+/// Copies an operation if `whole` or if it does not vary; otherwise emits its decomposition.
 fn emit(
     builder: &Builder,
     operation: &Operation,
@@ -399,7 +399,7 @@ fn emit(
             let before = builder.with(|f| f.ops.len());
             let value = decompose(builder, op, operands, &operation.attrs)?;
             mark_new(builder, before, backward);
-            take_apart(builder, before, value, backward)
+            decompose_nested(builder, before, value, backward)
         }
         Meaning::Scalar(_) => {
             let vars: Vec<Var> = operands.iter().map(|v| builder.var(*v)).collect();
@@ -415,8 +415,9 @@ fn emit(
     }
 }
 
-/// Decomposes, recursively, the parts of a decomposition that have no gradient of their own.
-fn take_apart(
+/// Decomposes the operations from index `from` on that have no gradient rule of their own,
+/// recursively. Returns the replacement of `value`.
+fn decompose_nested(
     builder: &Builder,
     from: usize,
     value: Value,

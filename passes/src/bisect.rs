@@ -15,16 +15,18 @@ use crate::pipeline::Pipeline;
 pub struct Culprit {
     /// The first pass after which the numbers differ.
     pub pass: &'static str,
-    /// The rule of that pass without which they do not differ, and the blocks it was applied in.
-    /// None if the pass applies no rules, or the numbers differ whichever rule is left out.
+    /// The rule of that pass that causes the difference, and the blocks it was applied in: without
+    /// it the numbers agree. `None` if the pass applies no rules, or if leaving out any single rule
+    /// does not help.
     pub rule: Option<(&'static str, Loc)>,
     /// How much the numbers differ: see [`difference`].
     pub error: f64,
 }
 
-/// Runs a module in the reference evaluator after each pass of the pipeline. `pipeline` builds it
-/// without the rules it is given; `args` are the arguments of the entry. Functions that passes add
-/// to the entries, such as gradients, are run with cotangents of ones from then on.
+/// Runs a module in the reference evaluator after each pass of the pipeline. `pipeline` builds the
+/// pipeline without the rules of its argument; `args` are the arguments of the entry. A function that
+/// a pass adds to the entries, such as a gradient, is run after each later pass as well, with
+/// cotangents of ones.
 ///
 /// Errors: those of the passes and of the evaluator.
 pub fn bisect(
@@ -33,17 +35,17 @@ pub fn bisect(
     args: &[Tensor],
     tolerance: f64,
 ) -> Result<Option<Culprit>> {
-    let mut expected = answers(module, args)?;
+    let mut expected = outputs_of_entries(module, args)?;
     let steps = run(module, &pipeline(&[]), usize::MAX)?;
     for (at, step) in steps.iter().enumerate().filter(|(_, step)| step.changed) {
-        let got = answers(&step.module, args)?;
+        let got = outputs_of_entries(&step.module, args)?;
         let error = distance(&got, &expected);
         if error > tolerance {
             let mut culprit = Culprit { pass: step.pass, rule: None, error };
             for (rule, places) in step.rules() {
                 let without = run(module, &pipeline(&[rule.to_string()]), at + 1)?;
                 let Some(other) = without.last() else { continue };
-                if distance(&answers(&other.module, args)?, &expected) <= tolerance {
+                if distance(&outputs_of_entries(&other.module, args)?, &expected) <= tolerance {
                     culprit.rule = Some((rule, places));
                     break;
                 }
@@ -107,32 +109,32 @@ impl Step {
 }
 
 /// The results of each entry function.
-fn answers(module: &Module, args: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
+fn outputs_of_entries(module: &Module, args: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
     let mut all: Vec<Vec<Tensor>> = Vec::new();
     for function in module.called_from_outside() {
-        let mut own = args.to_vec();
+        let mut inputs = args.to_vec();
         if let Some(outputs) = all.first() {
-            own.extend(cotangents(module, function, outputs));
+            inputs.extend(cotangents(module, function, outputs));
         }
-        all.push(evaluate(module, function, &own)?);
+        all.push(evaluate(module, function, &inputs)?);
     }
     Ok(all)
 }
 
-/// Ones with the shapes of the outputs of the entry that the function takes cotangents of: the
-/// float outputs that are not states.
+/// Cotangents of ones for the outputs of the entry that take a cotangent: the float outputs that
+/// are not states.
 fn cotangents(module: &Module, function: &Function, outputs: &[Tensor]) -> Vec<Tensor> {
     let count = function.args.iter().filter(|arg| arg.role == Role::Cotangent).count();
     let results = module.entry().into_iter().flat_map(|entry| &entry.results);
-    let own = results.zip(outputs).filter(|(result, _)| result.state.is_none());
-    let floats = own.map(|(_, output)| output).filter(|output| output.dtype().is_float());
+    let inputs = results.zip(outputs).filter(|(result, _)| result.state.is_none());
+    let floats = inputs.map(|(_, output)| output).filter(|output| output.dtype().is_float());
     let ones = |like: &Tensor| {
         Tensor::from_f64s(like.dtype(), like.shape().to_vec(), &vec![1.0; like.len()])
     };
     floats.take(count).map(ones).collect()
 }
 
-/// The largest difference between the results of the functions that both have.
+/// The largest difference between the results of functions that occur in both.
 fn distance(got: &[Vec<Tensor>], expected: &[Vec<Tensor>]) -> f64 {
     let pairs = got.iter().flatten().zip(expected.iter().flatten());
     let one = |(a, b): (&Tensor, &Tensor)| match a.shape() == b.shape() {

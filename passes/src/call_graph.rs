@@ -14,12 +14,12 @@ use rustc_hash::FxHashSet;
 pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
     let callees: Result<Vec<Vec<usize>>> =
         module.functions.values().map(|f| callees(module, f)).collect();
-    let name = |i: usize| module.functions.get_index(i).expect("a number of the module").0.clone();
+    let name = |i: usize| module.functions.get_index(i).expect("an index of the module").0.clone();
     match needed_first(&callees?) {
         Ok(order) => Ok(order.into_iter().map(name).collect()),
         Err(circle) => {
             let names: Vec<String> = circle.into_iter().map(|i| format!("`{}`", name(i))).collect();
-            Diagnostic::new("functions do not call themselves").got(names.join(" → ")).err()
+            Diagnostic::new("functions must not be recursive").got(names.join(" → ")).err()
         }
     }
 }

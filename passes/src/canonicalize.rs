@@ -24,8 +24,8 @@ use crate::rules::{self, Attrs, Rule, of_root};
 
 pass! {
     /// Applies the small exact rules until none matches: identities, signs, layouts that change
-    /// nothing, casts that cancel, selects with a known condition, known dims. Keeps every bit.
-    /// Removes dead operations.
+    /// nothing, casts that cancel, selects with a known condition, known dims. Results stay the
+    /// same, bit for bit. Removes dead operations.
     pub struct Canonicalize("canonicalize") {
         /// The rules to exclude.
         without: Vec<String> = Vec::new(),
@@ -37,7 +37,7 @@ impl Pass for Canonicalize {
         rules::check_names(&self.without)?;
         each_function(module, |function| {
             let simplified = simplify(module, function, &self.without, cx)?;
-            let swept = dce::sweep(simplified.as_ref().unwrap_or(function));
+            let swept = dce::without_dead_operations(simplified.as_ref().unwrap_or(function));
             let result = swept.or(simplified);
             if let Some(result) = &result {
                 cx.count("ops-removed", function.ops.len().saturating_sub(result.ops.len()));
@@ -47,9 +47,9 @@ impl Pass for Canonicalize {
     }
 }
 
-/// How deep rules may be applied to operations that rules have built. The rules terminate by
-/// themselves; this bounds a set that does not.
-const FUEL: usize = 32;
+/// The maximum depth of rules that are applied to operations that other rules have built. The rules
+/// of this crate terminate without it.
+const MAX_DEPTH: usize = 32;
 
 /// Applies rules to a function; `None` if none matches. One pass is enough: an operation is tried
 /// after its operands are finished, and so is each operation that a rule builds.
@@ -81,7 +81,7 @@ fn simplify(
 
 struct Simplifier<'f, 'c> {
     rebuild: Rebuild<'f>,
-    /// By value of the new function: the number that all its elements are, if it is known.
+    /// By value of the new function, the number that every element equals, if it is known.
     uniform: Vec<Option<f64>>,
     definitions: Vec<Option<u32>>,
     without: &'c [String],
@@ -90,13 +90,13 @@ struct Simplifier<'f, 'c> {
 }
 
 /// The function under construction, as the matcher sees it.
-struct Seen<'a> {
+struct FunctionFacts<'a> {
     function: &'a Function,
     uniform: &'a [Option<f64>],
     definitions: &'a [Option<u32>],
 }
 
-impl Facts for Seen<'_> {
+impl Facts for FunctionFacts<'_> {
     fn ty(&self, value: Value) -> &Type {
         self.function.ty(value)
     }
@@ -105,22 +105,22 @@ impl Facts for Seen<'_> {
         self.uniform[value.index()]
     }
 
-    fn is_made(&self, value: Value, by: Op) -> bool {
+    fn has_producer(&self, value: Value, by: Op) -> bool {
         self.definitions[value.index()].is_some_and(|at| self.function.ops[at as usize].op == by)
     }
 
-    fn made(&self, value: Value, by: Op) -> SmallVec<[Producer<'_>; 2]> {
-        let number = self.definitions[value.index()].filter(|_| self.is_made(value, by));
-        let made = number.map(|number| {
+    fn producers(&self, value: Value, by: Op) -> SmallVec<[Producer<'_>; 2]> {
+        let number = self.definitions[value.index()].filter(|_| self.has_producer(value, by));
+        let producer = number.map(|number| {
             let op = &self.function.ops[number as usize];
             Producer { op: op.op, operands: op.operands.clone(), attrs: &op.attrs, number }
         });
-        made.into_iter().collect()
+        producer.into_iter().collect()
     }
 }
 
 /// The index of the operation that a rule is tried on, which is not in the function yet.
-const NEW: u32 = u32::MAX;
+const ROOT: u32 = u32::MAX;
 
 /// A match, copied so that it does not borrow the function.
 struct Found {
@@ -146,13 +146,13 @@ impl Simplifier<'_, '_> {
         if !of_root(op.op).is_empty() {
             let info = self.rebuild.source.info(op.result());
             let root = Root { op: op.op, operands: &operands, attrs: &op.attrs, ty: &info.ty };
-            if let Some(new) = self.apply(&root, info.known.as_deref(), &op.loc, FUEL)? {
+            if let Some(new) = self.apply(&root, info.known.as_deref(), &op.loc, MAX_DEPTH)? {
                 self.rebuild.replace(op.result(), new);
                 return Ok(());
             }
         }
         self.rebuild.keep_on(op, operands)?;
-        self.note();
+        self.record_newest();
         Ok(())
     }
 
@@ -186,16 +186,17 @@ impl Simplifier<'_, '_> {
 
     fn find(&self, rule: &'static Rule, root: &Root, loc: &Loc) -> Option<Found> {
         self.rebuild.builder.with(|function| {
-            let seen = Seen { function, uniform: &self.uniform, definitions: &self.definitions };
+            let facts =
+                FunctionFacts { function, uniform: &self.uniform, definitions: &self.definitions };
             let operands = root.operands.into();
-            let made = Producer { op: root.op, operands, attrs: root.attrs, number: NEW };
+            let producer = Producer { op: root.op, operands, attrs: root.attrs, number: ROOT };
             let mut first = None;
-            let _ = each_match(rule, made, root.ty, &seen, &mut |found| {
+            let _ = each_match(rule, producer, root.ty, &facts, &mut |found| {
                 let Some(attrs) = rule.right.attributes(found) else {
                     return ControlFlow::Continue(());
                 };
                 let mut loc = loc.clone();
-                let inner = found.numbers().filter(|number| *number != NEW);
+                let inner = found.numbers().filter(|number| *number != ROOT);
                 inner.for_each(|number| loc.merge(&function.ops[number as usize].loc));
                 let (vars, part) = (found.vars(), found.part());
                 first = Some(Found { rule, vars, part, attrs, loc });
@@ -223,7 +224,7 @@ impl Simplifier<'_, '_> {
                 self.rebuild.builder.set_loc(found.loc.clone());
                 let tensor = Tensor::from_i64s(root.ty.dtype, shape, &numbers);
                 let value = self.rebuild.builder.constant(tensor);
-                self.note();
+                self.record_newest();
                 Ok(Some(value))
             }
             Node::Op(op, args, _) => {
@@ -258,7 +259,7 @@ impl Simplifier<'_, '_> {
                 let tensor = Tensor::scalar(ty.dtype, *number);
                 self.rebuild.builder.set_loc(found.loc.clone());
                 let value = self.rebuild.builder.constant(tensor);
-                self.note();
+                self.record_newest();
                 Ok(value)
             }
             Node::Op(op, args, _) => {
@@ -305,12 +306,12 @@ impl Simplifier<'_, '_> {
         }
         self.rebuild.builder.set_loc(loc.clone());
         let value = self.rebuild.builder.push(op, operands, attrs)?;
-        self.note();
+        self.record_newest();
         Ok(Some(value))
     }
 
-    /// Records what the matcher may ask about the newest operation.
-    fn note(&mut self) {
+    /// Records the facts about the newest operation for the matcher.
+    fn record_newest(&mut self) {
         let (uniform, definitions) = (&mut self.uniform, &mut self.definitions);
         self.rebuild.builder.with(|f| {
             let Some(op) = f.ops.last() else {

@@ -10,12 +10,12 @@ use mithril_ir::graph::{Function, Module, ResultDef, Role, Value};
 use mithril_ir::op;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::autodiff::forward_backward::{copy, showing};
+use crate::autodiff::forward_backward::{arguments_binding, copy};
 use crate::context::PassContext;
 use crate::pass::{Limit, Pass};
 
 /// The statistic that counts the calls that are recomputed.
-pub const COUNT: &str = "calls-computed-again";
+pub const COUNT: &str = "calls-recomputed";
 
 pass! {
     /// Marks the calls of the entry so that gradients recompute their inner values, except for the
@@ -41,7 +41,7 @@ impl Pass for Checkpoint {
         let mut function = Function::clone(entry);
         let calls = calls(&out, entry);
         let earlier = calls.iter().rev().skip(1).rev().enumerate();
-        let chosen = earlier.take_while(|(number, _)| self.count.above(*number));
+        let chosen = earlier.take_while(|(number, _)| self.count.allows(*number));
         let chosen: Vec<usize> = chosen.map(|(_, at)| *at).collect();
         if chosen.is_empty() {
             return Ok(module.clone());
@@ -107,7 +107,7 @@ impl Division {
             let operands: Vec<Value> = part.reads.iter().map(|value| map[value]).collect();
             let attrs = [Attr::Function(callee.name.clone())].into_iter().collect();
             let results = builder.call(op::get("call"), &callee, attrs, &operands)?;
-            for (old, new) in part.gives.iter().zip(results) {
+            for (old, new) in part.outputs.iter().zip(results) {
                 builder.set_name(new, function.info(*old).name.clone());
                 map.insert(*old, new);
             }
@@ -118,8 +118,8 @@ impl Division {
     }
 }
 
-/// How many inner values are live before each operation. `None` where one of them is a shape, whose
-/// known dims a call would hide.
+/// The number of inner values that are live before each operation. `None` where one of them is a
+/// shape: a call would hide its known dims.
 fn crossing(function: &Function, last: &[usize]) -> Vec<Option<usize>> {
     let mut open: FxHashSet<Value> = FxHashSet::default();
     let mut all = Vec::with_capacity(function.ops.len());
@@ -135,22 +135,23 @@ fn crossing(function: &Function, last: &[usize]) -> Vec<Option<usize>> {
 /// A range of consecutive operations.
 struct Segment {
     ops: std::ops::Range<usize>,
-    /// Values from before the range that it reads. Includes arguments of the whole that bind a
+    /// Values computed before the range that it reads, and arguments of the whole that bind a
     /// symbol it uses.
     reads: Vec<Value>,
     /// Values of the range that are read after it.
-    gives: Vec<Value>,
+    outputs: Vec<Value>,
 }
 
 impl Segment {
     fn new(function: &Function, ops: std::ops::Range<usize>, last: &[usize]) -> Segment {
-        let own = &function.ops[ops.clone()];
-        let made: FxHashSet<Value> = own.iter().flat_map(|operation| operation.results()).collect();
+        let in_range = &function.ops[ops.clone()];
+        let computed: FxHashSet<Value> =
+            in_range.iter().flat_map(|operation| operation.results()).collect();
         let mut reads: Vec<Value> = Vec::new();
         let mut seen: FxHashSet<Value> = FxHashSet::default();
         let mut symbols: FxHashSet<Symbol> = FxHashSet::default();
-        for operation in own {
-            let operands = operation.operands.iter().filter(|value| !made.contains(value));
+        for operation in in_range {
+            let operands = operation.operands.iter().filter(|value| !computed.contains(value));
             reads.extend(operands.filter(|value| seen.insert(**value)));
             let types = operation.results().map(|value| &function.ty(value).shape);
             let shapes = operation.attrs.iter().filter_map(|attr| match attr {
@@ -165,11 +166,11 @@ impl Segment {
         }
         let arguments = function.arguments().map(|(value, _)| value);
         let known = reads.iter().map(|value| function.ty(*value));
-        let more = showing(function, arguments, known, symbols);
+        let more = arguments_binding(function, arguments, known, symbols);
         reads.extend(more);
-        let gives = own.iter().flat_map(|operation| operation.results());
-        let gives = gives.filter(|value| last[value.index()] >= ops.end).collect();
-        Segment { ops, reads, gives }
+        let outputs = in_range.iter().flat_map(|operation| operation.results());
+        let outputs = outputs.filter(|value| last[value.index()] >= ops.end).collect();
+        Segment { ops, reads, outputs }
     }
 
     fn function(&self, module: &Module, whole: &Function, name: Arc<str>) -> Result<Function> {
@@ -182,24 +183,24 @@ impl Segment {
             };
             map.insert(*value, builder.arg(name, role, whole.ty(*value).clone()));
         }
-        let own: Vec<bool> = (0..whole.ops.len()).map(|at| self.ops.contains(&at)).collect();
-        copy(&builder, module, whole, &own, &mut map)?;
+        let in_range: Vec<bool> = (0..whole.ops.len()).map(|at| self.ops.contains(&at)).collect();
+        copy(&builder, module, whole, &in_range, &mut map)?;
         let result = |(number, value): (usize, &Value)| ResultDef {
-            name: named(whole, &self.gives, number),
+            name: named(whole, &self.outputs, number),
             value: map[value],
             state: None,
         };
-        builder.finish(self.gives.iter().enumerate().map(result).collect())
+        builder.finish(self.outputs.iter().enumerate().map(result).collect())
     }
 }
 
-/// The name of value number `number` of those that cross between two parts. It differs from all
+/// The name of `values[number]`, a value that crosses between two parts. It differs from all
 /// argument names of the whole, and from the names of the values before it.
 fn named(whole: &Function, values: &[Value], number: usize) -> Arc<str> {
     let taken = |name: &str| whole.args.iter().any(|argument| *argument.name == *name);
-    let own = &whole.info(values[number]).name;
-    let is_first = values[..number].iter().all(|value| whole.info(*value).name != *own);
-    let own = own.clone().filter(|name| is_first && !taken(name));
+    let own_name = &whole.info(values[number]).name;
+    let is_first = values[..number].iter().all(|value| whole.info(*value).name != *own_name);
+    let own_name = own_name.clone().filter(|name| is_first && !taken(name));
     let numbered = || (number..).map(|n| format!("value_{n}")).find(|name| !taken(name));
-    own.unwrap_or_else(|| numbered().unwrap_or_default().into())
+    own_name.unwrap_or_else(|| numbered().unwrap_or_default().into())
 }

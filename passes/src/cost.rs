@@ -71,8 +71,8 @@ fn amount(f: &mut dyn Write, dim: &Dim, unit: &str) -> fmt::Result {
 ///
 /// Errors: a composite whose decomposition fails.
 pub fn of_kernel(function: &Function) -> Result<Cost> {
-    let parts = parts(function, *target::CORE)?;
-    let flops = parts.ops.iter().map(|operation| flops(&parts, operation)).sum();
+    let decomposed = decomposed(function, *target::CORE)?;
+    let flops = decomposed.ops.iter().map(|operation| flops(&decomposed, operation)).sum();
     let arguments = function.arguments().map(|(value, _)| value);
     let results = function.results.iter().map(|result| result.value);
     let bytes = arguments.chain(results).map(|value| bytes(function.ty(value))).sum();
@@ -81,10 +81,10 @@ pub fn of_kernel(function: &Function) -> Result<Cost> {
 
 /// The function decomposed into operations that the target takes, with common ones merged.
 /// Errors: a composite whose decomposition fails.
-pub fn parts(function: &Function, target: Target) -> Result<Arc<Function>> {
+pub fn decomposed(function: &Function, target: Target) -> Result<Arc<Function>> {
     let pipeline = Pipeline::default().then(Legalize { target }).then(Cse::default());
-    let (parts, _) = Driver::default().run(&pipeline, &Module::of(function.clone()))?;
-    Ok(parts.entry().cloned().expect("passes keep the entry"))
+    let (decomposed, _) = Driver::default().run(&pipeline, &Module::of(function.clone()))?;
+    Ok(decomposed.entry().cloned().expect("passes keep the entry"))
 }
 
 /// The bytes of a tensor.

@@ -27,38 +27,38 @@ pass! {
 impl Pass for Cse {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let merged = each_function(module, |function| {
-            let merged = merge(module, function)?;
+            let merged = merge_operations(module, function)?;
             if let Some(merged) = &merged {
                 cx.count("ops-merged", function.ops.len() - merged.ops.len());
             }
             Ok(merged)
         })?;
-        let shared = share(&merged)?;
+        let shared = merge_functions(&merged)?;
         cx.count("functions-merged", merged.functions.len() - shared.functions.len());
         Ok(shared)
     }
 }
 
 /// Redirects calls of functions with equal bodies to the first of them, and removes the others.
-fn share(module: &Module) -> Result<Module> {
+fn merge_functions(module: &Module) -> Result<Module> {
     let mut out = module.clone();
     let mut firsts: FxHashMap<Body, Arc<str>> = FxHashMap::default();
-    let mut twins: FxHashMap<Arc<str>, Arc<str>> = FxHashMap::default();
+    let mut duplicates: FxHashMap<Arc<str>, Arc<str>> = FxHashMap::default();
     for name in post_order(module)? {
         let function = &mut out.functions[&name];
         // Renaming its merged callees may make it equal to another function.
-        if function.ops.iter().flat_map(Operation::functions).any(|f| twins.contains_key(f)) {
-            rename(Arc::make_mut(function), &twins);
+        if function.ops.iter().flat_map(Operation::functions).any(|f| duplicates.contains_key(f)) {
+            rename(Arc::make_mut(function), &duplicates);
         }
         if function.external || module.called_from_outside().any(|f| f.name == name) {
             continue;
         }
         match firsts.entry(Body::of(function)) {
-            Entry::Occupied(first) => drop(twins.insert(name, first.get().clone())),
+            Entry::Occupied(first) => drop(duplicates.insert(name, first.get().clone())),
             Entry::Vacant(place) => drop(place.insert(name)),
         }
     }
-    out.functions.retain(|name, _| !twins.contains_key(name));
+    out.functions.retain(|name, _| !duplicates.contains_key(name));
     Ok(out)
 }
 
@@ -74,11 +74,11 @@ fn rename(function: &mut Function, names: &FxHashMap<Arc<str>, Arc<str>>) {
 }
 
 /// Whether two operations are equal. Checking this first is cheaper than rebuilding the function.
-fn has_twins(function: &Function) -> bool {
+fn has_duplicates(function: &Function) -> bool {
     let mut seen: FxHashMap<u64, SmallVec<[u32; 1]>> = FxHashMap::default();
     function.ops.iter().enumerate().any(|(at, op)| {
         let places = seen.entry(hash(op.op, &op.operands, &op.attrs)).or_default();
-        let alike = |place: &u32| {
+        let is_equal = |place: &u32| {
             let twin = &function.ops[*place as usize];
             let mut types = twin.results().zip(op.results());
             twin.op == op.op
@@ -86,30 +86,30 @@ fn has_twins(function: &Function) -> bool {
                 && twin.attrs == op.attrs
                 && types.all(|(a, b)| function.ty(a) == function.ty(b))
         };
-        let found = places.iter().any(alike);
+        let found = places.iter().any(is_equal);
         places.push(at as u32);
         found
     })
 }
 
 /// `None` if no two operations are equal.
-fn merge(module: &Module, function: &Function) -> Result<Option<Function>> {
-    if !has_twins(function) {
+fn merge_operations(module: &Module, function: &Function) -> Result<Option<Function>> {
+    if !has_duplicates(function) {
         return Ok(None);
     }
     let mut rebuild = Rebuild::new(module, function);
     // By hash, indices of operations in the new function. The operations themselves are the keys.
     let mut seen: FxHashMap<u64, SmallVec<[u32; 1]>> = FxHashMap::default();
     // The locations of the operations merged into each operation, by its index.
-    let mut twins: FxHashMap<u32, Vec<&Loc>> = FxHashMap::default();
+    let mut duplicates: FxHashMap<u32, Vec<&Loc>> = FxHashMap::default();
     for op in &function.ops {
         let operands = rebuild.operands(op);
         let hash = hash(op.op, &operands, &op.attrs);
         let places = seen.entry(hash).or_default();
-        let twin = places.iter().find(|&&at| alike(&rebuild, at, op, &operands));
+        let twin = places.iter().find(|&&at| is_equal(&rebuild, at, op, &operands));
         match twin {
             Some(&at) => {
-                twins.entry(at).or_default().push(&op.loc);
+                duplicates.entry(at).or_default().push(&op.loc);
                 let first = rebuild.builder.with(|f| f.ops[at as usize].first);
                 for (i, old) in op.results().enumerate() {
                     rebuild.replace(old, Value(first.0 + i as u32));
@@ -121,11 +121,11 @@ fn merge(module: &Module, function: &Function) -> Result<Option<Function>> {
             }
         }
     }
-    if twins.is_empty() {
+    if duplicates.is_empty() {
         return Ok(None);
     }
     rebuild.builder.with_mut(|f| {
-        for (at, locs) in twins {
+        for (at, locs) in duplicates {
             let own = &mut f.ops[at as usize].loc;
             *own = Loc::union(locs.into_iter().chain([&*own]));
         }
@@ -139,7 +139,7 @@ fn hash(op: Op, operands: &[Value], attrs: &[Attr]) -> u64 {
 
 /// Whether operation `at` of the new function equals `op` on `operands`. Results whose types differ
 /// (each call has its own symbols) are not merged, because other types may use those symbols.
-fn alike(rebuild: &Rebuild, at: u32, op: &Operation, operands: &[Value]) -> bool {
+fn is_equal(rebuild: &Rebuild, at: u32, op: &Operation, operands: &[Value]) -> bool {
     rebuild.builder.with(|f| {
         let twin = &f.ops[at as usize];
         twin.op == op.op

@@ -20,7 +20,7 @@ impl Pass for Dce {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let mut out = module.clone();
         for function in out.functions.values_mut() {
-            if let Some(swept) = sweep(function) {
+            if let Some(swept) = without_dead_operations(function) {
                 cx.count("ops-removed", function.ops.len() - swept.ops.len());
                 *function = Arc::new(swept);
             }
@@ -35,7 +35,7 @@ impl Pass for Dce {
 
 /// The function without dead operations; `None` if there are none. Every operation is pure, so a
 /// function has no effect other than its results.
-pub fn sweep(function: &Function) -> Option<Function> {
+pub fn without_dead_operations(function: &Function) -> Option<Function> {
     let live = live_values(function);
     let lives = |op: &Operation| op.results().any(|v| live[v.index()]);
     if function.ops.iter().all(lives) {

@@ -24,33 +24,33 @@ pass! {
     /// Puts each function into an e-graph of equal terms, adds the terms that the rules say are
     /// equal, and extracts those that cost least on the target. Budgets are counts, not times, so
     /// that the same input always gives the same result. Long functions are cut into windows that
-    /// are rewritten one after the other; functions longer still are left unchanged, which the
-    /// statistics report.
+    /// are rewritten one after the other. Functions longer than `largest` are left unchanged; the
+    /// statistics count their operations.
     pub struct Eqsat("eqsat") {
         /// The target whose costs are minimised.
         target: Target = *target::CORE,
         /// The classes of rules to apply: exact, recognise, reassociate or fast.
         math: Class = Class::Recognise,
-        /// Whether a recognised composite replaces its written-out form whatever it costs.
-        /// Gradients need parts of that form anyway.
+        /// Whether a recognised composite replaces the primitives it was recognised in, whatever it
+        /// costs: gradients need some of these primitives anyway, so costs would keep them.
         supersede: bool = true,
-        /// Whether products that share an operand may be joined into one. The gain is lost when the
-        /// joined product is differentiated.
+        /// Whether products that share an operand may be joined into one. This does not pay off if
+        /// the joined product is differentiated later.
         join: bool = true,
-        /// The most rounds in which all rules are tried.
+        /// The maximum number of rounds in which all rules are tried.
         iterations: usize = 8,
-        /// The most terms that are added to each function.
+        /// The maximum number of terms that are added to each function.
         terms: usize = 20000,
         /// Functions of more operations than this are rewritten in windows of at most this many.
         window: usize = 2048,
         /// Functions of more operations than this are not rewritten.
         largest: usize = 16384,
-        /// The most matches of one rule that are taken in one iteration.
+        /// The maximum number of matches of one rule that are applied in one iteration.
         matches: usize = 2000,
         /// The rules to exclude.
         without: Vec<String> = Vec::new(),
-        /// If given, only these rules are tried, and they are applied whatever they cost: to study
-        /// one rule.
+        /// If not empty, only these rules are tried, and they are applied whatever they cost. For
+        /// studying single rules.
         only: Vec<String> = Vec::new(),
     }
 }
@@ -60,7 +60,7 @@ pub const TOO_LARGE: &str = "operations-not-rewritten";
 
 /// The entry rewritten by one rule, whatever it costs; `None` if the rule does not match.
 /// Errors: a composite whose decomposition fails.
-pub fn alone(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
+pub fn apply_always(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
     let function = module.entry().expect("a module has an entry");
     let budget = Eqsat { math: Class::Fast, iterations: 1, ..Eqsat::default() };
     let mut terms = Terms::new(function);
@@ -91,10 +91,10 @@ impl Pass for Eqsat {
 
 impl Eqsat {
     /// Whether the options allow the rule.
-    fn takes(&self, rule: &Rule) -> bool {
+    fn allows(&self, rule: &Rule) -> bool {
         let among = |names: &[String]| names.iter().any(|name| name == rule.name);
-        let alone = self.only.is_empty() || among(&self.only);
-        rule.class <= self.math && alone && !among(&self.without)
+        let selected = self.only.is_empty() || among(&self.only);
+        rule.class <= self.math && selected && !among(&self.without)
     }
 
     /// Rewrites a function, in windows if it is long; `None` if nothing is cheaper than the
@@ -119,18 +119,18 @@ impl Eqsat {
         windows::rewrite(function, &windows, &mut |window| self.function(module, window, terms, cx))
     }
 
-    /// Rewrites a function, adding at most `most` terms; `None` if nothing is cheaper than the
+    /// Rewrites a function, adding at most `max_terms` terms; `None` if nothing is cheaper than the
     /// original.
     fn function(
         &self,
         module: &Module,
         function: &Function,
-        most: usize,
+        max_terms: usize,
         cx: &mut PassContext,
     ) -> Result<Option<Function>> {
         let mut terms = Terms::new(function);
-        let mut applied = saturate::saturate(&mut terms, self, most, &|op| of_root(op));
-        for rule in RULES.iter().filter(|rule| self.join && is_joining(rule) && self.takes(rule)) {
+        let mut applied = saturate::saturate(&mut terms, self, max_terms, &|op| of_root(op));
+        for rule in RULES.iter().filter(|rule| self.join && is_joining(rule) && self.allows(rule)) {
             applied += siblings::join(&mut terms, rule, self.target.profile.streams);
         }
         if applied == 0 {

@@ -22,13 +22,13 @@ use crate::cost;
 use crate::profile::Profile;
 use crate::target::{self, Target};
 
-/// The most picoseconds that one operation counts, so that sums do not overflow.
-const LONGEST: u64 = 1 << 46;
+/// The maximum estimate for one operation, in picoseconds, so that sums do not overflow.
+const MAX_PICOSECONDS: u64 = 1 << 46;
 
 /// The size assumed for a symbol that is not known.
 pub const NOMINAL: i64 = 128;
 
-/// The picoseconds that an operation takes. Each operand is given by its type and the index of the
+/// The picoseconds that an operation takes. An operand is described by its type and the index of the
 /// first operand that is the same value.
 ///
 /// Errors: a composite whose decomposition fails.
@@ -39,7 +39,7 @@ pub fn time(
     result: &Type,
     to: Target,
 ) -> Result<u64> {
-    let function = alone(op, attrs, operands, result);
+    let function = single_operation(op, attrs, operands, result);
     let operation = &function.ops[0];
     if matches!(op.kind, Kind::Constant | Kind::Dim | Kind::Barrier) && operands.is_empty() {
         return Ok(0);
@@ -50,7 +50,7 @@ pub fn time(
     }
     // If the parts need dims that are unknown, an operation taken whole is still estimated, as a
     // primitive.
-    let Ok(parts) = cost::parts(&function, if whole { *target::CORE } else { to }) else {
+    let Ok(parts) = cost::decomposed(&function, if whole { *target::CORE } else { to }) else {
         return Ok(of_primitive(&function, operation, &to.profile));
     };
     let sum: u64 = parts.ops.iter().map(|op| of_primitive(&parts, op, &to.profile)).sum();
@@ -73,7 +73,7 @@ pub fn of_module(module: &Module, to: Target) -> Result<u64> {
 }
 
 /// For each operand, the index of the first one equal to it.
-pub fn first_places<T: Copy + Eq + Hash>(operands: &[T]) -> SmallVec<[usize; 3]> {
+pub fn first_occurrences<T: Copy + Eq + Hash>(operands: &[T]) -> SmallVec<[usize; 3]> {
     let mut first: FxHashMap<T, usize> = FxHashMap::default();
     operands.iter().enumerate().map(|(at, own)| *first.entry(*own).or_insert(at)).collect()
 }
@@ -86,13 +86,13 @@ fn of_function(
     let mut total = 0u64;
     for op in &function.ops {
         for step in op.functions().map(|name| known[name]) {
-            let time = step.saturating_mul(steps(function, op)).min(LONGEST);
+            let time = step.saturating_mul(steps(function, op)).min(MAX_PICOSECONDS);
             total = total.saturating_add(time);
         }
         if op.op.kind != Kind::Call {
             let types = op.operands.iter().map(|value| function.ty(*value));
             let operands: Vec<(usize, &Type)> =
-                first_places(&op.operands).into_iter().zip(types).collect();
+                first_occurrences(&op.operands).into_iter().zip(types).collect();
             let time = time(op.op, &op.attrs, &operands, function.ty(op.result()), to)?;
             total = total.saturating_add(time);
         }
@@ -101,13 +101,13 @@ fn of_function(
 }
 
 /// A function that consists of this operation.
-pub(crate) fn alone(
+pub(crate) fn single_operation(
     op: Op,
     attrs: &[Attr],
     operands: &[(usize, &Type)],
     result: &Type,
 ) -> Function {
-    let mut function = Function::new("alone");
+    let mut function = Function::new("operation");
     let value = |ty: &Type| ValueInfo { ty: ty.clone(), name: None, known: None };
     function.values = operands.iter().map(|(_, ty)| value(ty)).collect();
     let argument =
@@ -142,18 +142,18 @@ fn of_primitive(function: &Function, operation: &Operation, profile: &Profile) -
     if operation.op.kind == Kind::Constant && operation.operands.is_empty() {
         return 0;
     }
-    let mut moved = moved(function, operation);
+    let mut bytes_moved = bytes_moved(function, operation);
     let mut overhead = profile.overhead;
     if is_view(operation.op.access) {
-        moved = 0.0;
+        bytes_moved = 0.0;
         overhead *= profile.view;
     }
     // Fused: an elementwise or layout operation is part of the loop that reads it, so most of its
     // traffic stays in registers.
     if profile.fuses && matches!(operation.op.kind, Kind::Elementwise | Kind::Layout) {
-        moved /= 8.0;
+        bytes_moved /= 8.0;
     }
-    let time = work_time(function, operation, profile).max(moved / profile.bytes);
+    let time = work_time(function, operation, profile).max(bytes_moved / profile.bytes);
     picoseconds(overhead + time)
 }
 
@@ -175,7 +175,7 @@ fn work_time(function: &Function, operation: &Operation, profile: &Profile) -> f
 }
 
 /// The bytes it reads and writes. An operand that is read twice counts once.
-fn moved(function: &Function, operation: &Operation) -> f64 {
+fn bytes_moved(function: &Function, operation: &Operation) -> f64 {
     let mut values: Vec<Value> = operation.operands.to_vec();
     values.sort_unstable();
     values.dedup();
@@ -188,7 +188,7 @@ fn size(dim: &Dim) -> f64 {
 }
 
 fn picoseconds(nanoseconds: f64) -> u64 {
-    ((nanoseconds * 1000.0) as u64).min(LONGEST)
+    ((nanoseconds * 1000.0) as u64).min(MAX_PICOSECONDS)
 }
 
 /// The cost of a scalar primitive, in additions.

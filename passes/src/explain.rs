@@ -85,12 +85,12 @@ pub fn explain(
     rules.sort_by_key(|fired| std::cmp::Reverse(fired.gain));
     let statistics = report.passes.iter().flat_map(|outcome| &outcome.statistics);
     let skipped = statistics.filter(|(name, _)| *name == eqsat::TOO_LARGE).map(|(_, n)| *n).max();
-    let (open, skipped) = (is_open(&rewritten), skipped.unwrap_or(0));
+    let (open, skipped) = (takes_unknown_dims(&rewritten), skipped.unwrap_or(0));
     Ok(Explanation { before, after, open, skipped, rules })
 }
 
 /// Whether the entry takes arrays of which some dims are not known.
-fn is_open(module: &Module) -> bool {
+fn takes_unknown_dims(module: &Module) -> bool {
     module.entry().is_some_and(|entry| {
         let mut any = false;
         let types = entry.arguments().map(|(value, _)| entry.ty(value));
@@ -118,7 +118,7 @@ impl Fired {
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        writeln!(f, "{}", self.head())?;
+        writeln!(f, "{}", self.summary())?;
         match self.rules.is_empty() {
             true => f.write_str("no rule fired"),
             false => f.write_str(self.table().text().trim_end()),
@@ -127,10 +127,10 @@ impl Display for Explanation {
 }
 
 impl Explanation {
-    fn head(&self) -> String {
+    fn summary(&self) -> String {
         let (before, after) = (time(self.before), time(self.after));
         let open = match self.open {
-            true => format!(", where dims without numbers are {}", estimate::NOMINAL),
+            true => format!(", with {} for unknown dims", estimate::NOMINAL),
             false => String::new(),
         };
         let skipped = match self.skipped {
@@ -147,7 +147,7 @@ impl Explanation {
 
     /// As HTML, for notebooks.
     pub fn html(&self) -> String {
-        format!("<p>{}</p>{}", self.head(), self.table().html())
+        format!("<p>{}</p>{}", self.summary(), self.table().html())
     }
 }
 

@@ -18,18 +18,17 @@ use crate::dce;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
-/// The most elements of a result that is computed at compile time.
+/// The maximum number of elements of a result that is computed at compile time.
 pub const LIMIT: usize = 4096;
 
 pass! {
-    /// Evaluates operations on literals with the reference evaluator, and elementwise operations on
-    /// values that repeat one number, whatever their shape. The elements of operands and results
-    /// are bounded. Elementwise operations on such a literal and another operand take the number as
-    /// a scalar.
+    /// Evaluates operations on literals with the reference evaluator, up to a number of elements.
+    /// Folds elementwise operations on splats (values with one number in all elements) of any
+    /// shape. In other elementwise operations, a literal splat becomes a scalar.
     pub struct FoldConstants("fold-constants") {
-        /// The most elements of a result.
+        /// The maximum number of elements of a result.
         limit: usize = LIMIT,
-        /// The most elements of all operands together.
+        /// The maximum number of elements of all operands together.
         operands: usize = 65536,
     }
 }
@@ -38,7 +37,7 @@ impl Pass for FoldConstants {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         each_function(module, |function| {
             let folded = self.function(module, function, cx)?;
-            Ok(folded.map(|f| dce::sweep(&f).unwrap_or(f)))
+            Ok(folded.map(|f| dce::without_dead_operations(&f).unwrap_or(f)))
         })
     }
 }
@@ -60,14 +59,14 @@ impl Known {
     }
 
     /// The number that a literal with at least one axis repeats.
-    fn spread(&self, value: &Value) -> Option<&Tensor> {
+    fn splat(&self, value: &Value) -> Option<&Tensor> {
         let literal = self.literals.get(value)?;
         self.numbers.get(value).filter(|_| !literal.shape().is_empty())
     }
 
     /// Records the result of an operation that is kept. Layouts of one operand only repeat and move
     /// its elements.
-    fn kept(&mut self, op: &Operation, operands: &[Value], value: Value) {
+    fn record_kept(&mut self, op: &Operation, operands: &[Value], value: Value) {
         match (op.op.kind, op.attrs.first(), operands) {
             (Kind::Constant, Some(Attr::Tensor(tensor)), []) => {
                 self.literal(value, (**tensor).clone())
@@ -89,7 +88,7 @@ impl FoldConstants {
         function: &Function,
         cx: &mut PassContext,
     ) -> Result<Option<Function>> {
-        if !self.finds(function) {
+        if !self.has_foldable(function) {
             return Ok(None);
         }
         let mut rebuild = Rebuild::new(module, function);
@@ -102,7 +101,7 @@ impl FoldConstants {
                 let value = rebuild.builder.constant(tensor.clone());
                 known.literal(value, tensor);
                 rebuild.replace(op.result(), value);
-            } else if let Some(number) = repeated(function, op, &operands, &known.numbers) {
+            } else if let Some(number) = folded_splat(function, op, &operands, &known.numbers) {
                 let one = rebuild.builder.constant(number.clone());
                 let shape = function.ty(op.result()).shape.clone();
                 let value = rebuild.builder.var(one).broadcast_to(shape).value;
@@ -111,11 +110,11 @@ impl FoldConstants {
             } else {
                 let whole = op.results().next().map(|result| &function.ty(result).shape);
                 let plain = whole.and_then(|whole| {
-                    plain_numbers(&rebuild.builder, op, &operands, whole, &known)
+                    splats_as_scalars(&rebuild.builder, op, &operands, whole, &known)
                 });
                 let less = plain.is_some();
                 rebuild.keep_on(op, plain.unwrap_or_else(|| operands.clone()))?;
-                known.kept(op, &operands, rebuild.value(op.first));
+                known.record_kept(op, &operands, rebuild.value(op.first));
                 if !less {
                     continue;
                 }
@@ -132,17 +131,18 @@ impl FoldConstants {
 
     /// Whether anything can be evaluated. Checking this first is cheaper than rebuilding the
     /// function.
-    fn finds(&self, function: &Function) -> bool {
+    fn has_foldable(&self, function: &Function) -> bool {
         let mut known = Known::default();
         function.ops.iter().any(|op| {
             let operands = &op.operands[..];
             let whole = op.results().next().map(|result| &function.ty(result).shape);
-            let plain = whole
-                .is_some_and(|whole| is_plain(&|v| function.ty(v), op, operands, whole, &known));
+            let plain = whole.is_some_and(|whole| {
+                has_splat_operand(&|v| function.ty(v), op, operands, whole, &known)
+            });
             let found = plain
                 || self.fold(function, op, operands, &known.literals).is_some()
-                || repeated(function, op, operands, &known.numbers).is_some();
-            known.kept(op, operands, op.first);
+                || folded_splat(function, op, operands, &known.numbers).is_some();
+            known.record_kept(op, operands, op.first);
             found
         })
     }
@@ -186,7 +186,7 @@ impl FoldConstants {
 
 /// The number that an elementwise operation gives in all elements if each operand repeats one
 /// number; `None` if an operand does not, or if the arguments do not bind the shape.
-fn repeated(
+fn folded_splat(
     function: &Function,
     op: &Operation,
     operands: &[Value],
@@ -199,40 +199,40 @@ fn repeated(
     let tensors: Vec<Tensor> = operands.iter().map(number).collect::<Option<_>>()?;
     let ty = function.ty(op.result());
     let result = evaluated(op.op, &op.attrs, &tensors)?;
-    (is_shown(function, &ty.shape) && result.dtype() == ty.dtype).then_some(result)
+    (is_bound(function, &ty.shape) && result.dtype() == ty.dtype).then_some(result)
 }
 
-/// The operands of an elementwise operation, with scalars in place of literals that repeat one
-/// number, if another operand has the shape of the result; `None` if that changes nothing.
-fn plain_numbers(
+/// The operands of an elementwise operation, with scalars in place of literal splats, if another
+/// operand has the shape of the result; `None` if that changes nothing.
+fn splats_as_scalars(
     builder: &Builder,
     op: &Operation,
     operands: &[Value],
     whole: &Shape,
     known: &Known,
 ) -> Option<SmallVec<[Value; 3]>> {
-    let fits = builder.with(|f| is_plain(&|v| f.ty(v), op, operands, whole, known));
-    let plain = |v: &Value| known.spread(v).map_or(*v, |number| builder.constant(number.clone()));
+    let fits = builder.with(|f| has_splat_operand(&|v| f.ty(v), op, operands, whole, known));
+    let plain = |v: &Value| known.splat(v).map_or(*v, |number| builder.constant(number.clone()));
     fits.then(|| operands.iter().map(plain).collect())
 }
 
-/// Whether an elementwise operation has an operand that is a literal repeating one number, and
-/// another one with the shape of the result.
-fn is_plain<'f>(
+/// Whether an elementwise operation has an operand that is a literal splat, and another one with the
+/// shape of the result.
+fn has_splat_operand<'f>(
     ty: &dyn Fn(Value) -> &'f Type,
     op: &Operation,
     operands: &[Value],
     whole: &Shape,
     known: &Known,
 ) -> bool {
-    let spans = |v: &Value| known.spread(v).is_none() && ty(*v).shape == *whole;
+    let spans = |v: &Value| known.splat(v).is_none() && ty(*v).shape == *whole;
     op.op.kind == Kind::Elementwise
-        && operands.iter().any(|v| known.spread(v).is_some())
+        && operands.iter().any(|v| known.splat(v).is_some())
         && operands.iter().any(spans)
 }
 
 /// Whether the arguments bind all symbols of the shape.
-fn is_shown(function: &Function, shape: &Shape) -> bool {
+fn is_bound(function: &Function, shape: &Shape) -> bool {
     let shows = |symbol: &Symbol| {
         let mut any = false;
         for (value, _) in function.arguments() {
@@ -245,13 +245,14 @@ fn is_shown(function: &Function, shape: &Shape) -> bool {
     all
 }
 
-/// Whether the operation only copies its operands, so that the result is no larger than they are.
-/// Constants are concatenated whatever their size.
+/// Whether the operation only copies its operands, so that the result is no larger than the
+/// operands. Constants are concatenated whatever their size.
 pub fn is_joined(op: Op) -> bool {
     op.access == Access::Pieces(Pieces::Concat)
 }
 
-/// Evaluates the operation on these arrays; `None` if it fails, which the run will report.
+/// Evaluates the operation on these arrays; `None` if it fails. The program then reports the error
+/// at run time.
 pub fn evaluated(op: Op, attrs: &[Attr], operands: &[Tensor]) -> Option<Tensor> {
     let symbolic = |attr: &Attr| match attr {
         Attr::Shape(shape) => {

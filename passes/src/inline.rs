@@ -43,15 +43,16 @@ impl Inline {
     };
 }
 
-/// The most operations that a function may have after inlining.
-const MOST: usize = 1 << 20;
+/// The maximum number of operations of a function after inlining.
+const MAX_OPERATIONS: usize = 1 << 20;
 
 impl Pass for Inline {
     /// Errors: functions that would have too many operations.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
-        let takes =
+        let enabled_kinds =
             [("call", true), ("checkpoint", self.checkpoint), ("custom_gradient", self.custom)];
-        let inlined = takes.iter().filter(|(_, taken)| *taken).map(|(name, _)| op::get(name));
+        let inlined =
+            enabled_kinds.iter().filter(|(_, enabled)| *enabled).map(|(name, _)| op::get(name));
         let inlined: Vec<Op> = inlined.collect();
         let calls = call_counts(module);
         let order = call_graph::post_order(module)?;
@@ -63,12 +64,12 @@ impl Pass for Inline {
             sites.sizes.insert(name.clone(), size);
         }
         // A function that is inlined at every call needs no inlining in its own body.
-        let staying = sites.staying(module);
+        let remaining_functions = sites.remaining_functions(module);
         let mut out = module.clone();
-        for name in order.iter().filter(|name| staying.contains(*name)) {
+        for name in order.iter().filter(|name| remaining_functions.contains(*name)) {
             let function = call_graph::function(module, name)?;
             let size = sites.sizes[name];
-            if size > MOST && size > function.ops.len() {
+            if size > MAX_OPERATIONS && size > function.ops.len() {
                 return too_large(function, size);
             }
             if let Some(changed) = sites.function(&out, function, cx)? {
@@ -87,7 +88,7 @@ fn too_large<T>(function: &Function, size: usize) -> Result<T> {
     Diagnostic::new("a function has too many operations once its calls are inlined")
         .at(format!("function `{}`", function.name))
         .got(format!("{got} operations"))
-        .expected(format!("at most {MOST}"))
+        .expected(format!("at most {MAX_OPERATIONS}"))
         .hint(
             "functions that call others more than once multiply them: call each once, or in a \
                `scan`",
@@ -122,7 +123,7 @@ impl Sites<'_> {
         let callee: &Arc<Function> = module.get(op.functions().next()?)?;
         let count = self.sizes.get(&callee.name).copied().unwrap_or(callee.ops.len());
         let once = self.calls.get(&callee.name).copied().unwrap_or(0) < 2;
-        let small = self.pass.limit.above(count) && (once || self.pass.repeated.above(count));
+        let small = self.pass.limit.allows(count) && (once || self.pass.repeated.allows(count));
         (!callee.external && small).then_some(callee)
     }
 
@@ -145,7 +146,7 @@ impl Sites<'_> {
     }
 
     /// The entry functions, and the functions that remaining calls name.
-    fn staying(&self, module: &Module) -> FxHashSet<Arc<str>> {
+    fn remaining_functions(&self, module: &Module) -> FxHashSet<Arc<str>> {
         let mut found: FxHashSet<Arc<str>> = FxHashSet::default();
         // Functions whose bodies were visited, inlined ones included.
         let mut seen: FxHashSet<Arc<str>> = FxHashSet::default();
@@ -155,8 +156,8 @@ impl Sites<'_> {
         while let Some(function) = open.pop().and_then(|name| module.get(&name)) {
             for op in &function.ops {
                 let inlined = self.callee(module, op).is_some();
-                // The callee comes first; other functions that an inlined operation names are not
-                // called any more.
+                // The first function is the callee. Once a call is inlined, the other functions that
+                // it names are not called any more.
                 for name in op.functions().take(if inlined { 1 } else { usize::MAX }) {
                     if !inlined {
                         found.insert(name.clone());
@@ -204,18 +205,20 @@ impl Sites<'_> {
         cx: &mut PassContext,
     ) -> Result<()> {
         let args = rebuild.operands(call);
-        let mut wishes = Wishes::default();
+        let mut hints = NameHints::default();
         // Uses an explicit stack, because calls may nest deeper than Rust's stack allows.
         let mut open = vec![Frame::new(&rebuild.builder, call, callee, &args, call.loc.clone())?];
         while let Some(frame) = open.last_mut() {
             let Some(op) = frame.callee.ops.get(frame.next) else {
-                let done = open.pop().expect("there is one");
+                let finished = open.pop().expect("the loop has a frame");
                 cx.count("calls-inlined", 1);
                 let depth = open.len();
-                wishes.body(&done, depth + 1);
+                hints.add_body(&finished, depth + 1);
                 match open.last_mut() {
-                    Some(around) => around.take(&rebuild.builder, &done, &mut wishes, depth),
-                    None => done.replace(rebuild),
+                    Some(caller) => {
+                        caller.define_results(&rebuild.builder, &finished, &mut hints, depth)
+                    }
+                    None => finished.replace(rebuild),
                 }
                 continue;
             };
@@ -231,7 +234,7 @@ impl Sites<'_> {
             let inner = inner.transpose()?.map(|f| &**f);
             frame.transfer.emit(&rebuild.builder, op, inner)?;
         }
-        wishes.grant(&rebuild.builder, names);
+        hints.assign(&rebuild.builder, names);
         Ok(())
     }
 }
@@ -270,10 +273,16 @@ impl<'m> Frame<'m> {
     }
 
     /// Defines the results of a call in this body.
-    fn take(&mut self, builder: &Builder, call: &Frame, wishes: &mut Wishes, depth: usize) {
+    fn define_results(
+        &mut self,
+        builder: &Builder,
+        call: &Frame,
+        hints: &mut NameHints,
+        depth: usize,
+    ) {
         for (old, new) in call.results() {
             if new.index() >= call.before {
-                wishes.first(depth, new, self.callee.info(old).name.as_ref());
+                hints.add(depth, new, self.callee.info(old).name.as_ref());
             }
             self.transfer.define(builder, old, new);
         }
@@ -292,25 +301,25 @@ impl<'m> Frame<'m> {
     }
 }
 
-/// The names that values have in callees, each with the nesting depth of the callee.
+/// Names for values: those that they have in callees, each with the nesting depth of the callee.
 #[derive(Default)]
-struct Wishes(Vec<(usize, Value, Arc<str>)>);
+struct NameHints(Vec<(usize, Value, Arc<str>)>);
 
-impl Wishes {
-    fn first(&mut self, depth: usize, value: Value, name: Option<&Arc<str>>) {
+impl NameHints {
+    fn add(&mut self, depth: usize, value: Value, name: Option<&Arc<str>>) {
         self.0.extend(name.map(|name| (depth, value, name.clone())));
     }
 
-    fn body(&mut self, frame: &Frame, depth: usize) {
+    fn add_body(&mut self, frame: &Frame, depth: usize) {
         for old in frame.callee.ops.iter().flat_map(|op| op.results()) {
             let name = frame.callee.info(old).name.as_ref();
-            self.first(depth, frame.transfer.value(old), name);
+            self.add(depth, frame.transfer.value(old), name);
         }
     }
 
-    /// Names the unnamed values; outer callees have priority. A name of the caller's own stands for
-    /// one value. Other names occur once in each copy of a callee.
-    fn grant(mut self, builder: &Builder, names: &FxHashSet<Arc<str>>) {
+    /// Names the unnamed values; outer callees have priority. Names that the caller uses are not
+    /// given again. Other names occur once in each copy of a callee.
+    fn assign(mut self, builder: &Builder, names: &FxHashSet<Arc<str>>) {
         self.0.sort_by_key(|(depth, ..)| *depth);
         for (_, value, name) in self.0 {
             if !names.contains(&name) && builder.with(|f| f.info(value).name.is_none()) {

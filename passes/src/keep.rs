@@ -38,7 +38,7 @@ impl Pass for Keep {
         for (path, watched) in self.paths.iter().map(|path| (path, false)).chain(watched) {
             let (next, values) = kept(module, function, "", path)?;
             let (next, values) =
-                if watched { stopped(module, &next, values)? } else { (next, values) };
+                if watched { without_gradients(module, &next, values)? } else { (next, values) };
             function = next;
             for (name, value) in values {
                 add(&mut function, name, value);
@@ -72,12 +72,12 @@ type Kept = Vec<(Arc<str>, Value)>;
 /// model. The values inside a block with a custom gradient are computed a second time, outside that
 /// block, from operands through which no gradient flows.
 fn kept(module: &Module, function: Function, within: &str, path: &str) -> Result<(Function, Kept)> {
-    let Some((at, block)) = around(&function, path) else {
-        let values = found(&function, within, path)?;
+    let Some((at, block)) = enclosing_custom_gradient(&function, path) else {
+        let values = find_values(&function, within, path)?;
         return Ok((function, values));
     };
     let call = &function.ops[at];
-    let callee = call.functions().next().expect("it names what it computes");
+    let callee = call.functions().next().expect("a custom gradient names its callee");
     let callee = Function::clone(call_graph::function(module, callee)?);
     let inner = path[block.len()..].trim_start_matches('.');
     let (callee, values) = kept(module, callee, &format!("{within}{block}."), inner)?;
@@ -97,17 +97,22 @@ fn kept(module: &Module, function: Function, within: &str, path: &str) -> Result
 }
 
 /// Wraps the values so that no gradient flows back from them.
-fn stopped(module: &Module, function: &Function, values: Kept) -> Result<(Function, Kept)> {
+fn without_gradients(
+    module: &Module,
+    function: &Function,
+    values: Kept,
+) -> Result<(Function, Kept)> {
     let mut rebuild = Rebuild::new(module, function);
     for op in &function.ops {
         rebuild.keep(op)?;
     }
-    let stop = |(name, value)| Ok((name, stop(&rebuild.builder, rebuild.value(value))?));
-    let values = values.into_iter().map(stop).collect::<Result<_>>()?;
+    let stop_gradient =
+        |(name, value)| Ok((name, stop_gradient(&rebuild.builder, rebuild.value(value))?));
+    let values = values.into_iter().map(stop_gradient).collect::<Result<_>>()?;
     Ok((rebuild.finish()?, values))
 }
 
-fn stop(builder: &Builder, value: Value) -> Result<Value> {
+fn stop_gradient(builder: &Builder, value: Value) -> Result<Value> {
     match builder.ty(value).dtype.is_float() {
         true => builder.op("stop_gradient", &[value], &[]),
         false => Ok(value),
@@ -124,7 +129,7 @@ fn copy_of_callee<'f>(
     let builder = &rebuild.builder;
     builder.set_loc(call.loc.clone());
     let operands = rebuild.operands(call).into_iter();
-    let args: Vec<Value> = operands.map(|v| stop(builder, v)).collect::<Result<_>>()?;
+    let args: Vec<Value> = operands.map(|v| stop_gradient(builder, v)).collect::<Result<_>>()?;
     let mut transfer = Transfer::new(callee, builder, &args)?;
     for op in &callee.ops {
         builder.set_loc(op.loc.inside(&call.loc));
@@ -134,8 +139,8 @@ fn copy_of_callee<'f>(
     Ok(transfer)
 }
 
-/// The operation with a custom gradient that contains a path, and the path of its block.
-fn around(function: &Function, path: &str) -> Option<(usize, Arc<str>)> {
+/// The operation with a custom gradient whose block contains the path, and the path of that block.
+fn enclosing_custom_gradient(function: &Function, path: &str) -> Option<(usize, Arc<str>)> {
     let block = |operation: &Operation| {
         let within =
             |own: &&Arc<str>| path.strip_prefix(&***own).is_some_and(|r| r.starts_with('.'));
@@ -145,7 +150,7 @@ fn around(function: &Function, path: &str) -> Option<(usize, Arc<str>)> {
     (function.ops.iter().enumerate()).find_map(|(at, op)| Some((at, block(op)?)))
 }
 
-fn found(function: &Function, within: &str, path: &str) -> Result<Kept> {
+fn find_values(function: &Function, within: &str, path: &str) -> Result<Kept> {
     let named = |value: Value| function.info(value).name.as_deref() == Some(path);
     if function.arguments().any(|(value, argument)| *argument.name == *path || named(value)) {
         return Diagnostic::of(
@@ -155,16 +160,16 @@ fn found(function: &Function, within: &str, path: &str) -> Result<Kept> {
         .hint("use a `Buffer` to return an input as an output")
         .err();
     }
-    let made = || function.ops.iter().flat_map(Operation::results);
+    let values = || function.ops.iter().flat_map(Operation::results);
     let is_block = function.ops.iter().any(|operation| lies_in(operation, path));
     let is_result = function.results.iter().any(|result| *result.name == *path);
-    match made().find(|value| named(*value)) {
+    match values().find(|value| named(*value)) {
         // A block may have the same name as a result.
         Some(value) if !(is_block && is_result) => return Ok(vec![(path.into(), value)]),
         None if !is_block => return missing(function, within, path),
         _ => {}
     }
-    match &leaving(function, path)[..] {
+    match &block_outputs(function, path)[..] {
         [value] => Ok(vec![(path.into(), *value)]),
         values => {
             let numbered = |(i, value): (usize, &Value)| (format!("{path}.{i}").into(), *value);
@@ -179,14 +184,14 @@ fn lies_in(operation: &Operation, path: &str) -> bool {
 }
 
 /// The values that a block computes and others read, except next values of states.
-fn leaving(function: &Function, path: &str) -> Vec<Value> {
+fn block_outputs(function: &Function, path: &str) -> Vec<Value> {
     let inside = |operation: &&Operation| lies_in(operation, path);
     let outside = function.ops.iter().filter(|operation| !inside(operation));
     let read = outside.flat_map(|operation| operation.operands.iter().copied());
     let results = function.results.iter().filter(|result| result.state.is_none());
     let read: FxHashSet<Value> = read.chain(results.map(|result| result.value)).collect();
-    let made = function.ops.iter().filter(inside).flat_map(Operation::results);
-    made.filter(|value| read.contains(value)).collect()
+    let values = function.ops.iter().filter(inside).flat_map(Operation::results);
+    values.filter(|value| read.contains(value)).collect()
 }
 
 fn missing<T>(function: &Function, within: &str, path: &str) -> Result<T> {

@@ -8,7 +8,7 @@ use crate::target::{CORE, Target, Targets};
 
 /// A rewriting of modules: valid IR in, valid IR out, with the same meaning.
 pub trait Pass: Options {
-    /// The module after the pass. Functions that it did not change are the same `Arc`.
+    /// Runs the pass and returns the new module. Unchanged functions are the same `Arc`.
     /// Errors: those that a user's module or options can cause.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module>;
 }
@@ -109,7 +109,7 @@ pub enum Limit {
 
 impl Limit {
     /// Whether `count` is below the bound.
-    pub fn above(self, count: usize) -> bool {
+    pub fn allows(self, count: usize) -> bool {
         match self {
             Limit::At(limit) => count < limit,
             Limit::All => true,

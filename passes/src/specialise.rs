@@ -44,7 +44,7 @@ impl Pass for Specialise {
         call_graph::post_order(module)?;
         call_graph::entries_have_operations(module)?;
         let types = self.shapes.types(entry)?;
-        let entry = Arc::new(self.read(entry)?);
+        let entry = Arc::new(self.select_outputs(entry)?);
         let mut copies = Copies {
             module,
             out: Module::new(),
@@ -64,7 +64,7 @@ impl Pass for Specialise {
 
 impl Specialise {
     /// The entry with only the results that are asked for.
-    fn read(&self, entry: &Function) -> Result<Function> {
+    fn select_outputs(&self, entry: &Function) -> Result<Function> {
         let mut entry = entry.clone();
         if self.outputs.is_empty() {
             return Ok(entry);
@@ -77,14 +77,15 @@ impl Specialise {
                 return error.at(format!("function `{}`", entry.name)).err();
             }
         }
-        let read = |r: &ResultDef| r.state.is_some() || self.outputs.iter().any(|o| **o == *r.name);
-        entry.results.retain(read);
+        let select_outputs =
+            |r: &ResultDef| r.state.is_some() || self.outputs.iter().any(|o| **o == *r.name);
+        entry.results.retain(select_outputs);
         Ok(entry)
     }
 }
 
 /// A finished copy, or one that has to be made first.
-enum Found<'m> {
+enum Lookup<'m> {
     Copy(Arc<Function>),
     Missing(Box<Copying<'m>>),
 }
@@ -123,8 +124,8 @@ fn placed(mut error: Box<Diagnostic>, function: &str) -> Box<Diagnostic> {
     error
 }
 
-/// The most operations of all copies together.
-const MOST: usize = 1 << 22;
+/// The maximum number of operations of all copies together.
+const MAX_OPERATIONS: usize = 1 << 22;
 
 /// The copies made so far.
 struct Copies<'m, 'c> {
@@ -141,38 +142,38 @@ struct Copies<'m, 'c> {
 
 impl<'m> Copies<'m, '_> {
     /// The copy of a function for operands of these types, or the copy that has to be made first.
-    fn of(&mut self, name: &Arc<str>, operands: &[&Type]) -> Result<Found<'m>> {
+    fn of(&mut self, name: &Arc<str>, operands: &[&Type]) -> Result<Lookup<'m>> {
         let function = call_graph::function(self.module, name)?;
         if function.external {
             // The target finds its body by name, so it is not renamed.
             self.out.functions.entry(name.clone()).or_insert(function.clone());
-            return Ok(Found::Copy(function.clone()));
+            return Ok(Lookup::Copy(function.clone()));
         }
         let key = (name.clone(), signature::signature(function, operands)?);
         if let Some(copy) = self.by_types.get(&key) {
-            return Ok(Found::Copy(copy.clone()));
+            return Ok(Lookup::Copy(copy.clone()));
         }
-        let own = self.out.fresh_name(name);
-        self.origins.insert(own.clone(), name.clone());
+        let copy_name = self.out.fresh_name(name);
+        self.origins.insert(copy_name.clone(), name.clone());
         // Reserves the name until the copy is finished, so that its callees get other names.
-        self.out.functions.insert(own.clone(), function.clone());
-        let copying = self.begin(function, &own, &key.1)?;
-        Ok(Found::Missing(Box::new(Copying { key: Some(key), ..copying })))
+        self.out.functions.insert(copy_name.clone(), function.clone());
+        let copying = self.begin(function, &copy_name, &key.1)?;
+        Ok(Lookup::Missing(Box::new(Copying { key: Some(key), ..copying })))
     }
 
     /// Stores a finished copy, unless it equals an existing one.
     fn keep(&mut self, key: (Arc<str>, Vec<Type>), copy: Function) {
-        let own = copy.name.clone();
+        let copy_name = copy.name.clone();
         let body = Body::of(&copy);
         let shared = match self.by_body.get(&body) {
             Some(twin) => {
-                self.out.functions.shift_remove(&own);
+                self.out.functions.shift_remove(&copy_name);
                 self.cx.count("functions-shared", 1);
                 twin.clone()
             }
             None => {
                 let copy = self.original(copy);
-                self.out.functions.insert(own, copy.clone());
+                self.out.functions.insert(copy_name, copy.clone());
                 self.by_body.insert(body, copy.clone());
                 self.cx.count("functions-made", 1);
                 copy
@@ -194,7 +195,7 @@ impl<'m> Copies<'m, '_> {
     /// The copy as an `Arc`: the module's own function if the copy is identical to it.
     fn original(&self, copy: Function) -> Arc<Function> {
         match self.module.get(&copy.name) {
-            Some(own) if same::identical(own, &copy) => own.clone(),
+            Some(copy_name) if same::identical(copy_name, &copy) => copy_name.clone(),
             _ => Arc::new(copy),
         }
     }
@@ -210,11 +211,11 @@ impl<'m> Copies<'m, '_> {
         // Uses an explicit stack, because calls may nest deeper than Rust's stack allows.
         let mut open = vec![self.begin(function, name, types)?];
         loop {
-            let copying = open.last_mut().expect("the first is returned when it is done");
+            let copying = open.last_mut().expect("the first copy is returned when it is finished");
             let Some(op) = copying.function.ops.get(copying.next) else {
-                let done = open.pop().expect("it was there");
-                let key = done.key.clone();
-                let copy = done.finish()?;
+                let finished = open.pop().expect("the loop has a copy");
+                let key = finished.key.clone();
+                let copy = finished.finish()?;
                 match key {
                     Some(key) => self.keep(key, copy),
                     None => return Ok(copy),
@@ -239,11 +240,11 @@ impl<'m> Copies<'m, '_> {
         types: &[Type],
     ) -> Result<Copying<'m>> {
         self.operations += 1 + function.ops.len();
-        if self.operations > MOST {
+        if self.operations > MAX_OPERATIONS {
             return Diagnostic::new("functions are called on too many different types")
                 .at(format!("function `{}`", function.name))
                 .got(format!("{} copies", self.by_types.len()))
-                .expected(format!("copies of at most {MOST} operations in all"))
+                .expected(format!("copies of at most {MAX_OPERATIONS} operations in all"))
                 .hint("each distinct shape that a function is called on makes a copy of it")
                 .err();
         }
@@ -276,16 +277,16 @@ impl<'m> Copies<'m, '_> {
         let types: Vec<&Type> = types.iter().collect();
         let name = op.functions().next().expect("a call names its callee");
         let callee = match self.of(name, &types)? {
-            Found::Copy(callee) => callee,
-            Found::Missing(missing) => return Ok(Some(missing)),
+            Lookup::Copy(callee) => callee,
+            Lookup::Missing(missing) => return Ok(Some(missing)),
         };
         let mut attrs: SmallVec<[Attr; 2]> = SmallVec::new();
         for (i, attr) in op.attrs.iter().enumerate() {
             attrs.push(match (attr, i) {
                 (Attr::Function(_), 0) => Attr::Function(callee.name.clone()),
                 (Attr::Function(vjp), _) => match self.gradient(vjp, &callee, &types)? {
-                    Found::Copy(vjp) => Attr::Function(vjp.name.clone()),
-                    Found::Missing(missing) => return Ok(Some(missing)),
+                    Lookup::Copy(vjp) => Attr::Function(vjp.name.clone()),
+                    Lookup::Missing(missing) => return Ok(Some(missing)),
                 },
                 _ => attr.clone(),
             });
@@ -300,7 +301,7 @@ impl<'m> Copies<'m, '_> {
         name: &Arc<str>,
         callee: &Function,
         operands: &[&Type],
-    ) -> Result<Found<'m>> {
+    ) -> Result<Lookup<'m>> {
         let mut count = 0;
         let mut fresh = || {
             count += 1;

@@ -8,13 +8,13 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
-/// The most operands of a concatenation. A kernel copies each with a separate loop, and compile
+/// The maximum number of operands of a concatenation. A kernel copies each with a separate loop, and compile
 /// time grows faster than the number of loops: LLVM takes 0.1 s for 64 of them.
-const MOST: usize = 64;
+const MAX_OPERANDS: usize = 64;
 
 pass! {
-    /// Splits a concatenation of more values than a kernel should read into nested concatenations,
-    /// each of at most that many values: equal ones share a kernel.
+    /// Splits a concatenation of more than 64 values into nested concatenations of at most 64, so
+    /// that kernels stay small. Equal concatenations share a kernel.
     pub struct SplitConcats("split-concats") {}
 }
 
@@ -39,14 +39,14 @@ impl Pass for SplitConcats {
 }
 
 fn is_split(op: &Operation) -> bool {
-    op.op.access == Access::Pieces(Pieces::Concat) && op.operands.len() > MOST
+    op.op.access == Access::Pieces(Pieces::Concat) && op.operands.len() > MAX_OPERANDS
 }
 
 fn split(rebuild: &mut Rebuild, op: &Operation) -> Result<()> {
     let mut parts = rebuild.operands(op).to_vec();
     rebuild.builder.set_loc(op.loc.clone());
     while parts.len() > 1 {
-        let joined = parts.chunks(MOST).map(|some| match some {
+        let joined = parts.chunks(MAX_OPERANDS).map(|some| match some {
             [one] => Ok(*one),
             _ => rebuild.builder.push(op.op, some, op.attrs.clone()),
         });

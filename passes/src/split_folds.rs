@@ -57,11 +57,12 @@ fn split(rebuild: &mut Rebuild, op: &Operation) -> Result<()> {
     let attrs = [("axes", Attr::Ints([-1].into())), ("keepdim", true.into())];
     let rows = match op.op.attr_index("axes") {
         Some(_) => {
-            let mut own = op.attrs.clone();
+            let mut attrs_of_step = op.attrs.clone();
             for (name, value) in attrs {
-                own[op.op.attr_index(name).expect("folds of axes may keep them")] = value;
+                attrs_of_step
+                    [op.op.attr_index(name).expect("reductions over axes may keep them")] = value;
             }
-            rebuild.builder.push(op.op, &operands, own)?
+            rebuild.builder.push(op.op, &operands, attrs_of_step)?
         }
         // `sum_to` has a shape instead of axes, so `sum` is used.
         None => rebuild.builder.op("sum", &operands, &attrs)?,

@@ -93,7 +93,7 @@ impl<'f> Transfer<'f> {
 
     /// Replaces a value of the source by `new`, a value the builder already has.
     pub fn define(&mut self, builder: &Builder, old: Value, new: Value) {
-        self.learn(&self.source.ty(old).shape, &builder.ty(new).shape);
+        self.bind_result_symbols(&self.source.ty(old).shape, &builder.ty(new).shape);
         self.values[old.index()] = Some(new);
     }
 
@@ -129,7 +129,7 @@ impl<'f> Transfer<'f> {
 
     /// Binds symbols that first occur in results (such as a fresh one for each draw) to the dims
     /// inferred for them.
-    fn learn(&mut self, old: &Shape, new: &Shape) {
+    fn bind_result_symbols(&mut self, old: &Shape, new: &Shape) {
         let (Some(front), back) = (new.dims.len().checked_sub(old.dims.len()), &old.dims) else {
             return;
         };

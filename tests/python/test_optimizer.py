@@ -356,5 +356,5 @@ def test_dims_without_numbers_are_told_of_estimates() -> None:
         compiled = ml.compile(Softmax(), ml.NumpyBackend(), shapes={"input": list(shape)})
         return str(compiled.explain()).splitlines()[0]
 
-    assert explained("n", 3).endswith(" after, where dims without numbers are 128")
+    assert explained("n", 3).endswith(" after, with 128 for unknown dims")
     assert explained(2, 3).endswith(" after")

@@ -15,31 +15,36 @@ use super::forward_backward::ForwardBackward;
 use super::{Backward, Tape, takes_cotangent, zeros};
 
 /// The call that computes the cotangents of a call's operands from those of its results.
-pub struct CallBack {
+pub struct BackwardCall {
     op: Op,
     function: Arc<Function>,
     attrs: SmallVec<[Attr; 2]>,
     inputs: Vec<Input>,
-    /// The operand that each of the leading results of this call is the cotangent of.
+    /// For each leading result of this call, the index of the operand whose cotangent it is.
     operands: Vec<usize>,
 }
 
-/// An operand of a [`CallBack`].
+/// An operand of a [`BackwardCall`].
 #[derive(Clone, Copy)]
 enum Input {
     Value(Value),
-    /// The same value, but available only after the cotangents (through an optimization barrier).
-    Again(Value),
+    /// The same value, but available only after the cotangents: read through an optimization
+    /// barrier.
+    AfterCotangents(Value),
     /// The cotangent of a result.
     Seed(Value),
     /// Zeros of the type of a value.
     Zeros(Value),
 }
 
-impl CallBack {
-    fn once(function: Arc<Function>, inputs: Vec<Input>, operands: Vec<usize>) -> CallBack {
+impl BackwardCall {
+    fn plain_call(
+        function: Arc<Function>,
+        inputs: Vec<Input>,
+        operands: Vec<usize>,
+    ) -> BackwardCall {
         let attrs = smallvec![Attr::Function(function.name.clone())];
-        CallBack { op: op::get("call"), function, attrs, inputs, operands }
+        BackwardCall { op: op::get("call"), function, attrs, inputs, operands }
     }
 
     /// Builds the call, and returns the cotangents of the `count` operands.
@@ -51,12 +56,12 @@ impl CallBack {
     ) -> Result<Vec<Option<Var<'b>>>> {
         let known = |input: &Input| match input {
             Input::Seed(value) => cotangents.0.get(value).copied(),
-            Input::Value(_) | Input::Again(_) | Input::Zeros(_) => None,
+            Input::Value(_) | Input::AfterCotangents(_) | Input::Zeros(_) => None,
         };
         let cotangent = self.inputs.iter().find_map(known);
         let input = |input: &Input| match input {
             Input::Value(value) => *value,
-            Input::Again(value) => match cotangent {
+            Input::AfterCotangents(value) => match cotangent {
                 Some(cotangent) => {
                     builder.var(*value).binary("optimization_barrier", builder.var(cotangent)).value
                 }
@@ -117,7 +122,8 @@ impl Site<'_> {
 }
 
 impl Tape<'_> {
-    /// Copies a call in the form that its gradient needs, and records how to pass cotangents back.
+    /// Copies a call, with its forward function as the callee if the gradient needs one, and records
+    /// the call of the backward function.
     pub(super) fn call(
         &mut self,
         builder: &Builder,
@@ -140,48 +146,48 @@ impl Tape<'_> {
         let (mut results, back) = match operation.op.gradient {
             Gradient::Vjp => self.custom(&site)?,
             Gradient::Scan => self.scan(&site)?,
-            Gradient::Again => self.again(&site)?,
+            Gradient::Again => self.checkpoint(&site)?,
             Gradient::Callee
             | Gradient::Derived
             | Gradient::Partials(_)
             | Gradient::Rule(_)
-            | Gradient::Zero => self.once(&site)?,
+            | Gradient::Zero => self.plain_call(&site)?,
         };
         backward.calls.insert(results[0], back);
         results.truncate(callee.results.len());
         Ok(results)
     }
 
-    fn once(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
+    fn plain_call(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, BackwardCall)> {
         let functions =
             self.forward_backward(site.callee, site.varying.clone(), &|_| true, false)?;
         let results = site.forward(&functions.forward)?;
-        let (own, saved) = results.split_at(site.callee.results.len());
+        let (callee_results, saved) = results.split_at(site.callee.results.len());
         let kept = functions.kept.iter().map(|&i| site.operands[i]);
         let mut inputs: Vec<Input> = kept.chain(saved.iter().copied()).map(Input::Value).collect();
-        inputs.extend(site.seeds(own));
-        let back = CallBack::once(functions.backward, inputs, functions.operands);
+        inputs.extend(site.seeds(callee_results));
+        let back = BackwardCall::plain_call(functions.backward, inputs, functions.operands);
         Ok((results, back))
     }
 
-    /// In the backward pass, kept operands other than params are read after the cotangents, so that
-    /// no pass merges values recomputed from them with the ones computed in the forward pass.
-    fn again(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
+    /// In the backward pass, kept operands other than params are read through a barrier on the
+    /// cotangents. So no pass merges recomputed values with those of the forward pass.
+    fn checkpoint(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, BackwardCall)> {
         let functions =
             self.forward_backward(site.callee, site.varying.clone(), &|_| true, true)?;
         let attrs = smallvec![Attr::Function(site.callee.name.clone())];
         let results = site.builder.call(op::get("call"), site.callee, attrs, site.operands)?;
         let kept = functions.kept.iter().map(|&i| match site.callee.args[i].role {
             Role::Param => Input::Value(site.operands[i]),
-            _ => Input::Again(site.operands[i]),
+            _ => Input::AfterCotangents(site.operands[i]),
         });
         let mut inputs: Vec<Input> = kept.collect();
         inputs.extend(site.seeds(&results));
-        let back = CallBack::once(functions.backward, inputs, functions.operands);
+        let back = BackwardCall::plain_call(functions.backward, inputs, functions.operands);
         Ok((results, back))
     }
 
-    fn custom(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
+    fn custom(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, BackwardCall)> {
         let vjp = site.operation.functions().nth(1).expect("a custom gradient names its vjp");
         let vjp = self.function(vjp)?;
         let results = site.copy()?;
@@ -189,13 +195,13 @@ impl Tape<'_> {
             site.operands.iter().chain(&results).map(|v| Input::Value(*v)).collect();
         inputs.extend(site.seeds(&results));
         let floats = (0..site.operands.len()).filter(|&i| site.is_float(i)).collect();
-        Ok((results, CallBack::once(vjp, inputs, floats)))
+        Ok((results, BackwardCall::plain_call(vjp, inputs, floats)))
     }
 
-    /// In the forward pass, the body also returns, stacked, the values its backward function reads.
-    /// In the backward pass, a scan in the other direction carries the cotangents of the carries
-    /// and the summed cotangents of the captures.
-    fn scan(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
+    /// In the forward pass, the body also returns the values that its backward function reads; the
+    /// scan stacks them. In the backward pass, a scan in the other direction carries the cotangents
+    /// of the carries and the summed cotangents of the captures.
+    fn scan(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, BackwardCall)> {
         let attrs = &site.operation.attrs;
         let count = |i: usize| attrs[i].as_int() as usize;
         let plan = ScanPlan { carries: count(1), sequences: count(2) };
@@ -206,13 +212,14 @@ impl Tape<'_> {
         let functions =
             self.forward_backward(site.callee, varying, &|i| !plan.is_carry(i), false)?;
         let results = site.forward(&functions.forward)?;
-        let (own, saved) = results.split_at(site.callee.results.len());
-        let (ends, stacked) = own.split_at(plan.carries);
+        let (callee_results, saved) = results.split_at(site.callee.results.len());
+        let (final_carries, stacked) = callee_results.split_at(plan.carries);
 
         let body = self.reversed_body(site, &plan, &functions)?;
         let float = |v: &&Value| site.builder.ty(**v).dtype.is_float();
         let captures = functions.operands.iter().filter(|&&i| plan.is_capture(i));
-        let mut inputs: Vec<Input> = ends.iter().filter(float).map(|v| Input::Seed(*v)).collect();
+        let mut inputs: Vec<Input> =
+            final_carries.iter().filter(float).map(|v| Input::Seed(*v)).collect();
         inputs.extend(captures.map(|&i| Input::Zeros(site.operands[i])));
         let carries = inputs.len();
         let kept = |capture: bool| {
@@ -232,7 +239,7 @@ impl Tape<'_> {
             Attr::Bool(!reverse),
         ];
         let operands = plan.by_class(&functions.operands);
-        let back = CallBack { op: site.operation.op, function: body, attrs, inputs, operands };
+        let back = BackwardCall { op: site.operation.op, function: body, attrs, inputs, operands };
         Ok((results, back))
     }
 
@@ -293,7 +300,7 @@ fn reversed_arguments(
         wanted.map(|&i| own(i, "")).collect()
     };
     let (carried, stacked) = callee.results.split_at(plan.carries);
-    let ends = cotangents(carried);
+    let carries = cotangents(carried);
     let captures = functions.operands.iter().filter(|&&i| plan.is_capture(i));
     let sums = captures.map(|&i| (i, own(i, "sum_"))).collect();
     let sequences = kept(false);
@@ -302,7 +309,7 @@ fn reversed_arguments(
     let rows = cotangents(stacked);
     let captured = kept(true);
     // Sequences precede captures among the operands, so the kept ones are in the callee's order.
-    ([sequences, captured, saved, ends, rows].concat(), sums)
+    ([sequences, captured, saved, carries, rows].concat(), sums)
 }
 
 /// How the operands of a scan divide into carries, sequences and captures.

@@ -34,9 +34,9 @@ impl ForwardBackward {
     }
 }
 
-/// The most values that a forward function may return in addition to its results. Modules with more
-/// operations than this may save up to one value per operation.
-const MOST_SAVED: usize = 1 << 16;
+/// The maximum number of values that a forward function saves. Modules with more operations than
+/// this may save up to one value per operation.
+const MAX_SAVED: usize = 1 << 16;
 
 fn operations(module: &Module) -> usize {
     module.functions.values().map(|function| function.ops.len()).sum()
@@ -45,27 +45,28 @@ fn operations(module: &Module) -> usize {
 /// Splits `joint`, which returns the results of `callee` and then the gradients of the arguments of
 /// `wrt`, and adds both functions to the module. The forward function contains what the results
 /// need. The backward function computes the rest from saved values and the arguments that the
-/// caller `keeps`. With `again`, it recomputes forward values, so none is saved.
+/// caller `keeps`. With `recompute`, it recomputes forward values, so none is saved.
 pub fn split(
     module: &mut Module,
     callee: &Function,
     joint: &Function,
     wrt: &[bool],
     keeps: &dyn Fn(usize) -> bool,
-    again: bool,
+    recompute: bool,
 ) -> Result<ForwardBackward> {
     let (results, gradients) = joint.results.split_at(callee.results.len());
-    let ahead = needed(joint, results);
+    let forward_ops = needed(joint, results);
     // Constants are recomputed rather than saved.
-    let behind: Vec<bool> = (needed(joint, gradients).iter().zip(&ahead).zip(&joint.ops))
-        .map(|((back, front), op)| *back && (again || !front || is_constant(op)))
-        .collect();
-    let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
-    if saved.len() > MOST_SAVED && saved.len() > operations(module) {
+    let backward_ops: Vec<bool> =
+        (needed(joint, gradients).iter().zip(&forward_ops).zip(&joint.ops))
+            .map(|((back, front), op)| *back && (recompute || !front || is_constant(op)))
+            .collect();
+    let (kept, saved) = crossing(callee, joint, gradients, &backward_ops, keeps);
+    if saved.len() > MAX_SAVED && saved.len() > operations(module) {
         return Diagnostic::new("the gradient of a function would keep too many values")
             .at(format!("function `{}`", callee.name))
             .got(format!("{} values", saved.len()))
-            .expected(format!("at most {MOST_SAVED}"))
+            .expected(format!("at most {MAX_SAVED}"))
             .hint(
                 "functions that call others more than once multiply them: use `checkpoint`, \
                    which keeps none",
@@ -73,9 +74,9 @@ pub fn split(
             .err();
     }
     let saved: Vec<(Arc<str>, Value)> =
-        saved_names(callee, joint, &ahead, &saved).into_iter().zip(saved).collect();
-    let forward = forward_half(module, callee, joint, &ahead, &saved)?;
-    let backward = backward_half(module, callee, joint, &behind, &kept, &saved)?;
+        saved_names(callee, joint, &forward_ops, &saved).into_iter().zip(saved).collect();
+    let forward = forward_function(module, callee, joint, &forward_ops, &saved)?;
+    let backward = backward_function(module, callee, joint, &backward_ops, &kept, &saved)?;
     Ok(ForwardBackward {
         forward: add(module, forward),
         backward: add(module, backward),
@@ -95,17 +96,17 @@ fn add(module: &mut Module, function: Function) -> Arc<Function> {
 }
 
 /// Builds the forward function: it returns the callee's results, then the saved values.
-fn forward_half(
+fn forward_function(
     module: &Module,
     callee: &Function,
     joint: &Function,
-    ahead: &[bool],
+    forward_ops: &[bool],
     saved: &[(Arc<str>, Value)],
 ) -> Result<Function> {
     let builder = Builder::like(module.fresh_name(&format!("{}_forward", callee.name)), callee);
     let arguments = (0..callee.args.len()).map(|i| (joint.arg(i), Value(i as u32)));
     let mut map: FxHashMap<Value, Value> = arguments.collect();
-    copy(&builder, module, joint, ahead, &mut map)?;
+    copy(&builder, module, joint, forward_ops, &mut map)?;
     let own = &joint.results[..callee.results.len()];
     let mut results: Vec<ResultDef> =
         own.iter().map(|r| ResultDef { value: map[&r.value], ..r.clone() }).collect();
@@ -115,46 +116,46 @@ fn forward_half(
     builder.finish(results)
 }
 
-/// Names for saved values, distinct from those of the callee's arguments and results. A value is
-/// named by its own name; else by its block where other blocks read it; else by the result name of
-/// its operation.
+/// Names for saved values, distinct from those of the callee's arguments and results. A value keeps
+/// its own name. An unnamed value takes the name of its block if other blocks read it, or else the
+/// result name of its operation.
 fn saved_names(
     callee: &Function,
     joint: &Function,
-    ahead: &[bool],
+    forward_ops: &[bool],
     saved: &[Value],
 ) -> Vec<Arc<str>> {
     let args = joint.args.iter().map(|a| a.name.clone());
     let mut taken: FxHashSet<Arc<str>> =
         args.chain(joint.results.iter().map(|r| r.name.clone())).collect();
-    let made = joint.ops.iter().flat_map(|op| op.results().map(move |value| (value, op)));
-    let made: FxHashMap<Value, &Operation> = made.collect();
-    let block = |value: &Value| made.get(value).and_then(|op| op.loc.shortest());
+    let producers = joint.ops.iter().flat_map(|op| op.results().map(move |value| (value, op)));
+    let producers: FxHashMap<Value, &Operation> = producers.collect();
+    let block = |value: &Value| producers.get(value).and_then(|op| op.loc.shortest());
     // Values that are results, or that operations of other blocks read.
-    let mut leaving: FxHashSet<Value> = FxHashSet::default();
-    leaving.extend(joint.results[..callee.results.len()].iter().map(|r| r.value));
-    for op in selected(joint, ahead) {
+    let mut block_outputs: FxHashSet<Value> = FxHashSet::default();
+    block_outputs.extend(joint.results[..callee.results.len()].iter().map(|r| r.value));
+    for op in selected(joint, forward_ops) {
         let own = op.loc.shortest();
-        leaving.extend(op.operands.iter().filter(|value| block(value) != own));
+        block_outputs.extend(op.operands.iter().filter(|value| block(value) != own));
     }
-    let wish = |value: &Value| -> String {
+    let preferred = |value: &Value| -> String {
         if let Some(name) = &joint.info(*value).name {
             return name.to_string();
         }
-        let Some(maker) = made.get(value) else { return "saved".into() };
-        let own = maker.loc.shortest().filter(|_| leaving.contains(value));
+        let Some(producer) = producers.get(value) else { return "saved".into() };
+        let own = producer.loc.shortest().filter(|_| block_outputs.contains(value));
         let block = own.and_then(|path| path.rsplit('.').next());
-        block.unwrap_or(maker.op.result_name()).to_string()
+        block.unwrap_or(producer.op.result_name()).to_string()
     };
     let mut names = Vec::with_capacity(saved.len());
     // For each name, the next number to append; all lower ones are taken.
     let mut next: FxHashMap<String, usize> = FxHashMap::default();
     for value in saved {
-        let wish = wish(value);
-        let mut name: Arc<str> = wish.as_str().into();
-        let number = next.entry(wish.clone()).or_insert(1);
+        let preferred = preferred(value);
+        let mut name: Arc<str> = preferred.as_str().into();
+        let number = next.entry(preferred.clone()).or_insert(1);
         while taken.contains(&name) {
-            name = format!("{wish}_{number}").into();
+            name = format!("{preferred}_{number}").into();
             *number += 1;
         }
         taken.insert(name.clone());
@@ -165,11 +166,11 @@ fn saved_names(
 
 /// Builds the backward function: it returns the gradients, computed from kept arguments, saved
 /// values and cotangents.
-fn backward_half(
+fn backward_function(
     module: &Module,
     callee: &Function,
     joint: &Function,
-    behind: &[bool],
+    backward_ops: &[bool],
     kept: &[usize],
     saved: &[(Arc<str>, Value)],
 ) -> Result<Function> {
@@ -188,7 +189,7 @@ fn backward_half(
         let ty = joint.ty(value).clone();
         map.insert(value, builder.arg(arg.name.clone(), arg.role, ty));
     }
-    copy(&builder, module, joint, behind, &mut map)?;
+    copy(&builder, module, joint, backward_ops, &mut map)?;
     let gradients = &joint.results[callee.results.len()..];
     builder
         .finish(gradients.iter().map(|r| ResultDef { value: map[&r.value], ..r.clone() }).collect())
@@ -214,15 +215,15 @@ fn crossing(
     callee: &Function,
     joint: &Function,
     gradients: &[ResultDef],
-    behind: &[bool],
+    backward_ops: &[bool],
     keeps: &dyn Fn(usize) -> bool,
 ) -> (Vec<usize>, Vec<Value>) {
-    let mut made: FxHashSet<Value> = FxHashSet::default();
+    let mut computed: FxHashSet<Value> = FxHashSet::default();
     let mut read: Vec<Value> = Vec::new();
     let mut symbols: FxHashSet<Symbol> = FxHashSet::default();
-    for operation in selected(joint, behind) {
-        read.extend(operation.operands.iter().filter(|v| !made.contains(v)));
-        made.extend(operation.results());
+    for operation in selected(joint, backward_ops) {
+        read.extend(operation.operands.iter().filter(|v| !computed.contains(v)));
+        computed.extend(operation.results());
         for attr in &operation.attrs {
             if let Attr::Shape(shape) = attr {
                 shape.for_each_symbol(&mut |s| {
@@ -231,7 +232,7 @@ fn crossing(
             }
         }
     }
-    read.extend(gradients.iter().map(|r| r.value).filter(|v| !made.contains(v)));
+    read.extend(gradients.iter().map(|r| r.value).filter(|v| !computed.contains(v)));
     let mut kept: Vec<usize> = Vec::new();
     let mut saved: Vec<Value> = Vec::new();
     let mut seen: FxHashSet<Value> = FxHashSet::default();
@@ -244,7 +245,7 @@ fn crossing(
     let shown = kept.iter().map(|&i| joint.ty(joint.arg(i)));
     let known = cotangents.chain(shown).chain(saved.iter().map(|v| joint.ty(*v)));
     let arguments = (0..callee.args.len()).map(|i| joint.arg(i));
-    let shown = showing(joint, arguments, known, symbols).into_iter();
+    let shown = arguments_binding(joint, arguments, known, symbols).into_iter();
     for value in shown.filter(|value| !seen.contains(value)) {
         keep(value, callee, joint, keeps, &mut kept, &mut saved);
     }
@@ -272,21 +273,21 @@ fn keep(
 
 /// The arguments that are needed to bind `symbols`, given that arrays of the types `known` are
 /// available anyway.
-pub fn showing<'t>(
+pub fn arguments_binding<'t>(
     function: &Function,
     arguments: impl Iterator<Item = Value>,
     known: impl Iterator<Item = &'t Type>,
     mut symbols: FxHashSet<Symbol>,
 ) -> Vec<Value> {
-    let mut shows = |ty: &Type| {
+    let mut binds = |ty: &Type| {
         let mut any = false;
         bare_symbols(ty, &mut |symbol| any |= symbols.remove(symbol));
         any
     };
     known.for_each(|ty| {
-        shows(ty);
+        binds(ty);
     });
-    arguments.filter(|value| shows(function.ty(*value))).collect()
+    arguments.filter(|value| binds(function.ty(*value))).collect()
 }
 
 /// The symbols that an array of this type binds: bare dims and the rank variable.

@@ -1,6 +1,5 @@
-//! Cotangents of values that are split into slices: where adjacent slices make up the whole value,
-//! its cotangent is the concatenation of theirs. Otherwise each would be added into an array of
-//! zeros.
+//! Cotangents of values that are split into slices. If adjacent slices make up the whole value, its
+//! cotangent is the concatenation of theirs. This avoids adding each into an array of zeros.
 
 use mithril_ir::algebra::{Var, build};
 use mithril_ir::attr::Attr;
@@ -57,13 +56,13 @@ impl Splits {
         splits
     }
 
-    /// Whether this operation is a slice whose cotangent becomes part of the cotangent of a whole.
-    pub fn has(&self, operation: &Operation) -> bool {
+    /// Whether this operation is a slice of one of the splits.
+    pub fn contains(&self, operation: &Operation) -> bool {
         operation.results > 0 && self.parts.contains(&operation.first)
     }
 
     /// The split that is complete once this slice has its cotangent.
-    pub fn ends(&self, operation: &Operation) -> Option<&Split> {
+    pub fn completed_by(&self, operation: &Operation) -> Option<&Split> {
         self.by_first.get(&operation.first)
     }
 }
@@ -77,16 +76,15 @@ fn part(function: &Function, operation: &Operation) -> Option<(usize, Slice)> {
     let (Attr::Shape(starts), Attr::Shape(limits)) = (attr("starts"), attr("limits")) else {
         return None;
     };
-    let whole = as_ints(attr("steps")).is_none_or(|steps| steps == [1]);
+    let contiguous = as_ints(attr("steps")).is_none_or(|steps| steps == [1]);
     let dim = &shape.dims[axis];
     let (start, limit) = slice_bounds(&starts.dims[0], &limits.dims[0], dim);
     let value = operation.result();
-    let own = function.ty(value).shape.dims[axis] == &limit - &start;
-    (whole && own).then_some((axis, Slice { start, limit, value }))
+    let in_bounds = function.ty(value).shape.dims[axis] == &limit - &start;
+    (contiguous && in_bounds).then_some((axis, Slice { start, limit, value }))
 }
 
-/// The slices in order from 0 to `dim`, if each begins where another ends and there are at least
-/// two.
+/// The slices in order, if there are at least two and they cover `0..dim` without gaps or overlap.
 fn in_order(parts: Vec<Slice>, dim: &Dim) -> Option<Vec<Value>> {
     let (mut at, mut values) = (Dim::Const(0), Vec::new());
     let mut by_start: FxHashMap<Dim, Vec<Slice>> = FxHashMap::default();

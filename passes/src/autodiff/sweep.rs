@@ -18,9 +18,9 @@ pub fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents
     let names = builder.with(value_names);
     let splits = builder.with(|f| Splits::new(f, &operations));
     for operation in operations.iter().rev() {
-        if splits.has(operation) {
+        if splits.contains(operation) {
             builder.set_loc(operation.loc.clone());
-            let split = splits.ends(operation).filter(|split| backward.varies(split.of));
+            let split = splits.completed_by(operation).filter(|split| backward.varies(split.of));
             if let Some((split, gradient)) =
                 split.and_then(|split| Some((split, split.joined(builder, cotangents)?)))
             {

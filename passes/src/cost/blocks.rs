@@ -10,8 +10,8 @@ use mithril_ir::shape::Type;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
-use super::{Cost, amount, bytes, count, flops, parts};
-use crate::estimate::{alone, first_places};
+use super::{Cost, amount, bytes, count, decomposed, flops};
+use crate::estimate::{first_occurrences, single_operation};
 use crate::table::{Table, grouped};
 use crate::target;
 
@@ -23,7 +23,7 @@ pub struct BlockCost {
     pub cost: Cost,
     /// The number of elements of its params.
     pub params: Dim,
-    /// The most bytes of inner values that are live at once while it computes.
+    /// The peak memory of inner values that are live at once while it computes, in bytes.
     pub peak: Dim,
 }
 
@@ -44,14 +44,14 @@ impl BlockCost {
 pub fn of_blocks(function: &Function) -> Result<Vec<BlockCost>> {
     let mut all = Tally::default();
     all.at("");
-    let alive = alive(function);
+    let live_bytes = live_bytes(function);
     let mut known = FxHashMap::default();
-    for (operation, alive) in function.ops.iter().zip(alive) {
+    for (operation, live_bytes) in function.ops.iter().zip(live_bytes) {
         let cost = of_operation(function, operation, &mut known)?;
         let path = operation.loc.shortest().unwrap_or("");
         all.with(path, &mut |block| {
             block.cost = block.cost.clone() + cost.clone();
-            block.peak = block.peak.max(&alive);
+            block.peak = block.peak.max(&live_bytes);
         });
     }
     for (value, argument) in function.arguments().filter(|(_, a)| a.role == Role::Param) {
@@ -98,7 +98,7 @@ fn of_operation(
     operation: &Operation,
     known: &mut FxHashMap<Key, Cost>,
 ) -> Result<Cost> {
-    let places = first_places(&operation.operands);
+    let places = first_occurrences(&operation.operands);
     let types = operation.operands.iter().map(|v| function.ty(*v).clone());
     let types = places.iter().copied().zip(types).collect();
     let key = (operation.op, operation.attrs.clone(), types);
@@ -110,7 +110,7 @@ fn of_operation(
     };
     let moves = operation.op.kind != Kind::Constant && operation.op.kind != Kind::Dim;
     let values = operation.operands.iter().copied().chain(operation.results());
-    let moved = if moves { sum(&mut values.into_iter()) } else { Dim::Const(0) };
+    let bytes_moved = if moves { sum(&mut values.into_iter()) } else { Dim::Const(0) };
     let arithmetic = match operation.op.meaning {
         Meaning::Decompose(_) => {
             let operands: Vec<(usize, &Type)> = places
@@ -118,19 +118,19 @@ fn of_operation(
                 .zip(operation.operands.iter().map(|v| function.ty(*v)))
                 .collect();
             let result = function.ty(operation.result());
-            let whole = alone(operation.op, &operation.attrs, &operands, result);
-            let parts = parts(&whole, *target::CORE)?;
-            parts.ops.iter().map(|part| flops(&parts, part)).sum()
+            let whole = single_operation(operation.op, &operation.attrs, &operands, result);
+            let decomposed = decomposed(&whole, *target::CORE)?;
+            decomposed.ops.iter().map(|part| flops(&decomposed, part)).sum()
         }
         _ => flops(function, operation),
     };
-    let cost = Cost { flops: arithmetic, bytes: moved };
+    let cost = Cost { flops: arithmetic, bytes: bytes_moved };
     known.insert(key, cost.clone());
     Ok(cost)
 }
 
 /// For each operation, the bytes of inner values that are live while it runs.
-fn alive(function: &Function) -> Vec<Dim> {
+fn live_bytes(function: &Function) -> Vec<Dim> {
     let count = function.ops.len();
     let mut last = vec![0; function.values.len()];
     for (at, operation) in function.ops.iter().enumerate() {
@@ -196,6 +196,6 @@ fn row(block: &BlockCost, name: String) -> Vec<String> {
 /// An amount with its unit.
 fn shown(dim: &Dim, unit: &str) -> String {
     let mut text = String::new();
-    amount(&mut text, dim, unit).expect("text takes all that is written");
+    amount(&mut text, dim, unit).expect("writing to a string cannot fail");
     text
 }

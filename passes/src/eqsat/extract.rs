@@ -9,7 +9,7 @@ use mithril_ir::shape::Type;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::terms::{Batch, Head, Term, Terms};
+use super::terms::{Batch, Operator, Term, Terms};
 use crate::estimate;
 use crate::target::Target;
 
@@ -23,26 +23,26 @@ pub struct Extraction<'t> {
     pub after: u64,
 }
 
-/// A batch of joined products is taken only if it saves at least 1/GAIN of the cost of the terms it
+/// A batch of joined products is taken only if it saves at least a tenth of the cost of the terms it
 /// replaces: estimates are not more accurate than that.
-const GAIN: u128 = 10;
+const MIN_GAIN: u128 = 10;
 
-/// The most alternatives that `revise` tries one by one, and the most classes it visits for that.
-const REVISED: usize = 1024;
-const VISITED: usize = 1 << 21;
+/// Limits of `revise`: the alternatives that it tries one by one, and the classes that it visits.
+const MAX_REVISIONS: usize = 1024;
+const MAX_VISITS: usize = 1 << 21;
 
 /// Functions of more classes are left unchanged: the sets of needed classes take memory quadratic
 /// in their number.
-const CLASSES: usize = 40_000;
+const MAX_CLASSES: usize = 40_000;
 
 /// A penalty in picoseconds that exceeds any real cost.
-const DISFAVOUR: u128 = 1 << 80;
+const PENALTY: u128 = 1 << 80;
 
 /// One class: its terms in order, each with its own cost.
 struct Class<'t> {
     terms: Vec<(&'t Term, u128)>,
     /// The index among `terms` of the term that is in the original function.
-    own: Option<usize>,
+    original: Option<usize>,
 }
 
 struct Graph<'t> {
@@ -51,8 +51,8 @@ struct Graph<'t> {
     roots: Vec<usize>,
     /// The cost of the original function.
     before: u128,
-    /// The penalties added to that for superseded terms.
-    disfavoured: u128,
+    /// The total penalty of superseded terms of the original function.
+    penalties: u128,
     /// By class and term, the classes of the operands.
     operands: Vec<Vec<SmallVec<[usize; 3]>>>,
 }
@@ -70,7 +70,7 @@ impl<'t> Extraction<'t> {
                 open.extend(&terms.origins[origin as usize].from);
             }
         }
-        let made = (terms.origins.iter().enumerate())
+        let by_rule = (terms.origins.iter().enumerate())
             .filter(|(at, _)| used.contains(&(*at as u32)))
             .filter_map(|(_, origin)| Some((origin.rule?, &origin.loc)));
         let dropped = terms.dropped.iter().filter(|(_, origin, class)| {
@@ -78,7 +78,7 @@ impl<'t> Extraction<'t> {
         });
         let dropped =
             dropped.map(|(rule, origin, _)| (*rule, &terms.origins[*origin as usize].loc));
-        let entries = made.chain(dropped).map(|(rule, loc)| (rule.name, loc.clone()));
+        let entries = by_rule.chain(dropped).map(|(rule, loc)| (rule.name, loc.clone()));
         let all: IndexSet<(&'static str, Loc), FxBuildHasher> = entries.collect();
         all.into_iter().collect()
     }
@@ -92,31 +92,32 @@ impl<'t> Extraction<'t> {
     /// terms made by rules are preferred whatever they cost.
     /// Errors: a composite whose decomposition fails.
     pub fn best(terms: &'t Terms, target: Target, newest: bool) -> Result<Option<Extraction<'t>>> {
-        if terms.graph.number_of_classes() > CLASSES {
+        if terms.graph.number_of_classes() > MAX_CLASSES {
             return Ok(None);
         }
         let mut graph = Graph::new(terms, target)?;
-        graph.disfavour(terms, newest);
-        let own: Vec<Option<usize>> = graph.classes.iter().map(|class| class.own).collect();
+        graph.penalize(terms, newest);
+        let original: Vec<Option<usize>> =
+            graph.classes.iter().map(|class| class.original).collect();
         let mut best = graph.greedy();
-        for (choice, own) in best.iter_mut().zip(&own) {
-            *choice = choice.or(*own);
+        for (choice, original) in best.iter_mut().zip(&original) {
+            *choice = choice.or(*original);
         }
         let Some(mut after) = graph.total(&best) else {
             return Ok(None);
         };
-        graph.revise(&mut best, &own, &mut after);
+        graph.revise(&mut best, &original, &mut after);
         for batch in &terms.batches {
-            graph.together(terms, batch, &mut best, &mut after);
+            graph.try_batch(terms, batch, &mut best, &mut after);
         }
-        if after >= graph.before + graph.disfavoured && !newest {
+        if after >= graph.before + graph.penalties && !newest {
             return Ok(None);
         }
         let mut chosen = FxHashMap::default();
         graph.closure(&best, &mut |class, term| {
             chosen.insert(graph.ids[class], graph.classes[class].terms[term].0);
         });
-        let picoseconds = |cost: u128| (cost % DISFAVOUR) as u64;
+        let picoseconds = |cost: u128| (cost % PENALTY) as u64;
         let (before, after) = (picoseconds(graph.before), picoseconds(after));
         Ok(Some(Extraction { chosen, before, after }))
     }
@@ -139,21 +140,21 @@ impl<'t> Graph<'t> {
             operands.push(all.iter().map(|t| t.operands.iter().map(number).collect()).collect());
             let costed = all.iter().map(|term| Ok((*term, costs.of(term, *id)?)));
             let costed: Result<Vec<(&Term, u128)>> = costed.collect();
-            let own = all.iter().position(|term| {
-                let leaf = matches!(terms.head(term), Head::Leaf(..));
+            let original = all.iter().position(|term| {
+                let leaf = matches!(terms.operator(term), Operator::Leaf(..));
                 leaf || terms.origins[term.origin as usize].operation.is_some()
             });
-            classes.push(Class { terms: costed?, own });
+            classes.push(Class { terms: costed?, original });
         }
         let before = costs.function()?;
         let roots = terms.roots().iter().map(|id| numbers[id]).collect();
-        Ok(Graph { before, disfavoured: 0, classes, ids, roots, operands })
+        Ok(Graph { before, penalties: 0, classes, ids, roots, operands })
     }
 
-    /// Adds the penalty to superseded terms; with `newest`, also to terms for which a rule made
-    /// others.
-    fn disfavour(&mut self, terms: &Terms, newest: bool) {
-        let made = |term: &Term| terms.origins[term.origin as usize].rule.is_some();
+    /// Adds the penalty to superseded terms; with `newest`, also to terms that a rule has an
+    /// alternative for.
+    fn penalize(&mut self, terms: &Terms, newest: bool) {
+        let by_rule = |term: &Term| terms.origins[term.origin as usize].rule.is_some();
         let dropped =
             |term: &Term| terms.dropped.iter().any(|(_, origin, _)| *origin == term.origin);
         let mut preferred: FxHashMap<Id, Vec<Op>> = FxHashMap::default();
@@ -161,20 +162,20 @@ impl<'t> Graph<'t> {
             preferred.entry(terms.graph.find(*class)).or_default().push(*op);
         }
         for (id, class) in self.ids.iter().zip(&mut self.classes) {
-            let others = class.terms.iter().any(|(term, _)| made(term));
+            let others = class.terms.iter().any(|(term, _)| by_rule(term));
             let wanted = preferred.get(id);
             for (term, cost) in &mut class.terms {
-                let another = match (wanted, terms.head(term)) {
-                    (Some(ops), Head::Op { op, .. }) => !ops.contains(op),
+                let another = match (wanted, terms.operator(term)) {
+                    (Some(ops), Operator::Op { op, .. }) => !ops.contains(op),
                     _ => false,
                 };
                 let superseded = another || terms.superseded.contains(&term.origin);
-                let older = newest && (dropped(term) || (others && !made(term)));
+                let older = newest && (dropped(term) || (others && !by_rule(term)));
                 if superseded || older {
-                    *cost += DISFAVOUR;
+                    *cost += PENALTY;
                 }
-                let own = terms.origins[term.origin as usize].operation.is_some();
-                self.disfavoured += if superseded && own { DISFAVOUR } else { 0 };
+                let original = terms.origins[term.origin as usize].operation.is_some();
+                self.penalties += if superseded && original { PENALTY } else { 0 };
             }
         }
     }
@@ -189,10 +190,10 @@ impl<'t> Graph<'t> {
             changed = false;
             for class in 0..self.classes.len() {
                 for term in 0..self.classes[class].terms.len() {
-                    let Some((cost, set)) = self.with_needs(class, term, &best) else {
+                    let Some((cost, set)) = self.cost_with_needs(class, term, &best) else {
                         continue;
                     };
-                    if best[class].as_ref().is_none_or(|(least, ..)| cost < *least) {
+                    if best[class].as_ref().is_none_or(|(lowest, ..)| cost < *lowest) {
                         best[class] = Some((cost, set, term));
                         changed = true;
                     }
@@ -203,7 +204,7 @@ impl<'t> Graph<'t> {
     }
 
     /// The cost of a term including everything it needs, and the set of classes needed.
-    fn with_needs(
+    fn cost_with_needs(
         &self,
         class: usize,
         term: usize,
@@ -211,11 +212,11 @@ impl<'t> Graph<'t> {
     ) -> Option<(u128, Set)> {
         let operands = &self.operands[class][term];
         let mut needs = operands.iter().map(|operand| best[*operand].as_ref());
-        let own = self.classes[class].terms[term].1;
+        let own_cost = self.classes[class].terms[term].1;
         let Some(first) = needs.next() else {
             let mut set = Set::new(self.classes.len());
             set.insert(class);
-            return Some((own, set));
+            return Some((own_cost, set));
         };
         let (mut cost, mut set) = first.map(|(cost, set, _)| (*cost, set.clone()))?;
         for need in needs {
@@ -229,12 +230,12 @@ impl<'t> Graph<'t> {
             return None;
         }
         set.insert(class);
-        Some((cost + own, set))
+        Some((cost + own_cost, set))
     }
 
     /// Tries other terms one by one, because a shared term costs less than it appears to on its
     /// own. Terms of the original function are taken if they cost no more.
-    fn revise(&self, best: &mut [Option<usize>], own: &[Option<usize>], least: &mut u128) {
+    fn revise(&self, best: &mut [Option<usize>], original: &[Option<usize>], lowest: &mut u128) {
         let mut tries = 0;
         let mut computed = vec![false; best.len()];
         self.closure(best, &mut |class, _| computed[class] = true);
@@ -244,27 +245,27 @@ impl<'t> Graph<'t> {
                     continue;
                 }
                 tries += 1;
-                if tries > REVISED || tries * best.len() > VISITED {
+                if tries > MAX_REVISIONS || tries * best.len() > MAX_VISITS {
                     return;
                 }
                 let chosen = best[class].replace(term);
                 match self.total(best) {
-                    Some(total) if total < *least => *least = total,
-                    Some(total) if total == *least && own[class] == Some(term) => {}
+                    Some(total) if total < *lowest => *lowest = total,
+                    Some(total) if total == *lowest && original[class] == Some(term) => {}
                     _ => best[class] = chosen,
                 }
             }
         }
     }
 
-    /// Tries a batch: the joined value that its parts are slices of pays off for all of them
-    /// together, not for a single one.
-    fn together(
+    /// Tries to take all slices of a batch at once: computing the joined value for a single slice
+    /// does not pay off.
+    fn try_batch(
         &self,
         terms: &Terms,
         batch: &Batch,
         best: &mut Vec<Option<usize>>,
-        least: &mut u128,
+        lowest: &mut u128,
     ) {
         let mut other = best.clone();
         for (class, origin) in batch {
@@ -274,7 +275,7 @@ impl<'t> Graph<'t> {
             let part = all.position(|(term, _)| term.origin == *origin);
             other[class] = part.or(other[class]);
         }
-        let Some(total) = self.total(&other).filter(|total| total < least) else {
+        let Some(total) = self.total(&other).filter(|total| total < lowest) else {
             return;
         };
         let mut computed = vec![None; best.len()];
@@ -284,8 +285,8 @@ impl<'t> Graph<'t> {
             let stays = computed[class] == Some(term);
             replaced += if stays { 0 } else { self.classes[class].terms[term].1 };
         });
-        if (*least - total) * GAIN >= replaced {
-            (*best, *least) = (other, total);
+        if (*lowest - total) * MIN_GAIN >= replaced {
+            (*best, *lowest) = (other, total);
         }
     }
 
@@ -334,33 +335,33 @@ impl<'t> Graph<'t> {
     }
 }
 
-/// The cache key of a cost: the head, and for each operand its type and the index of the first
+/// The cache key of a cost: the operator, and for each operand its type and the index of the first
 /// operand that is the same class.
-type Sort = (u32, SmallVec<[(usize, u32); 3]>);
+type CostKey = (u32, SmallVec<[(usize, u32); 3]>);
 
-/// Costs of terms, cached per head and operand types.
+/// Costs of terms, cached by operator and operand types.
 struct Costs<'t, 'f> {
     terms: &'t Terms<'f>,
     target: Target,
-    known: FxHashMap<Sort, u128>,
+    known: FxHashMap<CostKey, u128>,
 }
 
 impl Costs<'_, '_> {
     /// The cost of the operations of the function; equal operations count once.
     fn function(&mut self) -> Result<u128> {
-        let mut own: Vec<Id> = self.terms.classes.clone();
-        own.sort_unstable();
-        own.dedup();
-        own.into_iter().map(|id| self.of(self.terms.graph.id_to_node(id), id)).sum()
+        let mut classes: Vec<Id> = self.terms.classes.clone();
+        classes.sort_unstable();
+        classes.dedup();
+        classes.into_iter().map(|id| self.of(self.terms.graph.id_to_node(id), id)).sum()
     }
 
     fn of(&mut self, term: &Term, class: Id) -> Result<u128> {
-        let Head::Op { op, attrs, .. } = self.terms.head(term) else {
+        let Operator::Op { op, attrs, .. } = self.terms.operator(term) else {
             return Ok(0);
         };
-        let places = estimate::first_places(&term.operands);
+        let places = estimate::first_occurrences(&term.operands);
         let types = term.operands.iter().map(|id| self.terms.graph[*id].data.ty);
-        let key = (term.head, places.iter().copied().zip(types).collect());
+        let key = (term.operator, places.iter().copied().zip(types).collect());
         if self.terms.graph[class].data.literal {
             return Ok(0);
         }

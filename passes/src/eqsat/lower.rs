@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::extract::Extraction;
-use super::terms::{Head, Term, Terms, is_opaque};
+use super::terms::{Operator, Term, Terms, is_opaque};
 use crate::rebuild::Rebuild;
 
 /// Builds the function from the chosen terms. Operations that are kept stay in order.
@@ -80,9 +80,9 @@ impl Lowering<'_, '_> {
             self.rebuild.keep_on(op, operands)?;
             return Ok(self.rebuild.value(op.result()));
         }
-        match self.terms.head(term) {
-            Head::Leaf(value, _) => Ok(self.rebuild.value(*value)),
-            Head::Op { op, attrs, .. } => {
+        match self.terms.operator(term) {
+            Operator::Leaf(value, _) => Ok(self.rebuild.value(*value)),
+            Operator::Op { op, attrs, .. } => {
                 self.rebuild.builder.set_loc(origin.loc.clone());
                 self.rebuild.builder.push(*op, &operands, attrs.clone())
             }

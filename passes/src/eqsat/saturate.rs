@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::Eqsat;
-use super::terms::{Head, Term, Terms, class};
+use super::terms::{Operator, Term, Terms, class};
 use crate::rules::matched::{Match, VARS};
 use crate::rules::matching::each_match;
 use crate::rules::pattern::{Node, Pattern};
@@ -36,14 +36,14 @@ struct Found {
 type Key = (&'static str, u32, [Option<Value>; VARS]);
 
 /// Applies rules, and returns how many applications have merged two classes. `rules` gives the
-/// rules whose left side has a certain operation at its root. At most `most` terms are added.
+/// rules whose left side has a certain operation at its root. At most `max_terms` terms are added.
 pub fn saturate<'r>(
     terms: &mut Terms,
     budget: &Eqsat,
-    most: usize,
+    max_terms: usize,
     rules: &dyn Fn(Op) -> &'r [&'static Rule],
 ) -> usize {
-    let limit = terms.graph.total_size() + most;
+    let limit = terms.graph.total_size() + max_terms;
     let mut tried: FxHashSet<Key> = FxHashSet::default();
     let mut applied = 0;
     for _ in 0..budget.iterations {
@@ -52,9 +52,9 @@ pub fn saturate<'r>(
             if terms.graph.total_size() > limit {
                 break;
             }
-            let made = apply(terms, &found, budget.supersede);
-            any |= made;
-            applied += usize::from(made);
+            let merged = apply(terms, &found, budget.supersede);
+            any |= merged;
+            applied += usize::from(merged);
         }
         terms.graph.rebuild();
         if !any {
@@ -82,7 +82,7 @@ fn search<'r>(
             continue;
         }
         for term in &terms.graph[id].nodes {
-            let Head::Op { op, .. } = terms.head(term) else {
+            let Operator::Op { op, .. } = terms.operator(term) else {
                 continue;
             };
             if terms.is_of_itself(id, term) {
@@ -91,11 +91,11 @@ fn search<'r>(
             for rule in rules(*op) {
                 let count = counts.entry(rule.name).or_default();
                 let term_alone = !matches!(rule.right.node(), Node::Known | Node::Joined);
-                let wanted = term_alone && budget.takes(rule) && *count < budget.matches;
-                let Some(made) = terms.as_made(term, *op).filter(|_| wanted) else {
+                let wanted = term_alone && budget.allows(rule) && *count < budget.matches;
+                let Some(producer) = terms.as_producer(term, *op).filter(|_| wanted) else {
                     continue;
                 };
-                let _ = each_match(rule, made, ty, terms, &mut |found: &Match| {
+                let _ = each_match(rule, producer, ty, terms, &mut |found: &Match| {
                     let attrs = rule.right.attributes(found).filter(|_| found.is_known());
                     let Some(attrs) = attrs else {
                         return ControlFlow::Continue(());
@@ -122,11 +122,11 @@ fn apply(terms: &mut Terms, found: &Found, supersede: bool) -> bool {
     let mut attrs = found.attrs.iter();
     let before = terms.graph.total_size();
     terms.newest = None;
-    let mut made = construct(terms, found.rule.right, found, &mut attrs);
+    let mut right = construct(terms, found.rule.right, found, &mut attrs);
     if let Node::Number(_) = found.rule.right.node() {
-        made = made.and_then(|number| spread(terms, number, found));
+        right = right.and_then(|number| broadcast(terms, number, found));
     }
-    let Some(made) = made.filter(|made| terms.ty(*made) == terms.ty(found.class)) else {
+    let Some(right) = right.filter(|right| terms.ty(*right) == terms.ty(found.class)) else {
         return false;
     };
     // Because of earlier merges, the right side may be the same term as the left side.
@@ -137,14 +137,15 @@ fn apply(terms: &mut Terms, found: &Found, supersede: bool) -> bool {
             terms.preferred.push((found.class, *op));
         }
     }
-    if terms.graph.find(made) == terms.graph.find(found.class) {
+    if terms.graph.find(right) == terms.graph.find(found.class) {
         return false;
     }
-    // The right side existed before, so no extracted term has this rule as its origin: record it.
+    // The right side existed before, so no extracted term names this rule as its origin. The merge
+    // is recorded here instead.
     if terms.graph.total_size() == before {
         terms.dropped.push((found.rule, found.from[0], found.class));
     }
-    terms.graph.union(found.class, made)
+    terms.graph.union(found.class, right)
 }
 
 /// Adds the right side; `None` if the operands do not allow it.
@@ -170,9 +171,9 @@ fn construct(
             terms.operation_on(*op, own, operands?, origin)
         }
         Node::Map(args) => {
-            let (op, own) = match terms.head(&found.term) {
-                Head::Op { op, attrs, .. } => (*op, attrs.clone()),
-                Head::Leaf(..) => return None,
+            let (op, own) = match terms.operator(&found.term) {
+                Operator::Op { op, attrs, .. } => (*op, attrs.clone()),
+                Operator::Leaf(..) => return None,
             };
             let operands = args.iter().map(|arg| construct(terms, *arg, found, attrs));
             let operands: Option<SmallVec<[Id; 3]>> = operands.collect();
@@ -180,9 +181,9 @@ fn construct(
             terms.operation_on(op, own, operands?, origin)
         }
         Node::Neighbours(op, term) => {
-            let own = match terms.head(&found.term) {
-                Head::Op { attrs, .. } => attrs.clone(),
-                Head::Leaf(..) => return None,
+            let own = match terms.operator(&found.term) {
+                Operator::Op { attrs, .. } => attrs.clone(),
+                Operator::Leaf(..) => return None,
             };
             let one = construct(terms, *term, found, attrs)?;
             let mut operands: SmallVec<[Id; 3]> = found.term.operands.clone();
@@ -196,7 +197,7 @@ fn construct(
 }
 
 /// Broadcasts a number to the shape of the whole.
-fn spread(terms: &mut Terms, number: Id, found: &Found) -> Option<Id> {
+fn broadcast(terms: &mut Terms, number: Id, found: &Found) -> Option<Id> {
     let shape = terms.ty(found.class).shape.clone();
     if shape.rank() == Some(0) {
         return Some(number);

@@ -1,5 +1,5 @@
 //! Joins products that share an operand: each becomes a slice of one product with the concatenation
-//! of their other operands. Each element stays the same sum.
+//! of their other operands. Each element is computed by the same sum as before.
 
 use egg::Id;
 use indexmap::IndexMap;
@@ -13,7 +13,7 @@ use mithril_ir::shape::{Shape, Type};
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
-use super::terms::{Head, Terms, is_opaque};
+use super::terms::{Operator, Terms, is_opaque};
 use crate::rules::Rule;
 
 /// The properties that products must have in common to be joined.
@@ -22,15 +22,16 @@ struct Common {
     op: Op,
     attrs: SmallVec<[Attr; 2]>,
     shared: Id,
-    /// The index of the operand that is not shared; its type with the joined axis set to 0; that
-    /// axis.
-    place: usize,
+    /// The index of the operand that is not shared.
+    operand: usize,
+    /// Its type, with the joined axis set to 0.
     rest: Type,
+    /// Its axis along which products are joined.
     axis: usize,
     /// How many axes of the result follow the joined one.
-    behind: usize,
+    axes_after: usize,
     /// Whether they depend on cotangents of outputs. Products that do not are available earlier, so
-    /// the two kinds are not joined.
+    /// they are not joined with products that do.
     backward: bool,
 }
 
@@ -60,9 +61,9 @@ pub fn join(terms: &mut Terms, rule: &'static Rule, transposed: bool) -> usize {
 /// Whether a value is the result of a transpose.
 fn is_transposed(terms: &Terms, class: Id) -> bool {
     let transposes = ["swap_axes", "transpose"].map(op::get);
-    terms.graph[class].nodes.iter().any(|term| match terms.head(term) {
-        Head::Op { op, .. } => transposes.contains(op),
-        Head::Leaf(..) => false,
+    terms.graph[class].nodes.iter().any(|term| match terms.operator(term) {
+        Operator::Op { op, .. } => transposes.contains(op),
+        Operator::Leaf(..) => false,
     })
 }
 
@@ -72,12 +73,12 @@ fn groups(terms: &Terms, rule: &Rule) -> IndexMap<Common, Vec<Product>, FxBuildH
     let fits = |op: &Operation| rule.left.roots().iter().any(|left| left.may_be(op.op));
     let backward = backward(terms.source);
     let all = terms.source.ops.iter().enumerate();
-    for (operation, own) in all.filter(|(_, op)| !is_opaque(op) && fits(op)) {
-        let class = terms.class(own.result());
-        for place in [1, 0] {
-            let other = terms.class(own.operands[place]);
-            let Some(mut common) = common(terms, own, place) else { continue };
-            common.backward = backward[own.result().index()];
+    for (operation, product_op) in all.filter(|(_, op)| !is_opaque(op) && fits(op)) {
+        let class = terms.class(product_op.result());
+        for operand in [1, 0] {
+            let other = terms.class(product_op.operands[operand]);
+            let Some(mut common) = common(terms, product_op, operand) else { continue };
+            common.backward = backward[product_op.result().index()];
             let group = groups.entry(common).or_default();
             let known = |product: &Product| product.class == class || product.other == other;
             if !group.iter().any(known) && !reads(terms.source, operation, group) {
@@ -89,30 +90,32 @@ fn groups(terms: &Terms, rule: &Rule) -> IndexMap<Common, Vec<Product>, FxBuildH
 }
 
 /// The properties that others must share with this product to be joined along an axis of operand
-/// `place`; `None` if that operand has no axis of its own.
-fn common(terms: &Terms, own: &Operation, place: usize) -> Option<Common> {
-    let classes = [0, 1].map(|at| terms.class(own.operands[at]));
+/// `operand`; `None` if that operand has no axis of its own.
+fn common(terms: &Terms, product_op: &Operation, operand: usize) -> Option<Common> {
+    let classes = [0, 1].map(|at| terms.class(product_op.operands[at]));
     let shapes = classes.map(|class| &terms.ty(class).shape);
-    let (axis, behind) = own_axis(own, [shapes[0].rank()?, shapes[1].rank()?], place)?;
+    let (axis, axes_after) = own_axis(product_op, [shapes[0].rank()?, shapes[1].rank()?], operand)?;
     if shapes.iter().any(|shape| shape.dims.iter().any(Dim::is_unknown)) {
         return None;
     }
-    let mut rest = terms.ty(classes[place]).clone();
+    let mut rest = terms.ty(classes[operand]).clone();
     let width = std::mem::replace(&mut rest.shape.dims[axis], Dim::Const(0));
     // Products with vectors are fast enough on their own.
     if width.as_const() == Some(1) {
         return None;
     }
-    let (op, attrs, shared) = (own.op, own.attrs.clone(), classes[1 - place]);
-    Some(Common { op, attrs, shared, place, rest, axis, behind, backward: false })
+    let (op, attrs, shared) = (product_op.op, product_op.attrs.clone(), classes[1 - operand]);
+    Some(Common { op, attrs, shared, operand, rest, axis, axes_after, backward: false })
 }
 
-/// The last axis that only operand `place` of a product has, and how many axes of the result follow
-/// it.
-fn own_axis(own: &Operation, ranks: [usize; 2], place: usize) -> Option<(usize, usize)> {
-    let rank = ranks[place];
-    let axes = |name| own.op.attr_index(name).and_then(|at| as_ints(&own.attrs[at])).unwrap_or(&[]);
-    let taken = |place: usize| match (own.op.attr_index("x_contract"), place) {
+/// The last axis that only this operand of a product has, and the number of axes of the result
+/// after it.
+fn own_axis(product_op: &Operation, ranks: [usize; 2], operand: usize) -> Option<(usize, usize)> {
+    let rank = ranks[operand];
+    let axes = |name| {
+        product_op.op.attr_index(name).and_then(|at| as_ints(&product_op.attrs[at])).unwrap_or(&[])
+    };
+    let shared_axes = |operand: usize| match (product_op.op.attr_index("x_contract"), operand) {
         (Some(_), 0) => [axes("x_batch"), axes("x_contract")].concat(),
         (Some(_), _) => [axes("y_batch"), axes("y_contract")].concat(),
         // In a matrix product, all but the last two axes are batch axes, which broadcast.
@@ -121,12 +124,12 @@ fn own_axis(own: &Operation, ranks: [usize; 2], place: usize) -> Option<(usize, 
             .filter(|axis| axis + 1 != ranks[1] as i64 || ranks[1] == 1)
             .collect(),
     };
-    let is_taken = |axis: &usize| {
-        taken(place).iter().any(|taken| taken.rem_euclid(rank as i64) as usize == *axis)
+    let is_shared = |axis: &usize| {
+        shared_axes(operand).iter().any(|shared| shared.rem_euclid(rank as i64) as usize == *axis)
     };
-    let axis = (0..rank).rev().find(|axis| !is_taken(axis))?;
-    let behind = if place == 0 { ranks[1] - taken(1).len() } else { 0 };
-    Some((axis, behind))
+    let axis = (0..rank).rev().find(|axis| !is_shared(axis))?;
+    let axes_after = if operand == 0 { ranks[1] - shared_axes(1).len() } else { 0 };
+    Some((axis, axes_after))
 }
 
 /// Whether an operation depends on one of the products, all of which precede it.
@@ -151,11 +154,11 @@ fn reads(source: &Function, operation: usize, group: &[Product]) -> bool {
     false
 }
 
-/// The joined value that the products are slices of.
+/// The joined value, of which the products are slices.
 struct Whole {
     value: Id,
     /// How many axes follow the joined one.
-    behind: usize,
+    axes_after: usize,
     widths: Vec<Dim>,
 }
 
@@ -171,11 +174,11 @@ fn product(
     let others = products.iter().map(|product| product.other).collect();
     let joined = side_by_side(terms, others, common.axis, origin)?;
     let mut operands = SmallVec::from_iter([common.shared, common.shared]);
-    operands[common.place] = joined;
+    operands[common.operand] = joined;
     let value = terms.operation_on(common.op, common.attrs.clone(), operands, origin)?;
     let width = |product: &Product| terms.ty(product.other).shape.dims[common.axis].clone();
     let widths = products.iter().map(width).collect();
-    let whole = Whole { value, behind: common.behind, widths };
+    let whole = Whole { value, axes_after: common.axes_after, widths };
     parts(terms, &whole, products.iter().map(|product| product.class), origin)?;
     Some(whole)
 }
@@ -189,7 +192,7 @@ fn biased(
     products: &[Product],
     whole: Whole,
 ) -> Option<()> {
-    if whole.behind != 0 {
+    if whole.axes_after != 0 {
         return None;
     }
     let add = op::get("add");
@@ -232,7 +235,7 @@ fn parts(
     origin: u32,
 ) -> Option<()> {
     let slice = op::get("slice");
-    let axis = terms.ty(whole.value).shape.rank()? - 1 - whole.behind;
+    let axis = terms.ty(whole.value).shape.rank()? - 1 - whole.axes_after;
     let mut start = Dim::Const(0);
     let mut parts = Vec::with_capacity(whole.widths.len());
     for (class, width) in classes.zip(&whole.widths) {

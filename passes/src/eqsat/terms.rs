@@ -23,18 +23,18 @@ use crate::rules::matched::{Facts, Producer, uniform};
 /// An operation on classes of equal terms. The origin is not part of its identity.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// Index in [`Heads::heads`].
-    pub head: u32,
+    /// Index in [`Operators::operators`].
+    pub operator: u32,
     pub operands: SmallVec<[Id; 3]>,
     /// Index in [`Terms::origins`].
     pub origin: u32,
 }
 
-/// The parts of a term other than its operands.
+/// The operator of a term: everything but its operands.
 #[derive(PartialEq, Eq, Hash, Debug)]
 // There are few leaves, so their size does not matter.
 #[allow(clippy::large_enum_variant)]
-pub enum Head {
+pub enum Operator {
     /// A value that is opaque to rules, with the index of its type: an argument, or a result of a
     /// call.
     Leaf(Value, u32),
@@ -46,17 +46,17 @@ pub enum Head {
     },
 }
 
-/// Heads and types, interned: terms refer to them by index.
+/// Operators and types, interned: terms refer to them by index.
 #[derive(Default)]
-pub struct Heads {
-    pub heads: IndexSet<Head, FxBuildHasher>,
+pub struct Operators {
+    pub operators: IndexSet<Operator, FxBuildHasher>,
     pub types: IndexSet<Type, FxBuildHasher>,
 }
 
 /// Facts that hold for all terms of a class.
 #[derive(Clone, Debug)]
 pub struct Fact {
-    /// Index in [`Heads::types`].
+    /// Index in [`Operators::types`].
     pub ty: u32,
     pub known: Option<Arc<[Dim]>>,
     pub uniform: Option<f64>,
@@ -67,7 +67,7 @@ pub struct Fact {
 /// Where a term comes from.
 pub struct Origin {
     pub loc: Loc,
-    /// The index of the operation of the function that it is; `None` if a rule made it.
+    /// The index of the operation in the function; `None` if a rule added the term.
     pub operation: Option<u32>,
     pub rule: Option<&'static Rule>,
     /// The origins of the terms that the rule matched.
@@ -80,12 +80,12 @@ pub type Batch = Vec<(Id, u32)>;
 /// A function as an e-graph.
 pub struct Terms<'f> {
     pub source: &'f Function,
-    pub graph: EGraph<Term, Heads>,
+    pub graph: EGraph<Term, Operators>,
     pub origins: Vec<Origin>,
     /// The class of each value of the source.
     pub classes: Vec<Id>,
-    /// Rules that merged a class with an existing one: the rule, the origin of the term that need
-    /// not be computed, and the class.
+    /// Rules that merged a class with an existing one: the rule, the origin of the term that became
+    /// unnecessary, and the class.
     pub dropped: Vec<(&'static Rule, u32, Id)>,
     /// The origins of terms that are avoided where the class has another term.
     pub superseded: FxHashSet<u32>,
@@ -99,7 +99,7 @@ pub struct Terms<'f> {
 
 impl PartialEq for Term {
     fn eq(&self, other: &Term) -> bool {
-        self.head == other.head && self.operands == other.operands
+        self.operator == other.operator && self.operands == other.operands
     }
 }
 
@@ -113,13 +113,13 @@ impl PartialOrd for Term {
 
 impl Ord for Term {
     fn cmp(&self, other: &Term) -> std::cmp::Ordering {
-        (self.head, &self.operands).cmp(&(other.head, &other.operands))
+        (self.operator, &self.operands).cmp(&(other.operator, &other.operands))
     }
 }
 
 impl std::hash::Hash for Term {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (self.head, &self.operands).hash(state);
+        (self.operator, &self.operands).hash(state);
     }
 }
 
@@ -127,11 +127,11 @@ impl Language for Term {
     type Discriminant = u32;
 
     fn discriminant(&self) -> u32 {
-        self.head
+        self.operator
     }
 
     fn matches(&self, other: &Term) -> bool {
-        self.head == other.head && self.operands.len() == other.operands.len()
+        self.operator == other.operator && self.operands.len() == other.operands.len()
     }
 
     fn children(&self) -> &[Id] {
@@ -143,13 +143,13 @@ impl Language for Term {
     }
 }
 
-impl Analysis<Term> for Heads {
+impl Analysis<Term> for Operators {
     type Data = Fact;
 
-    fn make(graph: &mut EGraph<Term, Heads>, term: &Term, _: Id) -> Fact {
-        match &graph.analysis.heads[term.head as usize] {
-            Head::Leaf(_, ty) => Fact { ty: *ty, known: None, uniform: None, literal: false },
-            Head::Op { op, attrs, ty, known } => {
+    fn make(graph: &mut EGraph<Term, Operators>, term: &Term, _: Id) -> Fact {
+        match &graph.analysis.operators[term.operator as usize] {
+            Operator::Leaf(_, ty) => Fact { ty: *ty, known: None, uniform: None, literal: false },
+            Operator::Op { op, attrs, ty, known } => {
                 let operand = |i: usize| graph[term.operands[i]].data.uniform;
                 let uniform = uniform(*op, attrs, term.operands.len(), &operand);
                 let operands = term.operands.iter().all(|id| graph[*id].data.literal);
@@ -193,7 +193,7 @@ impl<'f> Terms<'f> {
     pub fn new(source: &'f Function) -> Terms<'f> {
         let mut terms = Terms {
             source,
-            graph: EGraph::new(Heads::default()),
+            graph: EGraph::new(Operators::default()),
             origins: Vec::new(),
             classes: Vec::with_capacity(source.values.len()),
             dropped: Vec::new(),
@@ -219,17 +219,18 @@ impl<'f> Terms<'f> {
     fn leaf(&mut self, value: Value) {
         let ty = self.type_number(self.source.ty(value));
         let origin = self.origin(Loc::unknown(), None, None, SmallVec::new());
-        let class = self.add(Head::Leaf(value, ty), SmallVec::new(), origin);
+        let class = self.add(Operator::Leaf(value, ty), SmallVec::new(), origin);
         self.classes.push(class);
     }
 
     fn operation(&mut self, number: u32, op: &Operation) {
         let info = self.source.info(op.result());
         let ty = self.type_number(&info.ty);
-        let head = Head::Op { op: op.op, attrs: op.attrs.clone(), ty, known: info.known.clone() };
+        let operator =
+            Operator::Op { op: op.op, attrs: op.attrs.clone(), ty, known: info.known.clone() };
         let operands = op.operands.iter().map(|v| self.classes[v.index()]).collect();
         let origin = self.origin(op.loc.clone(), Some(number), None, SmallVec::new());
-        let class = self.add(head, operands, origin);
+        let class = self.add(operator, operands, origin);
         self.classes.push(class);
     }
 
@@ -252,9 +253,9 @@ impl<'f> Terms<'f> {
         }
     }
 
-    fn add(&mut self, head: Head, operands: SmallVec<[Id; 3]>, origin: u32) -> Id {
-        let head = self.graph.analysis.heads.insert_full(head).0 as u32;
-        let term = Term { head, operands, origin }.map_children(|id| self.graph.find(id));
+    fn add(&mut self, operator: Operator, operands: SmallVec<[Id; 3]>, origin: u32) -> Id {
+        let operator = self.graph.analysis.operators.insert_full(operator).0 as u32;
+        let term = Term { operator, operands, origin }.map_children(|id| self.graph.find(id));
         self.newest = Some(term.clone());
         self.graph.add(term)
     }
@@ -270,7 +271,7 @@ impl<'f> Terms<'f> {
     ) -> Option<Id> {
         let (ty, known) = self.infer(op, &attrs, &operands)?;
         let ty = self.type_number(&ty);
-        Some(self.add(Head::Op { op, attrs, ty, known }, operands, origin))
+        Some(self.add(Operator::Op { op, attrs, ty, known }, operands, origin))
     }
 
     /// The type that an operation would have, and its elements as dims if they are known.
@@ -314,8 +315,8 @@ impl<'f> Terms<'f> {
         &self.graph.analysis.types[self.graph[class].data.ty as usize]
     }
 
-    pub fn head(&self, term: &Term) -> &Head {
-        &self.graph.analysis.heads[term.head as usize]
+    pub fn operator(&self, term: &Term) -> &Operator {
+        &self.graph.analysis.operators[term.operator as usize]
     }
 
     /// The class of a value of the source.
@@ -332,7 +333,7 @@ impl<'f> Terms<'f> {
     }
 }
 
-/// Whether rules cannot look into an operation: its body is another function, or it does not have
+/// Whether rules treat the operation as opaque: its body is another function, or it does not have
 /// exactly one result.
 pub fn is_opaque(op: &Operation) -> bool {
     op.op.kind == Kind::Call || op.results != 1
@@ -355,15 +356,15 @@ impl Facts for Terms<'_> {
         self.graph[class(value)].data.uniform
     }
 
-    fn is_made(&self, of: Value, by: Op) -> bool {
+    fn has_producer(&self, of: Value, by: Op) -> bool {
         let mut terms = self.graph[class(of)].nodes.iter();
-        terms.any(|term| matches!(self.head(term), Head::Op { op, .. } if *op == by))
+        terms.any(|term| matches!(self.operator(term), Operator::Op { op, .. } if *op == by))
     }
 
-    fn made(&self, of: Value, by: Op) -> SmallVec<[Producer<'_>; 2]> {
+    fn producers(&self, of: Value, by: Op) -> SmallVec<[Producer<'_>; 2]> {
         let terms = self.graph[class(of)].nodes.iter();
         let terms = terms.filter(|term| !self.is_of_itself(class(of), term));
-        terms.filter_map(|term| self.as_made(term, by)).collect()
+        terms.filter_map(|term| self.as_producer(term, by)).collect()
     }
 }
 
@@ -376,9 +377,9 @@ impl Terms<'_> {
     }
 
     /// The term as the matcher sees it, if it is this operation.
-    pub fn as_made(&self, term: &Term, by: Op) -> Option<Producer<'_>> {
-        match self.head(term) {
-            Head::Op { op, attrs, .. } if *op == by => {
+    pub fn as_producer(&self, term: &Term, by: Op) -> Option<Producer<'_>> {
+        match self.operator(term) {
+            Operator::Op { op, attrs, .. } if *op == by => {
                 let operands = term.operands.iter().map(|id| value(self.graph.find(*id)));
                 let operands = operands.collect();
                 Some(Producer { op: *op, operands, attrs, number: term.origin })

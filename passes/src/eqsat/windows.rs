@@ -35,26 +35,26 @@ pub fn rewrite(
     }
     let mut changed = false;
     for window in windows {
-        let (arguments, own) = whole.window(window.clone());
-        let new = rewritten(&own)?;
+        let (arguments, window_function) = whole.window(window.clone());
+        let new = rewritten(&window_function)?;
         changed |= new.is_some();
-        let new = new.as_ref().unwrap_or(&own);
+        let new = new.as_ref().unwrap_or(&window_function);
         let mut map: Vec<Option<Value>> = vec![None; new.values.len()];
         for (at, value) in arguments.iter().enumerate() {
             map[at] = values[value.index()];
         }
-        let there = |value: &Value, map: &[Option<Value>]| {
+        let mapped = |value: &Value, map: &[Option<Value>]| {
             map[value.index()].expect("operands come before their operation")
         };
         for op in &new.ops {
-            let operands = op.operands.iter().map(|value| there(value, &map)).collect();
+            let operands = op.operands.iter().map(|value| mapped(value, &map)).collect();
             let first = copy(&builder, new, op, operands);
             for (i, value) in op.results().enumerate() {
                 map[value.index()] = Some(Value(first.0 + i as u32));
             }
         }
-        for (value, result) in whole.leaving(window.clone()).zip(&new.results) {
-            values[value.index()] = Some(there(&result.value, &map));
+        for (value, result) in whole.live_out(window.clone()).zip(&new.results) {
+            values[value.index()] = Some(mapped(&result.value, &map));
         }
     }
     if !changed {
@@ -95,7 +95,7 @@ impl<'f> Whole<'f> {
 
     /// The values of a window that are read after it. Literals are excluded, because they are
     /// repeated in each window that reads them, so that each window sees them.
-    fn leaving(&self, window: Range<usize>) -> impl Iterator<Item = Value> + '_ {
+    fn live_out(&self, window: Range<usize>) -> impl Iterator<Item = Value> + '_ {
         let values = self.function.ops[window.clone()].iter().flat_map(Operation::results);
         values.filter(move |value| {
             let last = self.last[value.index()];
@@ -109,7 +109,7 @@ impl<'f> Whole<'f> {
         let whole = self.function;
         let ops = &whole.ops[window.clone()];
         let start = ops.first().map_or(Value(0), |op| op.first);
-        let mut own = Function::new(whole.name.clone());
+        let mut window_function = Function::new(whole.name.clone());
         let mut map: FxHashMap<Value, Value> = FxHashMap::default();
         let (mut arguments, mut literals) = (Vec::new(), Vec::new());
         for value in ops.iter().flat_map(|op| &op.operands).filter(|value| **value < start) {
@@ -120,27 +120,27 @@ impl<'f> Whole<'f> {
             match self.literals[value.index()] {
                 Some(op) => literals.push((*value, op)),
                 None => {
-                    own.args.push(self.argument(*value, arguments.len()));
-                    own.values.push(whole.info(*value).clone());
+                    window_function.args.push(self.argument(*value, arguments.len()));
+                    window_function.values.push(whole.info(*value).clone());
                     arguments.push(*value);
                 }
             }
         }
         let mut add = |op: &Operation, map: &mut FxHashMap<Value, Value>| {
             let operands: SmallVec<[Value; 3]> = op.operands.iter().map(|v| map[v]).collect();
-            let first = Value(own.values.len() as u32);
+            let first = Value(window_function.values.len() as u32);
             for (i, value) in op.results().enumerate() {
                 map.insert(value, Value(first.0 + i as u32));
-                own.values.push(whole.info(value).clone());
+                window_function.values.push(whole.info(value).clone());
             }
-            own.ops.push(Operation { operands, first, ..op.clone() });
+            window_function.ops.push(Operation { operands, first, ..op.clone() });
         };
         literals.iter().for_each(|(_, op)| add(&whole.ops[*op as usize], &mut map));
         ops.iter().for_each(|op| add(op, &mut map));
         let name = |at: usize| Arc::from(format!("value_{at}"));
         let result = |(at, value)| ResultDef { name: name(at), value: map[&value], state: None };
-        own.results = self.leaving(window).enumerate().map(result).collect();
-        (arguments, own)
+        window_function.results = self.live_out(window).enumerate().map(result).collect();
+        (arguments, window_function)
     }
 
     fn argument(&self, value: Value, number: usize) -> Argument {

@@ -14,7 +14,7 @@ struct AxisCut {
     axis: usize,
     before: i64,
     length: i64,
-    behind: i64,
+    after: i64,
 }
 
 /// A slice with symbolic bounds, whose values the launch supplies.
@@ -40,7 +40,7 @@ fn parts(function: &Function, op: &Operation) -> Option<Vec<AxisCut>> {
         let size = dims.get(axis)?.as_const()?;
         let (start, limit) = (starts.dims[i].as_const()?, limits.dims[i].as_const()?);
         let fits = 0 <= start && start <= limit && limit <= size;
-        fits.then_some(AxisCut { axis, before: start, length: limit - start, behind: size - limit })
+        fits.then_some(AxisCut { axis, before: start, length: limit - start, after: size - limit })
     };
     let parts: Vec<AxisCut> = axes.iter().enumerate().map(part).collect::<Option<_>>()?;
     let once = (1..parts.len()).all(|i| parts[..i].iter().all(|part| part.axis != parts[i].axis));
@@ -65,7 +65,7 @@ pub fn cut(
         let start = symbol(part.before);
         let limit = &start + &Dim::Const(part.length);
         // Symbols are not negative, so the slice is in bounds whatever their values.
-        whole.dims[part.axis] = &limit + &symbol(part.behind);
+        whole.dims[part.axis] = &limit + &symbol(part.after);
         starts.push(start);
         limits.push(limit);
     }

@@ -23,7 +23,7 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
     let groups = &grouped.groups;
     let definitions = function.definitions();
     let mut kernels = Vec::new();
-    let read = read_outside(function, &definitions, grouped);
+    let readers_of = read_outside(function, &definitions, grouped);
     for (at, group) in groups.iter().enumerate() {
         if let Some(&op) = group.ops.first().filter(|&&op| is_call(&function.ops[op])) {
             kernels.push(Extracted::Step(match function.ops[op].op.gradient {
@@ -33,12 +33,12 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
             continue;
         }
         let mut kernel = Extraction::new(function, &definitions, &grouped.views);
-        kernel.own.extend(&group.ops);
+        kernel.group.extend(&group.ops);
         for &op in &group.ops {
             kernel.operation(op);
         }
         let results = group.ops.iter().flat_map(|&op| function.ops[op].results());
-        let outside = |v: &Value| read[v.index()].is_some_and(|by| by != at);
+        let outside = |v: &Value| readers_of[v.index()].is_some_and(|by| by != at);
         let results: Vec<Value> = results.filter(outside).collect();
         kernel.schedule = group.schedule(function, &grouped.windowed, &kernel.ops, &results);
         kernel.find_cuts();
@@ -63,30 +63,31 @@ enum Extracted<'f> {
 
 /// If at least this many kernels differ only in slice positions, they are shared and the launch
 /// supplies the positions.
-const ALIKE: usize = 8;
+const MIN_VARIANTS: usize = 8;
 
 /// Deduplicates the kernels, and makes the steps that launch them.
-fn steps(made: Vec<Extracted>) -> Outline {
+fn steps(extracted: Vec<Extracted>) -> Outline {
     let mut outline = Outline { kernels: Vec::new(), steps: Vec::new() };
     let mut known = FxHashMap::default();
-    let mut alike: FxHashMap<String, FxHashSet<String>> = FxHashMap::default();
-    for step in &made {
+    let mut variants: FxHashMap<String, FxHashSet<String>> = FxHashMap::default();
+    for step in &extracted {
         if let Extracted::Kernel(kernel, results) = step
             && !kernel.cuts.is_empty()
         {
-            let [open, fixed] = [true, false].map(|open| kernel.written(results, open).key);
-            alike.entry(open).or_default().insert(fixed);
+            let [symbolic, fixed] =
+                [true, false].map(|symbolic| kernel.keyed(results, symbolic).key);
+            variants.entry(symbolic).or_default().insert(fixed);
         }
     }
-    for step in made {
+    for step in extracted {
         match step {
             Extracted::Step(step) => outline.steps.push(step),
             Extracted::Kernel(kernel, results) => {
-                let open = Some(&kernel.cuts).filter(|cuts| !cuts.is_empty());
-                let open = open.map(|_| kernel.written(&results, true));
-                let many = |open: &Written| alike[&open.key].len() >= ALIKE;
-                let written = open.filter(many).unwrap_or_else(|| kernel.written(&results, false));
-                kernel.launch(written, results, &mut outline, &mut known);
+                let symbolic = Some(&kernel.cuts).filter(|cuts| !cuts.is_empty());
+                let symbolic = symbolic.map(|_| kernel.keyed(&results, true));
+                let many = |symbolic: &KeyedKernel| variants[&symbolic.key].len() >= MIN_VARIANTS;
+                let keyed = symbolic.filter(many).unwrap_or_else(|| kernel.keyed(&results, false));
+                kernel.launch(keyed, results, &mut outline, &mut known);
             }
         }
     }
@@ -100,11 +101,11 @@ fn read_outside(
     grouped: &Grouped,
 ) -> Vec<Option<usize>> {
     const MANY: usize = usize::MAX;
-    let mut read = vec![None; function.values.len()];
-    let mut note = |value: Value, by: usize| {
-        let mut open = vec![value];
-        while let Some(value) = open.pop() {
-            let slot: &mut Option<usize> = &mut read[value.index()];
+    let mut readers_of = vec![None; function.values.len()];
+    let mut add_reader = |value: Value, by: usize| {
+        let mut worklist = vec![value];
+        while let Some(value) = worklist.pop() {
+            let slot: &mut Option<usize> = &mut readers_of[value.index()];
             *slot = match *slot {
                 None => Some(by),
                 Some(other) if other == by => Some(by),
@@ -113,29 +114,29 @@ fn read_outside(
             if let Some(at) = definitions[value.index()] {
                 let op = &function.ops[at as usize];
                 if grouped.views[at as usize] {
-                    open.extend(op.operands.iter().copied());
+                    worklist.extend(op.operands.iter().copied());
                 }
             }
         }
     };
     for (at, group) in grouped.groups.iter().enumerate() {
         let operands = group.ops.iter().flat_map(|&op| function.ops[op].operands.iter());
-        operands.for_each(|&operand| note(operand, at));
+        operands.for_each(|&operand| add_reader(operand, at));
     }
-    function.results.iter().for_each(|result| note(result.value, MANY));
-    read
+    function.results.iter().for_each(|result| add_reader(result.value, MANY));
+    readers_of
 }
 
 /// Results that are arguments, literals or views, each once. They need a copy.
 fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -> Vec<Value> {
     let mut copies: IndexSet<Value, FxBuildHasher> = IndexSet::default();
     for result in &function.results {
-        let made = definitions[result.value.index()].is_some_and(|at| {
+        let computed = definitions[result.value.index()].is_some_and(|at| {
             let op = &function.ops[at as usize];
-            let computed = !grouped.views[at as usize];
-            computed && op.op.access != Access::Constant(Constant::Literal)
+            let stored = !grouped.views[at as usize];
+            stored && op.op.access != Access::Constant(Constant::Literal)
         });
-        if !made {
+        if !computed {
             copies.insert(result.value);
         }
     }
@@ -147,7 +148,8 @@ struct Extraction<'f> {
     source: &'f Function,
     definitions: &'f [Option<u32>],
     views: &'f [bool],
-    own: FxHashSet<usize>,
+    /// The operations of the group, without views.
+    group: FxHashSet<usize>,
     operands: IndexSet<Value, FxBuildHasher>,
     /// Its operations, including views, in order.
     ops: IndexSet<usize, FxBuildHasher>,
@@ -157,8 +159,8 @@ struct Extraction<'f> {
     schedule: Schedule,
 }
 
-/// A kernel, its text as the key, and the values of its symbols.
-struct Written {
+/// A kernel, its text as the key for deduplication, and the values of its symbols.
+struct KeyedKernel {
     kernel: Kernel,
     key: String,
     dims: Vec<Dim>,
@@ -170,7 +172,7 @@ impl<'f> Extraction<'f> {
             source,
             definitions,
             views,
-            own: FxHashSet::default(),
+            group: FxHashSet::default(),
             operands: IndexSet::default(),
             ops: IndexSet::default(),
             cuts: FxHashMap::default(),
@@ -195,7 +197,7 @@ impl<'f> Extraction<'f> {
     /// Makes a value available: as an argument, or by adding the operation that computes it.
     fn value(&mut self, value: Value) {
         match self.definitions[value.index()] {
-            Some(at) if self.own.contains(&(at as usize)) => self.operation(at as usize),
+            Some(at) if self.group.contains(&(at as usize)) => self.operation(at as usize),
             Some(at) if self.is_view(at as usize) => self.operation(at as usize),
             _ => {
                 self.operands.insert(value);
@@ -214,19 +216,19 @@ impl<'f> Extraction<'f> {
             .filter_map(|&at| {
                 let op = &self.source.ops[at];
                 let operand = *op.operands.first()?;
-                let alone = self.operands.contains(&operand) && readers[&operand] == 1;
-                (alone && cuts::is_cut(self.source, op)).then_some((operand, at))
+                let only_reader = self.operands.contains(&operand) && readers[&operand] == 1;
+                (only_reader && cuts::is_cut(self.source, op)).then_some((operand, at))
             })
             .collect();
     }
 
-    /// The kernel as a function. With `open`, the launch supplies the positions of its slices.
-    fn written(&self, results: &[Value], open: bool) -> Written {
+    /// The kernel as a function. With `symbolic`, the launch supplies the positions of its slices.
+    fn keyed(&self, results: &[Value], symbolic: bool) -> KeyedKernel {
         let mut naming = Naming::default();
-        let function = self.function(results, &mut naming, open);
+        let function = self.function(results, &mut naming, symbolic);
         let schedule = self.schedule.map_dims(|dim| naming.dim(dim));
         let kernel = Kernel { function, schedule };
-        Written { key: kernel.to_string(), kernel, dims: naming.dims }
+        KeyedKernel { key: kernel.to_string(), kernel, dims: naming.dims }
     }
 
     /// The blocks that the kernel computes. Constants count only if there is nothing else, because
@@ -243,7 +245,7 @@ impl<'f> Extraction<'f> {
     /// Adds the kernel, unless an equal one exists, and its launch.
     fn launch(
         self,
-        Written { kernel, key, dims }: Written,
+        KeyedKernel { kernel, key, dims }: KeyedKernel,
         results: Vec<Value>,
         outline: &mut Outline,
         known: &mut FxHashMap<String, usize>,
@@ -257,7 +259,7 @@ impl<'f> Extraction<'f> {
         outline.steps.push(Step::Launch(Launch { kernel, operands, results, dims, loc }));
     }
 
-    fn function(&self, results: &[Value], naming: &mut Naming, open: bool) -> Function {
+    fn function(&self, results: &[Value], naming: &mut Naming, symbolic: bool) -> Function {
         let mut out = Function::new("kernel");
         let mut map: FxHashMap<Value, Value> = FxHashMap::default();
         let mut cuts: FxHashMap<usize, Cut> = FxHashMap::default();
@@ -266,7 +268,7 @@ impl<'f> Extraction<'f> {
             out.args.push(Argument { name, role: Role::Data, donated: false });
             map.insert(operand, Value(out.values.len() as u32));
             let mut info = naming.info(self.source.info(operand));
-            if let Some(&at) = self.cuts.get(&operand).filter(|_| open)
+            if let Some(&at) = self.cuts.get(&operand).filter(|_| symbolic)
                 && let (op, whole) = (&self.source.ops[at], &mut info.ty.shape)
                 && let Some(cut) = cuts::cut(self.source, op, whole, |n| naming.number(n))
             {
@@ -285,8 +287,8 @@ impl<'f> Extraction<'f> {
             if let Some(cut) = cuts.remove(&at) {
                 (attrs[1], attrs[2]) = (cut.starts, cut.limits);
             }
-            // The number folded into a key is supplied by the launch, because each random block has
-            // another.
+            // The launch supplies the number that is folded into a key, because it differs between
+            // random blocks.
             if op.op.access == Access::Random(Random::KeyFold)
                 && let Attr::Int(data) = &attrs[0]
             {
@@ -308,8 +310,7 @@ impl<'f> Extraction<'f> {
     }
 }
 
-/// Numbers symbols: `dims[i]` is the dim of the function that the kernel's symbol number `i`
-/// stands for.
+/// Numbers the symbols of a kernel: symbol number `i` stands for `dims[i]`, a dim of the function.
 #[derive(Default)]
 struct Naming {
     dims: Vec<Dim>,

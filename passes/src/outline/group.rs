@@ -1,12 +1,12 @@
 //! Decides which operations share a kernel.
 
 mod bounds;
+mod column_sum;
 mod copies;
 mod merge;
 mod order;
 mod recomputed;
 mod schedule;
-mod side;
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
@@ -22,7 +22,7 @@ use order::Order;
 
 use super::is_call;
 use super::schedule::{Read, reduced_rows};
-use super::views::{self, Place, is_one, is_view};
+use super::views::{self, SpaceAxis, is_one, is_view};
 
 /// A kernel under construction.
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ pub struct Group {
     /// Indices of the operations in this group, in program order. Views are not listed.
     pub ops: Vec<usize>,
     core: Core,
-    /// Column sums that are accumulated during the same pass over the space.
-    sides: Vec<usize>,
+    /// Column sums (see [`column_sum`]) that are accumulated during the same pass over the space.
+    column_sums: Vec<usize>,
     /// The values it reads, looking through views; sorted.
     inputs: Vec<Value>,
     /// The work per element, in simple operations.
@@ -61,7 +61,7 @@ pub fn group(function: &Function, library: Library) -> Result<Grouped> {
     for at in 0..function.ops.len() {
         grouping.check(at)?;
         if !grouping.is_view(at) && !is_literal(&function.ops[at]) {
-            grouping.place(at);
+            grouping.add_operation(at);
         }
     }
     let (views, windowed) = (grouping.views.clone(), grouping.windowed.clone());
@@ -86,7 +86,7 @@ struct Grouping<'f> {
     readers: Vec<u32>,
     groups: Vec<Option<Group>>,
     /// The group of each operation.
-    of: Vec<Option<usize>>,
+    group_of: Vec<Option<usize>>,
     /// By operation: whether every kernel that reads its result recomputes it.
     views: Vec<bool>,
     /// By value: whether each of its elements is read at several positions of a window.
@@ -96,7 +96,8 @@ struct Grouping<'f> {
     shared: FxHashMap<Value, Vec<usize>>,
 }
 
-/// Literals that are too large to be part of the code are memory that kernels read.
+/// Whether the operation is a literal. Kernels read it from memory if it is too large to be part of
+/// the code.
 fn is_literal(op: &Operation) -> bool {
     op.op.access == Access::Constant(Constant::Literal)
 }
@@ -105,8 +106,8 @@ fn is_literal(op: &Operation) -> bool {
 struct Source {
     /// The operation that computes it.
     op: usize,
-    /// The axes of the reader's space that its axes are, if they are aligned with it.
-    places: Option<Vec<Place>>,
+    /// For each axis of its result, the axis of the reader's space; `None` if not aligned with it.
+    alignment: Option<Vec<SpaceAxis>>,
 }
 
 impl<'f> Grouping<'f> {
@@ -117,7 +118,7 @@ impl<'f> Grouping<'f> {
             definitions: function.definitions(),
             readers: vec![0; function.values.len()],
             groups: Vec::new(),
-            of: vec![None; function.ops.len()],
+            group_of: vec![None; function.ops.len()],
             views: function.ops.iter().map(|op| is_view(function, op)).collect(),
             windowed: views::windowed(function),
             order: Order::default(),
@@ -173,7 +174,7 @@ impl<'f> Grouping<'f> {
     }
 
     /// Collects the operations that compute a value, looking through views.
-    fn sources(&self, value: Value, places: Option<Vec<Place>>, out: &mut Vec<Source>) {
+    fn sources(&self, value: Value, alignment: Option<Vec<SpaceAxis>>, out: &mut Vec<Source>) {
         let Some(at) = self.definitions[value.index()] else {
             return;
         };
@@ -182,21 +183,21 @@ impl<'f> Grouping<'f> {
             return;
         }
         if !self.is_view(at as usize) {
-            out.push(Source { op: at as usize, places });
+            out.push(Source { op: at as usize, alignment });
             return;
         }
-        let inner = places.and_then(|places| views::through(self.function, op, &places));
+        let inner = alignment.and_then(|alignment| views::through(self.function, op, &alignment));
         for &operand in &op.operands {
             self.sources(operand, inner.clone(), out);
         }
     }
 
-    /// The sources of an operation whose result has its axes at `places` in the space.
-    fn read(&self, op: &Operation, places: &[Place]) -> Vec<Source> {
+    /// The sources of an operation whose result has this alignment with the space.
+    fn read(&self, op: &Operation, alignment: &[SpaceAxis]) -> Vec<Source> {
         let mut sources = Vec::new();
         for &operand in &op.operands {
             let own = match op.op.kind {
-                Kind::Elementwise => Some(self.broadcast(operand, places)),
+                Kind::Elementwise => Some(self.broadcast(operand, alignment)),
                 Kind::Reduce if matches!(op.op.access, Access::Fold(_)) => {
                     Some(axes(self.dims(operand)))
                 }
@@ -207,13 +208,13 @@ impl<'f> Grouping<'f> {
         sources
     }
 
-    /// The places of an operand that broadcasts to a result with these places.
-    fn broadcast(&self, operand: Value, places: &[Place]) -> Vec<Place> {
+    /// The alignment of an operand that broadcasts to a result with this alignment.
+    fn broadcast(&self, operand: Value, alignment: &[SpaceAxis]) -> Vec<SpaceAxis> {
         let dims = self.dims(operand);
-        let lead = places.len() - dims.len();
+        let lead = alignment.len() - dims.len();
         let place = |(i, dim): (usize, &Dim)| match is_one(dim) {
-            true => Place::One,
-            false => places[lead + i],
+            true => SpaceAxis::One,
+            false => alignment[lead + i],
         };
         dims.iter().enumerate().map(place).collect()
     }
@@ -224,39 +225,40 @@ impl<'f> Grouping<'f> {
 
     /// Puts an operation into the group of one of its operands if it fits, otherwise into a new
     /// one.
-    fn place(&mut self, at: usize) {
+    fn add_operation(&mut self, at: usize) {
         let function = self.function;
         let op = &function.ops[at];
         let core = self.core(op);
-        let natural: Vec<Place> = self.natural(&core, op);
-        let sources = self.read(op, &natural);
+        let natural_alignment: Vec<SpaceAxis> = self.natural_alignment(&core, op);
+        let sources = self.read(op, &natural_alignment);
         let mut needs: SmallVec<[usize; 4]> = SmallVec::new();
         for source in &sources {
-            let group = self.of[source.op].expect("operands are placed before their readers");
+            let group =
+                self.group_of[source.op].expect("operands are grouped before their readers");
             if !needs.contains(&group) {
                 needs.push(group);
             }
         }
         let own = self.groups.len();
-        let (ops, sides, inputs) = (vec![at], vec![], self.inputs(at));
+        let (ops, column_sums, inputs) = (vec![at], vec![], self.inputs(at));
         let work = self.work(at);
-        self.groups.push(Some(Group { ops, core, sides, inputs, work, full: false }));
+        self.groups.push(Some(Group { ops, core, column_sums, inputs, work, full: false }));
         self.order.add(needs.to_vec());
-        self.of[at] = Some(own);
+        self.group_of[at] = Some(own);
         if let Some(other) = self.shared_kernel(at) {
             self.merge(other, own, Core::Library, None);
         }
         // Tries the latest producer first: it has most in common with the operations that follow.
         needs.sort_unstable_by(|a, b| b.cmp(a));
         for producer in needs {
-            let current = self.of[at].expect("it was just placed");
+            let current = self.group_of[at].expect("it has just been added");
             if producer != current && self.groups[producer].is_some() {
                 self.try_merge(producer, current);
             }
         }
     }
 
-    /// The group of a library kernel that computes this result, too.
+    /// The group of a library kernel whose launch can compute this result as well.
     fn shared_kernel(&mut self, at: usize) -> Option<usize> {
         let op = &self.function.ops[at];
         let kernel = (self.library)(op)?;
@@ -264,7 +266,7 @@ impl<'f> Grouping<'f> {
         let mut before = known.iter().rev();
         let found = before.find(|&&other| (kernel.shares)(op, &self.function.ops[other])).copied();
         known.push(at);
-        found.and_then(|other| self.of[other])
+        found.and_then(|other| self.group_of[other])
     }
 
     fn core(&self, op: &Operation) -> Core {
@@ -295,32 +297,34 @@ impl<'f> Grouping<'f> {
         }
     }
 
-    /// The places of the operation's result in the space of its core.
-    fn natural(&self, core: &Core, op: &Operation) -> Vec<Place> {
+    /// The alignment of the operation's result with the space of its core.
+    fn natural_alignment(&self, core: &Core, op: &Operation) -> Vec<SpaceAxis> {
         match core {
             Core::Loops { rows: Some(_), .. } => Vec::new(),
             _ => axes(self.dims(op.result())),
         }
     }
 
-    /// The groups in topological order, otherwise in the order of their first operations.
+    /// The groups in topological order. Groups that are not ordered by it follow the order of their
+    /// first operations.
     fn ordered(mut self) -> Vec<Group> {
-        let mut standing: Vec<usize> =
+        let mut live: Vec<usize> =
             (0..self.groups.len()).filter(|&g| self.groups[g].is_some()).collect();
-        standing.sort_by_key(|&g| self.groups[g].as_ref().map(|g| g.ops[0]));
-        let mut place = vec![None; self.groups.len()];
-        standing.iter().enumerate().for_each(|(at, &group)| place[group] = Some(at));
+        live.sort_by_key(|&g| self.groups[g].as_ref().map(|g| g.ops[0]));
+        let mut position = vec![None; self.groups.len()];
+        live.iter().enumerate().for_each(|(at, &group)| position[group] = Some(at));
         let mut needs = |&group: &usize| -> Vec<usize> {
-            self.order.needs(group).into_iter().rev().filter_map(|need| place[need]).collect()
+            self.order.needs(group).into_iter().rev().filter_map(|need| position[need]).collect()
         };
-        let needs: Vec<Vec<usize>> = standing.iter().map(&mut needs).collect();
+        let needs: Vec<Vec<usize>> = live.iter().map(&mut needs).collect();
         let order = needed_first(&needs).expect("no two groups need each other");
-        order.into_iter().filter_map(|at| self.groups[standing[at]].take()).collect()
+        order.into_iter().filter_map(|at| self.groups[live[at]].take()).collect()
     }
 }
 
-fn axes(dims: &[Dim]) -> Vec<Place> {
-    let place = |(i, dim): (usize, &Dim)| if is_one(dim) { Place::One } else { Place::Axis(i) };
+fn axes(dims: &[Dim]) -> Vec<SpaceAxis> {
+    let place =
+        |(i, dim): (usize, &Dim)| if is_one(dim) { SpaceAxis::One } else { SpaceAxis::Axis(i) };
     dims.iter().enumerate().map(place).collect()
 }
 

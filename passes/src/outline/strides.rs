@@ -24,8 +24,8 @@ pub struct Strided {
 /// An axis with zeros around and between its elements.
 #[derive(Clone, Debug)]
 pub struct Padding {
-    /// The position along the padded axis, counted from its first element, as a function of the
-    /// index of the value.
+    /// Maps the index of the value to the position along the padded axis, counted from the first
+    /// element.
     pub place: AxisMap,
     /// The distance between elements along the padded axis; positions between them are zeros.
     pub spacing: i64,
@@ -146,8 +146,8 @@ fn at(map: &IndexMap, own: &[Dim], dims: &[Dim], inner: Strided) -> Option<Strid
     }
 }
 
-/// The position as a function of the index of a view with the maps `axes`, given it as a function
-/// of the index of its operand.
+/// Composes a map from the operand's index to a position with the maps `axes` of a view. The result
+/// maps the view's index to the position.
 fn composed(place: &AxisMap, axes: &[AxisMap]) -> AxisMap {
     let mut out = AxisMap { offset: place.offset.clone(), terms: Default::default() };
     for &(axis, by) in &place.terms {
@@ -163,7 +163,8 @@ fn composed(place: &AxisMap, axes: &[AxisMap]) -> AxisMap {
     out
 }
 
-/// The position as a function of the index of a reshape, if the axes it depends on are unchanged.
+/// The map from the index of a reshape to a position, given the map from its operand's index, if the
+/// reshape does not change the axes that the position depends on.
 fn kept(
     place: &AxisMap,
     runs: &[(Range<usize>, Range<usize>)],

@@ -1,5 +1,5 @@
-//! Views: operations that only change where elements lie, or that cost nothing to compute. They are
-//! part of every kernel that reads them.
+//! Views: operations that only change where elements lie, or that cost nothing to compute. Every
+//! kernel that reads a view computes it.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
@@ -7,9 +7,10 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, Constant, Pieces};
 use mithril_ir::op::view::{AxisMap, IndexMap, View};
 
-/// The axis of a kernel's space that an axis of a value is.
+/// The position of an axis of a value in the space of a kernel. A list with one entry per axis of the
+/// value is its alignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum SpaceAxis {
     /// An axis of the space.
     Axis(usize),
     /// A dim of 1.
@@ -50,44 +51,48 @@ pub fn windowed(function: &Function) -> Vec<bool> {
     windowed
 }
 
-/// The most operands of a concatenation that loops select from per element.
-const FEW: usize = 4;
+/// The maximum number of operands of a concatenation whose loops select an operand per element.
+const MAX_SELECTED: usize = 4;
 
 /// Whether it concatenates so many operands that copying each to its position is less work than
 /// selecting the operand for each element.
 pub fn joins_many(op: &Operation) -> bool {
-    op.op.access == Access::Pieces(Pieces::Concat) && op.operands.len() > FEW
+    op.op.access == Access::Pieces(Pieces::Concat) && op.operands.len() > MAX_SELECTED
 }
 
 /// Literals of at most this many elements are part of the code.
-const SMALL: i64 = 16;
+const MAX_INLINE_LITERAL: i64 = 16;
 
 fn is_small(function: &Function, value: Value) -> bool {
     let count = function.ty(value).shape.elements().and_then(|n| n.as_const());
-    count.is_some_and(|n| n <= SMALL)
+    count.is_some_and(|n| n <= MAX_INLINE_LITERAL)
 }
 
-/// The places of the operand's axes under a view, given those of its result. `None` if elements are
-/// no longer aligned with the space.
-pub fn through(function: &Function, op: &Operation, places: &[Place]) -> Option<Vec<Place>> {
+/// The alignment of the operand of a view, given that of its result. `None` if its elements are not
+/// aligned with the space.
+pub fn through(
+    function: &Function,
+    op: &Operation,
+    alignment: &[SpaceAxis],
+) -> Option<Vec<SpaceAxis>> {
     let Access::View(view) = op.op.access else {
         return None;
     };
     let [from, to] = [op.operands[0], op.result()].map(|value| &function.ty(value).shape);
     let map = match view.map(op.op, &op.attrs, from, to) {
         IndexMap::Affine(map) => map,
-        IndexMap::Reshape(_) => return reshaped(&from.dims, &to.dims, places),
+        IndexMap::Reshape(_) => return reshaped(&from.dims, &to.dims, alignment),
     };
     let place = |(map, dim): (&AxisMap, &Dim)| match (&map.terms[..], map.offset.as_const()) {
-        ([], Some(0)) => Some(Place::One),
-        (&[(axis, 1)], Some(0)) if to.dims[axis] == *dim => Some(places[axis]),
+        ([], Some(0)) => Some(SpaceAxis::One),
+        (&[(axis, 1)], Some(0)) if to.dims[axis] == *dim => Some(alignment[axis]),
         _ => None,
     };
     map.iter().zip(&from.dims).map(place).collect()
 }
 
 /// A reshape keeps elements aligned if it only inserts or removes dims of 1.
-fn reshaped(operand: &[Dim], result: &[Dim], places: &[Place]) -> Option<Vec<Place>> {
+fn reshaped(operand: &[Dim], result: &[Dim], alignment: &[SpaceAxis]) -> Option<Vec<SpaceAxis>> {
     let kept: Vec<usize> = (0..result.len()).filter(|&i| !is_one(&result[i])).collect();
     let own: Vec<usize> = (0..operand.len()).filter(|&i| !is_one(&operand[i])).collect();
     let same =
@@ -95,9 +100,9 @@ fn reshaped(operand: &[Dim], result: &[Dim], places: &[Place]) -> Option<Vec<Pla
     if !same {
         return None;
     }
-    let mut out = vec![Place::One; operand.len()];
+    let mut out = vec![SpaceAxis::One; operand.len()];
     for (&r, &o) in kept.iter().zip(&own) {
-        out[o] = places[r];
+        out[o] = alignment[r];
     }
     Some(out)
 }

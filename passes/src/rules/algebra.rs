@@ -82,13 +82,13 @@ fn reordering() -> Vec<Rule> {
         choice(Reassociating, "distribute-sub", x * y - x * z, x * (y - z)),
         choice(Reassociating, "distribute-div", x / z + y / z, (x + y) / z),
         choice(Reassociating, "distribute-one", x * y + x, x * (y + 1.0)),
-        choice(Reassociating, "mul-numbers", (x * y) * z, x * (y * z)).when(numbers),
-        choice(Reassociating, "mul-smaller", (x * y) * z, x * (y * z)).when(smaller),
-        choice(Reassociating, "div-mul-smaller", (x / y) * z, x * (z / y)).when(smaller),
-        choice(Reassociating, "div-numbers", (x / y) / z, x / (y * z)).when(numbers),
-        choice(Reassociating, "div-mul-numbers", (x * y) / z, x * (y / z)).when(numbers),
-        choice(Reassociating, "add-numbers", (x + y) + z, x + (y + z)).when(numbers),
-        choice(Reassociating, "sub-numbers", (x - y) - z, x - (y + z)).when(numbers),
+        choice(Reassociating, "mul-numbers", (x * y) * z, x * (y * z)).when(are_numbers),
+        choice(Reassociating, "mul-smaller", (x * y) * z, x * (y * z)).when(combine_to_fewer),
+        choice(Reassociating, "div-mul-smaller", (x / y) * z, x * (z / y)).when(combine_to_fewer),
+        choice(Reassociating, "div-numbers", (x / y) / z, x / (y * z)).when(are_numbers),
+        choice(Reassociating, "div-mul-numbers", (x * y) / z, x * (y / z)).when(are_numbers),
+        choice(Reassociating, "add-numbers", (x + y) + z, x + (y + z)).when(are_numbers),
+        choice(Reassociating, "sub-numbers", (x - y) - z, x - (y + z)).when(are_numbers),
         choice(Reassociating, "div-number", x / c, x * (1.0 / c)).when(|m| m.uniform(3).is_some()),
         choice(Fast, "sub-same", op("sub", [x, x]), zero),
         choice(Fast, "div-same", op("div", [x, x]), number(1.0)),
@@ -108,13 +108,13 @@ fn reordering() -> Vec<Rule> {
 
 /// Whether the second and the third variable are numbers, so that their combination is computed at
 /// compile time.
-fn numbers(m: &Match) -> bool {
+fn are_numbers(m: &Match) -> bool {
     m.uniform(1).is_some() && m.uniform(2).is_some()
 }
 
 /// Whether the second and the third variable have fewer axes than the result, and not both zero
 /// axes. Combining them first then computes fewer elements.
-fn smaller(m: &Match) -> bool {
+fn combine_to_fewer(m: &Match) -> bool {
     let rank = |i: usize| m.shape(i).rank().unwrap_or(usize::MAX);
     let most = rank(1).max(rank(2));
     most > 0 && most < m.result.shape.dims.len()

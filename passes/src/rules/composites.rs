@@ -11,7 +11,7 @@ use super::Class::{Fast, Reassociating, Recognise};
 use super::masks;
 use super::matched::Match;
 use super::pattern::{Pattern, any, near, number, op, product, unary, vars};
-use super::{Attrs, Rule, choice, fold_of, recognise};
+use super::{Attrs, Rule, choice, recognise, reduction_attrs};
 
 pub(super) fn rules() -> Vec<Rule> {
     [activations(), soft(), norms(), attention()].into_iter().flatten().collect()
@@ -87,20 +87,20 @@ fn soft() -> Vec<Rule> {
         recognise("softmax", exp(x) / sum(exp(x)), softmax(x).with(|m| axis(m, "sum"))),
         recognise("softmax-shift", softmax(x - y), softmax(x).with(shifted)),
         recognise("softmax-shift-add", softmax(x + y), softmax(x).with(shifted)),
-        recognise("exp-log-softmax", exp(log_softmax(x)), softmax(x).with(own_axis)),
-        recognise("log-softmax", log(softmax(x)), log_softmax(x).with(own_axis)),
+        recognise("exp-log-softmax", exp(log_softmax(x)), softmax(x).with(softmax_axis_attr)),
+        recognise("log-softmax", log(softmax(x)), log_softmax(x).with(softmax_axis_attr)),
         recognise("log-softmax-shift", log_softmax(x - y), log_softmax(x).with(shifted)),
         recognise(
             "log-softmax-sum",
             x - logsumexp(x),
             log_softmax(x).with(|m| axis(m, "logsumexp")),
         ),
-        recognise("logsumexp", log(sum(exp(x))), logsumexp(x).with(|m| folded(m, "sum"))),
+        recognise("logsumexp", log(sum(exp(x))), logsumexp(x).with(|m| reduction_axes(m, "sum"))),
         recognise(
             "logsumexp-shift",
             y + logsumexp(x - y),
             logsumexp(x).with(|m| {
-                let axes = folded(m, "logsumexp")?;
+                let axes = reduction_axes(m, "logsumexp")?;
                 let at = axis_of(m, "logsumexp")?;
                 (keeps(m, "logsumexp") && is_one(m, 1, at)).then_some(axes)
             }),
@@ -115,7 +115,7 @@ fn soft() -> Vec<Rule> {
             neg(squeeze(take_along(log_softmax(x), expand(i)))),
             op("cross_entropy", [x, i]),
         )
-        .when(takes_last),
+        .when(takes_one_per_row),
         choice(
             Fast,
             "cross-entropy-one-hot",
@@ -126,7 +126,7 @@ fn soft() -> Vec<Rule> {
             let last = |name| axis_of(m, name) == Some(-1);
             let classes = m.find("one_hot").map(|at| m.attr(at, "classes").clone());
             let known = m.shape(0).dims.last().and_then(|dim| dim.as_const()).map(Attr::Int);
-            last("sum") && own(m, "log_softmax") == Some(-1) && classes == known
+            last("sum") && softmax_axis(m, "log_softmax") == Some(-1) && classes == known
         }),
     ]
 }
@@ -162,13 +162,13 @@ fn norms() -> Vec<Rule> {
             }),
         ),
         recognise("layer-norm", over(centred, variance(x) + e), layer_norm(x).with(epsilon))
-            .when(|m| over_last(m, "mean") && over_last(m, "variance") && is_uncorrected(m)),
+            .when(|m| reduces_last(m, "mean") && reduces_last(m, "variance") && is_uncorrected(m)),
         recognise(
             "layer-norm-rms",
             rms_norm(centred),
             layer_norm(x).with(|m| Some(vec![("epsilon", m.attr(0, "epsilon").clone())])),
         )
-        .when(|m| over_last(m, "mean")),
+        .when(|m| reduces_last(m, "mean")),
         recognise(
             "layer-norm-weight",
             layer_norm(x) * w,
@@ -182,7 +182,7 @@ fn norms() -> Vec<Rule> {
         )
         .when(|m| m.shape(3).rank() == Some(1)),
         recognise("rms-norm", over(x, mean(square(x)) + e), rms_norm(x).with(epsilon))
-            .when(|m| over_last(m, "mean")),
+            .when(|m| reduces_last(m, "mean")),
         recognise("rms-norm-weight", rms_norm(x) * w, op("rms_norm", [x, w]).with(same_epsilon))
             .when(|m| m.shape(2).rank() == Some(1)),
     ]
@@ -233,8 +233,8 @@ fn attention() -> Vec<Rule> {
     ]
 }
 
-/// The scale of the scores: the fourth variable, which multiplies or divides them. Left out if it
-/// is the default.
+/// The scale of the scores, from the fourth variable, which multiplies or divides them. Omitted if
+/// it is the default.
 fn scaled(m: &Match) -> Option<Attrs> {
     let scale = match m.vars()[3] {
         None => 1.0,
@@ -242,7 +242,7 @@ fn scaled(m: &Match) -> Option<Attrs> {
         Some(_) => m.number(3)?,
     };
     let width = m.shape(0).dims.last().and_then(Dim::as_const);
-    let usual = width.is_some_and(|width| is_about(m, scale * (width as f64).sqrt(), 1.0));
+    let usual = width.is_some_and(|width| is_close(m, scale * (width as f64).sqrt(), 1.0));
     Some(if usual { Attrs::new() } else { vec![("scale", scale.into())] })
 }
 
@@ -269,11 +269,11 @@ fn is_attention(m: &Match) -> bool {
         _ => false,
     };
     let known = [0, 1, 2].iter().all(|i| m.shape(*i).rank().is_some_and(|rank| rank >= 2));
-    rank >= 2 && known && last_two && own(m, "softmax") == Some(-1)
+    rank >= 2 && known && last_two && softmax_axis(m, "softmax") == Some(-1)
 }
 
 /// The attribute `axis` of an operation, counted from the back.
-fn own(m: &Match, name: &str) -> Option<i64> {
+fn softmax_axis(m: &Match, name: &str) -> Option<i64> {
     let at = m.find(name)?;
     match m.attr(at, "axis") {
         Attr::Int(axis) if *axis < 0 => Some(*axis),
@@ -303,9 +303,9 @@ fn axis(m: &Match, name: &str) -> Option<Attrs> {
     Some(vec![("axis", if last { -1 } else { written }.into())])
 }
 
-fn own_axis(m: &Match) -> Option<Attrs> {
+fn softmax_axis_attr(m: &Match) -> Option<Attrs> {
     let name = ["softmax", "log_softmax"].into_iter().find(|name| m.find(name).is_some())?;
-    Some(vec![("axis", own(m, name)?.into())])
+    Some(vec![("axis", softmax_axis(m, name)?.into())])
 }
 
 /// Whether a variable has size 1 along an axis, counted from the back, or lacks that axis.
@@ -318,15 +318,18 @@ fn is_one(m: &Match, var: usize, axis: i64) -> bool {
 /// The axis of a softmax, if the value subtracted from or added to its operand is constant along
 /// it.
 fn shifted(m: &Match) -> Option<Attrs> {
-    let attrs = own_axis(m)?;
-    let at = own(m, ["softmax", "log_softmax"].into_iter().find(|name| m.find(name).is_some())?)?;
+    let attrs = softmax_axis_attr(m)?;
+    let at = softmax_axis(
+        m,
+        ["softmax", "log_softmax"].into_iter().find(|name| m.find(name).is_some())?,
+    )?;
     is_one(m, 1, at).then_some(attrs)
 }
 
 /// The axes of a reduction over one axis, and whether they are kept.
-fn folded(m: &Match, name: &str) -> Option<Attrs> {
+fn reduction_axes(m: &Match, name: &str) -> Option<Attrs> {
     axis_of(m, name)?;
-    fold_of(m, name)
+    reduction_attrs(m, name)
 }
 
 /// The axes of a sum, if it is divided by the number of elements summed or multiplied by its
@@ -351,13 +354,13 @@ fn mean_of_sum(m: &Match) -> Option<Attrs> {
     let number = m.uniform(4)?;
     let fits = match m.find("div") {
         Some(_) => number == count,
-        None => is_about(m, number * count, 1.0),
+        None => is_close(m, number * count, 1.0),
     };
-    fits.then(|| fold_of(m, "sum"))?
+    fits.then(|| reduction_attrs(m, "sum"))?
 }
 
 /// Whether two numbers are equal up to rounding in the result's dtype.
-fn is_about(m: &Match, number: f64, other: f64) -> bool {
+fn is_close(m: &Match, number: f64, other: f64) -> bool {
     let step = 0.5f64.powi(mantissa_bits(m.result.dtype) as i32);
     (number - other).abs() <= 4.0 * step * other.abs()
 }
@@ -378,10 +381,10 @@ fn of_deviations(m: &Match) -> Option<Attrs> {
     let axes = m.attr(first, "axes") == m.attr(second, "axes");
     let keep = |at: usize| *m.attr(at, "keepdim") == Attr::Bool(true);
     let fits = axes && if inside { keep(second) } else { keep(first) == keep(second) };
-    fits.then(|| fold_of(m, "mean"))?
+    fits.then(|| reduction_attrs(m, "mean"))?
 }
 
-fn over_last(m: &Match, name: &str) -> bool {
+fn reduces_last(m: &Match, name: &str) -> bool {
     axis_of(m, name) == Some(-1) && keeps(m, name)
 }
 
@@ -391,7 +394,7 @@ fn is_uncorrected(m: &Match) -> bool {
 }
 
 /// Whether one element per row is taken, at the indices.
-fn takes_last(m: &Match) -> bool {
+fn takes_one_per_row(m: &Match) -> bool {
     let one = |name: &str| {
         let at = m.find(name)?;
         let axes = as_ints(m.attr(at, "axes"))?;
@@ -400,6 +403,6 @@ fn takes_last(m: &Match) -> bool {
     };
     one("squeeze") == Some(true)
         && one("expand_dims") == Some(true)
-        && own(m, "take_along") == Some(-1)
-        && own(m, "log_softmax") == Some(-1)
+        && softmax_axis(m, "take_along") == Some(-1)
+        && softmax_axis(m, "log_softmax") == Some(-1)
 }

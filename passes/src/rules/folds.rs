@@ -6,11 +6,11 @@ use mithril_ir::op::infer::as_ints;
 use super::Class::{Exact, Fast, Reassociating};
 use super::matched::Match;
 use super::pattern::{any, op, part_of_joined, unary, vars};
-use super::{Attrs, Class, Rule, choice, fold_of};
+use super::{Attrs, Class, Rule, choice, reduction_attrs};
 
-/// Reductions whose result does not depend on how their axes are divided. For max and min, ties
-/// share the gradient differently, so these rules are not exact.
-const LATTICE: [(Class, &str, &str); 4] = [
+/// Reductions whose nested form equals one reduction over all axes. For max and min, ties share the
+/// gradient differently, so these rules are not exact.
+const NESTED: [(Class, &str, &str); 4] = [
     (Fast, "max", "max-max"),
     (Fast, "min", "min-min"),
     (Exact, "any", "any-any"),
@@ -24,21 +24,31 @@ pub(super) fn rules() -> Vec<Rule> {
     let mut rules = vec![
         choice(Reassociating, "sum-sum", sum(sum(x)), sum(x).with(joined)),
         choice(Reassociating, "mean-mean", mean(mean(x)), mean(x).with(joined)),
-        choice(Reassociating, "sum-scaled", sum(x * y), y * sum(x).with(|m| fold_of(m, "sum")))
-            .when(is_scaled),
+        choice(
+            Reassociating,
+            "sum-scaled",
+            sum(x * y),
+            y * sum(x).with(|m| reduction_attrs(m, "sum")),
+        )
+        .when(is_scaled),
         choice(
             Reassociating,
             "mean-scaled-by",
             mean(x * y),
-            y * mean(x).with(|m| fold_of(m, "mean")),
+            y * mean(x).with(|m| reduction_attrs(m, "mean")),
         )
         .when(is_scaled),
-        choice(Reassociating, "sum-neg", sum(-x), -sum(x).with(|m| fold_of(m, "sum"))),
-        choice(Reassociating, "sum-add", sum(x) + sum(y), sum(x + y).with(|m| fold_of(m, "sum")))
-            .when(|m| m.shape(0) == m.shape(1) && twins(m, "sum")),
-        choice(Exact, "max-neg", max(-x), -min(x).with(|m| fold_of(m, "max")))
+        choice(Reassociating, "sum-neg", sum(-x), -sum(x).with(|m| reduction_attrs(m, "sum"))),
+        choice(
+            Reassociating,
+            "sum-add",
+            sum(x) + sum(y),
+            sum(x + y).with(|m| reduction_attrs(m, "sum")),
+        )
+        .when(|m| m.shape(0) == m.shape(1) && have_equal_attrs(m, "sum")),
+        choice(Exact, "max-neg", max(-x), -min(x).with(|m| reduction_attrs(m, "max")))
             .when(super::is_float),
-        choice(Exact, "min-neg", min(-x), -max(x).with(|m| fold_of(m, "min")))
+        choice(Exact, "min-neg", min(-x), -max(x).with(|m| reduction_attrs(m, "min")))
             .when(super::is_float),
         choice(Reassociating, "matmul-left", matmul(x, matmul(y, z)), matmul(matmul(x, y), z))
             .when(matrices),
@@ -69,7 +79,7 @@ pub(super) fn rules() -> Vec<Rule> {
     ));
     let products = any([matmul(x, y), op("dot_general", [x, y])]);
     rules.push(choice(Exact, "products-joined", products, part_of_joined()));
-    for (class, name, rule) in LATTICE {
+    for (class, name, rule) in NESTED {
         rules.push(choice(class, rule, op(name, [op(name, [x])]), op(name, [x]).with(joined)));
     }
     rules
@@ -105,7 +115,7 @@ fn is_scaled(m: &Match) -> bool {
 }
 
 /// Whether both operations of this name have equal attributes.
-fn twins(m: &Match, name: &str) -> bool {
+fn have_equal_attrs(m: &Match, name: &str) -> bool {
     let all = m.all(name);
     let attrs = |at: usize| ["axes", "keepdim", "acc"].map(|attr| m.attr(at, attr).clone());
     matches!(all[..], [a, b] if attrs(a) == attrs(b))

@@ -1,4 +1,4 @@
-//! Reads at positions that are data, and bounds on such positions.
+//! Reads at computed indices, and bounds on such indices.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::graph::Value;
@@ -12,8 +12,8 @@ use super::matched::{Facts, Match, Producer};
 use super::pattern::{any, number, op, unary, vars};
 use super::{Attrs, Rule, choice};
 
-/// The most operations that are looked through.
-const DEPTH: usize = 8;
+/// The maximum number of operations to look through.
+const MAX_DEPTH: usize = 8;
 
 pub(super) fn rules() -> Vec<Rule> {
     let [i, w] = vars();
@@ -30,9 +30,9 @@ pub(super) fn rules() -> Vec<Rule> {
     let row = take(w, within).with(first_axis);
     vec![
         choice(Recognise, "one-hot-take", product, take(w, i).with(first_axis))
-            .when(|m| classes(m).is_some_and(|count| reaches(m, 0, count))),
+            .when(|m| classes(m).is_some_and(|count| is_in_bounds(m, 0, count))),
         choice(Recognise, "one-hot-select", product, op("select", [inside, row, number(0.0)])),
-        choice(Exact, "take-of-iota", take(iota, i), cast(i).with(own_dtype)).when(counts),
+        choice(Exact, "take-of-iota", take(iota, i), cast(i).with(own_dtype)).when(is_in_range),
         choice(Exact, "take-by-iota", take(w, iota), op("slice", [w]).with(from_the_start)),
     ]
 }
@@ -72,8 +72,8 @@ fn zero(m: &Match) -> Option<Attrs> {
 }
 
 fn last_class(m: &Match) -> Option<Attrs> {
-    let most = i64::try_from(int_range(m.dtype(0)).1).unwrap_or(i64::MAX);
-    integer(m, (classes(m)? - 1).min(most))
+    let high = i64::try_from(int_range(m.dtype(0)).1).unwrap_or(i64::MAX);
+    integer(m, (classes(m)? - 1).min(high))
 }
 
 /// A literal of the dtype of the indices.
@@ -83,11 +83,11 @@ fn integer(m: &Match, value: i64) -> Option<Attrs> {
 }
 
 /// For a take from an iota: whether each index is in range, and the iota's dtype can represent it.
-fn counts(m: &Match) -> bool {
+fn is_in_range(m: &Match) -> bool {
     let ramp = m.find("iota").and_then(|at| shape(m.attr(at, "shape")));
     let count = ramp.filter(|shape| shape.rank() == Some(1)).and_then(|s| s.dims[0].as_const());
     let kept = |count: i64| Tensor::scalar(m.result.dtype, count as f64).element_f64(0);
-    count.is_some_and(|count| reaches(m, 0, count) && kept(count) == count as f64)
+    count.is_some_and(|count| is_in_bounds(m, 0, count) && kept(count) == count as f64)
 }
 
 /// For a take by an iota: the bounds of a slice from the start, if the axis has enough elements.
@@ -98,7 +98,7 @@ fn from_the_start(m: &Match) -> Option<Attrs> {
     let [count] = &count.dims[..] else {
         return None;
     };
-    (dim - count).lower_bound().filter(|least| *least >= 0)?;
+    (dim - count).lower_bound().filter(|low| *low >= 0)?;
     Some(vec![
         ("axes", Attr::ints([axis as i64])),
         ("starts", Shape::fixed(&[0]).into()),
@@ -107,35 +107,35 @@ fn from_the_start(m: &Match) -> Option<Attrs> {
 }
 
 /// Whether all elements of a variable are valid indices into `count` elements.
-fn reaches(m: &Match, var: usize, count: i64) -> bool {
-    let (least, most) = range(m.facts(), m.var(var), DEPTH);
-    least >= 0 && most < i128::from(count)
+fn is_in_bounds(m: &Match, var: usize, count: i64) -> bool {
+    let (low, high) = bounds(m.facts(), m.var(var), MAX_DEPTH);
+    low >= 0 && high < i128::from(count)
 }
 
 /// Lower and upper bounds of the elements of a value.
-fn range(facts: &dyn Facts, value: Value, depth: usize) -> (i128, i128) {
+fn bounds(facts: &dyn Facts, value: Value, depth: usize) -> (i128, i128) {
     let dtype = facts.ty(value).dtype;
     let all = if dtype.is_float() { (i128::MIN, i128::MAX) } else { int_range(dtype) };
     if depth == 0 || dtype.is_float() {
         return all;
     }
-    let ops = MADE.into_iter().chain(MOVED).map(get);
-    let bounds = ops.flat_map(|op| facts.made(value, op)).filter_map(|made| {
-        let operand = |at: usize| range(facts, made.operands[at], depth - 1);
-        let (least, most) = through(facts, &made, &operand)?;
-        (all.0 <= least && most <= all.1).then_some((least, most))
+    let ops = BOUNDED.into_iter().chain(REARRANGING).map(get);
+    let bounds = ops.flat_map(|op| facts.producers(value, op)).filter_map(|producer| {
+        let operand = |at: usize| bounds(facts, producer.operands[at], depth - 1);
+        let (low, high) = through(facts, &producer, &operand)?;
+        (all.0 <= low && high <= all.1).then_some((low, high))
     });
-    bounds.fold(all, |(low, high), (least, most)| (low.max(least), high.min(most)))
+    bounds.fold(all, |a, b| (a.0.max(b.0), a.1.min(b.1)))
 }
 
 /// Operations that bound the elements of their results.
-const MADE: [&str; 10] = [
+const BOUNDED: [&str; 10] = [
     "constant", "iota", "argmax", "argmin", "argsort", "argtopk", "maximum", "minimum", "select",
     "mod",
 ];
 
 /// Operations whose results contain the elements of their first operand, possibly cast.
-const MOVED: [&str; 10] = [
+const REARRANGING: [&str; 10] = [
     "cast",
     "take",
     "broadcast_in_dim",
@@ -150,16 +150,16 @@ const MOVED: [&str; 10] = [
 
 fn through(
     facts: &dyn Facts,
-    made: &Producer,
+    producer: &Producer,
     operand: &dyn Fn(usize) -> (i128, i128),
 ) -> Option<(i128, i128)> {
-    let attr = |name: &str| made.op.attr_index(name).map(|at| &made.attrs[at]);
-    let ty = |at: usize| facts.ty(made.operands[at]);
+    let attr = |name: &str| producer.op.attr_index(name).map(|at| &producer.attrs[at]);
+    let ty = |at: usize| facts.ty(producer.operands[at]);
     let below = |shape: &Shape, axis: i64| {
         let dim = shape.dims[axis_of(axis, shape.rank()?)?].as_const().filter(|dim| *dim > 0)?;
         Some((0, i128::from(dim) - 1))
     };
-    match made.op.name {
+    match producer.op.name {
         "constant" => match attr("value")? {
             Attr::Tensor(tensor) => {
                 let numbers = tensor.to_i64s();
@@ -180,7 +180,7 @@ fn through(
         "select" => Some((operand(1).0.min(operand(2).0), operand(1).1.max(operand(2).1))),
         // The remainder has the sign of the divisor.
         "mod" => match operand(1) {
-            (1.., most) => Some((0, most - 1)),
+            (1.., high) => Some((0, high - 1)),
             _ => None,
         },
         "cast" if ty(0).dtype.is_float() => None,

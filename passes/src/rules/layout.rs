@@ -174,7 +174,7 @@ pub(super) fn choices() -> Vec<Rule> {
 /// Layouts that only move elements, and the names of the rules that move them after an elementwise
 /// operation: of one operand, of two operands with the same layout, of such an operand and a
 /// number, of a number and such an operand.
-const MOVED: [(&str, [&str; 4]); 5] = [
+const ELEMENT_MOVES: [(&str, [&str; 4]); 5] = [
     ("transpose", ["map-transpose", "map-transposes", "map-transpose-by", "map-by-transpose"]),
     ("swap_axes", ["map-swap", "map-swaps", "map-swap-by", "map-by-swap"]),
     ("reshape", ["map-reshape", "map-reshapes", "map-reshape-by", "map-by-reshape"]),
@@ -185,16 +185,16 @@ const MOVED: [(&str, [&str; 4]); 5] = [
 /// Moves layouts after elementwise operations, where they meet other layouts and cancel.
 pub(super) fn outward() -> Vec<Rule> {
     let [x, y, c] = vars();
-    let rules = MOVED.iter().flat_map(|(name, [one, both, left, right])| {
+    let rules = ELEMENT_MOVES.iter().flat_map(|(name, [one, both, left, right])| {
         let layout = unary(name);
-        let own = |inner| layout(inner).with(|m| Some(m.attrs(1)));
+        let sunk = |inner| layout(inner).with(|m| Some(m.attrs(1)));
         let number = |m: &Match| m.uniform(2).is_some() && m.shape(2).rank() == Some(0);
         [
-            choice(Class::Exact, one, map([layout(x)]), own(map([x]))),
-            choice(Class::Exact, both, map([layout(x), layout(y)]), own(map([x, y])))
+            choice(Class::Exact, one, map([layout(x)]), sunk(map([x]))),
+            choice(Class::Exact, both, map([layout(x), layout(y)]), sunk(map([x, y])))
                 .when(|m| m.attrs(1) == m.attrs(2) && m.shape(0) == m.shape(1)),
-            choice(Class::Exact, left, map([layout(x), c]), own(map([x, c]))).when(number),
-            choice(Class::Exact, right, map([c, layout(x)]), own(map([c, x]))).when(number),
+            choice(Class::Exact, left, map([layout(x), c]), sunk(map([x, c]))).when(number),
+            choice(Class::Exact, right, map([c, layout(x)]), sunk(map([c, x]))).when(number),
         ]
     });
     let broadcast = unary("broadcast_in_dim");

@@ -1,4 +1,4 @@
-//! What a rule's left side matched: the values of its variables and its operations.
+//! A match of a rule's left side: the values of its variables, and its operations.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::Attrs;
 
-/// The most variables of a rule.
+/// The maximum number of variables of a rule.
 pub const VARS: usize = 6;
 
 /// The facts about values that the matcher needs, from a function or from an e-graph.
@@ -23,10 +23,10 @@ pub trait Facts {
     fn uniform(&self, value: Value) -> Option<f64>;
 
     /// Whether an operation `by` defines the value.
-    fn is_made(&self, value: Value, by: Op) -> bool;
+    fn has_producer(&self, value: Value, by: Op) -> bool;
 
     /// The operations `by` that define the value.
-    fn made(&self, value: Value, by: Op) -> SmallVec<[Producer<'_>; 2]>;
+    fn producers(&self, value: Value, by: Op) -> SmallVec<[Producer<'_>; 2]>;
 }
 
 /// An operation that defines a value.
@@ -46,7 +46,7 @@ pub struct Match<'a> {
     pub result: &'a Type,
     pub(super) vars: [Option<Value>; VARS],
     /// The operations of the left side, outermost first.
-    pub(super) made: SmallVec<[Producer<'a>; 4]>,
+    pub(super) producers: SmallVec<[Producer<'a>; 4]>,
     /// The index of the operand that matches the term of `Node::Among`, or the first term of
     /// `Node::Neighbours`.
     pub(super) part: usize,
@@ -73,7 +73,7 @@ impl<'a> Match<'a> {
     /// Whether the dims of all operands are known. Of two unknown dims, one may be 1 where the
     /// other is larger.
     pub fn is_known(&self) -> bool {
-        let operands = self.made.iter().flat_map(|made| &made.operands);
+        let operands = self.producers.iter().flat_map(|producer| &producer.operands);
         let mut dims = operands.flat_map(|value| &self.facts.ty(*value).shape.dims);
         !dims.any(Dim::is_unknown)
     }
@@ -90,7 +90,7 @@ impl<'a> Match<'a> {
 
     /// The indices of the matched operations, the outermost one's first.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
-        self.made.iter().map(|made| made.number)
+        self.producers.iter().map(|producer| producer.number)
     }
 
     /// The value of variable `i`.
@@ -118,7 +118,8 @@ impl<'a> Match<'a> {
         self.facts.uniform(self.var(i))
     }
 
-    /// The same number for an attribute: with the fewest digits that represent it in its dtype.
+    /// The number that every element of variable `i` equals, for an attribute: with the fewest
+    /// digits that represent it in its dtype.
     pub fn number(&self, i: usize) -> Option<f64> {
         let own = self.uniform(i)?;
         match self.dtype(i) {
@@ -129,39 +130,39 @@ impl<'a> Match<'a> {
 
     /// The type of an operand of operation `i` of the left side.
     pub fn operand(&self, i: usize, operand: usize) -> &'a Type {
-        self.facts.ty(self.made[i].operands[operand])
+        self.facts.ty(self.producers[i].operands[operand])
     }
 
-    /// For an operation on any number of operands: the index of the operand that matched, or of the
-    /// first of two.
+    /// For an operation on any number of operands, the index of the operand that matched. If two
+    /// adjacent operands matched, the index of the first.
     pub fn part(&self) -> usize {
         self.part
     }
 
     /// The types of the operands of operation `i` of the left side.
     pub fn operands(&self, i: usize) -> impl Iterator<Item = &'a Type> + '_ {
-        self.made[i].operands.iter().map(|operand| self.facts.ty(*operand))
+        self.producers[i].operands.iter().map(|operand| self.facts.ty(*operand))
     }
 
     /// The axes that the outermost operation reduces.
     pub fn folded(&self) -> FoldAxes {
-        let root = &self.made[0];
+        let root = &self.producers[0];
         fold_axes(root.op, root.attrs, self.operand(0, 0), self.result)
     }
 
     /// The index of the first operation of this name on the left side.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.made.iter().position(|made| made.op.name == name)
+        self.producers.iter().position(|producer| producer.op.name == name)
     }
 
     /// The indices of the operations of this name on the left side.
     pub fn all(&self, name: &str) -> SmallVec<[usize; 2]> {
-        (0..self.made.len()).filter(|at| self.made[*at].op.name == name).collect()
+        (0..self.producers.len()).filter(|at| self.producers[*at].op.name == name).collect()
     }
 
     /// An attribute of operation `i` of the left side; 0 is the outermost.
     pub fn attr(&self, i: usize, name: &str) -> &'a Attr {
-        find_attr(self.made[i].op, self.made[i].attrs, name)
+        find_attr(self.producers[i].op, self.producers[i].attrs, name)
     }
 
     /// All attributes of operation `i`, with `value` for the attribute `name`.
@@ -173,8 +174,8 @@ impl<'a> Match<'a> {
 
     /// All attributes of operation `i`.
     pub fn attrs(&self, i: usize) -> Attrs {
-        let made = &self.made[i];
-        made.op.attrs.iter().map(|def| def.name).zip(made.attrs.iter().cloned()).collect()
+        let producer = &self.producers[i];
+        producer.op.attrs.iter().map(|def| def.name).zip(producer.attrs.iter().cloned()).collect()
     }
 
     /// The axes in an attribute of operation `i`, counted from the front of `rank` axes.

@@ -13,9 +13,9 @@ use super::matched::{Facts, Match, Producer, VARS};
 use super::pattern::{Node, Pattern};
 
 /// The largest relative distance of a number from the one in [`Node::Near`].
-const NEAR: f64 = 1e-6;
+const TOLERANCE: f64 = 1e-6;
 
-/// Terms that are still to be matched, each with a value; the next one is the last.
+/// A stack of terms that are still to be matched, each with a value.
 type Goals = SmallVec<[(Pattern, Value); 8]>;
 
 /// Calls `found` for every way in which the rule matches the operation `root`, including its
@@ -31,21 +31,21 @@ pub fn each_match<'a>(
     let fits = |left: &Pattern| left.may_be(root.op) && may_fit(*left, &root, facts);
     let mut fitting = roots.into_iter().filter(fits);
     fitting.try_for_each(|left| {
-        let (vars, made) = ([None; VARS], SmallVec::new());
-        let mut state = Match { facts, result: ty, vars, made, part: 0 };
+        let (vars, producers) = ([None; VARS], SmallVec::new());
+        let mut state = Match { facts, result: ty, vars, producers, part: 0 };
         state.operation(left, root.clone(), Goals::new(), rule, found)
     })
 }
 
 /// Whether each operand on its own may match. Most rules fail here, before any matching state is
 /// built.
-fn may_fit(term: Pattern, made: &Producer, facts: &dyn Facts) -> bool {
+fn may_fit(term: Pattern, producer: &Producer, facts: &dyn Facts) -> bool {
     let (Node::Op(_, args, _) | Node::Map(args)) = term.node() else { return true };
-    let operands = &made.operands[..];
+    let operands = &producer.operands[..];
     let fit = |(arg, operand): (&Pattern, &Value)| may_be(*arg, *operand, facts);
     args.len() == operands.len()
         && (args.iter().zip(operands).all(fit)
-            || op::commutes(made.op) && args.iter().zip(operands.iter().rev()).all(fit))
+            || op::commutes(producer.op) && args.iter().zip(operands.iter().rev()).all(fit))
 }
 
 /// Whether a value on its own may match a term.
@@ -53,30 +53,30 @@ fn may_be(term: Pattern, value: Value, facts: &dyn Facts) -> bool {
     match term.node() {
         Node::Var(_) => true,
         Node::Number(number) => {
-            facts.uniform(value).is_some_and(|own| own.to_bits() == number.to_bits())
+            facts.uniform(value).is_some_and(|uniform| uniform.to_bits() == number.to_bits())
         }
-        Node::Near(number) => facts.uniform(value).is_some_and(|own| is_near(own, *number)),
+        Node::Near(number) => facts.uniform(value).is_some_and(|uniform| is_near(uniform, *number)),
         Node::Any(terms) => terms.iter().any(|term| may_be(*term, value, facts)),
         Node::Op(op, ..) | Node::Among(op, _) | Node::Neighbours(op, _) => {
-            facts.is_made(value, *op)
+            facts.has_producer(value, *op)
         }
         Node::Known | Node::Joined | Node::Map(_) => false,
     }
 }
 
-fn is_near(own: f64, number: f64) -> bool {
-    (own - number).abs() <= NEAR * number.abs()
+fn is_near(uniform: f64, number: f64) -> bool {
+    (uniform - number).abs() <= TOLERANCE * number.abs()
 }
 
 /// The ways in which the operands of an operation may match those of a term: in both orders if it
 /// commutes.
-fn ways(term: Pattern, made: &Producer) -> SmallVec<[Goals; 2]> {
-    let operands = &made.operands;
+fn operand_orders(term: Pattern, producer: &Producer) -> SmallVec<[Goals; 2]> {
+    let operands = &producer.operands;
     match term.node() {
         Node::Op(_, args, _) | Node::Map(args) if args.len() == operands.len() => {
             let goals = |order: &[Value]| args.iter().copied().zip(order.iter().copied()).collect();
             let mut all: SmallVec<[Goals; 2]> = smallvec![goals(operands)];
-            if op::commutes(made.op) && operands[0] != operands[1] {
+            if op::commutes(producer.op) && operands[0] != operands[1] {
                 all.push(goals(&[operands[1], operands[0]]));
             }
             all
@@ -107,7 +107,7 @@ impl<'a> Match<'a> {
         };
         match pattern.node() {
             Node::Var(i) => match self.vars[*i] {
-                Some(own) if own == value => self.solve(goals, rule, found),
+                Some(bound) if bound == value => self.solve(goals, rule, found),
                 Some(_) => ControlFlow::Continue(()),
                 None => {
                     self.vars[*i] = Some(value);
@@ -117,11 +117,13 @@ impl<'a> Match<'a> {
                 }
             },
             Node::Number(number) => match self.facts.uniform(value) {
-                Some(own) if own.to_bits() == number.to_bits() => self.solve(goals, rule, found),
+                Some(uniform) if uniform.to_bits() == number.to_bits() => {
+                    self.solve(goals, rule, found)
+                }
                 _ => ControlFlow::Continue(()),
             },
             Node::Near(number) => match self.facts.uniform(value) {
-                Some(own) if is_near(own, *number) => self.solve(goals, rule, found),
+                Some(uniform) if is_near(uniform, *number) => self.solve(goals, rule, found),
                 _ => ControlFlow::Continue(()),
             },
             Node::Any(terms) => terms.iter().try_for_each(|term| {
@@ -130,8 +132,10 @@ impl<'a> Match<'a> {
                 self.solve(goals, rule, found)
             }),
             Node::Op(op, ..) | Node::Among(op, _) | Node::Neighbours(op, _) => {
-                let mut made = self.facts.made(value, *op).into_iter();
-                made.try_for_each(|made| self.operation(pattern, made, goals.clone(), rule, found))
+                let mut producers = self.facts.producers(value, *op).into_iter();
+                producers.try_for_each(|producer| {
+                    self.operation(pattern, producer, goals.clone(), rule, found)
+                })
             }
             Node::Known | Node::Joined | Node::Map(_) => ControlFlow::Continue(()),
         }
@@ -141,14 +145,14 @@ impl<'a> Match<'a> {
     fn operation(
         &mut self,
         term: Pattern,
-        made: Producer<'a>,
+        producer: Producer<'a>,
         goals: Goals,
         rule: &Rule,
         found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let ways = ways(term, &made);
-        self.made.push(made);
-        let flow = ways.into_iter().enumerate().try_for_each(|(at, way)| {
+        let operand_orders = operand_orders(term, &producer);
+        self.producers.push(producer);
+        let flow = operand_orders.into_iter().enumerate().try_for_each(|(at, way)| {
             if let Node::Among(..) | Node::Neighbours(..) = term.node() {
                 self.part = at;
             }
@@ -156,16 +160,16 @@ impl<'a> Match<'a> {
             goals.extend(way.into_iter().rev());
             self.solve(goals, rule, found)
         });
-        self.made.pop();
+        self.producers.pop();
         flow
     }
 
     /// Whether no reduction has an accumulator dtype, which rules do not handle.
     fn is_plain(&self) -> bool {
-        let plain = |made: &Producer| match made.op.attr_index("acc") {
-            Some(at) => made.attrs[at] == Attr::None,
+        let plain = |producer: &Producer| match producer.op.attr_index("acc") {
+            Some(at) => producer.attrs[at] == Attr::None,
             None => true,
         };
-        self.made.iter().all(plain)
+        self.producers.iter().all(plain)
     }
 }

@@ -30,10 +30,10 @@ mod powers;
 use matched::Match;
 use pattern::Pattern;
 
-/// How much a rule may change.
+/// What a rule may change, from nothing to rounding and special values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// Nothing: the same bits for all values, and the same gradients where they are finite.
+    /// Nothing: results have the same bits for all values, and gradients where they are finite.
     Exact,
     /// The same function on the reals, within the stated tolerance of a composite. It may turn an
     /// infinite or NaN result into a finite one, never the reverse.
@@ -71,7 +71,7 @@ impl Class {
 }
 
 /// The axes of the first reduction of this name on the left side, and whether they are kept.
-fn fold_of(m: &Match, name: &str) -> Option<Attrs> {
+fn reduction_attrs(m: &Match, name: &str) -> Option<Attrs> {
     let at = m.find(name)?;
     Some(vec![("axes", m.attr(at, "axes").clone()), ("keepdim", m.attr(at, "keepdim").clone())])
 }
@@ -165,7 +165,7 @@ static BY_ROOT: LazyLock<FxHashMap<Op, Vec<&'static Rule>>> = LazyLock::new(|| {
     let mut by_root: FxHashMap<Op, Vec<&'static Rule>> = FxHashMap::default();
     for rule in RULES.iter() {
         for left in rule.left.roots() {
-            for op in left.heads() {
+            for op in left.root_ops() {
                 let rules = by_root.entry(op).or_default();
                 if !rules.iter().any(|known| known.name == rule.name) {
                     rules.push(rule);

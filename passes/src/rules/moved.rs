@@ -1,5 +1,5 @@
-//! Moves reductions before broadcasts, transposes and reshapes: a reduction before a broadcast has
-//! fewer elements, and layouts after a reduction meet other layouts and cancel.
+//! Moves reductions before broadcasts, transposes and reshapes. A reduction before a broadcast reads
+//! fewer elements. Layouts after a reduction may cancel with other layouts.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -25,7 +25,7 @@ const MOVED: [(&str, [&str; 2]); 7] = [
 ];
 
 pub(super) fn rules() -> Vec<Rule> {
-    let mut rules = behind_broadcasts();
+    let mut rules = before_broadcasts();
     for (fold, [transposed, reshaped]) in MOVED {
         let [left, right] = before_transpose(fold);
         // The order of elements does not matter for minima, maxima and truths.
@@ -56,32 +56,35 @@ fn before_reshape(fold: &str) -> [Pattern; 2] {
     [left, reshape(op(fold, [x]).with(reshaped_axes)).with(own_shape)]
 }
 
-/// Reduces each broadcast element once; sums are multiplied by the number of copies.
-fn behind_broadcasts() -> Vec<Rule> {
+/// Reduces each element once instead of each of its copies. Sums are multiplied by the number of
+/// copies.
+fn before_broadcasts() -> Vec<Rule> {
     let [x] = vars();
     let broadcast = unary("broadcast_in_dim");
     let before = |fold: &str| op(fold, [broadcast(x)]);
-    let after = |fold: &str| op(fold, [x]).with(own_axes);
+    let after = |fold: &str| op(fold, [x]).with(axes_of_operand);
     let once = |class, name: &'static str, fold: &str| {
-        let right = broadcast(after(fold)).with(repeated_later);
+        let right = broadcast(after(fold)).with(broadcast_of_result);
         choice(class, name, before(fold), right)
     };
-    let several = broadcast(after("sum") * op("constant", []).with(times)).with(repeated_later);
+    let several = broadcast(after("sum") * op("constant", []).with(repetitions_literal))
+        .with(broadcast_of_result);
     vec![
-        once(Exact, "max-broadcast", "max").when(|m| copies(m).is_some()),
-        once(Exact, "min-broadcast", "min").when(|m| copies(m).is_some()),
-        once(Exact, "any-broadcast", "any").when(|m| copies(m).is_some()),
-        once(Exact, "all-broadcast", "all").when(|m| copies(m).is_some()),
-        once(Recognise, "mean-repeated", "mean").when(|m| copies(m).is_some() && folds_none(m)),
+        once(Exact, "max-broadcast", "max").when(|m| repetitions(m).is_some()),
+        once(Exact, "min-broadcast", "min").when(|m| repetitions(m).is_some()),
+        once(Exact, "any-broadcast", "any").when(|m| repetitions(m).is_some()),
+        once(Exact, "all-broadcast", "all").when(|m| repetitions(m).is_some()),
+        once(Recognise, "mean-repeated", "mean")
+            .when(|m| repetitions(m).is_some() && reduces_no_elements(m)),
         once(Reassociating, "mean-broadcast", "mean")
-            .when(|m| copies(m).is_some() && !folds_none(m)),
+            .when(|m| repetitions(m).is_some() && !reduces_no_elements(m)),
         choice(Exact, "sum-broadcast-int", before("sum"), several).when(is_int),
         choice(Reassociating, "sum-broadcast", before("sum"), several),
     ]
 }
 
 /// For each axis of a broadcast's operand, the axis of its result.
-fn places(m: &Match) -> Option<Vec<usize>> {
+fn axis_map(m: &Match) -> Option<Vec<usize>> {
     let (rank, wide) = (m.shape(0).rank()?, m.operand(0, 0).shape.rank()?);
     match as_ints(m.attr(1, "axes")) {
         Some(_) => m.axes(1, "axes", wide),
@@ -89,32 +92,32 @@ fn places(m: &Match) -> Option<Vec<usize>> {
     }
 }
 
-/// The axes of its operand that a reduction of a broadcast reduces.
-fn folded_of_own(m: &Match) -> Option<Vec<usize>> {
+/// The axes of the broadcast's operand that the reduction of the broadcast reduces.
+fn reduced_operand_axes(m: &Match) -> Option<Vec<usize>> {
     let folded = m.folded().folded;
-    let places = places(m)?;
-    Some((0..places.len()).filter(|axis| folded[places[*axis]]).collect())
+    let axis_map = axis_map(m)?;
+    Some((0..axis_map.len()).filter(|axis| folded[axis_map[*axis]]).collect())
 }
 
-fn folds_none(m: &Match) -> bool {
+fn reduces_no_elements(m: &Match) -> bool {
     let is_one = |axis: &usize| m.shape(0).dims[*axis].as_const() == Some(1);
-    folded_of_own(m).is_some_and(|axes| axes.iter().all(is_one))
+    reduced_operand_axes(m).is_some_and(|axes| axes.iter().all(is_one))
 }
 
-fn own_axes(m: &Match) -> Option<Attrs> {
-    Some(over(folded_of_own(m)?, false))
+fn axes_of_operand(m: &Match) -> Option<Attrs> {
+    Some(reduction_attrs(reduced_operand_axes(m)?, false))
 }
 
-fn over(axes: Vec<usize>, keepdim: bool) -> Attrs {
+fn reduction_attrs(axes: Vec<usize>, keepdim: bool) -> Attrs {
     let axes = Attr::ints(axes.into_iter().map(|axis| axis as i64));
     vec![("axes", axes), ("keepdim", keepdim.into())]
 }
 
 /// The attributes of the broadcast after the reduction: axes that are not reduced are broadcast as
 /// before.
-fn repeated_later(m: &Match) -> Option<Attrs> {
+fn broadcast_of_result(m: &Match) -> Option<Attrs> {
     let kept = m.folded().places;
-    let axes: Vec<usize> = places(m)?.into_iter().filter_map(|axis| kept[axis]).collect();
+    let axes: Vec<usize> = axis_map(m)?.into_iter().filter_map(|axis| kept[axis]).collect();
     let rank = m.result.shape.dims.len();
     let last = axes.iter().copied().eq(rank - axes.len()..rank);
     let axes = Attr::ints(axes.into_iter().map(|axis| axis as i64));
@@ -122,11 +125,11 @@ fn repeated_later(m: &Match) -> Option<Attrs> {
     Some(vec![("shape", m.result.shape.clone().into()), ("axes", axes)])
 }
 
-/// How often each element occurs among those that are reduced; `None` if that may be zero.
-fn copies(m: &Match) -> Option<i64> {
-    let (places, narrow, wide) = (places(m)?, m.shape(0), &m.operand(0, 0).shape);
+/// The number of copies of each element that are reduced together; `None` if that may be zero.
+fn repetitions(m: &Match) -> Option<i64> {
+    let (axis_map, narrow, wide) = (axis_map(m)?, m.shape(0), &m.operand(0, 0).shape);
     let mut repeated = m.folded().folded;
-    for (dim, place) in narrow.dims.iter().zip(places) {
+    for (dim, place) in narrow.dims.iter().zip(axis_map) {
         match *dim == wide.dims[place] {
             true => repeated[place] = false,
             false if dim.as_const() == Some(1) => {}
@@ -138,26 +141,26 @@ fn copies(m: &Match) -> Option<i64> {
     (count > 0).then_some(count)
 }
 
-/// The same number as a literal of the result's dtype, if it is exact.
-fn times(m: &Match) -> Option<Attrs> {
-    let count = copies(m)? as f64;
+/// The value of [`repetitions`] as a literal of the result's dtype, if it is exact.
+fn repetitions_literal(m: &Match) -> Option<Attrs> {
+    let count = repetitions(m)? as f64;
     let number = Tensor::scalar(m.result.dtype, count);
     (number.element_f64(0) == count).then(|| vec![("value", Attr::from(number))])
 }
 
 /// The axes of `x` that a reduction of its transpose reduces, in the order in which it reduces
 /// them.
-fn folded_in_order(m: &Match) -> Option<Vec<usize>> {
+fn reduced_in_order(m: &Match) -> Option<Vec<usize>> {
     let (order, folded) = (order(m, 1)?, m.folded().folded);
     Some((0..order.len()).filter(|axis| folded[*axis]).map(|axis| order[axis]).collect())
 }
 
 fn keeps_order(m: &Match) -> bool {
-    folded_in_order(m).is_some_and(|axes| axes.is_sorted())
+    reduced_in_order(m).is_some_and(|axes| axes.is_sorted())
 }
 
 fn transposed_axes(m: &Match) -> Option<Attrs> {
-    Some(over(folded_in_order(m)?, *m.attr(0, "keepdim") == Attr::Bool(true)))
+    Some(reduction_attrs(reduced_in_order(m)?, *m.attr(0, "keepdim") == Attr::Bool(true)))
 }
 
 /// The permutation of the remaining axes, relative to their order in `x`.
@@ -192,7 +195,7 @@ fn reshaped_axes(m: &Match) -> Option<Attrs> {
         (own_at, new_at) = (end + 1, other + 1);
     }
     let complete = own_at == own_ends.len() && new_at == new_ends.len();
-    complete.then(|| over(axes, false))
+    complete.then(|| reduction_attrs(axes, false))
 }
 
 /// The axes that are not 1, each with the number of elements up to it.

@@ -14,12 +14,12 @@ pub(super) fn rules() -> Vec<Rule> {
     let [x] = vars();
     let slice = unary("slice");
     vec![
-        exact("slice-slice", slice(slice(x)), slice(x).with(of_both)),
-        exact("slice-concat", slice(among("concat", x)), slice(x).with(within_part)),
+        exact("slice-slice", slice(slice(x)), slice(x).with(slice_of_slice)),
+        exact("slice-concat", slice(among("concat", x)), slice(x).with(slice_within_operand)),
         exact(
             "concat-slices",
             neighbours("concat", slice(x)),
-            neighbours("concat", slice(x).with(side_by_side)),
+            neighbours("concat", slice(x).with(adjacent_slices)),
         ),
     ]
 }
@@ -78,7 +78,7 @@ fn in_order(low: &Dim, high: &Dim) -> bool {
 }
 
 /// The slice of `x` that a slice of its slice equals.
-fn of_both(m: &Match) -> Option<Attrs> {
+fn slice_of_slice(m: &Match) -> Option<Attrs> {
     let mut all = ranges(m, 1, m.shape(0))?;
     let part = &m.operand(0, 0).shape;
     for outer in ranges(m, 0, part)? {
@@ -98,7 +98,7 @@ fn of_both(m: &Match) -> Option<Attrs> {
 
 /// The slice of one operand of a concatenation that a slice of the whole equals, if it lies inside
 /// that operand.
-fn within_part(m: &Match) -> Option<Attrs> {
+fn slice_within_operand(m: &Match) -> Option<Attrs> {
     let whole = &m.operand(0, 0).shape;
     let axis = joined_axis(m, 1, whole)?;
     let mut all = ranges(m, 0, whole)?;
@@ -115,7 +115,7 @@ fn within_part(m: &Match) -> Option<Attrs> {
 }
 
 /// The slice of `x` that two slices make up, if the second begins where the first one ends.
-fn side_by_side(m: &Match) -> Option<Attrs> {
+fn adjacent_slices(m: &Match) -> Option<Attrs> {
     let axis = joined_axis(m, 0, m.shape(0))?;
     let dim = &m.shape(0).dims[axis];
     let mut whole: Option<Vec<Range>> = None;

@@ -30,8 +30,8 @@ pub enum Node {
     Any(Vec<Pattern>),
     /// On the left: an operation on any number of operands, one of which is this term.
     Among(Op, Pattern),
-    /// Outermost only: an operation on any number of operands, two adjacent ones of which match
-    /// this term. On the right, the operation that matched, with this term in place of the two.
+    /// Outermost only: an operation on any number of operands. On the left, two adjacent operands
+    /// match this term; on the right, this term replaces the two.
     Neighbours(Op, Pattern),
     /// On the right: the elements of the root as a literal, if its dims are known.
     Known,
@@ -59,8 +59,8 @@ impl Pattern {
         }
     }
 
-    /// The operations that may be its outermost one.
-    pub fn heads(self) -> Vec<Op> {
+    /// The operations that may be the outermost one.
+    pub fn root_ops(self) -> Vec<Op> {
         match self.0 {
             Node::Op(op, ..) | Node::Among(op, _) | Node::Neighbours(op, _) => vec![*op],
             Node::Map(args) => {
@@ -97,8 +97,8 @@ impl Pattern {
         }
     }
 
-    /// The attributes of its operations as a right side, outermost first; `None` if one of them
-    /// cannot be given, so that the rule does not match after all.
+    /// The attributes of the operations of a right side, outermost first; `None` if one of them
+    /// cannot be computed, so that the rule does not match after all.
     pub fn attributes(self, found: &Match) -> Option<SmallVec<[Attrs; 1]>> {
         let mut all = Some(SmallVec::new());
         self.each_op(&mut |_, attrs| {
@@ -153,8 +153,8 @@ pub fn among(name: &str, term: Pattern) -> Pattern {
     Pattern::new(Node::Among(op::get(name), term))
 }
 
-/// An operation on any number of operands, two adjacent ones of which match this term, or, on the
-/// right, one in place of the two: [`Match::part`] is the index of the first.
+/// An operation on any number of operands. On the left, two adjacent operands match this term; on
+/// the right, this term replaces the two. [`Match::part`] is the index of the first.
 pub fn neighbours(name: &str, term: Pattern) -> Pattern {
     Pattern::new(Node::Neighbours(op::get(name), term))
 }

@@ -82,7 +82,7 @@ impl Shapes {
         let given = |name: &str| self.args.iter().find(|(n, _)| n == name).map(|(_, s)| s);
         for (value, arg) in function.arguments() {
             if let Some(shape) = given(&arg.name) {
-                learn(&function.ty(value).shape, shape, &mut binding, &mut bound);
+                bind_symbols(&function.ty(value).shape, shape, &mut binding, &mut bound);
             }
         }
         let types = function.arguments().map(|(value, arg)| {
@@ -124,8 +124,8 @@ impl Shapes {
     }
 }
 
-/// Binds the symbols of an argument's shape to the dims of the given shape.
-fn learn(own: &Shape, given: &Shape, binding: &mut Binding, bound: &mut FxHashSet<Symbol>) {
+/// Binds the symbols of an argument's shape to the dims of the user's shape.
+fn bind_symbols(own: &Shape, given: &Shape, binding: &mut Binding, bound: &mut FxHashSet<Symbol>) {
     let Some(front) = given.dims.len().checked_sub(own.dims.len()) else {
         return;
     };

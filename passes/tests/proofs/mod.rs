@@ -15,7 +15,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
 use mithril_passes::autodiff::Autodiff;
 use mithril_passes::context::PassContext;
-use mithril_passes::eqsat::alone;
+use mithril_passes::eqsat::apply_always;
 use mithril_passes::pass::Pass;
 use mithril_passes::rules::matched::VARS;
 use mithril_passes::rules::pattern::{Node, Pattern};
@@ -113,7 +113,7 @@ fn instances(rule: &'static Rule, form: &Form, dtype: DType) -> Result<bool, Str
             let Some((module, args)) = instance(form, dtype, numbers, *sample) else {
                 continue;
             };
-            let Some(after) = alone(&module, rule).map_err(|e| e.to_string())? else {
+            let Some(after) = apply_always(&module, rule).map_err(|e| e.to_string())? else {
                 continue;
             };
             fired = true;
@@ -272,7 +272,7 @@ fn by_example(rule: &'static Rule, example: &Example, size: i64) -> Result<(), S
         example.args, example.result, example.body
     );
     let module = text::parse(&source).map_err(|e| e.render("", &source))?;
-    let after = alone(&module, rule).map_err(|e| e.to_string())?;
+    let after = apply_always(&module, rule).map_err(|e| e.to_string())?;
     let after = after.ok_or("it does not fire")?;
     let entry = module.entry().expect("an entry");
     for sample in samples(rule.class) {

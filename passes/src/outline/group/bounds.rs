@@ -10,34 +10,35 @@ use rustc_hash::FxHashMap;
 use super::{Core, Group, Grouping};
 use crate::outline::schedule::reduced_rows;
 
-/// The most work of a kernel, in simple operations such as additions. No kernel of the models in
+/// The maximum work of a kernel, in simple operations such as additions. No kernel of the models in
 /// `tests/benches` has half of it; LLVM compiles a kernel of this size in about 0.2 s.
-pub const MOST_WORK: usize = 256;
-/// The most values that a kernel reads from memory. With more, their addresses are spilled to the
-/// stack, and there are more streams than the processor prefetches.
-pub const MOST_INPUTS: usize = 64;
-/// The most views that a kernel looks through for one element. Beyond this, a view is stored in
-/// memory.
-const MOST_VIEWS: usize = 64;
-/// The most reducing passes over a row. Each pass recomputes what it needs from the earlier ones,
-/// so code grows with the square of their number. A softmax or a layer norm has 2.
-const MOST_LEVELS: usize = 8;
+pub const MAX_WORK: usize = 256;
+/// The maximum number of values that a kernel reads from memory. With more, their addresses are
+/// spilled to the stack, and there are more streams than the processor prefetches.
+pub const MAX_INPUTS: usize = 64;
+/// The maximum number of views that a kernel looks through for one element. Beyond this, a view is
+/// stored in memory.
+const MAX_VIEWS: usize = 64;
+/// The maximum number of reducing passes over a row. Each pass recomputes the values that it needs
+/// from earlier passes, so code grows with the square of their number. A softmax or a layer norm
+/// has 2.
+const MAX_LEVELS: usize = 8;
 /// The work of a function such as `exp`, in additions.
-const SERIES: usize = 12;
+const FUNCTION_WORK: usize = 12;
 /// The work of generating random bits: 20 rounds of a cipher.
-const CIPHER: usize = 100;
+const RANDOM_WORK: usize = 100;
 
 impl Grouping<'_> {
     /// The work of an operation, in simple operations.
     pub fn work(&self, at: usize) -> usize {
         let op = self.function.ops[at].op;
         if op.kind == Kind::Random {
-            return CIPHER;
+            return RANDOM_WORK;
         }
         let Some(expr) = op::expr(op) else { return 1 };
         let work = |node: &Node| match node {
             Node::Prim(prim, _) if prim.is_cheap() => 1,
-            Node::Prim(..) => SERIES,
+            Node::Prim(..) => FUNCTION_WORK,
             _ => 0,
         };
         expr.nodes().iter().map(work).sum::<usize>().max(1)
@@ -52,7 +53,7 @@ impl Grouping<'_> {
             }
             let behind = op.operands.iter().filter_map(|v| self.definitions[v.index()]);
             views[at] = behind.fold(1, |all, at| all.saturating_add(views[at as usize]));
-            if views[at] > MOST_VIEWS && op.op.kind == Kind::Layout {
+            if views[at] > MAX_VIEWS && op.op.kind == Kind::Layout {
                 (self.views[at], views[at]) = (false, 0);
             }
         }
@@ -82,7 +83,7 @@ impl Grouping<'_> {
         inputs.dedup();
         let group = |value: &Value| {
             let at = self.definitions[value.index()]?;
-            self.of[at as usize]
+            self.group_of[at as usize]
         };
         inputs.retain(|value| group(value).is_none_or(|own| own != producer && own != reader));
         inputs
@@ -96,20 +97,20 @@ impl Grouping<'_> {
         if a.full {
             return None;
         }
-        if self.levels(a, b) > MOST_LEVELS {
+        if self.levels(a, b) > MAX_LEVELS {
             self.groups[producer].as_mut()?.full = true;
             return None;
         }
-        let fits = self.inputs_of_both(producer, reader).len() <= MOST_INPUTS;
-        if a.work + b.work <= MOST_WORK && fits {
+        let fits = self.inputs_of_both(producer, reader).len() <= MAX_INPUTS;
+        if a.work + b.work <= MAX_WORK && fits {
             return Some(producer);
         }
-        let loops = matches!(a.core, Core::Loops { .. }) && a.sides.is_empty();
+        let loops = matches!(a.core, Core::Loops { .. }) && a.column_sums.is_empty();
         let cut = if loops { self.cut(a, b) } else { a.ops.len() };
         let whole = cut == a.ops.len();
         let last = if whole { None } else { Some(self.split(producer, cut)) };
         self.groups[producer].as_mut()?.full = true;
-        last.filter(|&last| self.inputs_of_both(last, reader).len() <= MOST_INPUTS)
+        last.filter(|&last| self.inputs_of_both(last, reader).len() <= MAX_INPUTS)
     }
 
     /// How many reducing passes over a row a kernel of the two groups needs.
@@ -132,9 +133,9 @@ impl Grouping<'_> {
         levels.into_values().max().unwrap_or(0)
     }
 
-    /// How many of a group's operations stay when it is split. Among the positions that leave at
-    /// most half of the work after them, this is the last one where the fewest values cross to the
-    /// rest or the reader.
+    /// The number of a group's operations that stay when it is split. It is a position with at most
+    /// half of the work after it, and with the fewest values that cross to the rest or the reader.
+    /// Ties go to the last such position.
     fn cut(&self, group: &Group, reader: &Group) -> usize {
         let count = group.ops.len();
         // For each operation, the last position that reads it.
@@ -148,7 +149,7 @@ impl Grouping<'_> {
         };
         group.ops.iter().enumerate().for_each(|(place, &at)| note(at, place));
         reader.ops.iter().for_each(|&at| note(at, count));
-        let room = MOST_WORK.saturating_sub(reader.work);
+        let room = MAX_WORK.saturating_sub(reader.work);
         let mut work = group.work;
         let mut best = (usize::MAX, count);
         for cut in 0..=count {
@@ -181,12 +182,12 @@ impl Grouping<'_> {
         });
         let [(inputs, work), (later, rest)] = made;
         let ops = std::mem::take(&mut parts[1]);
-        ops.iter().for_each(|&at| self.of[at] = Some(own));
+        ops.iter().for_each(|&at| self.group_of[at] = Some(own));
         if let Some(first) = self.groups[group].as_mut() {
             (first.inputs, first.work) = (inputs, work);
         }
-        let sides = Vec::new();
-        let last = Group { ops, core, sides, inputs: later, work: rest, full: false };
+        let column_sums = Vec::new();
+        let last = Group { ops, core, column_sums, inputs: later, work: rest, full: false };
         self.groups.push(Some(last));
         self.order.split(group);
         own

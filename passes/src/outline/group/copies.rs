@@ -15,8 +15,8 @@ use crate::outline::views::{is_one, is_view};
 const CONTRACTED: [&str; 2] = ["x_contract", "y_contract"];
 
 impl Grouping<'_> {
-    /// Marks the operands of contractions, attention and calls for copying that these cannot read
-    /// in place.
+    /// Finds the views that contractions, attention and calls cannot read in place, and marks them
+    /// to be copied to memory.
     pub fn find_copies(&mut self) {
         for op in &self.function.ops {
             if is_call(op) {
@@ -31,7 +31,7 @@ impl Grouping<'_> {
             };
             for (&operand, axes) in op.operands.iter().zip(axes.iter().cycle()) {
                 let gathers = !axes.is_empty() && self.is_gathered(op, operand, axes);
-                if !gathers && !self.in_steps(op, operand, axes) {
+                if !gathers && !self.is_strided(op, operand, axes) {
                     self.copy(operand);
                 }
             }
@@ -44,13 +44,13 @@ impl Grouping<'_> {
         }
     }
 
-    /// How a contraction reads its operands, once it is decided which are copied.
+    /// How a contraction reads its operands. Must be called after [`Self::find_copies`].
     pub fn reads(&self, op: &Operation) -> [Read; 2] {
-        let read = |side: usize| {
-            let (operand, axes) = (op.operands[side], CONTRACTED[side]);
+        let read = |index: usize| {
+            let (operand, axes) = (op.operands[index], CONTRACTED[index]);
             let at = self.definitions[operand.index()].map(|at| at as usize);
             let strided = match at.is_some_and(|at| self.is_view(at)) {
-                true => self.in_steps(op, operand, axes),
+                true => self.is_strided(op, operand, axes),
                 false => self.is_dense(op, operand, axes),
             };
             if strided { Read::Strided } else { Read::Gathered }
@@ -58,14 +58,14 @@ impl Grouping<'_> {
         [read(0), read(1)]
     }
 
-    /// Whether a contraction gathers the elements of a view. It does where a copy would repeat
-    /// elements, or would have to gather them itself.
+    /// Whether a contraction gathers the elements of a view. It does if a copy would repeat elements,
+    /// or if the elements of the copy would have to be gathered as well.
     fn is_gathered(&self, op: &Operation, operand: Value, axes: &str) -> bool {
         let own = strides::padded(self.function, &self.definitions, operand);
-        let Some(own) = own.filter(|own| self.is_real(own)) else {
+        let Some(own) = own.filter(|own| self.is_materialized(own)) else {
             return false;
         };
-        if self.in_steps(op, operand, axes) {
+        if self.is_strided(op, operand, axes) {
             return false;
         }
         let (here, there) = (count(self.dims(operand)), count(self.dims(own.root)));
@@ -83,14 +83,14 @@ impl Grouping<'_> {
     }
 
     /// Whether a value is a strided view of another, and its contracted axes collapse into one.
-    fn in_steps(&self, op: &Operation, operand: Value, axes: &str) -> bool {
+    fn is_strided(&self, op: &Operation, operand: Value, axes: &str) -> bool {
         let own = strides::strided(self.function, &self.definitions, operand);
-        own.filter(|own| self.is_real(own))
+        own.filter(|own| self.is_materialized(own))
             .is_some_and(|own| self.contracted(op, axes, self.dims(operand), &own.strides) == 1)
     }
 
-    /// Whether the memory that a strided view refers to is that of a value, not of another view.
-    fn is_real(&self, own: &Strided) -> bool {
+    /// Whether the root of a strided view is a value in memory, not another view.
+    fn is_materialized(&self, own: &Strided) -> bool {
         self.definitions[own.root.index()]
             .is_none_or(|at| !is_view(self.function, &self.function.ops[at as usize]))
     }

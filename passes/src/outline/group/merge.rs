@@ -6,43 +6,44 @@ use mithril_ir::op::access::Access;
 
 use super::{Core, Group, Grouping, axes, count};
 use crate::outline::schedule::reduced_rows;
-use crate::outline::views::{Place, is_one};
+use crate::outline::views::{SpaceAxis, is_one};
 
 impl Grouping<'_> {
     /// Merges the group of an operand with the group that reads it, if that is correct and useful.
     pub fn try_merge(&mut self, producer: usize, reader: usize) {
-        let whole = self.joined(producer, reader).or_else(|| self.absorbed(producer, reader));
+        let whole =
+            self.merged_core(producer, reader).or_else(|| self.fused_core(producer, reader));
         let whole = whole.or_else(|| self.stored_copy(producer, reader)).map(|core| (core, None));
-        let Some((core, side)) = whole.or_else(|| self.side(producer, reader)) else {
+        let Some((core, column_sum)) = whole.or_else(|| self.column_sum(producer, reader)) else {
             return;
         };
         if let Some(producer) = self.fitting(producer, reader) {
-            self.merge(producer, reader, core, side);
+            self.merge(producer, reader, core, column_sum);
         }
     }
 
     /// Merges two groups into one with this core, unless the result would depend on itself.
-    pub fn merge(&mut self, producer: usize, reader: usize, core: Core, side: Option<usize>) {
+    pub fn merge(&mut self, producer: usize, reader: usize, core: Core, column_sum: Option<usize>) {
         if self.order.makes_cycle(producer, reader) {
             return;
         }
         let inputs = self.inputs_of_both(producer, reader);
         self.order.merge(producer, reader);
-        let taken = self.groups[producer].take().expect("groups that merge are there");
+        let merged = self.groups[producer].take().expect("groups that merge are there");
         let group = self.groups[reader].as_mut().expect("groups that merge are there");
         group.core = core;
-        group.sides.extend(taken.sides.iter().copied().chain(side));
-        group.ops.extend(&taken.ops);
+        group.column_sums.extend(merged.column_sums.iter().copied().chain(column_sum));
+        group.ops.extend(&merged.ops);
         group.ops.sort_unstable();
         group.inputs = inputs;
-        group.work += taken.work;
-        for op in taken.ops {
-            self.of[op] = Some(reader);
+        group.work += merged.work;
+        for op in merged.ops {
+            self.group_of[op] = Some(reader);
         }
     }
 
-    /// The common core, if both groups loop over one space and the reader reads aligned elements.
-    fn joined(&self, producer: usize, reader: usize) -> Option<Core> {
+    /// The common core, if both groups loop over one space and reads are aligned.
+    fn merged_core(&self, producer: usize, reader: usize) -> Option<Core> {
         let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
         let core = match (&a.core, &b.core) {
             (Core::Loops { space: s, rows: r }, Core::Loops { space: t, rows: q }) => {
@@ -50,18 +51,18 @@ impl Grouping<'_> {
                 Core::Loops { space, rows }
             }
             (Core::Contraction { space: s, .. }, Core::Loops { space: t, rows: None })
-                if s == t && b.sides.is_empty() && !self.folds(b) =>
+                if s == t && b.column_sums.is_empty() && !self.reduces(b) =>
             {
                 a.core.clone()
             }
             _ => return None,
         };
-        (self.sides_fit(a, b, &core) && self.in_line(producer, b, &core)).then_some(core)
+        (self.column_sums_fit(a, b, &core) && self.is_aligned(producer, b, &core)).then_some(core)
     }
 
-    /// Whether the reader's operations read elements of the producer at the same position of the
-    /// space.
-    fn in_line(&self, producer: usize, reader: &Group, core: &Core) -> bool {
+    /// Whether the reader's operations read the producer's elements only at their own position in
+    /// the space.
+    fn is_aligned(&self, producer: usize, reader: &Group, core: &Core) -> bool {
         let (space, rows) = match core {
             Core::Loops { space, rows } => (space, *rows),
             Core::Contraction { space, .. } => (space, None),
@@ -69,22 +70,29 @@ impl Grouping<'_> {
         };
         let fits = |at: usize| {
             let op = &self.function.ops[at];
-            let stands = self.stand(op, space, rows);
-            let places = stands.clone().unwrap_or_else(|| axes(self.dims(op.result())));
-            let sources = self.read(op, &places);
-            let mut read = sources.iter().filter(|s| self.of[s.op] == Some(producer)).peekable();
-            let ours = read.peek().is_none() || stands.is_some() || reader.sides.contains(&at);
+            let in_space = self.alignment_in(op, space, rows);
+            let alignment = in_space.clone().unwrap_or_else(|| axes(self.dims(op.result())));
+            let sources = self.read(op, &alignment);
+            let mut read =
+                sources.iter().filter(|s| self.group_of[s.op] == Some(producer)).peekable();
+            let ours =
+                read.peek().is_none() || in_space.is_some() || reader.column_sums.contains(&at);
             ours && read.all(|source| {
-                let own = self.stand(&self.function.ops[source.op], space, rows);
-                own.is_some() && own == source.places
+                let own = self.alignment_in(&self.function.ops[source.op], space, rows);
+                own.is_some() && own == source.alignment
             })
         };
         reader.ops.iter().all(|&op| fits(op))
     }
 
-    /// The places of an operation's result in a space: it has all axes of the space, or those of
-    /// the rows with or without reduced dims of 1.
-    pub fn stand(&self, op: &Operation, space: &[Dim], rows: Option<usize>) -> Option<Vec<Place>> {
+    /// The alignment of an operation's result with a space. `None` unless it has all axes of the
+    /// space, or those that number the rows, with or without reduced dims of 1.
+    pub fn alignment_in(
+        &self,
+        op: &Operation,
+        space: &[Dim],
+        rows: Option<usize>,
+    ) -> Option<Vec<SpaceAxis>> {
         let dims = self.dims(op.result());
         let own = reduced_rows(self.function, &self.windowed, op);
         if let Access::Fold(_) = op.op.access
@@ -104,13 +112,13 @@ impl Grouping<'_> {
         fits.then(|| axes(dims))
     }
 
-    fn folds(&self, group: &Group) -> bool {
+    fn reduces(&self, group: &Group) -> bool {
         let is_fold = |op: &usize| matches!(self.function.ops[*op].op.access, Access::Fold(_));
         group.ops.iter().any(is_fold)
     }
 
-    /// The reader's core, if the producer can be computed wherever the reader needs it.
-    fn absorbed(&self, producer: usize, reader: usize) -> Option<Core> {
+    /// The reader's core, if the producer's elements can be computed where the reader uses them.
+    fn fused_core(&self, producer: usize, reader: usize) -> Option<Core> {
         let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
         let Core::Loops { space, rows: None } = &a.core else {
             return None;
@@ -125,7 +133,7 @@ impl Grouping<'_> {
             _ => small != large,
         };
         let cheap = !repeats || a.ops.iter().all(|&op| self.is_cheap(op));
-        (!self.folds(a) && private && cheap).then(|| b.core.clone())
+        (!self.reduces(a) && private && cheap).then(|| b.core.clone())
     }
 
     /// The core, if a library kernel can store its result as the copy that its only reader makes.

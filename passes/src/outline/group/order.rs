@@ -1,8 +1,8 @@
 //! The dependency graph of groups, updated as groups are created and merged.
 //!
-//! Each merge asks whether a group depends on another one. Two things keep that search short. The
+//! Each merge asks whether a group depends on another one. This search is short for two reasons. The
 //! level of a group is above those of the groups it needs, so a search stops at the level of its
-//! goal. And the search runs from both ends in turns, so it costs about as much as the shorter one.
+//! goal. And the search is bidirectional, so it costs about as much as the shorter direction.
 
 /// The graph of groups, by index. A merged group stands for the group it is part of.
 #[derive(Default)]
@@ -142,14 +142,14 @@ impl Order {
                 if next == to && (direct || group != from) {
                     return true;
                 }
-                if next != to && self.is_new(next, towards) && self.is_within(next, towards, to) {
+                if next != to && self.visit(next, towards) && self.is_within(next, towards, to) {
                     open.push((next, 0));
                 }
             }
         }
     }
 
-    /// The neighbour of a group at this index; one may occur several times.
+    /// The neighbour of a group at this index. Several indices may give the same neighbour.
     fn neighbour(&mut self, group: usize, towards: Towards, at: usize) -> Option<usize> {
         let node = &self.nodes[group];
         let neighbours = match towards {
@@ -161,7 +161,7 @@ impl Order {
     }
 
     /// Whether the current search in this direction has not visited the group; marks it as visited.
-    fn is_new(&mut self, group: usize, towards: Towards) -> bool {
+    fn visit(&mut self, group: usize, towards: Towards) -> bool {
         let seen = &mut self.seen[group][towards as usize];
         std::mem::replace(seen, self.search) != self.search
     }

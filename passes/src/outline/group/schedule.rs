@@ -26,10 +26,10 @@ impl Group {
                 let mut loops = LoopNest {
                     rows: *rows,
                     reductions: reductions(function, windowed, ops),
-                    column_sums: self.sides.iter().map(number).collect(),
+                    column_sums: self.column_sums.iter().map(number).collect(),
                     ..LoopNest::over(space)
                 };
-                if let Some(&sum) = self.sides.first() {
+                if let Some(&sum) = self.column_sums.first() {
                     loops.rows = summed_axes(function, &function.ops[sum]);
                 } else if loops.reductions.is_empty() {
                     loops.columns = self.ops.iter().find_map(|op| {
