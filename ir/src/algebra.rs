@@ -48,12 +48,12 @@ impl<'a> Rule<'a> {
 
     /// The result of the operation that is differentiated.
     pub fn y(&self) -> Var<'a> {
-        self.result.expect("gradient rules alone ask for the result").0
+        self.result.expect("only gradient rules read the result").0
     }
 
     /// The cotangent of the result.
     pub fn g(&self) -> Var<'a> {
-        self.result.expect("gradient rules alone ask for the cotangent").1
+        self.result.expect("only gradient rules read the cotangent").1
     }
 
     pub fn attr(&self, name: &str) -> &Attr {
@@ -347,8 +347,8 @@ pub fn expand<'a>(
     terms.term(expr.root())
 }
 
-/// Multiplies `g` by a scalar expression, factor by factor, so that the branch of a `select` that
-/// is not taken (`select(c, 1, 0)`) cannot spoil the product. `None`: the expression is 0.
+/// Multiplies `g` by a scalar expression, factor by factor: `select(c, a, 0)` becomes `select(c, g *
+/// a, 0)`, so that an infinite or NaN `g` does not turn the 0 into NaN. `None`: the expression is 0.
 pub fn scale<'a>(g: Var<'a>, expr: &Expr, values: &[Var<'a>], attrs: &[Attr]) -> Option<Var<'a>> {
     let dtype = g.dtype();
     let built = vec![None; expr.nodes().len()];

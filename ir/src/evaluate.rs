@@ -153,8 +153,8 @@ impl<'a> Inputs<'a> {
         };
         let dims = self.dims.shape(shape);
         let known: usize = dims.iter().flatten().product();
-        let open = self.args.first().map_or(0, |x| x.len()).checked_div(known).unwrap_or(0);
-        dims.into_iter().map(|d| d.unwrap_or(open)).collect()
+        let inferred = self.args.first().map_or(0, |x| x.len()).checked_div(known).unwrap_or(0);
+        dims.into_iter().map(|d| d.unwrap_or(inferred)).collect()
     }
 
     /// The random key, which is the first operand.
@@ -223,7 +223,7 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
         .err();
     }
     let mut dims = Dims::default();
-    learn_arguments(function, &args, &mut dims)?;
+    bind_arguments(function, &args, &mut dims)?;
     let mut values: Vec<Option<Array>> = args.into_iter().map(Some).collect();
     values.resize(function.values.len(), None);
     let mut uses = function.uses();
@@ -233,7 +233,7 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
             error
         })?;
         for (value, array) in op.results().zip(results) {
-            let _ = dims.learn(function.ty(value), &array.shape);
+            let _ = dims.bind(function.ty(value), &array.shape);
             values[value.index()] = Some(array);
         }
         for value in &op.operands {
@@ -252,7 +252,7 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
         .collect())
 }
 
-fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Result<()> {
+fn bind_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Result<()> {
     if args.len() != function.args.len() {
         return Diagnostic::new(format!("`{}` got the wrong number of arguments", function.name))
             .got(args.len())
@@ -264,7 +264,7 @@ fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Resu
     for ((value, arg), array) in twice.zip(args.iter().chain(args)) {
         let ty = function.ty(value);
         let fits = if array.dtype == ty.dtype {
-            dims.learn(ty, &array.shape)
+            dims.bind(ty, &array.shape)
         } else {
             Err(format!("the dtype {}", array.dtype))
         };
@@ -324,7 +324,7 @@ fn step(
 fn apply(op: Op, args: &[&Array], attrs: &[Attr], result: DType, dims: &Dims) -> Result<Array> {
     for (def, attr) in op.attrs.iter().zip(attrs) {
         if let Attr::Shape(shape) = attr {
-            if let Some(dim) = dims.open(shape) {
+            if let Some(dim) = dims.unbound(shape) {
                 let why = format!("the dim {dim} in `{}` is not known here", def.name);
                 return Err(internal(why));
             }

@@ -72,7 +72,7 @@ pub struct Argument {
     pub donated: bool,
 }
 
-/// A named result. `state` names the state argument whose next value it is.
+/// A named result. If it is the next value of a state, `state` names the state argument.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ResultDef {
     pub name: Arc<str>,
@@ -135,7 +135,7 @@ pub struct Function {
     pub constraints: Vec<Constraint>,
     /// A declaration (`extern`) has result types but no operations: the target supplies the body.
     pub external: bool,
-    /// The bodies for each target, which stand for the operations, if there are any.
+    /// Bodies for targets. A target with a body uses it instead of the operations.
     pub bodies: Vec<TargetBody>,
 }
 

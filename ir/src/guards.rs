@@ -11,28 +11,28 @@ use crate::shape::Guard;
 pub(crate) struct GuardIndex {
     /// How many guards the function had when the index was last updated.
     count: usize,
-    places: FxHashMap<(Dim, Dim), usize>,
+    positions: FxHashMap<(Dim, Dim), usize>,
     /// Lower bounds of symbols, from guards such as `n >= 2`.
-    least: FxHashMap<Symbol, i64>,
+    lower_bounds: FxHashMap<Symbol, i64>,
 }
 
 impl GuardIndex {
     /// Builds the index of these guards.
     pub fn of<'g>(guards: impl IntoIterator<Item = &'g Guard>) -> GuardIndex {
         let mut index = GuardIndex::default();
-        guards.into_iter().for_each(|guard| index.note(guard));
+        guards.into_iter().for_each(|guard| index.record(guard));
         index
     }
 
     /// Records a guard that is added at the end.
-    pub fn note(&mut self, guard: &Guard) {
+    pub fn record(&mut self, guard: &Guard) {
         let sides = (guard.left.clone(), guard.right.clone());
-        self.places.entry(sides).or_insert(self.count);
+        self.positions.entry(sides).or_insert(self.count);
         self.count += 1;
-        if let (dim, ">=", least) = guard.relation() {
-            if let (Some(symbol), Some(least)) = (dim.as_symbol(), least.as_const()) {
-                let own = self.least.entry(symbol.clone()).or_insert(least);
-                *own = least.max(*own);
+        if let (dim, ">=", bound) = guard.relation() {
+            if let (Some(symbol), Some(bound)) = (dim.as_symbol(), bound.as_const()) {
+                let own = self.lower_bounds.entry(symbol.clone()).or_insert(bound);
+                *own = bound.max(*own);
             }
         }
     }
@@ -43,11 +43,11 @@ impl GuardIndex {
         if self.count != function.guards.len() {
             *self = GuardIndex::of(&function.guards);
         }
-        match self.place(&guard) {
+        match self.position(&guard) {
             Some(at) => function.guards[at].loc.merge(&guard.loc),
             None if self.implies(&guard) => {}
             None => {
-                self.note(&guard);
+                self.record(&guard);
                 function.guards.push(guard);
             }
         }
@@ -55,19 +55,20 @@ impl GuardIndex {
 
     /// Whether other guards repeat or imply this one.
     pub fn covers(&self, guard: &Guard) -> bool {
-        self.place(guard).is_some() || self.implies(guard)
+        self.position(guard).is_some() || self.implies(guard)
     }
 
     /// The position of the guard with the same two dims, in either order.
-    fn place(&self, Guard { left, right, .. }: &Guard) -> Option<usize> {
-        let place = |a: &Dim, b: &Dim| self.places.get(&(a.clone(), b.clone())).copied();
-        place(left, right).or_else(|| place(right, left))
+    fn position(&self, Guard { left, right, .. }: &Guard) -> Option<usize> {
+        let position = |a: &Dim, b: &Dim| self.positions.get(&(a.clone(), b.clone())).copied();
+        position(left, right).or_else(|| position(right, left))
     }
 
     /// Whether a guard holds because of the lower bounds that other guards give to symbols.
     fn implies(&self, guard: &Guard) -> bool {
-        let above_least =
-            |symbol: &Symbol| self.least.get(symbol).map(|least| Dim::symbol(symbol) + *least);
-        guard.left.substitute(&above_least) == guard.right.substitute(&above_least)
+        let above_bound = |symbol: &Symbol| {
+            self.lower_bounds.get(symbol).map(|bound| Dim::symbol(symbol) + *bound)
+        };
+        guard.left.substitute(&above_bound) == guard.right.substitute(&above_bound)
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// How many paths a message names.
-const NAMED: usize = 3;
-/// The longest path that messages show in full, in characters.
-const LONGEST: usize = 80;
+/// The maximum number of paths in a message.
+const MAX_NAMED: usize = 3;
+/// The maximum length of a path that messages show in full, in characters.
+const MAX_LENGTH: usize = 80;
 
 /// The set of block paths (`transformer.h.3.attn.c_proj`) an operation comes from, sorted.
 /// Merged operations carry the union; messages show the shortest.
@@ -65,8 +65,8 @@ impl Loc {
     /// The paths as messages name them: "blocks `a`, `b`". Only the first few of many.
     pub fn blocks(&self) -> Option<String> {
         let names: Vec<String> =
-            self.0.iter().take(NAMED).map(|path| format!("`{}`", shortened(path))).collect();
-        let rest = if self.0.len() > NAMED { " and others" } else { "" };
+            self.0.iter().take(MAX_NAMED).map(|path| format!("`{}`", shortened(path))).collect();
+        let rest = if self.0.len() > MAX_NAMED { " and others" } else { "" };
         match &names[..] {
             [] => None,
             [name] => Some(format!("block {name}")),
@@ -81,7 +81,7 @@ impl Loc {
 }
 
 fn shortened(path: &str) -> String {
-    match path.char_indices().nth(LONGEST) {
+    match path.char_indices().nth(MAX_LENGTH) {
         Some((at, _)) => format!("{}...", &path[..at]),
         None => path.to_string(),
     }

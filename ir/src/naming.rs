@@ -5,13 +5,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::graph::{Function, Operation, Role, Value};
 use crate::op::Kind;
 
-/// The last part of a block path, with the parts before it that give a number its meaning:
-/// `attn` of `h.3.attn`, `h.3` of `h.3`.
+/// The last part of a block path. If that is a number, the part before it is included: `attn` for
+/// `h.3.attn`, but `h.3` for `h.3`.
 pub fn last_part(path: &str) -> &str {
     last_parts(path, 1)
 }
 
-/// The last `count` parts of a path, and more of them where it would begin with a number.
+/// The last `count` parts of a path, or more of them if the result would begin with a number.
 pub fn last_parts(path: &str, count: usize) -> &str {
     let is_number = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
     let mut start = path.len();
@@ -24,8 +24,8 @@ pub fn last_parts(path: &str, count: usize) -> &str {
     &path[start..]
 }
 
-/// Short names for paths of params: of each path as few last parts as distinguish it from the
-/// others, but at least the block and its terminal. The names are distinct if the paths are.
+/// Short names for paths of params: for each path, the fewest last parts that distinguish it from
+/// the others, but at least the block and its terminal. The names are distinct if the paths are.
 pub fn short_paths<'p>(paths: &[&'p str]) -> Vec<&'p str> {
     let mut names: Vec<&str> = paths.iter().map(|path| last_parts(path, 2)).collect();
     for count in 3.. {
@@ -45,12 +45,12 @@ pub fn short_paths<'p>(paths: &[&'p str]) -> Vec<&'p str> {
     names
 }
 
-/// What the values of a function are called.
+/// Names for the values and the code of a function.
 pub struct ValueNames<'f> {
     function: &'f Function,
     definitions: Vec<Option<u32>>,
     /// The values that are read outside the block that computes them.
-    leaves: Vec<bool>,
+    escapes: Vec<bool>,
     /// The values that depend on output gradients.
     backward: Vec<bool>,
 }
@@ -58,8 +58,8 @@ pub struct ValueNames<'f> {
 impl<'f> ValueNames<'f> {
     pub fn of(function: &'f Function) -> ValueNames<'f> {
         let definitions = function.definitions();
-        let mut leaves = vec![false; function.values.len()];
-        let mut backward = leaves.clone();
+        let mut escapes = vec![false; function.values.len()];
+        let mut backward = escapes.clone();
         for (value, argument) in function.arguments() {
             backward[value.index()] = argument.role == Role::Cotangent;
         }
@@ -68,29 +68,29 @@ impl<'f> ValueNames<'f> {
             for operand in &op.operands {
                 let own = definitions[operand.index()];
                 let own = own.and_then(|at| function.ops[at as usize].loc.shortest());
-                leaves[operand.index()] |= own != path;
+                escapes[operand.index()] |= own != path;
             }
             let after = op.operands.iter().any(|operand| backward[operand.index()]);
             op.results().for_each(|value| backward[value.index()] = after);
         }
-        function.results.iter().for_each(|result| leaves[result.value.index()] = true);
-        ValueNames { function, definitions, leaves, backward }
+        function.results.iter().for_each(|result| escapes[result.value.index()] = true);
+        ValueNames { function, definitions, escapes, backward }
     }
 
     fn definition(&self, value: Value) -> Option<&'f Operation> {
         self.definitions[value.index()].map(|at| &self.function.ops[at as usize])
     }
 
-    /// The block that the value is a result of. Operations that come from several blocks compute
-    /// the result of none.
+    /// The block whose result the value is. `None` for inner values of a block, and for operations
+    /// that come from several blocks.
     fn block(&self, value: Value) -> Option<&'f str> {
         let loc = &self.definition(value)?.loc;
-        let is_result = self.leaves[value.index()] && loc.paths().len() == 1;
+        let is_result = self.escapes[value.index()] && loc.paths().len() == 1;
         loc.shortest().filter(|_| is_result)
     }
 
-    /// The name of a value: its own, that of the block whose result it is, or that of its
-    /// operation's result. A param has the name of its block, too.
+    /// The name of a value: its own name, else the name of the block whose result it is, else the
+    /// result name of its operation. The name of a param includes that of its block.
     pub fn value(&self, value: Value) -> String {
         let argument = self.function.args.get(value.index());
         let own = argument.map(|argument| last_parts(&argument.name, 2));
@@ -104,15 +104,15 @@ impl<'f> ValueNames<'f> {
         format!("{}{suffix}", own.strip_suffix(suffix).unwrap_or(own))
     }
 
-    /// The name of code that computes results from operands: after its blocks. If it computes only
-    /// a part of one block, the name of the result follows. Code of no block is named after its
-    /// results.
+    /// A name for code that computes results from operands: the names of its blocks. If it computes
+    /// only a part of one block, the name of the result follows. Code without blocks is named after
+    /// its results.
     pub fn code(&self, operands: &[Value], results: &[Value]) -> String {
         let blocks = self.blocks(operands, results);
         let Some(&last) = results.last() else { return "nothing".into() };
         if blocks.is_empty() {
             let names: Vec<String> =
-                results.iter().take(MOST_NAMES).map(|value| self.value(*value)).collect();
+                results.iter().take(MAX_NAMES).map(|value| self.value(*value)).collect();
             return names.join("_");
         }
         let whole = results.iter().any(|result| self.block(*result).is_some());
@@ -129,11 +129,11 @@ impl<'f> ValueNames<'f> {
     /// The last parts of the paths of the first blocks between operands and results, in order.
     fn blocks(&self, operands: &[Value], results: &[Value]) -> Vec<&'f str> {
         let mut found: FxHashSet<u32> = FxHashSet::default();
-        let mut open = results.to_vec();
-        while let Some(value) = open.pop() {
+        let mut worklist = results.to_vec();
+        while let Some(value) = worklist.pop() {
             let at = self.definitions[value.index()].filter(|_| !operands.contains(&value));
             if let Some(at) = at.filter(|at| found.insert(*at)) {
-                open.extend(&self.function.ops[at as usize].operands);
+                worklist.extend(&self.function.ops[at as usize].operands);
             }
         }
         let mut order: Vec<u32> = found.into_iter().collect();
@@ -144,20 +144,20 @@ impl<'f> ValueNames<'f> {
             let block = op.loc.shortest().filter(|_| !shared).map(last_part);
             blocks.extend(block.filter(|block| !blocks.contains(block)));
         }
-        blocks.truncate(MOST_NAMES);
+        blocks.truncate(MAX_NAMES);
         blocks
     }
 }
 
 /// The maximum number of names in the name of a piece of code.
-const MOST_NAMES: usize = 3;
+const MAX_NAMES: usize = 3;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_last_part_keeps_the_meaning_of_a_number() {
+    fn last_part_of_a_number_includes_the_part_before() {
         for (path, part) in [("h.3.attn", "attn"), ("h.3", "h.3"), ("3", "3"), ("a", "a")] {
             assert_eq!(last_part(path), part);
         }

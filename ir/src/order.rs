@@ -44,20 +44,20 @@ mod tests {
     use super::needed_first;
 
     #[test]
-    fn needs_come_first_in_the_order_of_numbers() {
+    fn dependencies_come_first_then_lower_indices() {
         assert_eq!(needed_first(&[vec![2, 1], vec![3], vec![3], vec![]]), Ok(vec![3, 2, 1, 0]));
         assert_eq!(needed_first(&[vec![], vec![], vec![]]), Ok(vec![0, 1, 2]));
         assert_eq!(needed_first(&[]), Ok(vec![]));
     }
 
     #[test]
-    fn a_cycle_is_told_in_order() {
+    fn cycles_are_reported_in_order() {
         assert_eq!(needed_first(&[vec![1], vec![2], vec![1]]), Err(vec![1, 2]));
         assert_eq!(needed_first(&[vec![0]]), Err(vec![0]));
     }
 
     #[test]
-    fn chains_may_be_long() {
+    fn long_chains_do_not_overflow_the_stack() {
         let chain: Vec<Vec<usize>> =
             (0..200_000).map(|i| if i == 0 { vec![] } else { vec![i - 1] }).collect();
         let reversed: Vec<Vec<usize>> =

@@ -33,11 +33,11 @@ impl Diagnostic {
     }
 }
 
-/// The longest line that is shown in full, in bytes: nobody reads longer ones, and terminals cannot
-/// count their columns.
-const LONGEST_LINE: usize = 1000;
-/// How many bytes of a longer line are shown before and after the underlined position.
-const AROUND: usize = 100;
+/// The maximum length of a line that is shown in full, in bytes. Longer lines are cut, because they
+/// would fill the screen.
+const MAX_LINE: usize = 1000;
+/// The number of bytes of a longer line that are shown before and after the underlined position.
+const CONTEXT: usize = 100;
 
 /// An excerpt of the source: its text with long lines cut, and the underlined span in it.
 #[derive(Default)]
@@ -56,15 +56,15 @@ impl Excerpt {
             // The end of the text belongs to its last line.
             let here = (start..end).contains(&span.start)
                 || (span.start == end && end == source.len() && !line.ends_with('\n'));
-            let cut = line.len() > LONGEST_LINE;
+            let cut = line.len() > MAX_LINE;
             let from = match cut && here {
-                true => floor_boundary(source, span.start.saturating_sub(AROUND).max(start)),
+                true => floor_boundary(source, span.start.saturating_sub(CONTEXT).max(start)),
                 false => start,
             };
             let to = match (cut, here) {
                 (false, _) => end,
-                (true, false) => floor_boundary(source, start + AROUND),
-                (true, true) => floor_boundary(source, (span.start + AROUND).min(end)),
+                (true, false) => floor_boundary(source, start + CONTEXT),
+                (true, true) => floor_boundary(source, (span.start + CONTEXT).min(end)),
             };
             if here {
                 let at = excerpt.text.len() + span.start - from;

@@ -65,11 +65,11 @@ prims! {
     Neg "neg" Same ["-1"] "-x. Integers wrap: -MIN is MIN."
     Abs "abs" Same ["sign(x)"] "|x|. |MIN| is MIN; unsigned: x."
     Sign "sign" Same ["0"] "-1, 0 or 1. Floats: ±0 and NaN stay as they are."
-    Floor "floor" Same ["0"] "The greatest whole number ≤ x; ±0, ±inf and NaN stay."
+    Floor "floor" Same ["0"] "The largest integer ≤ x; ±0, ±inf and NaN stay."
     Ceil "ceil" Same ["0"]
-        "The least whole number ≥ x; ±0, ±inf and NaN stay; above -1 and below 0 it is -0."
+        "The smallest integer ≥ x; ±0, ±inf and NaN stay; above -1 and below 0 it is -0."
     Round "round" Same ["0"]
-        "The nearest whole number, halves to the even one; keeps the sign of zero."
+        "The nearest integer, halves to the even one; keeps the sign of zero."
     Exp "exp" Same ["r"] "eˣ. exp(-inf) = 0."
     Expm1 "expm1" Same ["exp(x)"] "eˣ - 1 without cancellation; keeps the sign of zero."
     Log "log" Same ["1 / x"] "Natural logarithm. log(±0) = -inf, log of a negative = NaN."
@@ -116,12 +116,12 @@ prims! {
         "select(x < y, 1, select(x > y, 0, 0.5))",
         "select(y < x, 1, select(y > x, 0, 0.5))",
     ]
-        "The lesser; NaN if either is; min(-0, +0) = -0 in either order. Bool: and."
+        "The smaller operand; NaN if either is; min(-0, +0) = -0 in either order. Bool: and."
     Max "max" Same [
         "select(x > y, 1, select(x < y, 0, 0.5))",
         "select(y > x, 1, select(y < x, 0, 0.5))",
     ]
-        "The greater; NaN if either is; max(-0, +0) = +0 in either order. Bool: or."
+        "The larger operand; NaN if either is; max(-0, +0) = +0 in either order. Bool: or."
     Eq "eq" Test ["0", "0"] "x = y; false where either is NaN; -0 = +0."
     Ne "ne" Test ["0", "0"] "x ≠ y; true where either is NaN."
     Lt "lt" Test ["0", "0"] "x < y; false where either is NaN; false < true."
@@ -252,8 +252,7 @@ impl Scalar {
 }
 
 /// Applies `prim` to operands of `dtype` (for select, the dtype of its last two operands). The
-/// signature gives the result's dtype. For a cast that is `cast_to`, or `dtype` if `cast_to` is
-/// absent.
+/// signature determines the result's dtype; a cast gives `cast_to`, or `dtype` if that is `None`.
 ///
 /// # Panics
 /// If there are fewer operands than the arity.

@@ -99,14 +99,14 @@ impl Binding {
     }
 
     /// Compares the dims that are expressions, once bare symbols are bound. Solves for symbols that
-    /// occur only in expressions; those without a solution are bound to a dim from `open`, and the
+    /// occur only in expressions; those without a solution are bound to a dim from `unknowns`, and the
     /// callee checks them.
     fn expressions_against(
         &mut self,
         pattern: &Shape,
         actual: &Shape,
         guards: &mut Vec<Guard>,
-        open: &mut dyn FnMut() -> Dim,
+        unknowns: &mut dyn FnMut() -> Dim,
     ) -> Result<(), String> {
         let skipped = actual.dims.len() - pattern.dims.len();
         for (want, got) in pattern.dims.iter().zip(&actual.dims[skipped..]) {
@@ -122,7 +122,7 @@ impl Binding {
             if !unbound.is_empty() {
                 let solved = solve(want, got, &unbound, &|s| self.dims.get(s).cloned());
                 let known = solved.is_some();
-                let values = solved.unwrap_or_else(|| unbound.iter().map(|_| open()).collect());
+                let values = solved.unwrap_or_else(|| unbound.iter().map(|_| unknowns()).collect());
                 self.dims.extend(unbound.into_iter().zip(values));
                 if !known {
                     continue;
@@ -211,7 +211,7 @@ pub fn instantiate(
     guards: &mut Vec<Guard>,
     fresh: &mut dyn FnMut() -> Symbol,
 ) -> Result<Vec<Type>> {
-    let mut binding = bind_opening(callee, operands, guards, &mut || Dim::symbol(fresh()))?;
+    let mut binding = bind_with_unknowns(callee, operands, guards, &mut || Dim::symbol(fresh()))?;
     for result in &callee.results {
         let shape = &callee.ty(result.value).shape;
         if let Some(lead) = shape.lead.as_ref().filter(|lead| !binding.leads.contains_key(*lead)) {
@@ -248,7 +248,7 @@ pub fn instantiate(
 /// Binds a signature's symbols for a call on `operands`; symbols that cannot be determined are
 /// unknown. Errors: wrong number or types of operands.
 pub fn bind(callee: &Function, operands: &[&Type], guards: &mut Vec<Guard>) -> Result<Binding> {
-    bind_opening(callee, operands, guards, &mut || Dim::Unknown)
+    bind_with_unknowns(callee, operands, guards, &mut || Dim::Unknown)
 }
 
 /// Binds a signature's symbols from those operands whose types are known. Errors: wrong number or
@@ -262,21 +262,21 @@ pub fn bind_known(
     bind_some(callee, &operands, guards, &mut || Dim::Unknown)
 }
 
-fn bind_opening(
+fn bind_with_unknowns(
     callee: &Function,
     operands: &[&Type],
     guards: &mut Vec<Guard>,
-    open: &mut dyn FnMut() -> Dim,
+    unknowns: &mut dyn FnMut() -> Dim,
 ) -> Result<Binding> {
     let operands: SmallVec<[Option<&Type>; 4]> = operands.iter().map(|ty| Some(*ty)).collect();
-    bind_some(callee, &operands, guards, open)
+    bind_some(callee, &operands, guards, unknowns)
 }
 
 fn bind_some(
     callee: &Function,
     operands: &[Option<&Type>],
     guards: &mut Vec<Guard>,
-    open: &mut dyn FnMut() -> Dim,
+    unknowns: &mut dyn FnMut() -> Dim,
 ) -> Result<Binding> {
     if callee.args.len() != operands.len() {
         return Diagnostic::new(message![name_of(callee), " got the wrong number of operands"])
@@ -308,7 +308,7 @@ fn bind_some(
     for ((value, arg), actual) in known() {
         let want = callee.ty(value);
         binding
-            .expressions_against(&want.shape, &actual.shape, guards, open)
+            .expressions_against(&want.shape, &actual.shape, guards, unknowns)
             .or_else(|why| differs(callee, &arg.name, actual, want, &why))?;
     }
     constraints_hold(callee, &binding)?;

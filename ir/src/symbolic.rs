@@ -10,7 +10,7 @@ use crate::scalar::expr::{Expr, Node};
 use crate::shape::Type;
 
 /// The maximum number of elements that are tracked: more than any rank.
-const LIMIT: usize = 32;
+const MAX_ELEMENTS: usize = 32;
 
 /// The elements of a result as dims, in row-major order; `None` where they are not known.
 pub fn value(cx: &Infer, ty: &Type) -> Option<Arc<[Dim]>> {
@@ -19,7 +19,7 @@ pub fn value(cx: &Infer, ty: &Type) -> Option<Arc<[Dim]>> {
     }
     let count = match ty.shape.as_fixed()?[..] {
         [] => 1,
-        [count] if count <= LIMIT => count,
+        [count] if count <= MAX_ELEMENTS => count,
         _ => return None,
     };
     let known = match cx.op.known {

@@ -60,7 +60,7 @@ pub fn verify(module: &Module) -> Result<()> {
 pub(crate) fn recursion(names: &[&str]) -> Diagnostic {
     let circle: Vec<String> =
         names.iter().chain(names.first()).map(|name| format!("`{name}`")).collect();
-    Diagnostic::new("functions do not call themselves").got(circle.join(" → "))
+    Diagnostic::new("functions must not be recursive").got(circle.join(" → "))
 }
 
 /// Checks one function against the signatures of the module. Does not check for recursion, which

@@ -50,7 +50,7 @@ fn names() {
         ("%0 = call(%x) {«callee = @mian»}", "no function `mian`", "did you mean `main`?"),
         ("%0 = cast(%x) {dtype = «f31»}", "no dtype `f31`", "f32"),
         ("%0 = exp(%x) : tensor<batch x 4 x «f31»>", "no dtype `f31`", "f32"),
-        ("«%0 = call(%x, %y) {callee = @main}»", "do not call themselves", "`main` → `main`"),
+        ("«%0 = call(%x, %y) {callee = @main}»", "must not be recursive", "`main` → `main`"),
     ];
     for (lines, what, more) in cases {
         check(&body(lines), what, more);

@@ -225,7 +225,7 @@ impl Search<'_> {
                 }
                 true
             }
-            Gradient::Callee | Gradient::Again | Gradient::Vjp => false,
+            Gradient::Callee | Gradient::Recompute | Gradient::Vjp => false,
             Gradient::Derived | Gradient::Partials(_) | Gradient::Rule(_) | Gradient::Zero => false,
         };
         let types: Vec<&Type> = types.iter().collect();

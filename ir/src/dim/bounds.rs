@@ -10,34 +10,37 @@ pub(super) struct Bounds {
     pub hi: Option<i64>,
 }
 
-/// How many atoms of a sum are examined, one after the other; each doubles the work.
-const ATOMS: u8 = 4;
+/// The maximum number of atoms of a sum that are replaced by bounds, one after the other. Each
+/// doubles the work.
+const MAX_ATOMS: u8 = 4;
 
-/// A lower bound of a sum, found by replacing one of its atoms by a simpler bound: `p - c*(r//b)`
-/// is at least `(b*p - c*r)/b`, so `n - n//2` is at least 0; `p + c*(r//b)` is at least `(b*p +
-/// c*(r - b + 1))/b`; a maximum is at least its first operand, and a minimum at most. `left` is the
-/// number of further atoms that may be examined.
-fn above_atom(poly: &Poly, left: u8) -> Option<i64> {
-    let left = left.checked_sub(1)?;
-    let (atom, by, least, divisor) = poly.terms().iter().find_map(|(monomial, by)| {
+/// A lower bound of a sum, found by replacing one of its atoms by a simpler bound. `budget` is the
+/// number of further atoms that may be replaced.
+///
+/// - `p - c*(r//b)` is at least `(b*p - c*r)/b`, so `n - n//2` is at least 0.
+/// - `p + c*(r//b)` is at least `(b*p + c*(r - b + 1))/b`.
+/// - A maximum is at least its first operand, and a minimum is at most its first operand.
+fn bound_by_atom(poly: &Poly, budget: u8) -> Option<i64> {
+    let budget = budget.checked_sub(1)?;
+    let (atom, by, lower, divisor) = poly.terms().iter().find_map(|(monomial, by)| {
         let [(atom, 1)] = monomial.factors() else { return None };
-        let (least, divisor) = match (atom, *by < 0) {
+        let (lower, divisor) = match (atom, *by < 0) {
             (Atom::FloorDiv(pair), below) => {
                 let divisor = pair[1].as_const().filter(|divisor| *divisor > 0)?;
                 // `divisor` times a bound of the quotient: an upper bound if it is subtracted, else
                 // a lower one.
-                let least = if below { pair[0].clone() } else { &pair[0] + (1 - divisor) };
-                (least, divisor)
+                let lower = if below { pair[0].clone() } else { &pair[0] + (1 - divisor) };
+                (lower, divisor)
             }
             (Atom::Max(operands), false) | (Atom::Min(operands), true) => (operands[0].clone(), 1),
             (Atom::Max(_) | Atom::Min(_) | Atom::Mod(_) | Atom::Symbol(_), _) => return None,
         };
-        Some((Dim::atom(atom.clone()), *by, least, divisor))
+        Some((Dim::atom(atom.clone()), *by, lower, divisor))
     })?;
     let rest = Dim::from(poly.clone()) - atom * by;
-    let least = Bounds::within(&(rest * divisor + least * by), left).lo?;
+    let lower = Bounds::within(&(rest * divisor + lower * by), budget).lo?;
     // Rounds up, as the dim is an integer.
-    Some(-least.checked_neg()?.div_euclid(divisor))
+    Some(-lower.checked_neg()?.div_euclid(divisor))
 }
 
 impl Bounds {
@@ -48,58 +51,58 @@ impl Bounds {
     }
 
     pub(super) fn of(dim: &Dim) -> Bounds {
-        Bounds::within(dim, ATOMS)
+        Bounds::within(dim, MAX_ATOMS)
     }
 
-    fn within(dim: &Dim, left: u8) -> Bounds {
+    fn within(dim: &Dim, budget: u8) -> Bounds {
         match dim {
             Dim::Const(value) => Bounds::point(*value),
             Dim::Unknown => Bounds::ANY,
-            Dim::Expr(poly) => Bounds::of_poly_within(poly, left),
+            Dim::Expr(poly) => Bounds::of_poly_within(poly, budget),
         }
     }
 
     pub(super) fn of_poly(poly: &Poly) -> Bounds {
-        Bounds::of_poly_within(poly, ATOMS)
+        Bounds::of_poly_within(poly, MAX_ATOMS)
     }
 
-    fn of_poly_within(poly: &Poly, left: u8) -> Bounds {
+    fn of_poly_within(poly: &Poly, budget: u8) -> Bounds {
         let mut total = Bounds::point(0);
         for (monomial, coefficient) in poly.terms() {
             let mut product = Bounds::point(1);
             for (atom, power) in monomial.factors() {
-                product = product.mul(Bounds::of_atom(atom, left).power(*power));
+                product = product.mul(Bounds::of_atom(atom, budget).power(*power));
             }
             total = total.add(product.scale(*coefficient));
         }
-        total.lo = total.lo.or_else(|| above_atom(poly, left));
-        total.hi = total.hi.or_else(|| above_atom(&poly.neg()?, left)?.checked_neg());
+        total.lo = total.lo.or_else(|| bound_by_atom(poly, budget));
+        total.hi = total.hi.or_else(|| bound_by_atom(&poly.neg()?, budget)?.checked_neg());
         total
     }
 
-    fn of_atom(atom: &Atom, left: u8) -> Bounds {
-        let of = |dim: &Dim| Bounds::within(dim, left);
+    fn of_atom(atom: &Atom, budget: u8) -> Bounds {
+        let of = |dim: &Dim| Bounds::within(dim, budget);
         match atom {
             Atom::Symbol(_) => Bounds { lo: Some(0), hi: None },
             Atom::FloorDiv(pair) => of(&pair[0]).floor_div(of(&pair[1])),
             Atom::Mod(pair) => of(&pair[0]).modulo(of(&pair[1])),
-            Atom::Min(operands) => Bounds::of_min(operands, left),
-            Atom::Max(operands) => Bounds::of_max(operands, left),
+            Atom::Min(operands) => Bounds::of_min(operands, budget),
+            Atom::Max(operands) => Bounds::of_max(operands, budget),
         }
     }
 
     // One end of a minimum or maximum is known as soon as any operand's is: other operands can only
     // tighten it.
-    fn of_min(operands: &[Dim], left: u8) -> Bounds {
-        let bounds = operands.iter().map(|dim| Bounds::within(dim, left));
+    fn of_min(operands: &[Dim], budget: u8) -> Bounds {
+        let bounds = operands.iter().map(|dim| Bounds::within(dim, budget));
         Bounds {
             lo: bounds.clone().map(|b| b.lo).reduce(|a, b| Some(a?.min(b?))).flatten(),
             hi: bounds.filter_map(|b| b.hi).min(),
         }
     }
 
-    fn of_max(operands: &[Dim], left: u8) -> Bounds {
-        let bounds = operands.iter().map(|dim| Bounds::within(dim, left));
+    fn of_max(operands: &[Dim], budget: u8) -> Bounds {
+        let bounds = operands.iter().map(|dim| Bounds::within(dim, budget));
         Bounds {
             lo: bounds.clone().filter_map(|b| b.lo).max(),
             hi: bounds.map(|b| b.hi).reduce(|a, b| Some(a?.max(b?))).flatten(),
@@ -157,10 +160,10 @@ impl Bounds {
             return Bounds::ANY;
         }
         // A divisor is never zero.
-        let least = divisor.lo.map_or(1, |lo| lo.max(1));
+        let lower = divisor.lo.map_or(1, |lo| lo.max(1));
         let most = divisor.hi.map(|hi| hi.max(1));
         // The smallest divisor gives the quotient furthest from zero, the largest one the nearest.
-        let far = |end: i64| end.div_euclid(least);
+        let far = |end: i64| end.div_euclid(lower);
         let near = |end: i64| match most {
             Some(most) => end.div_euclid(most),
             None if end < 0 => -1,

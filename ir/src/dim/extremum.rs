@@ -5,7 +5,7 @@ use super::bounds::Bounds;
 use super::{Atom, Dim};
 
 /// The maximum number of operands of one min or max, since each is compared with each.
-const MOST_OPERANDS: usize = 64;
+const MAX_OPERANDS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Extremum {
@@ -22,16 +22,16 @@ impl Extremum {
             _ if a == b => return a.clone(),
             _ => {}
         }
-        // Compares the operands whole first: once a nested min or max is split, it is harder to see
-        // that it decides as a whole.
-        if let [only] = self.keep_decisive(vec![a.clone(), b.clone()]).as_slice() {
+        // Compares whole operands first. Once a nested min or max is split into its operands, the
+        // comparison may be undecided.
+        if let [only] = self.without_redundant(vec![a.clone(), b.clone()]).as_slice() {
             return only.clone();
         }
-        if self.operands(a).len() + self.operands(b).len() > MOST_OPERANDS {
+        if self.operands(a).len() + self.operands(b).len() > MAX_OPERANDS {
             return Dim::Unknown;
         }
         let operands = self.operands(a).iter().chain(self.operands(b)).cloned().collect();
-        let kept = self.keep_decisive(operands);
+        let kept = self.without_redundant(operands);
         match (self, kept.as_slice()) {
             (_, [only]) => only.clone(),
             (Extremum::Min, _) => Dim::atom(Atom::Min(kept.into())),
@@ -40,15 +40,15 @@ impl Extremum {
     }
 
     /// Sorts the operands and drops redundant ones.
-    fn keep_decisive(self, mut operands: Vec<Dim>) -> Vec<Dim> {
+    fn without_redundant(self, mut operands: Vec<Dim>) -> Vec<Dim> {
         operands.sort_by(|a, b| {
             let is_const = |dim: &Dim| dim.as_const().is_some();
             is_const(a).cmp(&is_const(b)).then_with(|| a.order(b))
         });
         let mut kept: Vec<Dim> = Vec::with_capacity(operands.len());
         for operand in operands {
-            if !kept.iter().any(|other| self.is_superfluous(&operand, other)) {
-                kept.retain(|other| !self.is_superfluous(other, &operand));
+            if !kept.iter().any(|other| self.is_redundant(&operand, other)) {
+                kept.retain(|other| !self.is_redundant(other, &operand));
                 kept.push(operand);
             }
         }
@@ -64,12 +64,12 @@ impl Extremum {
     }
 
     /// Whether `dim` never decides the result when `other` is an operand too.
-    fn is_superfluous(self, dim: &Dim, other: &Dim) -> bool {
+    fn is_redundant(self, dim: &Dim, other: &Dim) -> bool {
         let (small, large) = match self {
             Extremum::Min => (other, dim),
             Extremum::Max => (dim, other),
         };
-        // Compares the bounds first: the difference may overflow where they do not.
+        // Compares the bounds first: the difference of the dims may overflow.
         let ends = (Bounds::of(small).hi, Bounds::of(large).lo);
         let is_apart = matches!(ends, (Some(hi), Some(lo)) if hi <= lo);
         is_apart || (large - small).lower_bound().is_some_and(|least| least >= 0)

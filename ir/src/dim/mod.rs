@@ -20,7 +20,7 @@ use std::sync::Arc;
 use bounds::Bounds;
 use extremum::Extremum;
 pub use parse::{ParseDimError, parse_dim};
-pub use poly::{Atom, MOST_NESTED, MOST_TERMS, Monomial, Poly};
+pub use poly::{Atom, MAX_NESTED, MAX_TERMS, Monomial, Poly};
 pub use translate::{Operator, Translator};
 
 /// The name of a dim that is only known at run time. Its value is an integer ≥ 0.
@@ -89,7 +89,7 @@ impl fmt::Debug for Symbol {
 /// One dim of a shape, in normal form.
 ///
 /// Arithmetic never panics and never wraps. A result is `Unknown` if it overflows, has more than
-/// [`MOST_TERMS`] terms, nests deeper than [`MOST_NESTED`], divides by a literal zero or has an
+/// [`MAX_TERMS`] terms, nests deeper than [`MAX_NESTED`], divides by a literal zero or has an
 /// unknown operand. A dim is only evaluated where no divisor in it is zero, since a shape that
 /// divides by zero is undefined; simplification relies on that, and on symbols being ≥ 0.
 ///
@@ -206,7 +206,7 @@ impl Dim {
     /// The quotient rounded towards plus infinity; unknown if `rhs` is a literal zero.
     pub fn ceil_div(&self, rhs: &Dim) -> Dim {
         if rhs.lower_bound().is_some_and(|least| least >= 0) {
-            // The form in which people write it, so that it compares equal to theirs.
+            // The usual way to write it, so that it compares equal to dims that users write.
             (self + rhs - 1).floor_div(rhs)
         } else {
             -(-self).floor_div(rhs)

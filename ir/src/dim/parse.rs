@@ -11,7 +11,7 @@ use winnow::error::{ContextError, ErrMode, StrContext, StrContextValue};
 use winnow::prelude::*;
 use winnow::token::{one_of, take_while};
 
-use super::{Dim, MOST_NESTED, MOST_TERMS, Symbol};
+use super::{Dim, MAX_NESTED, MAX_TERMS, Symbol};
 
 /// The maximum nesting of parentheses, calls and signs, so that recursion fits on a small stack.
 const MAX_DEPTH: usize = 64;
@@ -173,9 +173,9 @@ fn known(result: Dim, operands: &[&Dim]) -> ModalResult<Dim> {
 
 /// The limits of dims, for error messages.
 const BOUNDS: &str = "a dim of at most 1024 terms in 24 levels and of 64 bits";
-const _: () = assert!(MOST_TERMS == 1024 && MOST_NESTED == 24);
+const _: () = assert!(MAX_TERMS == 1024 && MAX_NESTED == 24);
 // The parentheses in a dim's own text, and two for the type that contains it.
-const _: () = assert!(2 * (MOST_NESTED as usize) + 2 < MAX_DEPTH);
+const _: () = assert!(2 * (MAX_NESTED as usize) + 2 < MAX_DEPTH);
 
 fn closing(input: &mut &str) -> ModalResult<char> {
     cut_err(')').context(StrContext::Expected(StrContextValue::CharLiteral(')'))).parse_next(input)

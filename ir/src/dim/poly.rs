@@ -10,12 +10,12 @@ use super::{Dim, Symbol};
 
 /// The maximum [`Poly::size`] of a dim. Arithmetic with a larger result gives an unknown dim, so
 /// that no expression takes time or memory out of proportion to its text.
-pub const MOST_TERMS: usize = 1024;
+pub const MAX_TERMS: usize = 1024;
 /// The maximum nesting of floor divisions, modulos, minima and maxima, so that recursion over a dim
 /// fits on a small stack. Each level takes two parentheses in text, which must be read back.
-pub const MOST_NESTED: u16 = 24;
+pub const MAX_NESTED: u16 = 24;
 /// The maximum number of products of two terms in one multiplication, before equal ones are merged.
-const MOST_PRODUCTS: usize = 1 << 15;
+const MAX_PRODUCTS: usize = 1 << 15;
 
 /// A sum of monomials with coefficients, the largest monomial first. No coefficient is zero and no
 /// monomial occurs twice, so equal polynomials are equal in memory. Its size and depth are bounded.
@@ -187,7 +187,7 @@ impl Poly {
         let size = sizes.fold(0, usize::saturating_add);
         let factors = terms.iter().flat_map(|(monomial, _)| &monomial.factors);
         let depth = factors.map(|(atom, _)| atom.depth()).max().unwrap_or(0);
-        let fits = size <= MOST_TERMS && depth <= MOST_NESTED;
+        let fits = size <= MAX_TERMS && depth <= MAX_NESTED;
         fits.then_some(Poly { terms, size: size as u32, depth })
     }
 
@@ -284,7 +284,7 @@ impl Poly {
     }
 
     pub(super) fn mul(&self, other: &Poly) -> Option<Poly> {
-        if self.terms.len() * other.terms.len() > MOST_PRODUCTS {
+        if self.terms.len() * other.terms.len() > MAX_PRODUCTS {
             return None;
         }
         let mut terms = Vec::with_capacity(self.terms.len() * other.terms.len());
@@ -363,7 +363,7 @@ impl Poly {
             let times = coefficient.div_euclid(*step);
             match monomial.div(leading) {
                 Some(factor) if times != 0 => {
-                    if quotient.len() == MOST_TERMS {
+                    if quotient.len() == MAX_TERMS {
                         return None;
                     }
                     rest = rest.add_multiple(divisor, &factor, times.checked_neg()?)?;

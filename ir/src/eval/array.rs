@@ -32,11 +32,11 @@ impl Data {
         self.len() == 0
     }
 
-    /// The elements at the indices `places`, in that order.
-    pub fn pick(&self, places: impl Iterator<Item = usize>) -> Data {
+    /// The elements at the indices `offsets`, in that order.
+    pub fn pick(&self, offsets: impl Iterator<Item = usize>) -> Data {
         match self {
-            Data::Float(v) => Data::Float(places.map(|i| v[i]).collect()),
-            Data::Int(v) => Data::Int(places.map(|i| v[i]).collect()),
+            Data::Float(v) => Data::Float(offsets.map(|i| v[i]).collect()),
+            Data::Int(v) => Data::Int(offsets.map(|i| v[i]).collect()),
         }
     }
 

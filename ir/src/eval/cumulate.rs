@@ -31,7 +31,7 @@ fn cumulate(x: &Array, axis: usize, reverse: bool, prim: Prim) -> Result<Array, 
     for line in lines(x, axis) {
         let mut total = first;
         for k in 0..line.len {
-            let i = line.place(if reverse { line.len - 1 - k } else { k });
+            let i = line.offset(if reverse { line.len - 1 - k } else { k });
             total = apply(prim, wide, &[total, x.get(i)], None);
             out[i] = total.cast(wide, x.dtype);
         }
@@ -48,7 +48,7 @@ pub(super) struct Line {
 
 impl Line {
     /// The offset of element `k`.
-    pub fn place(&self, k: usize) -> usize {
+    pub fn offset(&self, k: usize) -> usize {
         self.start + k * self.step
     }
 }

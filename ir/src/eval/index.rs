@@ -34,8 +34,8 @@ pub fn dynamic_update_slice(x: &Array, update: &Array, starts: &[i64]) -> Result
     let first = block(x, starts, &update.shape)?;
     same_dtype(x, update)?;
     let mut out: Vec<Scalar> = x.elements().collect();
-    for (i, place) in Walk::new(&update.shape, &strides(&x.shape), first).enumerate() {
-        out[place] = update.get(i);
+    for (i, offset) in Walk::new(&update.shape, &strides(&x.shape), first).enumerate() {
+        out[offset] = update.get(i);
     }
     Ok(Array::collect(x.dtype, x.shape.clone(), out.into_iter()))
 }
@@ -62,9 +62,9 @@ fn block(x: &Array, starts: &[i64], sizes: &[usize]) -> Result<isize, String> {
 /// # Errors
 /// For an axis out of range, or indices that are not integers.
 pub fn take(x: &Array, indices: &Array, axis: usize) -> Result<Array, String> {
-    let places = take_places(x, indices, axis)?;
+    let offsets = take_offsets(x, indices, axis)?;
     let shape = [&x.shape[..axis], &indices.shape, &x.shape[axis + 1..]].concat();
-    Ok(gather(x, shape, &places))
+    Ok(gather(x, shape, &offsets))
 }
 
 /// Adds each element of `updates` to the element of `x` that [`take`] would read for it. `updates`
@@ -78,8 +78,8 @@ pub fn scatter_add(
     updates: &Array,
     axis: usize,
 ) -> Result<Array, String> {
-    let places = take_places(x, indices, axis)?;
-    add_at(x, updates, &places)
+    let offsets = take_offsets(x, indices, axis)?;
+    add_at(x, updates, &offsets)
 }
 
 /// For each index, the element of `x` at that index along `axis` and at the same indices along the
@@ -88,8 +88,8 @@ pub fn scatter_add(
 /// # Errors
 /// For an axis out of range, shapes that differ, or indices that are not integers.
 pub fn take_along_axis(x: &Array, indices: &Array, axis: usize) -> Result<Array, String> {
-    let places = along_places(x, indices, axis)?;
-    Ok(gather(x, indices.shape.clone(), &places))
+    let offsets = along_offsets(x, indices, axis)?;
+    Ok(gather(x, indices.shape.clone(), &offsets))
 }
 
 /// Adds each element of `updates` to the element of `x` that [`take_along_axis`] would read for it.
@@ -103,28 +103,28 @@ pub fn scatter_add_along(
     updates: &Array,
     axis: usize,
 ) -> Result<Array, String> {
-    let places = along_places(x, indices, axis)?;
-    add_at(x, updates, &places)
+    let offsets = along_offsets(x, indices, axis)?;
+    add_at(x, updates, &offsets)
 }
 
 /// The offset in `x` of every element of the result of [`take`].
-fn take_places(x: &Array, indices: &Array, axis: usize) -> Result<Vec<Option<usize>>, String> {
+fn take_offsets(x: &Array, indices: &Array, axis: usize) -> Result<Vec<Option<usize>>, String> {
     check_indices(x, indices, axis)?;
     let n = x.shape[axis];
     let outer: usize = x.shape[..axis].iter().product();
     let inner: usize = x.shape[axis + 1..].iter().product();
-    let mut places = Vec::with_capacity(outer * indices.len() * inner);
+    let mut offsets = Vec::with_capacity(outer * indices.len() * inner);
     for row in 0..outer {
         for i in 0..indices.len() {
             let base = resolve(indices, i, n).map(|k| (row * n + k) * inner);
-            places.extend((0..inner).map(|column| base.map(|b| b + column)));
+            offsets.extend((0..inner).map(|column| base.map(|b| b + column)));
         }
     }
-    Ok(places)
+    Ok(offsets)
 }
 
 /// The offset in `x` of every element of the result of [`take_along_axis`].
-fn along_places(x: &Array, indices: &Array, axis: usize) -> Result<Vec<Option<usize>>, String> {
+fn along_offsets(x: &Array, indices: &Array, axis: usize) -> Result<Vec<Option<usize>>, String> {
     check_indices(x, indices, axis)?;
     let (rank, n) = (x.shape.len(), x.shape[axis]);
     let fits = |d: usize| d == axis || x.shape[d] == indices.shape[d];
@@ -153,24 +153,24 @@ fn same_dtype(x: &Array, updates: &Array) -> Result<(), String> {
     }
 }
 
-fn gather(x: &Array, shape: Vec<usize>, places: &[Option<usize>]) -> Array {
+fn gather(x: &Array, shape: Vec<usize>, offsets: &[Option<usize>]) -> Array {
     let zero = Scalar::number(x.dtype, 0.0);
-    let elements = places.iter().map(|place| place.map_or(zero, |i| x.get(i)));
+    let elements = offsets.iter().map(|offset| offset.map_or(zero, |i| x.get(i)));
     Array::collect(x.dtype, shape, elements)
 }
 
-fn add_at(x: &Array, updates: &Array, places: &[Option<usize>]) -> Result<Array, String> {
+fn add_at(x: &Array, updates: &Array, offsets: &[Option<usize>]) -> Result<Array, String> {
     same_dtype(x, updates)?;
-    if updates.len() != places.len() {
+    if updates.len() != offsets.len() {
         let got = &updates.shape;
         return Err(format!("updates of {got:?} do not match the indices into {:?}", x.shape));
     }
     let wide = if x.dtype.is_float() { DType::F64 } else { DType::I64 };
     let mut sums: Vec<Scalar> = x.elements().collect();
-    for (i, place) in places.iter().enumerate() {
-        if let Some(place) = *place {
-            let both = [sums[place], updates.get(i)];
-            sums[place] = apply(Prim::Add, wide, &both, None);
+    for (i, offset) in offsets.iter().enumerate() {
+        if let Some(offset) = *offset {
+            let both = [sums[offset], updates.get(i)];
+            sums[offset] = apply(Prim::Add, wide, &both, None);
         }
     }
     let rounded = sums.into_iter().map(|v| v.cast(wide, x.dtype));

@@ -86,8 +86,8 @@ pub fn slice_update(
         return Err(format!("an update of {:?} does not fit a slice of {shape:?}", update.shape));
     }
     let mut out: Vec<Scalar> = x.elements().collect();
-    for (i, place) in Walk::new(&shape, &steps, first).enumerate() {
-        out[place] = update.get(i);
+    for (i, offset) in Walk::new(&shape, &steps, first).enumerate() {
+        out[offset] = update.get(i);
     }
     Ok(Array::collect(x.dtype, x.shape.clone(), out.into_iter()))
 }
@@ -207,8 +207,8 @@ pub fn pad(
         Some(at)
     };
     let steps = strides(&shape);
-    let elements = Walk::new(&shape, &steps, 0).map(|place| {
-        let index = (0..rank).map(|d| place / steps[d] as usize % shape[d]);
+    let elements = Walk::new(&shape, &steps, 0).map(|offset| {
+        let index = (0..rank).map(|d| offset / steps[d] as usize % shape[d]);
         source(&index.collect::<Vec<_>>()).map_or(value.get(0), |i| x.get(i))
     });
     Ok(Array::collect(x.dtype, shape.clone(), elements))

@@ -133,10 +133,10 @@ pub fn randint(
     // Integers narrower than 32 bits are drawn from 32-bit words, which makes them more even.
     let width = dtype.bits().max(32);
     let mask = (1u128 << width) - 1;
-    let (least, most) = round::int_range(dtype);
-    let lo = lo.clamp(least, most);
+    let (min, max) = round::int_range(dtype);
+    let lo = lo.clamp(min, max);
     // The size of the whole range wraps to 0, and then no remainder is taken.
-    let range = hi.min(most + 1).saturating_sub(lo).max(1) as u128 & mask;
+    let range = hi.min(max + 1).saturating_sub(lo).max(1) as u128 & mask;
     let rem = |v: u128| if range == 0 { v } else { v % range };
     let half = rem(1 << (width / 2));
     let high_weight = rem((half * half) & mask);

@@ -53,18 +53,18 @@ fn accumulate(
         return Err(format!("{} does not accumulate in {acc} into {out}", x.dtype));
     }
     if axes.is_empty() && x.dtype == out {
-        // Returns `x` unchanged: 0 + -0 would lose the sign of a zero.
+        // Returns `x` unchanged: adding +0 to -0 would lose the sign.
         return Ok(x.clone());
     }
     let first = match prim {
-        // Over no axes nothing may change, and starting at 0 would turn -0 into +0.
+        // Without axes the result equals the operand: starting at +0 would turn -0 into +0.
         Prim::Add if axes.is_empty() => -0.0,
         Prim::Add => 0.0,
         _ => 1.0,
     };
     let first = Scalar::number(acc, first);
-    reduce(x, axes, keepdim, out, |places| {
-        let total = places
+    reduce(x, axes, keepdim, out, |offsets| {
+        let total = offsets
             .fold(first, |total, i| apply(prim, acc, &[total, x.get(i).cast(x.dtype, acc)], None));
         total.cast(acc, out)
     })
@@ -100,7 +100,7 @@ pub fn min(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
 /// # Errors
 /// For an axis out of range or repeated.
 pub fn any(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
-    let truth = |mut places: Walk| Scalar::bool(places.any(|i| x.get(i).truth()));
+    let truth = |mut offsets: Walk| Scalar::bool(offsets.any(|i| x.get(i).truth()));
     reduce(x, axes, keepdim, DType::Bool, truth)
 }
 
@@ -109,7 +109,7 @@ pub fn any(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
 /// # Errors
 /// For an axis out of range or repeated.
 pub fn all(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
-    let truth = |mut places: Walk| Scalar::bool(places.all(|i| x.get(i).truth()));
+    let truth = |mut offsets: Walk| Scalar::bool(offsets.all(|i| x.get(i).truth()));
     reduce(x, axes, keepdim, DType::Bool, truth)
 }
 
@@ -120,8 +120,8 @@ fn fold(
     prim: Prim,
     of_none: Scalar,
 ) -> Result<Array, String> {
-    reduce(x, axes, keepdim, x.dtype, |places| {
-        places.fold(of_none, |a, i| apply(prim, x.dtype, &[a, x.get(i)], None))
+    reduce(x, axes, keepdim, x.dtype, |offsets| {
+        offsets.fold(of_none, |a, i| apply(prim, x.dtype, &[a, x.get(i)], None))
     })
 }
 
@@ -143,15 +143,15 @@ pub fn argmin(x: &Array, axis: Option<usize>, keepdim: bool) -> Result<Array, St
     arg(x, axis, keepdim, Prim::Lt)
 }
 
-fn arg(x: &Array, axis: Option<usize>, keepdim: bool, better: Prim) -> Result<Array, String> {
+fn arg(x: &Array, axis: Option<usize>, keepdim: bool, is_better: Prim) -> Result<Array, String> {
     let axes = axis.map_or_else(|| (0..x.shape.len()).collect(), |a| vec![a]);
     let is_nan = |v: Scalar| matches!(v, Scalar::F(f) if f.is_nan());
-    reduce(x, &axes, keepdim, DType::I64, |places| {
+    reduce(x, &axes, keepdim, DType::I64, |offsets| {
         let mut best: Option<(usize, Scalar)> = None;
-        for (n, i) in places.enumerate() {
+        for (n, i) in offsets.enumerate() {
             let v = x.get(i);
             let wins = best.is_none_or(|(_, b)| {
-                !is_nan(b) && (is_nan(v) || apply(better, x.dtype, &[v, b], None).truth())
+                !is_nan(b) && (is_nan(v) || apply(is_better, x.dtype, &[v, b], None).truth())
             });
             if wins {
                 best = Some((n, v));

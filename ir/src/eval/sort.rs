@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 /// For an axis out of range.
 pub fn sort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
     let mut from: Vec<usize> = (0..x.len()).collect();
-    for_each_sorted(x, axis, descending, |place, source, _| from[place] = source)?;
+    for_each_sorted(x, axis, descending, |offset, source, _| from[offset] = source)?;
     Ok(Array { dtype: x.dtype, shape: x.shape.clone(), data: x.data.pick(from.into_iter()) })
 }
 
@@ -24,7 +24,7 @@ pub fn sort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
 /// For an axis out of range.
 pub fn argsort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
     let mut out = vec![Scalar::I(0); x.len()];
-    for_each_sorted(x, axis, descending, |place, _, k| out[place] = Scalar::I(k as i64))?;
+    for_each_sorted(x, axis, descending, |offset, _, k| out[offset] = Scalar::I(k as i64))?;
     Ok(Array::collect(DType::I64, x.shape.clone(), out.into_iter()))
 }
 
@@ -40,11 +40,11 @@ fn for_each_sorted(
     for line in lines(x, axis) {
         let mut order: Vec<usize> = (0..line.len).collect();
         order.sort_by(|&a, &b| {
-            let ascending = compare(x.dtype, x.get(line.place(a)), x.get(line.place(b)));
+            let ascending = compare(x.dtype, x.get(line.offset(a)), x.get(line.offset(b)));
             if descending { ascending.reverse() } else { ascending }
         });
         for (k, &source) in order.iter().enumerate() {
-            put(line.place(k), line.place(source), source);
+            put(line.offset(k), line.offset(source), source);
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::dtype::DType;
 pub type Key = [u32; 2];
 
 /// By how many bits the second word is rotated in each round; the list repeats after eight rounds.
-const TURNS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
+const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 
 /// The block cipher: encrypts a counter with a key.
 pub fn block(key: Key, counter: [u32; 2]) -> [u32; 2] {
@@ -16,7 +16,7 @@ pub fn block(key: Key, counter: [u32; 2]) -> [u32; 2] {
     let mut x = [counter[0].wrapping_add(keys[0]), counter[1].wrapping_add(keys[1])];
     for round in 0..20 {
         x[0] = x[0].wrapping_add(x[1]);
-        x[1] = x[1].rotate_left(TURNS[round % 8]) ^ x[0];
+        x[1] = x[1].rotate_left(ROTATIONS[round % 8]) ^ x[0];
         // Every four rounds the key is added again, rotated by one word.
         if round % 4 == 3 {
             let nth = round / 4 + 1;

@@ -26,14 +26,14 @@ impl Dims {
     }
 
     /// A dim of the shape that has no value yet, although it is not `?`.
-    pub(super) fn open<'s>(&self, shape: &'s Shape) -> Option<&'s Dim> {
-        let open = |dim: &&Dim| !dim.is_unknown() && self.get(dim).is_none();
-        shape.dims.iter().find(open)
+    pub(super) fn unbound<'s>(&self, shape: &'s Shape) -> Option<&'s Dim> {
+        let unbound = |dim: &&Dim| !dim.is_unknown() && self.get(dim).is_none();
+        shape.dims.iter().find(unbound)
     }
 
     /// Binds the symbols of a type from the shape of an array of that type.
     /// Errors: the array has the wrong rank or another dim.
-    pub(super) fn learn(&mut self, ty: &Type, actual: &[usize]) -> Result<(), String> {
+    pub(super) fn bind(&mut self, ty: &Type, actual: &[usize]) -> Result<(), String> {
         let count = ty.shape.dims.len();
         if actual.len() < count || (ty.shape.lead.is_none() && actual.len() > count) {
             return Err(format!("{} dims for {ty}", actual.len()));
@@ -51,14 +51,14 @@ impl Dims {
                     return Err(format!("a dim of {size} where {dim} is {known}"));
                 }
                 Some(_) => {}
-                None => self.learn_dim(dim, size),
+                None => self.bind_dim(dim, size),
             }
         }
         Ok(())
     }
 
     /// Binds the only unbound symbol of a dim, if it has just one, from the dim's size.
-    fn learn_dim(&mut self, dim: &Dim, size: usize) {
+    fn bind_dim(&mut self, dim: &Dim, size: usize) {
         let mut unbound = Vec::new();
         dim.for_each_symbol(&mut |s| {
             if !self.dims.contains_key(s) && !unbound.contains(s) {

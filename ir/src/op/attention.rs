@@ -29,7 +29,7 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Library(Library::Attention(Attention::Output)),
         doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. \
               2017, eq. 1). `scale` defaults to 1/sqrt(last dim of the query). A bool `mask` is \
-              true for the keys that a query sees; a float one is added. A query whose mask hides \
+              true for the keys that a query attends to; a float one is added. A query whose mask hides \
               every key (false, or -inf) gives 0, and so do its gradients. `causal` hides later \
               keys. With `grouped`, several heads of `query` share each head of `key` and `value` \
               (axis -3).",
@@ -225,7 +225,7 @@ impl<'a> Parts<'a> {
     fn of(r: &Rule<'a>) -> Parts<'a> {
         let (query, key, value) = (r.arg(0), r.arg(1), r.arg(2));
         let heads = match r.bool("grouped") {
-            true => [each_head(key, query), each_head(value, query)],
+            true => [repeat_heads(key, query), repeat_heads(value, query)],
             false => [key, value],
         };
         let width = query.shape().dims.last().and_then(Dim::as_const);
@@ -245,49 +245,53 @@ impl<'a> Parts<'a> {
     /// The scores, with -inf for masked keys.
     fn scores(&self) -> Var<'a> {
         match self.mask {
-            Some(mask) if mask.dtype() == DType::Bool => hide(self.products, mask, self.hidden()),
+            Some(mask) if mask.dtype() == DType::Bool => {
+                mask_scores(self.products, mask, self.minus_infinity())
+            }
             Some(mask) => self.products + mask,
             None => self.products,
         }
     }
 
-    /// The softmax of the scores, and, where a mask may hide all keys of a query, which queries see
-    /// any key. The weights of the other queries are finite but meaningless: softmax over -inf
-    /// alone is NaN, and so is its gradient, whatever it is multiplied by.
+    /// The softmax of the scores. If a mask may exclude all keys of a query, also returns which
+    /// queries have a key left. The scores of the other queries are not masked, so that their
+    /// weights are finite (and unused): the softmax of a row of -inf is NaN, and so is its gradient,
+    /// even if it is multiplied by 0.
     fn weights(&self, r: &Rule<'a>) -> (Var<'a>, Option<Var<'a>>) {
         let softmax = |scores: Var<'a>| scores.unary("softmax", &[]).named("weights");
-        // A causal mask lets every query see the first key.
+        // With a causal mask, every query attends at least to the first key.
         let Some(mask) = self.mask.filter(|_| !r.bool("causal")) else {
             return (softmax(self.scores()), None);
         };
         // A mask without axes is the same for every key.
-        let of_keys = |fold: &str| match mask.shape().rank() == Some(0) {
+        let over_keys = |fold: &str| match mask.shape().rank() == Some(0) {
             true => mask,
             false => mask.reduce(fold, Some(&[-1]), true),
         };
         if mask.dtype() == DType::Bool {
-            let sees = of_keys("any").named("sees");
-            let nothing = sees.select(self.hidden(), self.products.scalar(0.0));
-            return (softmax(hide(self.products, mask, nothing)), Some(sees));
+            let has_key = over_keys("any").named("has_key");
+            let fill = has_key.select(self.minus_infinity(), self.products.scalar(0.0));
+            return (softmax(mask_scores(self.products, mask, fill)), Some(has_key));
         }
-        let sees = of_keys("max").binary("ne", mask.scalar(f64::NEG_INFINITY)).named("sees");
-        (softmax(self.products + sees.select(mask, mask.scalar(0.0))), Some(sees))
+        let has_key =
+            over_keys("max").binary("ne", mask.scalar(f64::NEG_INFINITY)).named("has_key");
+        (softmax(self.products + has_key.select(mask, mask.scalar(0.0))), Some(has_key))
     }
 
-    fn hidden(&self) -> Var<'a> {
+    fn minus_infinity(&self) -> Var<'a> {
         self.products.scalar(f64::NEG_INFINITY)
     }
 }
 
-/// Keeps the rows of queries that see a key, and sets the others to 0.
-fn of_seeing<'a>(rows: Var<'a>, sees: Option<Var<'a>>) -> Var<'a> {
-    sees.map_or(rows, |sees| sees.select(rows, rows.scalar(0.0)))
+/// Sets the rows of queries without any key to 0.
+fn zero_fully_masked<'a>(rows: Var<'a>, has_key: Option<Var<'a>>) -> Var<'a> {
+    has_key.map_or(rows, |has_key| has_key.select(rows, rows.scalar(0.0)))
 }
 
 fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
     let parts = Parts::of(r);
-    let (weights, sees) = parts.weights(r);
-    of_seeing(weights.matmul(parts.heads[1]), sees)
+    let (weights, has_key) = parts.weights(r);
+    zero_fully_masked(weights.matmul(parts.heads[1]), has_key)
 }
 
 fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
@@ -304,32 +308,32 @@ fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     (0..3).map(gradient).collect()
 }
 
-/// The row maximum of the scores, at least the lowest finite value, so that it can be subtracted
-/// from all scores.
+/// The row maximum of the scores, or the lowest finite value if all are -inf, so that subtracting it
+/// from the scores never gives NaN.
 fn row_max<'a>(scores: Var<'a>, keepdim: bool) -> Var<'a> {
-    let least = scores.scalar(-round::max_finite(scores.dtype()));
-    scores.reduce("max", Some(&[-1]), keepdim).binary("maximum", least)
+    let lowest = scores.scalar(-round::max_finite(scores.dtype()));
+    scores.reduce("max", Some(&[-1]), keepdim).binary("maximum", lowest)
 }
 
 fn attention_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let parts = Parts::of(r);
-    let (weights, sees) = parts.weights(r);
+    let (weights, has_key) = parts.weights(r);
     let (Parts { heads: [key, value], scale, .. }, query, output) = (parts, r.arg(0), r.arg(3));
-    let gradient = of_seeing(r.arg(5), sees);
+    let gradient = zero_fully_masked(r.arg(5), has_key);
     let of = r.int("of");
     if of == 2 {
-        return home(r, weights.swap_last().matmul(gradient), r.arg(2));
+        return sum_head_groups(r, weights.swap_last().matmul(gradient), r.arg(2));
     }
     let common = (gradient * output).sum(Some(&[-1]), true);
     let inner = weights * (gradient.matmul(value.swap_last()) - common) * scale;
     match of {
         0 => inner.matmul(key).sum_to(query.shape()),
-        _ => home(r, inner.swap_last().matmul(query), r.arg(1)),
+        _ => sum_head_groups(r, inner.swap_last().matmul(query), r.arg(1)),
     }
 }
 
-/// Reduces a gradient with one head per query head to the heads that keys or values have.
-fn home<'a>(r: &Rule<'a>, gradient: Var<'a>, of: Var<'a>) -> Var<'a> {
+/// Sums a gradient with one head per query head over the query heads that share a key or value head.
+fn sum_head_groups<'a>(r: &Rule<'a>, gradient: Var<'a>, of: Var<'a>) -> Var<'a> {
     let (own, all) = (of.shape(), gradient.shape());
     let (Ok(last), true) = (own.need_trailing(3), r.bool("grouped")) else {
         return gradient.sum_to(own);
@@ -343,23 +347,23 @@ fn home<'a>(r: &Rule<'a>, gradient: Var<'a>, of: Var<'a>) -> Var<'a> {
     groups.sum(Some(&[-3]), false).sum_to(own)
 }
 
-fn hide<'a>(scores: Var<'a>, seen: Var<'a>, nothing: Var<'a>) -> Var<'a> {
-    seen.select(scores, nothing).named("masked")
+fn mask_scores<'a>(scores: Var<'a>, allowed: Var<'a>, fill: Var<'a>) -> Var<'a> {
+    allowed.select(scores, fill).named("masked")
 }
 
-/// A causal mask: true for the keys that come no later than each query.
+/// A causal mask: true for the keys up to the position of each query.
 fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
     let shape = scores.shape();
     let Ok(last) = shape.need_trailing(2) else {
         return scores;
     };
-    let seen = r.build("constant", &[], &[("value", Tensor::scalar(DType::Bool, 1.0).into())]);
-    let seen = seen.broadcast_to(Shape::new(last.iter().cloned()));
-    seen.unary("tril", &[]).named("causal")
+    let allowed = r.build("constant", &[], &[("value", Tensor::scalar(DType::Bool, 1.0).into())]);
+    let allowed = allowed.broadcast_to(Shape::new(last.iter().cloned()));
+    allowed.unary("tril", &[]).named("causal")
 }
 
 /// Repeats keys or values so that each head of `query` has its own.
-fn each_head<'a>(v: Var<'a>, query: Var<'a>) -> Var<'a> {
+fn repeat_heads<'a>(v: Var<'a>, query: Var<'a>) -> Var<'a> {
     let (shape, heads) = (v.shape(), query.shape());
     let (Ok(own), Ok(all)) = (shape.need_trailing(3), heads.need_trailing(3)) else {
         return v;

@@ -1,7 +1,7 @@
 //! Convolutions: contractions of weights with a view of the windows.
 
 use super::view::{Window, windows};
-use super::window::{DILATIONS, Padding, STRIDES, around, cropped};
+use super::window::{DILATIONS, Padding, STRIDES, cropped, padding_of};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -47,7 +47,7 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
             ("y_contract", Attr::ints([1].into_iter().chain(taps.map(|a| a + own.count())))),
             ("acc", r.attr("acc").clone()),
         ];
-        r.build("dot_general", &[weights.broadcast_to(shape), own.seen(r, x)], &attrs)
+        r.build("dot_general", &[weights.broadcast_to(shape), own.windows_of(r, x)], &attrs)
     }),
     gradient: Gradient::Rule(|r| vec![Some(operand_gradient(r)), Some(weights_gradient(r))]),
     ..BASE
@@ -59,7 +59,7 @@ fn conv_shape(cx: &mut Infer) -> Result<Shape> {
     let rank = weights.need_rank()?;
     if x.need_rank()? != rank || rank < 2 {
         return cx
-            .misfit(message![
+            .shape_error(message![
                 Operand("x"),
                 " and ",
                 Operand("weights"),
@@ -77,7 +77,7 @@ fn conv_shape(cx: &mut Infer) -> Result<Shape> {
     let sizes: Option<Vec<i64>> = weights.dims[2..].iter().map(Dim::as_const).collect();
     let Some(sizes) = sizes else {
         return cx
-            .misfit("the kernel of a convolution must have a known size")
+            .shape_error("the kernel of a convolution must have a known size")
             .got(&weights)
             .expected("numbers for all dims after the first two")
             .err();
@@ -90,7 +90,7 @@ fn conv_shape(cx: &mut Infer) -> Result<Shape> {
     cx.count_windows(sizes.len(), &["strides", "dilations"])?;
     if let Some(axis) = sizes.iter().position(|size| *size < 1) {
         return cx
-            .misfit(format!("the kernel is empty along its spatial axis {axis}"))
+            .shape_error(format!("the kernel is empty along its spatial axis {axis}"))
             .got(&weights)
             .expected("dims of at least 1")
             .err();
@@ -118,7 +118,7 @@ impl Spatial {
         let sizes: Vec<i64> = sizes.collect();
         Spatial {
             windows: windows(2..rank, &sizes, r.ints("strides"), r.ints("dilations")),
-            padding: around(r, rank, r.ints("interior")),
+            padding: padding_of(r, rank, r.ints("interior")),
         }
     }
 
@@ -131,7 +131,7 @@ impl Spatial {
     }
 
     /// The view of the windows over an operand.
-    fn seen<'a>(&self, r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
+    fn windows_of<'a>(&self, r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
         let attrs = [
             ("axes", self.list(|w| w.axis as i64)),
             ("sizes", self.list(|w| w.size)),
@@ -181,5 +181,5 @@ fn weights_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let positions = || Attr::ints([0].into_iter().chain(2..2 + own.count()));
     let attrs =
         [("x_contract", positions()), ("y_contract", positions()), ("acc", r.attr("acc").clone())];
-    r.build("dot_general", &[r.g(), own.seen(r, r.arg(0))], &attrs)
+    r.build("dot_general", &[r.g(), own.windows_of(r, r.arg(0))], &attrs)
 }

@@ -14,23 +14,23 @@ pub(super) const ELEMENTWISE: OpDef =
 pub(super) const FLOAT: &[Operand] = &[operand("x", Class::Float)];
 const NUMBER: &[Operand] = &[operand("x", Class::Number)];
 const BITS: &[Operand] = &[operand("x", Class::Bits)];
-const NUMBERS: &[Operand] = &[operand("x", Class::Number), operand("y", Class::Number)];
-const FLOATS: &[Operand] = &[operand("x", Class::Float), operand("y", Class::Float)];
-const INTS: &[Operand] = &[operand("x", Class::Int), operand("y", Class::Int)];
-const BITSES: &[Operand] = &[operand("x", Class::Bits), operand("y", Class::Bits)];
-const ANYS: &[Operand] = &[operand("x", Class::Any), operand("y", Class::Any)];
+const NUMBER_PAIR: &[Operand] = &[operand("x", Class::Number), operand("y", Class::Number)];
+const FLOAT_PAIR: &[Operand] = &[operand("x", Class::Float), operand("y", Class::Float)];
+const INT_PAIR: &[Operand] = &[operand("x", Class::Int), operand("y", Class::Int)];
+const BITS_PAIR: &[Operand] = &[operand("x", Class::Bits), operand("y", Class::Bits)];
+const ANY_PAIR: &[Operand] = &[operand("x", Class::Any), operand("y", Class::Any)];
 
 const COMPARISON: OpDef = OpDef {
     noun: "mask",
-    operands: NUMBERS,
+    operands: NUMBER_PAIR,
     dtype: DTypeRule::Fixed(DType::Bool),
     gradient: Gradient::Zero,
     ..ELEMENTWISE
 };
 const LOGIC: OpDef =
-    OpDef { noun: "mask", operands: BITSES, gradient: Gradient::Zero, ..ELEMENTWISE };
+    OpDef { noun: "mask", operands: BITS_PAIR, gradient: Gradient::Zero, ..ELEMENTWISE };
 const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
-const BINARY: OpDef = OpDef { operands: NUMBERS, ..ELEMENTWISE };
+const BINARY: OpDef = OpDef { operands: NUMBER_PAIR, ..ELEMENTWISE };
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -58,7 +58,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "div",
         noun: "ratio",
         doc: "The quotient `x / y` of floats.",
-        operands: FLOATS,
+        operands: FLOAT_PAIR,
         meaning: Meaning::Scalar("x / y"),
         ..ELEMENTWISE
     },
@@ -116,14 +116,14 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "eq",
         doc: "Whether `x` equals `y`.",
-        operands: ANYS,
+        operands: ANY_PAIR,
         meaning: Meaning::Scalar("x == y"),
         ..COMPARISON
     },
     OpDef {
         name: "ne",
         doc: "Whether `x` differs from `y`; true if either is NaN.",
-        operands: ANYS,
+        operands: ANY_PAIR,
         meaning: Meaning::Scalar("x != y"),
         ..COMPARISON
     },
@@ -179,7 +179,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "shift_left",
         doc: "`x` shifted left by `y` bits; zeros are shifted in.",
-        operands: INTS,
+        operands: INT_PAIR,
         meaning: Meaning::Scalar("x << y"),
         note: "A shift by the width or more gives 0 on the evaluator and native targets.",
         ..LOGIC
@@ -188,7 +188,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "shift_right",
         doc: "`x` shifted right by `y` bits; copies of the sign bit are shifted in (zeros if \
               unsigned).",
-        operands: INTS,
+        operands: INT_PAIR,
         meaning: Meaning::Scalar("x >> y"),
         note: "A shift by the width or more gives 0, or -1 if `x` is negative, on the evaluator \
                and native targets.",

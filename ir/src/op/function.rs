@@ -24,7 +24,7 @@ const CALL: OpDef = OpDef {
     attrs: &[attr("callee", AttrKind::Function, Default::Required)],
     shape: ShapeRule::Call(|cx| cx.instantiate(cx.operands)),
     dtype: DTypeRule::Call,
-    meaning: Meaning::Call(once),
+    meaning: Meaning::Call(run_callee),
     gradient: Gradient::Callee,
     ..BASE
 };
@@ -47,7 +47,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "checkpoint",
         doc: "The results of calling `callee` on the operands. Its gradient keeps no intermediate \
               values: it recomputes them from the operands.",
-        gradient: Gradient::Again,
+        gradient: Gradient::Recompute,
         ..CALL
     },
     OpDef {
@@ -93,7 +93,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
 ];
 
-pub(super) fn once(calls: &Calls) -> Result<Vec<Array>> {
+pub(super) fn run_callee(calls: &Calls) -> Result<Vec<Array>> {
     calls.run(calls.args().iter().map(|&a| a.clone()).collect())
 }
 

@@ -19,12 +19,12 @@ use crate::shape::Shape;
 
 const INDEX: OpDef = OpDef { kind: Kind::Index, ..BASE };
 const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
-const OUT_OF_RANGE: &str = "A negative index counts from the end. An index out of range is \
+const OUT_OF_RANGE_NOTE: &str = "A negative index counts from the end. An index out of range is \
                             clamped on the evaluator and native targets. NumPy and torch raise, \
                             but torch's `take_along` wraps around; JAX reads NaN or the smallest \
                             integer, and drops writes.";
 
-const TAKEN_OUT_OF_RANGE: &str = "A negative index counts from the end. An index out of range is \
+const TAKE_OUT_OF_RANGE_NOTE: &str = "A negative index counts from the end. An index out of range is \
                                   clamped on the evaluator and native targets. NumPy and torch \
                                   raise. JAX clamps along axis 0; along other axes it reads NaN \
                                   or the smallest integer.";
@@ -62,7 +62,7 @@ pub(super) const OPS: &[OpDef] = &[
             };
             places.iter().map(pick).collect()
         }),
-        note: TAKEN_OUT_OF_RANGE,
+        note: TAKE_OUT_OF_RANGE_NOTE,
         ..INDEX
     },
     OpDef {
@@ -81,7 +81,7 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("axis", r.attr("axis").clone())];
             vec![Some(r.build("scatter_add_along", &[zeros, r.arg(1), r.g()], &attrs)), None]
         }),
-        note: OUT_OF_RANGE,
+        note: OUT_OF_RANGE_NOTE,
         ..INDEX
     },
     OpDef {
@@ -101,7 +101,7 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("axis", r.attr("axis").clone())];
             vec![Some(r.g()), None, Some(r.build("take", &[r.g(), r.arg(1)], &attrs))]
         }),
-        note: OUT_OF_RANGE,
+        note: OUT_OF_RANGE_NOTE,
         ..INDEX
     },
     OpDef {
@@ -125,7 +125,7 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("axis", r.attr("axis").clone())];
             vec![Some(r.g()), None, Some(r.build("take_along", &[r.g(), r.arg(1)], &attrs))]
         }),
-        note: OUT_OF_RANGE,
+        note: OUT_OF_RANGE_NOTE,
         ..INDEX
     },
     OpDef {
@@ -155,7 +155,7 @@ pub(super) const OPS: &[OpDef] = &[
                 .to_vec();
             let zeros = r.arg(1).full_like(0.0);
             let rest = r.build("slice_update", &[r.g(), zeros], &attrs);
-            // The slice has the update's shape, but for symbolic dims that cannot always be proved.
+            // The slice has the update's shape, but inference cannot prove it for all symbolic dims.
             let part = r.g().unary("slice", &attrs);
             vec![Some(rest), Some(part.reshape(r.arg(1).shape()))]
         }),
@@ -320,7 +320,7 @@ fn one_hot<'a>(r: &Rule<'a>) -> Var<'a> {
     indices.binary("eq", ramp).cast(dtype)
 }
 
-/// Last in the op table, so that tests keep drawing the same uses of the other operations.
+/// Last in the op table, so that random tests still draw the same uses of the other operations.
 pub const PICK: &[OpDef] = &[OpDef {
     name: "pick",
     noun: "picked",
@@ -347,6 +347,6 @@ pub const PICK: &[OpDef] = &[OpDef {
         let places = r.arg(1).expand_dims(&[axis]);
         r.build("take_along", &[r.arg(0), places], &[("axis", axis.into())]).squeeze(&[axis])
     }),
-    note: OUT_OF_RANGE,
+    note: OUT_OF_RANGE_NOTE,
     ..BASE
 }];

@@ -110,7 +110,7 @@ impl Infer<'_> {
         match fits {
             true => Ok(()),
             false => self
-                .misfit(format!("{x} does not broadcast to {target}"))
+                .shape_error(format!("{x} does not broadcast to {target}"))
                 .got(x)
                 .expected(format!(
                     "dims that are 1 or equal those of {target}, aligned at the \
@@ -125,28 +125,28 @@ impl Infer<'_> {
         match shape::unify(a, b, self.guards) {
             Some(dim) => Ok(dim),
             None => self
-                .misfit(what.into().then(format!(" differ: {a} against {b}")))
+                .shape_error(what.into().then(format!(" differ: {a} against {b}")))
                 .got(format!("{a} and {b}"))
                 .expected("equal sizes")
                 .err(),
         }
     }
 
-    /// Checks that a dim is at least a number. If that is not known now, adds a guard that checks
-    /// it at run time.
-    /// Errors: the dim is less.
-    pub fn at_least(&mut self, dim: &Dim, least: i64, what: impl Fn() -> String) -> Result<()> {
-        if dim.is_unknown() || dim.lower_bound().is_some_and(|bound| bound >= least) {
+    /// Checks that a dim is at least `minimum`. If that is undecided, adds a guard that checks it at
+    /// run time.
+    /// Errors: the dim is smaller.
+    pub fn at_least(&mut self, dim: &Dim, minimum: i64, what: impl Fn() -> String) -> Result<()> {
+        if dim.is_unknown() || dim.lower_bound().is_some_and(|bound| bound >= minimum) {
             return Ok(());
         }
         if dim.as_const().is_some() {
-            return self.misfit(what()).got(dim).expected(format!("at least {least}")).err();
+            return self.shape_error(what()).got(dim).expected(format!("at least {minimum}")).err();
         }
-        // A guard reads best with a lone symbol: `h >= 3`, not `h + 2 >= 5`.
+        // The guard is easier to read with a bare symbol: `h >= 3`, not `h + 2 >= 5`.
         let constant = dim.constant_term();
-        let least = Dim::Const(least.saturating_sub(constant));
+        let minimum = Dim::Const(minimum.saturating_sub(constant));
         let dim = dim - &Dim::Const(constant);
-        self.guards.push(Guard::new(dim.clone(), dim.max(&least)));
+        self.guards.push(Guard::new(dim.clone(), dim.max(&minimum)));
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Infer<'_> {
     pub fn same(&mut self, a: &Shape, b: &Shape, what: impl Into<Message> + Clone) -> Result<()> {
         if a.lead != b.lead || a.dims.len() != b.dims.len() {
             return self
-                .misfit(what.into().then(format!(" differ in shape: {a} against {b}")))
+                .shape_error(what.into().then(format!(" differ in shape: {a} against {b}")))
                 .got(format!("{a} and {b}"))
                 .expected("equal shapes")
                 .err();
@@ -171,11 +171,11 @@ impl Infer<'_> {
 
     /// A shape error that shows the types of all operands.
     pub fn mismatch<T>(&self, what: impl Into<Message>) -> Result<T> {
-        self.misfit(what).err()
+        self.shape_error(what).err()
     }
 
     /// Starts a shape error to which the caller adds more facts than the operands' types.
-    pub fn misfit(&self, what: impl Into<Message>) -> Diagnostic {
+    pub fn shape_error(&self, what: impl Into<Message>) -> Diagnostic {
         let error = Diagnostic::of(ErrorKind::Shapes, what);
         match self.operands.is_empty() {
             true => error,
@@ -262,14 +262,14 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
     };
     if shape.dims.iter().any(|d| d.as_const().is_some_and(|c| c < 0)) {
         return cx
-            .misfit(format!("{shape} has a negative dim"))
+            .shape_error(format!("{shape} has a negative dim"))
             .got(&shape)
             .expected("dims of at least 0")
             .err();
     }
-    if shape.dims.iter().any(Dim::is_unknown) && is_told(cx) {
+    if shape.dims.iter().any(Dim::is_unknown) && dims_are_known(cx) {
         return cx
-            .misfit("a dim does not fit in 64 bits")
+            .shape_error("a dim does not fit in 64 bits")
             .expected(format!("dims of at most {}", i64::MAX))
             .err();
     }
@@ -285,15 +285,15 @@ fn needs_function<T>(cx: &Infer) -> Result<T> {
     Diagnostic::new(message![cx.name(), " has no type without the function that it names"]).err()
 }
 
-/// Whether all dims that can determine a dim of the result are numbers, so that an unknown one can
-/// only come from overflow.
-fn is_told(cx: &Infer) -> bool {
-    let is_open = |shape: &Shape| {
+/// Whether all dims that the result's dims are computed from are numbers. Then an unknown dim of the
+/// result can only come from overflow.
+fn dims_are_known(cx: &Infer) -> bool {
+    let has_unknown_dims = |shape: &Shape| {
         shape.lead.is_some() || shape.dims.iter().any(|dim| dim.as_const().is_none())
     };
-    let open = |attr: &Attr| matches!(attr, Attr::Shape(shape) if is_open(shape));
+    let open = |attr: &Attr| matches!(attr, Attr::Shape(shape) if has_unknown_dims(shape));
     !cx.operands.is_empty()
-        && !cx.operands.iter().any(|ty| is_open(&ty.shape))
+        && !cx.operands.iter().any(|ty| has_unknown_dims(&ty.shape))
         && !cx.attrs.iter().any(open)
 }
 
@@ -315,13 +315,13 @@ fn shared_dtype(cx: &Infer) -> Option<DType> {
 }
 
 fn check_operands(cx: &Infer) -> Result<()> {
-    let (least, most) = cx.op.arity();
+    let (minimum, most) = cx.op.arity();
     let count = cx.operands.len();
-    if count < least || most.is_some_and(|m| count > m) {
+    if count < minimum || most.is_some_and(|m| count > m) {
         let expected = match most {
-            Some(m) if m == least => format!("{least}"),
-            Some(m) => format!("{least} to {m}"),
-            None => format!("at least {least}"),
+            Some(m) if m == minimum => format!("{minimum}"),
+            Some(m) => format!("{minimum} to {m}"),
+            None => format!("at least {minimum}"),
         };
         return Diagnostic::new(message![cx.name(), " got the wrong number of operands"])
             .got(count)

@@ -91,7 +91,7 @@ pub enum Class {
     Key,
 }
 
-/// The number of values that an operand stands for.
+/// The number of values that a use of the operation may give for an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arity {
     One,
@@ -198,7 +198,7 @@ pub enum Meaning {
     Kernel(fn(&Inputs) -> Result<Array, String>),
     /// A function of other operations.
     Decompose(for<'a> fn(&Rule<'a>) -> Var<'a>),
-    /// Runs the function that it names, in its own way.
+    /// Runs the functions that it names, as `call` or `scan` do.
     Call(fn(&Calls) -> Result<Vec<Array>>),
 }
 
@@ -212,12 +212,12 @@ pub enum Gradient {
     Partials(&'static [&'static str]),
     /// Computes cotangents by operand; `None` where there is none.
     Rule(GradientRule),
-    /// The result does not depend on its operands, or is piecewise constant.
+    /// No gradient: the result does not depend on its operands, or is piecewise constant.
     Zero,
     /// The gradient of the function that it calls once.
     Callee,
-    /// The gradient of the callee, which is computed again in the backward pass.
-    Again,
+    /// The gradient of the callee; the backward pass recomputes the callee's inner values.
+    Recompute,
     /// The second function that it names takes operands, results and cotangents, and returns the
     /// operands' cotangents.
     Vjp,
@@ -234,7 +234,7 @@ pub type GradientRule = for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>;
 pub struct Pullback {
     /// The name of that operation, which the target must support.
     pub by: &'static str,
-    /// The rule covers the first `wrt` operands only. If another one needs a gradient,
+    /// The rule covers only the first `wrt` operands. If another operand needs a gradient,
     /// [`OpDef::gradient`] is used.
     pub wrt: usize,
     pub rule: GradientRule,
@@ -277,7 +277,7 @@ pub const BASE: OpDef = OpDef {
     attrs: &[],
     shape: ShapeRule::First,
     dtype: DTypeRule::Shared,
-    meaning: Meaning::Call(function::once),
+    meaning: Meaning::Call(function::run_callee),
     access: access::Access::Meaning,
     indexes: None,
     gradient: Gradient::Derived,
@@ -334,8 +334,8 @@ impl OpDef {
         &self.operands[index.min(self.operands.len() - 1)]
     }
 
-    /// The minimum and maximum number of values it takes. A list that decides the dtype must not be
-    /// empty.
+    /// The minimum and maximum number of operands. A variadic operand that decides the dtype must
+    /// have at least one value.
     pub fn arity(&self) -> (usize, Option<usize>) {
         let needed = |o: &&Operand| match o.arity {
             Arity::One => true,
@@ -425,7 +425,9 @@ static BY_PRIM: LazyLock<FxHashMap<Prim, Op>> = LazyLock::new(|| {
 
 /// The operation that consists of only this scalar primitive.
 pub fn of_prim(prim: Prim) -> Op {
-    *BY_PRIM.get(&prim).unwrap_or_else(|| panic!("no operation is the primitive {prim:?} alone"))
+    *BY_PRIM
+        .get(&prim)
+        .unwrap_or_else(|| panic!("no operation consists of only the primitive {prim:?}"))
 }
 
 static COMMUTING: LazyLock<Vec<Op>> = LazyLock::new(|| {

@@ -16,9 +16,9 @@ use crate::shape::Shape;
 
 const COMPOSITE: OpDef =
     OpDef { kind: Kind::Composite, operands: &[operand("x", Class::Float)], ..BASE };
-const WIDE: &str = "f16 and bf16 are computed in f32 and rounded once: in f16 squares overflow \
+const WIDENED_NOTE: &str = "f16 and bf16 are computed in f32 and rounded once: in f16 squares overflow \
                     easily, and a small `epsilon` is 0.";
-const NO_CLASSES: &str = "Frameworks may raise if the axis has no elements.";
+const EMPTY_AXIS_NOTE: &str = "Frameworks may raise if the axis has no elements.";
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -52,7 +52,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(log_softmax_gradient(r.g(), r.y(), r.int("axis")))]),
         pullback: pullback::of_result("log_softmax_gradient"),
-        note: NO_CLASSES,
+        note: EMPTY_AXIS_NOTE,
         ..COMPOSITE
     },
     OpDef {
@@ -84,7 +84,7 @@ pub(super) const OPS: &[OpDef] = &[
             affine_gradients(r, dx, scaled)
         }),
         pullback: Some(pullback::LAYER_NORM),
-        note: WIDE,
+        note: WIDENED_NOTE,
         ..COMPOSITE
     },
     OpDef {
@@ -108,7 +108,7 @@ pub(super) const OPS: &[OpDef] = &[
             let common = (inner * scaled).reduce("mean", Some(&[-1]), true);
             affine_gradients(r, (inner - scaled * common) / scale, scaled)
         }),
-        note: WIDE,
+        note: WIDENED_NOTE,
         ..COMPOSITE
     },
     OpDef {

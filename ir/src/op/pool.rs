@@ -1,7 +1,7 @@
 //! Pooling: reductions over windows.
 
 use super::view::windows;
-use super::window::{DILATIONS, STRIDES, around, summed};
+use super::window::{DILATIONS, STRIDES, padding_of, windows_gradient};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -26,7 +26,7 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
         attr("high", AttrKind::Ints, Default::None),
     ],
     shape: ShapeRule::Rule(pool_shape),
-    meaning: Meaning::Decompose(|r| seen(r).reduce("max", Some(&taps(r)), false)),
+    meaning: Meaning::Decompose(|r| windows_of(r).reduce("max", Some(&taps(r)), false)),
     gradient: Gradient::Rule(|r| vec![Some(pool_gradient(r))]),
     note: "Ties share the gradient evenly; in torch and JAX the first element gets all of it.",
     ..BASE
@@ -51,7 +51,7 @@ fn taps(r: &Rule) -> Vec<i64> {
 }
 
 /// The view of the windows over the operand, padded with -inf.
-fn seen<'a>(r: &Rule<'a>) -> Var<'a> {
+fn windows_of<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
     let attrs = [
         ("axes", taps(r)[..].into()),
@@ -59,18 +59,18 @@ fn seen<'a>(r: &Rule<'a>) -> Var<'a> {
         ("strides", r.attr("strides").clone()),
         ("dilations", r.attr("dilations").clone()),
     ];
-    around(r, x.rank(), None).with(r, x, f64::NEG_INFINITY).unary("windows", &attrs)
+    padding_of(r, x.rank(), None).with(r, x, f64::NEG_INFINITY).unary("windows", &attrs)
 }
 
 /// Divides the cotangent of each position equally among the taps that see its maximum.
 fn pool_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
-    let (x, seen, taps) = (r.arg(0), seen(r), taps(r));
-    let spread = |v: Var<'a>| v.expand_dims(&taps).broadcast_to(seen.shape());
-    let ties = seen.binary("eq", spread(r.y())).cast(x.dtype());
+    let (x, windows_of, taps) = (r.arg(0), windows_of(r), taps(r));
+    let spread = |v: Var<'a>| v.expand_dims(&taps).broadcast_to(windows_of.shape());
+    let ties = windows_of.binary("eq", spread(r.y())).cast(x.dtype());
     let shares = ties * spread(r.g() / ties.sum(Some(&taps), false));
     let rank = x.rank();
     let axes = rank - taps.len()..rank;
     let sizes = r.ints("sizes").unwrap_or(&[]);
     let windows = windows(axes, sizes, r.ints("strides"), r.ints("dilations"));
-    summed(r, shares, &windows, &x.shape(), &around(r, rank, None))
+    windows_gradient(r, shares, &windows, &x.shape(), &padding_of(r, rank, None))
 }

@@ -26,7 +26,7 @@ const PULLBACK: OpDef = OpDef {
     noun: "gradient",
     kind: Kind::Composite,
     operands: &[GRADIENT, X],
-    shape: ShapeRule::Rule(pulled),
+    shape: ShapeRule::Rule(gradient_shape),
     ..BASE
 };
 
@@ -36,23 +36,23 @@ const PULLBACK_ALONG: OpDef = OpDef {
     attrs: &[AXIS],
     shape: ShapeRule::Rule(|cx| {
         cx.shape(1).axis_from_back(cx.int("axis"))?;
-        pulled(cx)
+        gradient_shape(cx)
     }),
     ..PULLBACK
 };
 
 /// A pullback by the operation `by`, which takes the cotangent and the result.
 pub(super) const fn of_result(by: &'static str) -> Option<Pullback> {
-    Some(Pullback { by, wrt: 1, rule: |r| vec![Some(ask(r, r.y()))] })
+    Some(Pullback { by, wrt: 1, rule: |r| vec![Some(build_pullback(r, r.y()))] })
 }
 
 /// A pullback by the operation `by`, which takes the cotangent and the operand.
 pub(super) const fn of_operand(by: &'static str) -> Option<Pullback> {
-    Some(Pullback { by, wrt: 1, rule: |r| vec![Some(ask(r, r.arg(0)))] })
+    Some(Pullback { by, wrt: 1, rule: |r| vec![Some(build_pullback(r, r.arg(0)))] })
 }
 
-fn ask<'a>(r: &Rule<'a>, of: Var<'a>) -> Var<'a> {
-    let by = r.op.pullback.expect("the rule of a pullback is asked").by;
+fn build_pullback<'a>(r: &Rule<'a>, of: Var<'a>) -> Var<'a> {
+    let by = r.op.pullback.expect("only operations with a pullback use this rule").by;
     let attrs: Vec<(&str, Attr)> =
         r.op.attrs.iter().map(|def| (def.name, r.attr(def.name).clone())).collect();
     r.build(by, &[r.g(), of], &attrs)
@@ -60,9 +60,9 @@ fn ask<'a>(r: &Rule<'a>, of: Var<'a>) -> Var<'a> {
 
 /// Multiplies the cotangent by the partial derivative of the operation `of`.
 fn partial<'a>(r: &Rule<'a>, of: &str) -> Var<'a> {
-    let partials = super::partials(super::get(of)).expect("it has a scalar expression");
+    let partials = super::partials(super::get(of)).expect("the operation is elementwise");
     let gradient = scale(r.arg(0), &partials[0], &[r.arg(1), r.arg(1)], &r.attrs);
-    gradient.expect("it varies with its operand")
+    gradient.expect("the operation is not constant")
 }
 
 pub(super) const LAYER_NORM: Pullback =
@@ -187,7 +187,7 @@ pub(super) const OPS: &[OpDef] = &[
         kind: Kind::Composite,
         operands: &[X, WEIGHT, BIAS],
         attrs: &[EPSILON],
-        shape: ShapeRule::Rule(row),
+        shape: ShapeRule::Rule(row_shape),
         meaning: Meaning::Decompose(|r| r.arg(0).reduce("mean", Some(&[-1]), true)),
         note: NORM_NOTE,
         ..BASE
@@ -200,7 +200,7 @@ pub(super) const OPS: &[OpDef] = &[
         kind: Kind::Composite,
         operands: &[X, WEIGHT, BIAS],
         attrs: &[EPSILON],
-        shape: ShapeRule::Rule(row),
+        shape: ShapeRule::Rule(row_shape),
         meaning: Meaning::Decompose(|r| {
             let deviation = r.arg(0) - r.arg(0).reduce("mean", Some(&[-1]), true);
             let variance = (deviation * deviation).reduce("mean", Some(&[-1]), true);
@@ -225,18 +225,18 @@ pub(super) const OPS: &[OpDef] = &[
 ];
 
 /// The shape of a gradient, which must equal that of the value it belongs to.
-fn pulled(cx: &mut Infer) -> Result<Shape> {
+fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
     let (gradient, shape) = (cx.shape(0).clone(), cx.shape(1).clone());
     cx.same(&gradient, &shape, "a gradient and its value")?;
     Ok(shape)
 }
 
 /// The shape with one element for each row of the first operand.
-fn row(cx: &mut Infer) -> Result<Shape> {
-    normalised(cx).map(one_each)
+fn row_shape(cx: &mut Infer) -> Result<Shape> {
+    normalised(cx).map(with_last_dim_one)
 }
 
-fn one_each(mut rows: Shape) -> Shape {
+fn with_last_dim_one(mut rows: Shape) -> Shape {
     if let Some(last) = rows.dims.last_mut() {
         *last = 1.into();
     }
@@ -244,12 +244,12 @@ fn one_each(mut rows: Shape) -> Shape {
 }
 
 fn norm_gradient(cx: &mut Infer) -> Result<Shape> {
-    let x = pulled(cx)?;
+    let x = gradient_shape(cx)?;
     check_scales(cx, &x, 4)?;
-    let row = one_each(x.clone());
+    let row_shape = with_last_dim_one(x.clone());
     for i in [2, 3] {
         let own = cx.shape(i).clone();
-        cx.same(&row, &own, "statistics of rows and an operand")?;
+        cx.same(&row_shape, &own, "statistics of rows and an operand")?;
     }
     match (cx.int("of"), cx.operands.len()) {
         (0, _) => Ok(x),

@@ -32,9 +32,9 @@ const ACCUMULATE: OpDef = OpDef {
     }),
     ..REDUCE
 };
-const TEST: OpDef =
+const BOOL_REDUCE: OpDef =
     OpDef { operands: &[operand("x", Class::Bool)], gradient: Gradient::Zero, ..REDUCE };
-const FIND: OpDef = OpDef {
+const ARG_EXTREMUM: OpDef = OpDef {
     attrs: &[attr("axis", AttrKind::Int, Default::None), KEEPDIM],
     shape: ShapeRule::Rule(over_axis),
     dtype: DTypeRule::Fixed(DType::I64),
@@ -59,7 +59,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| {
             reduce::sum(i.arg(0), &i.axes(), i.bool("keepdim"), i.accumulator(), i.dtype())
         }),
-        gradient: Gradient::Rule(|r| vec![Some(spread(r, r.g()))]),
+        gradient: Gradient::Rule(|r| vec![Some(broadcast_to_operand(r, r.g()))]),
         ..ACCUMULATE
     },
     OpDef {
@@ -101,7 +101,7 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Fold(Fold::Any),
         doc: "Whether any element over `axes` (all if omitted) is true.",
         meaning: Meaning::Kernel(|i| reduce::any(i.arg(0), &i.axes(), i.bool("keepdim"))),
-        ..TEST
+        ..BOOL_REDUCE
     },
     OpDef {
         name: "all",
@@ -109,7 +109,7 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Fold(Fold::All),
         doc: "Whether every element over `axes` (all if omitted) is true.",
         meaning: Meaning::Kernel(|i| reduce::all(i.arg(0), &i.axes(), i.bool("keepdim"))),
-        ..TEST
+        ..BOOL_REDUCE
     },
     OpDef {
         name: "argmax",
@@ -118,7 +118,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::argmax(i.arg(0), i.axis(), i.bool("keepdim"))),
         note: "NaN counts as the maximum. The index for no elements is 0 on the evaluator and \
                native targets; frameworks raise.",
-        ..FIND
+        ..ARG_EXTREMUM
     },
     OpDef {
         name: "argmin",
@@ -127,14 +127,14 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::argmin(i.arg(0), i.axis(), i.bool("keepdim"))),
         note: "NaN counts as the minimum. The index for no elements is 0 on the evaluator and \
                native targets; frameworks raise.",
-        ..FIND
+        ..ARG_EXTREMUM
     },
     OpDef {
         name: "cumsum",
         access: Access::Library(Library::Cumulative(Fold::Sum)),
         doc: "The running sum along `axis`.",
         meaning: Meaning::Kernel(|i| cumulate::cumsum(i.arg(0), i.required_axis(), false)),
-        gradient: Gradient::Rule(|r| vec![Some(sums_behind(r, r.g()))]),
+        gradient: Gradient::Rule(|r| vec![Some(reverse_cumsum(r, r.g()))]),
         ..SCAN
     },
     OpDef {
@@ -234,17 +234,17 @@ pub(super) const OPS: &[OpDef] = &[
             }
         }),
         gradient: Gradient::Rule(|r| {
-            let weights = (r.arg(0) - spread(r, r.y())).exp();
-            vec![Some(spread(r, r.g()) * weights)]
+            let weights = (r.arg(0) - broadcast_to_operand(r, r.y())).exp();
+            vec![Some(broadcast_to_operand(r, r.g()) * weights)]
         }),
         note: "The result for no elements is -inf.",
         ..FLOATS
     },
 ];
 
-/// The maximum, or 0 where it is infinite: subtracting it keeps `exp` finite. Without elements it
-/// is 0, as frameworks have no maximum of nothing; NumPy's `max` starts from -inf where there may
-/// be no elements and `is_inf` reads it.
+/// The maximum, or 0 where it is infinite, so that subtracting it keeps `exp` finite. It is 0 if it
+/// is known that there are no elements: frameworks raise for the maximum of an empty array. If there
+/// may be no elements, NumPy's `max` starts from -inf when `is_inf` reads it.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
     if is_empty(x) {
         return x.scalar(0.0);
@@ -308,7 +308,7 @@ fn along_axis(cx: &mut Infer) -> Result<Shape> {
 }
 
 /// Broadcasts a reduced value to the operand's shape.
-fn spread<'a>(r: &Rule<'a>, reduced: Var<'a>) -> Var<'a> {
+fn broadcast_to_operand<'a>(r: &Rule<'a>, reduced: Var<'a>) -> Var<'a> {
     let shape = r.arg(0).shape();
     match r.ints("axes") {
         Some(axes) if !r.bool("keepdim") => reduced.expand_dims(axes).broadcast_to(shape),
@@ -318,21 +318,21 @@ fn spread<'a>(r: &Rule<'a>, reduced: Var<'a>) -> Var<'a> {
 
 fn extreme_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
-    let ties = x.binary("eq", spread(r, r.y())).cast(x.dtype());
-    ties * spread(r, r.g() / ties.sum(r.ints("axes"), r.bool("keepdim")))
+    let ties = x.binary("eq", broadcast_to_operand(r, r.y())).cast(x.dtype());
+    ties * broadcast_to_operand(r, r.g() / ties.sum(r.ints("axes"), r.bool("keepdim")))
 }
 
 /// Reverse cumulative sums: each element plus all elements after it along the axis.
-fn sums_behind<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
+fn reverse_cumsum<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
     let axis = r.int("axis");
     let flipped = x.unary("reverse", &[("axes", [axis][..].into())]);
     let sums = flipped.unary("cumsum", &[("axis", axis.into())]);
     sums.unary("reverse", &[("axes", [axis][..].into())])
 }
 
-/// Sums, for each element, the cotangents times the products it is a factor of, and divides by the
-/// element. From the first 0 on every product is 0, so the gradient of that 0 uses products
-/// computed without it.
+/// The gradient of an element is the sum of cotangent times product over the products that contain
+/// it, divided by the element. From the first 0 on every product is 0, so the gradient of that 0 is
+/// computed from products without it.
 fn cumprod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
     let (zero, one) = (x.scalar(0.0), x.scalar(1.0));
@@ -341,12 +341,12 @@ fn cumprod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let zeros = is_zero.cast(DType::I32).unary("cumsum", &along);
     let first = is_zero.binary("and", zeros.binary("eq", zeros.scalar(1.0)));
     let without = first.select(one, x).unary("cumprod", &along);
-    let others = sums_behind(r, r.g() * r.y()) / is_zero.select(one, x);
-    first.select(sums_behind(r, r.g() * without), others)
+    let others = reverse_cumsum(r, r.g() * r.y()) / is_zero.select(one, x);
+    first.select(reverse_cumsum(r, r.g() * without), others)
 }
 
-/// The product of the other elements: the whole product divided by each element. Where an element
-/// is 0, the product of the rest instead, which is not 0 only if there is no other zero.
+/// The product of the other elements: the whole product divided by the element. For an element that
+/// is 0, it is the product of the nonzero elements, or 0 if there is another zero.
 fn prod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
     let axes = r.ints("axes");
@@ -356,6 +356,6 @@ fn prod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let zeros = is_zero.cast(x.dtype()).sum(axes, r.bool("keepdim"));
     let alone = zeros.binary("eq", zero).select(zero, rest);
     let alone = zeros.binary("eq", x.scalar(1.0)).select(alone, zero);
-    let others = spread(r, r.y()) / is_zero.select(x.scalar(1.0), x);
-    is_zero.select(spread(r, alone), others) * spread(r, r.g())
+    let others = broadcast_to_operand(r, r.y()) / is_zero.select(x.scalar(1.0), x);
+    is_zero.select(broadcast_to_operand(r, alone), others) * broadcast_to_operand(r, r.g())
 }

@@ -79,7 +79,7 @@ fn gradient(op: Op) -> String {
         Gradient::Partials(texts) => format!("`{}`", texts.join("`, `")),
         Gradient::Rule(_) => "a rule of its own".to_string(),
         Gradient::Zero => "none".to_string(),
-        Gradient::Callee | Gradient::Again | Gradient::Scan => {
+        Gradient::Callee | Gradient::Recompute | Gradient::Scan => {
             "that of the function it calls".to_string()
         }
         Gradient::Vjp => "the function `vjp`".to_string(),

@@ -67,20 +67,22 @@ impl View {
             View::Identity => {}
             View::Reshape => return IndexMap::Reshape(runs(to, from)),
             View::Broadcast => {
-                let places: Vec<usize> = match ints("axes") {
-                    Some(axes) => axes.iter().map(|axis| front(*axis, to.len())).collect(),
+                let result_axes: Vec<usize> = match ints("axes") {
+                    Some(axes) => {
+                        axes.iter().map(|axis| axis_from_front(*axis, to.len())).collect()
+                    }
                     None => (to.len() - from.len()..to.len()).collect(),
                 };
-                let map = |(dim, place): (&Dim, usize)| match dim.as_const() {
+                let map = |(dim, axis): (&Dim, usize)| match dim.as_const() {
                     Some(1) => AxisMap::first(),
-                    _ => AxisMap::axis(place),
+                    _ => AxisMap::axis(axis),
                 };
-                axes = from.iter().zip(places).map(map).collect();
+                axes = from.iter().zip(result_axes).map(map).collect();
             }
             View::Transpose => {
                 let permutation = ints("permutation").unwrap_or(&[]);
                 for (to, axis) in permutation.iter().enumerate() {
-                    axes[front(*axis, from.len())] = AxisMap::axis(to);
+                    axes[axis_from_front(*axis, from.len())] = AxisMap::axis(to);
                 }
             }
             View::Slice => {
@@ -91,7 +93,9 @@ impl View {
             }
             View::Reverse => {
                 let reversed = match ints("axes") {
-                    Some(axes) => axes.iter().map(|axis| front(*axis, from.len())).collect(),
+                    Some(axes) => {
+                        axes.iter().map(|axis| axis_from_front(*axis, from.len())).collect()
+                    }
                     None => (0..from.len()).collect::<Vec<usize>>(),
                 };
                 for axis in reversed {
@@ -99,17 +103,17 @@ impl View {
                     axes[axis].terms = [(axis, -1)].into_iter().collect();
                 }
             }
-            View::Windows => see(&mut axes, &ints),
-            View::Skew => shift(&mut axes, &ints, from),
+            View::Windows => set_window_maps(&mut axes, &ints),
+            View::Skew => set_skew_maps(&mut axes, &ints, from),
         }
         IndexMap::Affine(axes)
     }
 }
 
 /// Sets the maps of windowed axes: position · stride + tap · dilation.
-fn see<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>) {
+fn set_window_maps<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>) {
     let rank = axes.len();
-    let named = ints("axes").unwrap_or(&[]).iter().map(|a| front(*a, rank));
+    let named = ints("axes").unwrap_or(&[]).iter().map(|a| axis_from_front(*a, rank));
     let own = windows(named, ints("sizes").unwrap_or(&[]), ints("strides"), ints("dilations"));
     for (i, window) in own.into_iter().enumerate() {
         let terms = [(window.axis, window.stride), (rank + i, window.dilation)];
@@ -118,7 +122,7 @@ fn see<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>) {
 }
 
 /// Sets the maps of skewed axes. The offset keeps index 0 inside the operand for every tap.
-fn shift<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>, from: &[Dim]) {
+fn set_skew_maps<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>, from: &[Dim]) {
     let list = |name| ints(name).unwrap_or(&[]);
     for one in skewed(list("axes"), list("taps"), list("shifts"), from.len()) {
         axes[one.axis].terms = [(one.axis, 1), (one.tap, one.shift)].into_iter().collect();
@@ -139,7 +143,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The distance from the first to the last element that it sees, both included.
+    /// The distance from its first to its last element, both included.
     pub fn span(self) -> i64 {
         self.dilation.saturating_mul(self.size - 1).saturating_add(1)
     }
@@ -150,7 +154,8 @@ impl Window {
     }
 }
 
-/// The windows that the attributes describe. The lists have equal lengths, as was checked.
+/// The windows that the attributes describe. The shape rule has checked that the lists have equal
+/// lengths.
 pub(super) fn windows(
     axes: impl IntoIterator<Item = usize>,
     sizes: &[i64],
@@ -177,10 +182,10 @@ pub(super) struct Skewed {
 
 /// The skewed axes that the attributes describe, for an operand of this rank.
 pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) -> Vec<Skewed> {
-    let front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
+    let axis_from_front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
     let one = |((&axis, &tap), &shift): ((&i64, &i64), &i64)| Skewed {
-        axis: front(axis),
-        tap: front(tap),
+        axis: axis_from_front(axis),
+        tap: axis_from_front(tap),
         shift,
     };
     axes.iter().zip(taps).zip(shifts).map(one).collect()
@@ -189,11 +194,11 @@ pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) ->
 /// Start and limit of a slice, clamped to `0..=dim`. Negative numbers count from the end, and a `?`
 /// as limit is the end; symbolic bounds count from the front.
 pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
-    let place = |bound: &Dim| match bound.as_const() {
+    let from_start = |bound: &Dim| match bound.as_const() {
         Some(b) if b < 0 => dim - &(-bound).min(dim),
         _ => bound.max(&Dim::Const(0)).min(dim),
     };
-    (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
+    (from_start(start), if limit.is_unknown() { dim.clone() } else { from_start(limit) })
 }
 
 /// The sliced axes of an operand with these dims, each with its first index and its step.
@@ -203,7 +208,7 @@ pub fn slice_starts(op: Op, attrs: &[Attr], dims: &[Dim]) -> Vec<(usize, Dim, i6
         return Vec::new();
     };
     let axes = match as_ints(attr("axes")) {
-        Some(axes) => axes.iter().map(|axis| front(*axis, dims.len())).collect(),
+        Some(axes) => axes.iter().map(|axis| axis_from_front(*axis, dims.len())).collect(),
         None => (0..dims.len()).collect::<Vec<usize>>(),
     };
     let start = |(i, axis): (usize, usize)| {
@@ -217,7 +222,7 @@ pub fn slice_starts(op: Op, attrs: &[Attr], dims: &[Dim]) -> Vec<(usize, Dim, i6
 }
 
 /// The axis, counted from the front.
-fn front(axis: i64, rank: usize) -> usize {
+fn axis_from_front(axis: i64, rank: usize) -> usize {
     axis.rem_euclid(rank.max(1) as i64) as usize
 }
 
@@ -229,8 +234,8 @@ fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Range<usize>, Range<usize>)> {
         let (start_a, start_b) = (i, j);
         let (mut x, mut y) = (Dim::Const(1), Dim::Const(1));
         loop {
-            // The side with the smaller product takes a dim; if that is undecided, the rest is one
-            // range.
+            // The side with the smaller product takes the next dim. If it is undecided which one is
+            // smaller, all remaining dims are one range.
             match (x == y && (i > start_a || j > start_b), i < a.len(), j < b.len()) {
                 (true, ..) => break,
                 (_, false, false) => break,
@@ -242,7 +247,7 @@ fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Range<usize>, Range<usize>)> {
                     y = &y * &b[j];
                     j += 1;
                 }
-                (_, true, true) if lags(&x, &y) => {
+                (_, true, true) if takes_next_dim(&x, &y) => {
                     x = &x * &a[i];
                     i += 1;
                 }
@@ -258,7 +263,7 @@ fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Range<usize>, Range<usize>)> {
 }
 
 /// Whether `x` must take the next dim: it divides `y`, or equals it.
-fn lags(x: &Dim, y: &Dim) -> bool {
+fn takes_next_dim(x: &Dim, y: &Dim) -> bool {
     match (x.as_const(), y.as_const()) {
         (Some(x), Some(y)) => x <= y,
         _ => y.exact_div(x).is_some(),

@@ -1,5 +1,5 @@
-//! Windows over axes: a view of the elements that each position of a window sees, and the skewed
-//! view over which its gradient sums.
+//! Windows over axes: a view with the elements of each position of a window, and the skewed view
+//! over which its gradient sums.
 
 use super::access::Access;
 use super::view::{Skewed, View, Window, skewed, windows};
@@ -28,7 +28,7 @@ pub(super) const OPS: &[OpDef] = &[
               `dilations` apart. Windows lie inside `x`.",
         attrs: &[AXES, attr("sizes", AttrKind::Ints, Default::Required), STRIDES, DILATIONS],
         shape: ShapeRule::Rule(windows_shape),
-        meaning: Meaning::Decompose(taken_windows),
+        meaning: Meaning::Decompose(windows_by_take),
         gradient: Gradient::Rule(|r| vec![Some(overlapping_sum(r))]),
         ..VIEW
     },
@@ -45,15 +45,15 @@ pub(super) const OPS: &[OpDef] = &[
             attr("shifts", AttrKind::Ints, Default::Required),
         ],
         shape: ShapeRule::Rule(skew_shape),
-        meaning: Meaning::Decompose(taken_skew),
-        gradient: Gradient::Rule(|r| vec![Some(skewed_back(r))]),
+        meaning: Meaning::Decompose(skew_by_take),
+        gradient: Gradient::Rule(|r| vec![Some(skew_gradient(r))]),
         ..VIEW
     },
 ];
 
-/// The padding given by a composite's attributes `low` and `high` and by the list `between` of
-/// interior padding. The lists are for the last axes of an operand of this rank.
-pub(super) fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding {
+/// The padding from a composite's attributes `low` and `high` and from the list `between` of
+/// interior padding. The lists describe the last axes of an operand of this rank.
+pub(super) fn padding_of(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding {
     let mut padding = Padding::none(rank);
     let mut put = |list: Option<&[i64]>, pick: fn(&mut Padding) -> &mut Vec<i64>| {
         for (at, n) in list.unwrap_or(&[]).iter().rev().enumerate() {
@@ -104,7 +104,7 @@ impl Infer<'_> {
         let (low, high) = (list("low"), list("high"));
         if low.len() != count || high.len() != count {
             return self
-                .misfit(format!("`low` and `high` must have {count} numbers each"))
+                .shape_error(format!("`low` and `high` must have {count} numbers each"))
                 .got(format!("{} and {} numbers", low.len(), high.len()))
                 .expected(format!("{count} numbers, one for each axis"))
                 .err();
@@ -151,7 +151,7 @@ fn windows_shape(cx: &mut Infer) -> Result<Shape> {
 }
 
 /// The windows that the operation's attributes describe.
-fn own_windows(r: &Rule) -> Vec<Window> {
+fn windows_of_op(r: &Rule) -> Vec<Window> {
     let rank = r.arg(0).rank();
     let axes = r.ints("axes").unwrap_or(&[]).iter().map(|a| a.rem_euclid(rank.max(1) as i64));
     let sizes = r.ints("sizes").unwrap_or(&[]);
@@ -169,10 +169,10 @@ fn ramp<'a>(r: &Rule<'a>, shape: &Shape, axis: usize, times: i64) -> Var<'a> {
     if times == 1 { ramp } else { ramp * times as f64 }
 }
 
-/// Decomposes windows into one `take` per axis, at the indices of the elements they see.
-fn taken_windows<'a>(r: &Rule<'a>) -> Var<'a> {
+/// Decomposes windows into one `take` per axis, at the indices of their elements.
+fn windows_by_take<'a>(r: &Rule<'a>) -> Var<'a> {
     let mut x = r.arg(0);
-    for window in own_windows(r) {
+    for window in windows_of_op(r) {
         let positions = window.positions(&x.shape().dims[window.axis]);
         let shape = Shape::new([positions, Dim::Const(window.size)]);
         let places = ramp(r, &shape, 0, window.stride) + ramp(r, &shape, 1, window.dilation);
@@ -190,25 +190,25 @@ fn taken_windows<'a>(r: &Rule<'a>) -> Var<'a> {
 
 fn overlapping_sum<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
-    summed(r, r.g(), &own_windows(r), &x.shape(), &Padding::none(x.rank()))
+    windows_gradient(r, r.g(), &windows_of_op(r), &x.shape(), &Padding::none(x.rank()))
 }
 
-/// The gradient of windows over an operand of this shape, which was padded by `around`: for each
-/// element, the sum of the cotangents of the taps that see it. Dilates the cotangents by the
-/// strides, pads them with zeros, skews each tap to the elements that it sees, and sums over the
-/// taps.
-pub(super) fn summed<'a>(
+/// The gradient of windows over an operand of this shape, padded by `operand_padding`: for each
+/// element, the sum of the cotangents of the taps that read it. Dilates the cotangents by the
+/// strides, pads them with zeros, skews each tap so that it is aligned with the elements it reads,
+/// and sums over the taps.
+pub(super) fn windows_gradient<'a>(
     r: &Rule<'a>,
     g: Var<'a>,
     windows: &[Window],
     shape: &Shape,
-    around: &Padding,
+    operand_padding: &Padding,
 ) -> Var<'a> {
     let rank = shape.dims.len();
     let mut padding = Padding::none(g.rank());
     for window in windows {
         let (axis, reach) = (window.axis, window.span() - 1);
-        let (low, high) = (around.low[axis], around.high[axis]);
+        let (low, high) = (operand_padding.low[axis], operand_padding.high[axis]);
         // The rest of the axis after the last window is only known if its size is a number.
         let rest = match shape.dims[axis].as_const() {
             Some(dim) => (dim + low + high - window.span()).rem_euclid(window.stride),
@@ -247,7 +247,7 @@ pub(super) fn cropped<'a>(
         ("starts", Shape::fixed(&vec![0; axes.len()]).into()),
         ("limits", Shape::new(limits).into()),
     ];
-    // The sizes are equal, but for symbols that cannot always be proved.
+    // The sizes are equal, but inference cannot prove it for all symbolic dims.
     x.unary("slice", &attrs).reshape(resized(own, shape, &axes))
 }
 
@@ -300,51 +300,51 @@ fn skew_shape(cx: &mut Infer) -> Result<Shape> {
     for one in skewed(&axes, &taps, &shifts, rank) {
         let Some(count) = shape.dims[one.tap].as_const() else {
             return cx
-                .misfit(format!("the number of taps along axis {} must be known", one.tap))
+                .shape_error(format!("the number of taps along axis {} must be known", one.tap))
                 .got(&shape)
                 .expected("a number")
                 .err();
         };
-        let reach = one.shift.saturating_abs().saturating_mul((count - 1).max(0));
-        cx.at_least(&shape.dims[one.axis].clone(), reach, || {
-            format!("shifts by up to {reach} exceed axis {}", one.axis)
+        let max_shift = one.shift.saturating_abs().saturating_mul((count - 1).max(0));
+        cx.at_least(&shape.dims[one.axis].clone(), max_shift, || {
+            format!("shifts by up to {max_shift} exceed axis {}", one.axis)
         })?;
-        shape.dims[one.axis] = &shape.dims[one.axis] + -reach;
+        shape.dims[one.axis] = &shape.dims[one.axis] + -max_shift;
     }
     Ok(shape)
 }
 
-fn own_skewed(r: &Rule) -> Vec<Skewed> {
+fn skewed_of_op(r: &Rule) -> Vec<Skewed> {
     let list = |name| r.ints(name).unwrap_or(&[]);
     skewed(list("axes"), list("taps"), list("shifts"), r.arg(0).rank())
 }
 
 /// The largest distance that a tap shifts a skewed axis.
-fn reach(one: Skewed, shape: &Shape) -> i64 {
+fn max_shift(one: Skewed, shape: &Shape) -> i64 {
     one.shift.abs() * (shape.dims[one.tap].as_const().unwrap_or(1) - 1).max(0)
 }
 
 /// Decomposes a skew into one `take_along` per axis, at the indices of the elements read.
-fn taken_skew<'a>(r: &Rule<'a>) -> Var<'a> {
-    own_skewed(r).into_iter().fold(r.arg(0), |x, one| {
+fn skew_by_take<'a>(r: &Rule<'a>) -> Var<'a> {
+    skewed_of_op(r).into_iter().fold(r.arg(0), |x, one| {
         let mut shape = x.shape();
-        let reach = reach(one, &shape);
-        shape.dims[one.axis] = &shape.dims[one.axis] + -reach;
+        let max_shift = max_shift(one, &shape);
+        shape.dims[one.axis] = &shape.dims[one.axis] + -max_shift;
         let mut places = ramp(r, &shape, one.axis, 1) + ramp(r, &shape, one.tap, one.shift);
         if one.shift < 0 {
-            places = places + reach as f64;
+            places = places + max_shift as f64;
         }
         r.build("take_along", &[x, places], &[("axis", (one.axis as i64).into())])
     })
 }
 
 /// The gradient of a skew: the cotangents padded with zeros and skewed the other way.
-fn skewed_back<'a>(r: &Rule<'a>) -> Var<'a> {
+fn skew_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let shape = r.arg(0).shape();
     let mut padding = Padding::none(shape.dims.len());
-    for one in own_skewed(r) {
-        padding.low[one.axis] = reach(one, &shape);
-        padding.high[one.axis] = reach(one, &shape);
+    for one in skewed_of_op(r) {
+        padding.low[one.axis] = max_shift(one, &shape);
+        padding.high[one.axis] = max_shift(one, &shape);
     }
     let shifts = r.ints("shifts").unwrap_or(&[]).iter().map(|n| -n);
     padding.of(r, r.g()).unary(

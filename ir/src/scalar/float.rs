@@ -95,7 +95,7 @@ fn floor_div_mod(dtype: DType, x: f64, y: f64) -> (f64, f64) {
     if quotient == 0.0 {
         return (0f64.copysign(x / y), rest);
     }
-    // The division may have rounded to just below or above the integer that it should be.
+    // The rounded division may be just below or above the exact integer.
     let down = quotient.floor();
     let up = quotient - down > 0.5;
     (if up { down + 1.0 } else { down }, rest)

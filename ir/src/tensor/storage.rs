@@ -25,14 +25,14 @@ pub enum Storage {
 /// Bytes, or the layout that replaced them.
 pub struct Replaceable {
     length: usize,
-    held: Mutex<Held>,
+    contents: Mutex<Contents>,
 }
 
-enum Held {
+enum Contents {
     Plain {
         bytes: Bytes,
         /// Whether a reader keeps them, so that they must not be replaced.
-        kept: bool,
+        pinned: bool,
     },
     Replaced {
         layout: Arc<dyn Layout>,
@@ -42,20 +42,20 @@ enum Held {
 }
 
 /// The number of pieces that are hashed, and their length in bytes.
-const PIECES: usize = 16;
-const PIECE: usize = 16;
+const SAMPLES: usize = 16;
+const SAMPLE_BYTES: usize = 16;
 
 impl Storage {
     pub fn replaceable(bytes: Bytes) -> Storage {
         let length = bytes.len();
-        let held = Mutex::new(Held::Plain { bytes, kept: false });
-        Storage::Replaceable(Arc::new(Replaceable { length, held }))
+        let contents = Mutex::new(Contents::Plain { bytes, pinned: false });
+        Storage::Replaceable(Arc::new(Replaceable { length, contents }))
     }
 
     pub fn len(&self) -> usize {
         match self {
             Storage::Fixed(bytes) => bytes.len(),
-            Storage::Replaceable(own) => own.length,
+            Storage::Replaceable(shared) => shared.length,
         }
     }
 
@@ -63,10 +63,10 @@ impl Storage {
     pub fn bytes(&self) -> Bytes {
         match self {
             Storage::Fixed(bytes) => bytes.clone(),
-            Storage::Replaceable(own) => {
-                let layout = match &*own.held() {
-                    Held::Plain { bytes, .. } => return bytes.clone(),
-                    Held::Replaced { layout, .. } => layout.clone(),
+            Storage::Replaceable(shared) => {
+                let layout = match &*shared.contents() {
+                    Contents::Plain { bytes, .. } => return bytes.clone(),
+                    Contents::Replaced { layout, .. } => layout.clone(),
                 };
                 layout.restore()
             }
@@ -83,33 +83,33 @@ impl Storage {
 
     /// The bytes, which no layout may replace any more.
     pub fn keep(&self) -> Bytes {
-        let Storage::Replaceable(own) = self else { return self.bytes() };
-        let mut held = own.held();
-        let bytes = match &*held {
-            Held::Plain { bytes, .. } => bytes.clone(),
-            Held::Replaced { layout, .. } => layout.restore(),
+        let Storage::Replaceable(shared) = self else { return self.bytes() };
+        let mut contents = shared.contents();
+        let bytes = match &*contents {
+            Contents::Plain { bytes, .. } => bytes.clone(),
+            Contents::Replaced { layout, .. } => layout.restore(),
         };
-        *held = Held::Plain { bytes: bytes.clone(), kept: true };
+        *contents = Contents::Plain { bytes: bytes.clone(), pinned: true };
         bytes
     }
 
     /// Frees the bytes: from now on the layout holds them. Does nothing if the bytes are fixed or
     /// kept, or if another layout holds them.
     pub fn replace(&self, layout: Arc<dyn Layout>, width: usize) {
-        let Storage::Replaceable(own) = self else { return };
-        let mut held = own.held();
-        if let Held::Plain { bytes, kept: false } = &*held {
+        let Storage::Replaceable(shared) = self else { return };
+        let mut contents = shared.contents();
+        if let Contents::Plain { bytes, pinned: false } = &*contents {
             let (sample, uniform) = (sample(bytes), is_uniform(bytes, width));
-            *held = Held::Replaced { layout, sample, uniform };
+            *contents = Contents::Replaced { layout, sample, uniform };
         }
     }
 
     /// The layout that replaced the bytes, if it is of type `L`.
     pub fn layout<L: Layout>(&self) -> Option<Arc<L>> {
-        let Storage::Replaceable(own) = self else { return None };
-        match &*own.held() {
-            Held::Plain { .. } => None,
-            Held::Replaced { layout, .. } => {
+        let Storage::Replaceable(shared) = self else { return None };
+        match &*shared.contents() {
+            Contents::Plain { .. } => None,
+            Contents::Replaced { layout, .. } => {
                 let layout: Arc<dyn Any + Send + Sync> = layout.clone();
                 layout.downcast().ok()
             }
@@ -118,8 +118,8 @@ impl Storage {
 
     /// Whether all elements, of `width` bytes, have the same bits; true if there are none.
     pub fn is_uniform(&self, width: usize) -> bool {
-        if let Storage::Replaceable(own) = self
-            && let Held::Replaced { uniform, .. } = &*own.held()
+        if let Storage::Replaceable(shared) = self
+            && let Contents::Replaced { uniform, .. } = &*shared.contents()
         {
             return *uniform;
         }
@@ -128,8 +128,8 @@ impl Storage {
 
     /// A sample of the bytes; equal bytes have equal samples.
     fn sample(&self) -> Vec<u8> {
-        if let Storage::Replaceable(own) = self
-            && let Held::Replaced { sample, .. } = &*own.held()
+        if let Storage::Replaceable(shared) = self
+            && let Contents::Replaced { sample, .. } = &*shared.contents()
         {
             return sample.clone();
         }
@@ -138,9 +138,9 @@ impl Storage {
 }
 
 impl Replaceable {
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn contents(&self) -> MutexGuard<'_, Contents> {
         // After a panic the data is still consistent, as it is replaced in one step.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,29 +151,31 @@ fn is_uniform(bytes: &[u8], width: usize) -> bool {
 
 fn sample(bytes: &[u8]) -> Vec<u8> {
     match bytes.len() {
-        few if few <= PIECES * PIECE => bytes.to_vec(),
+        few if few <= SAMPLES * SAMPLE_BYTES => bytes.to_vec(),
         many => {
-            let at = |piece| (many - PIECE) / (PIECES - 1) * piece;
-            (0..PIECES).flat_map(|piece| bytes[at(piece)..][..PIECE].iter().copied()).collect()
+            let at = |piece| (many - SAMPLE_BYTES) / (SAMPLES - 1) * piece;
+            (0..SAMPLES)
+                .flat_map(|piece| bytes[at(piece)..][..SAMPLE_BYTES].iter().copied())
+                .collect()
         }
     }
 }
 
 impl PartialEq for Storage {
     fn eq(&self, other: &Storage) -> bool {
-        if let (Storage::Replaceable(own), Storage::Replaceable(other)) = (self, other)
-            && Arc::ptr_eq(own, other)
+        if let (Storage::Replaceable(shared), Storage::Replaceable(other)) = (self, other)
+            && Arc::ptr_eq(shared, other)
         {
             return true;
         }
         if self.len() != other.len() {
             return false;
         }
-        let shared = |own: &[u8], other: &[u8]| own.as_ptr() == other.as_ptr() || own == other;
+        let equal = |a: &[u8], b: &[u8]| a.as_ptr() == b.as_ptr() || a == b;
         match (self, other) {
-            (Storage::Fixed(own), Storage::Fixed(other)) => shared(own, other),
+            (Storage::Fixed(bytes), Storage::Fixed(other)) => equal(bytes, other),
             // Compares the samples first, as they need no restoring.
-            _ => self.sample() == other.sample() && shared(&self.bytes(), &other.bytes()),
+            _ => self.sample() == other.sample() && equal(&self.bytes(), &other.bytes()),
         }
     }
 }
@@ -184,7 +186,7 @@ impl Hash for Storage {
     /// Hashes only a sample of the bytes, as hashing all weights would take long.
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
-            Storage::Fixed(bytes) if bytes.len() <= PIECES * PIECE => bytes[..].hash(state),
+            Storage::Fixed(bytes) if bytes.len() <= SAMPLES * SAMPLE_BYTES => bytes[..].hash(state),
             Storage::Fixed(_) | Storage::Replaceable(_) => self.sample().hash(state),
         }
     }

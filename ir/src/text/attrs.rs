@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::cursor::{Cursor, Span};
-use super::print::MOST_EQUAL;
+use super::print::MAX_EQUAL;
 use crate::attr::{Attr, AttrKind};
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::dim::Symbol;
@@ -229,10 +229,10 @@ impl<'s> Reader<'s> {
     fn equal_elements(&mut self, dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
         let (bits, span) = self.element(dtype)?;
         let product = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        match product.filter(|&n| n <= MOST_EQUAL) {
+        match product.filter(|&n| n <= MAX_EQUAL) {
             Some(count) => Ok(bits.to_le_bytes()[..dtype.bytes()].repeat(count)),
             None => Diagnostic::new("one element is repeated too many times")
-                .expected(format!("at most {MOST_EQUAL} elements"))
+                .expected(format!("at most {MAX_EQUAL} elements"))
                 .span(span)
                 .err(),
         }

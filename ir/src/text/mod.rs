@@ -29,7 +29,7 @@
 //! but inside brackets it divides. Inferred facts other than types are not written: they are
 //! inferred again, and missing guards are added. The strings of a body are its lines; see
 //! [`TargetBody`](crate::external::TargetBody). A function with operations may have bodies, too:
-//! a target takes its body in the place of the operations.
+//! a target uses its body instead of the operations.
 
 mod attrs;
 mod cursor;
@@ -76,7 +76,7 @@ pub fn check_targets(source: &str, targets: &[&str]) -> Result<()> {
     read(source, Some(DType::F32), |trees| {
         let mut bodies = trees.iter().flat_map(|tree| &tree.bodies);
         bodies.try_for_each(|(body, span)| {
-            body.check_target(targets).map_err(|error| resolve::place(error, span))
+            body.check_target(targets).map_err(|error| resolve::with_span(error, span))
         })
     })
 }

@@ -14,9 +14,9 @@ use crate::shape::Type;
 use crate::tensor::{Tensor, float_text, parse_element};
 
 /// The maximum number of elements that are written as a list.
-const MOST_ELEMENTS: usize = 64;
+const MAX_ELEMENTS: usize = 64;
 /// The maximum number of equal elements that are written as one.
-pub(super) const MOST_EQUAL: usize = 1 << 24;
+pub(super) const MAX_EQUAL: usize = 1 << 24;
 
 impl Display for Module {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
@@ -223,9 +223,9 @@ fn write_tensor(tensor: &Tensor, f: &mut Formatter) -> fmt::Result {
     let count = tensor.len();
     let width = tensor.dtype().bytes();
     let bytes = tensor.bytes();
-    let equal = (1..=MOST_EQUAL).contains(&count) && bytes[width..] == bytes[..bytes.len() - width];
+    let equal = (1..=MAX_EQUAL).contains(&count) && bytes[width..] == bytes[..bytes.len() - width];
     let shown = if equal { 1 } else { count };
-    if shown > MOST_ELEMENTS || !(0..shown).all(|i| has_text(tensor, i)) {
+    if shown > MAX_ELEMENTS || !(0..shown).all(|i| has_text(tensor, i)) {
         f.write_str("hex\"")?;
         for byte in &bytes {
             write!(f, "{byte:02x}")?;

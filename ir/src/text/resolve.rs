@@ -89,7 +89,7 @@ struct Resolver<'t, 's> {
     symbols: FxHashSet<Symbol>,
     /// The guards, and the equalities of the signature.
     equalities: Equalities,
-    /// The same, to tell which guards are missing.
+    /// An index of the guards, to find the missing ones.
     index: GuardIndex,
 }
 
@@ -120,16 +120,16 @@ impl<'t, 's> Resolver<'t, 's> {
             self.function.args.push(argument.clone());
         }
         for op in &self.tree.ops {
-            self.operation(op, module).map_err(|error| place(error, &op.span))?;
+            self.operation(op, module).map_err(|error| with_span(error, &op.span))?;
         }
         match self.tree.external {
             true => self.declared_results(),
             false => self.returned()?,
         }
         for (body, span) in &self.tree.bodies {
-            body.check(&self.function).map_err(|error| place(error, span))?;
+            body.check(&self.function).map_err(|error| with_span(error, span))?;
         }
-        verify::signature(&self.function).map_err(|error| place(error, &self.tree.span))?;
+        verify::signature(&self.function).map_err(|error| with_span(error, &self.tree.span))?;
         Ok(self.function)
     }
 
@@ -202,7 +202,7 @@ impl<'t, 's> Resolver<'t, 's> {
         for (label, ty) in tree.results.iter().zip(inferred.types) {
             self.define(label, ty)?;
         }
-        self.know(inferred.known);
+        self.record_known(inferred.known);
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl<'t, 's> Resolver<'t, 's> {
             self.define(label, ty.clone())?;
         }
         let known = inferred.known;
-        self.know(match inferred.fresh.is_empty() {
+        self.record_known(match inferred.fresh.is_empty() {
             true => known,
             false => known.map(|dims| dims.iter().map(|d| binding.dim(d)).collect()),
         });
@@ -250,7 +250,7 @@ impl<'t, 's> Resolver<'t, 's> {
 
     /// Records the elements of the last value, if they are known. They never are for calls, which
     /// may have no results.
-    fn know(&mut self, known: Option<Arc<[Dim]>>) {
+    fn record_known(&mut self, known: Option<Arc<[Dim]>>) {
         if let (Some(info), Some(_)) = (self.function.values.last_mut(), &known) {
             info.known = known;
         }
@@ -259,11 +259,11 @@ impl<'t, 's> Resolver<'t, 's> {
     /// Adds the guards that inference requires and the text does not have.
     fn add_guards(&mut self, guards: Vec<Guard>, loc: &Loc) {
         for guard in guards {
-            if names_nothing(&guard) || self.index.covers(&guard) {
+            if has_unnamed_symbol(&guard) || self.index.covers(&guard) {
                 continue;
             }
             let guard = Guard { loc: guard.loc.inside(loc), ..guard };
-            self.index.note(&guard);
+            self.index.record(&guard);
             self.equalities.add(guard.clone());
             self.function.guards.push(guard);
         }
@@ -319,7 +319,7 @@ impl<'t, 's> Resolver<'t, 's> {
 }
 
 /// Whether a guard contains a fresh symbol that no result shows, so that it cannot be written.
-fn names_nothing(guard: &Guard) -> bool {
+fn has_unnamed_symbol(guard: &Guard) -> bool {
     let mut found = false;
     let mut look = |symbol: &Symbol| found |= !super::is_identifier(symbol.as_str());
     guard.left.for_each_symbol(&mut look);
@@ -327,7 +327,7 @@ fn names_nothing(guard: &Guard) -> bool {
     found
 }
 
-pub(super) fn place(mut error: Box<Diagnostic>, span: &Span) -> Box<Diagnostic> {
+pub(super) fn with_span(mut error: Box<Diagnostic>, span: &Span) -> Box<Diagnostic> {
     error.span.get_or_insert_with(|| span.clone());
     error
 }

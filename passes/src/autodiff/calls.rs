@@ -146,7 +146,7 @@ impl Tape<'_> {
         let (mut results, back) = match operation.op.gradient {
             Gradient::Vjp => self.custom(&site)?,
             Gradient::Scan => self.scan(&site)?,
-            Gradient::Again => self.checkpoint(&site)?,
+            Gradient::Recompute => self.checkpoint(&site)?,
             Gradient::Callee
             | Gradient::Derived
             | Gradient::Partials(_)

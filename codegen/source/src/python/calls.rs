@@ -25,11 +25,11 @@ impl<'m> Body<'_, 'm> {
                 args.append(&mut names);
                 self.plain_call(op, Expr::name("_custom_gradient"), args)
             }
-            Gradient::Again if self.file.backend.differentiates => {
+            Gradient::Recompute if self.file.backend.differentiates => {
                 self.plain_call(op, Expr::name("_checkpoint"), vec![callee])
             }
             Gradient::Vjp
-            | Gradient::Again
+            | Gradient::Recompute
             | Gradient::Callee
             | Gradient::Derived
             | Gradient::Partials(_)

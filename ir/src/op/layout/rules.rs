@@ -30,7 +30,7 @@ pub(super) fn eye_shape(cx: &mut Infer) -> Result<Shape> {
     if shape.rank() == Some(2) {
         return Ok(shape);
     }
-    cx.misfit(message![cx.name(), " needs a shape of two dims"])
+    cx.shape_error(message![cx.name(), " needs a shape of two dims"])
         .got(&shape)
         .expected("two dims")
         .err()
@@ -44,7 +44,7 @@ pub(super) fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
     };
     if x.need_rank()? != axes.len() {
         return cx
-            .misfit(format!("{} axes are given for {x}", axes.len()))
+            .shape_error(format!("{} axes are given for {x}", axes.len()))
             .got(format!("axes {axes:?}"))
             .expected("one axis for each dim")
             .err();
@@ -84,7 +84,7 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
     let unknown = target.dims.iter().filter(|d| d.is_unknown()).count();
     if unknown > 1 {
         return cx
-            .misfit(format!("{target} has more than one unknown dim"))
+            .shape_error(format!("{target} has more than one unknown dim"))
             .got(format!("{unknown} unknown dims"))
             .expected("at most one, which is inferred from the number of elements")
             .err();
@@ -113,7 +113,7 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
         None => match (have.as_const(), given.as_const()) {
             (Some(h), Some(g)) => {
                 return cx
-                    .misfit(format!("{h} elements do not reshape to {target}"))
+                    .shape_error(format!("{h} elements do not reshape to {target}"))
                     .got(format!("{h} elements"))
                     .expected(format!("a multiple of {g}"))
                     .err();
@@ -143,7 +143,7 @@ pub(super) fn transpose_shape(cx: &mut Infer) -> Result<Shape> {
         let at = x.axis(axis)?;
         if std::mem::replace(&mut seen[at], true) {
             return cx
-                .misfit(format!("the permutation {permutation:?} names axis {axis} twice"))
+                .shape_error(format!("the permutation {permutation:?} names axis {axis} twice"))
                 .got(format!("{permutation:?}"))
                 .expected(format!("each of {rank} axes once"))
                 .err();
@@ -152,7 +152,7 @@ pub(super) fn transpose_shape(cx: &mut Infer) -> Result<Shape> {
     }
     if dims.len() != rank {
         return cx
-            .misfit(format!("{permutation:?} is not a permutation of {rank} axes"))
+            .shape_error(format!("{permutation:?} is not a permutation of {rank} axes"))
             .got(format!("{permutation:?}"))
             .expected(format!("each of {rank} axes once"))
             .err();
@@ -193,14 +193,14 @@ pub(super) fn expand_shape(cx: &mut Infer) -> Result<Shape> {
     for &axis in &axes {
         let Some(at) = crate::shape::axis_of(axis, rank) else {
             return cx
-                .misfit(format!("axis {axis} is out of range"))
+                .shape_error(format!("axis {axis} is out of range"))
                 .got(format!("axis {axis}, inserted into {x}"))
                 .expected(format!("an axis from -{rank} to {}", rank - 1))
                 .err();
         };
         if std::mem::replace(&mut inserted[at], true) {
             return cx
-                .misfit(format!("axis {axis} is inserted twice"))
+                .shape_error(format!("axis {axis} is inserted twice"))
                 .got(format!("axes {axes:?}"))
                 .expected("axes that differ")
                 .err();
@@ -287,7 +287,7 @@ pub(super) fn concat_shape(cx: &mut Infer) -> Result<Shape> {
             let what =
                 format!("inputs 0 and {i} have {} and {} dims", shape.dims.len(), next.dims.len());
             return cx
-                .misfit(what)
+                .shape_error(what)
                 .got(format!("{shape} and {next}"))
                 .expected("the same number of dims")
                 .err();
@@ -338,7 +338,7 @@ pub(super) fn pad_shape(cx: &mut Infer) -> Result<Shape> {
     let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
     if [low.len(), high.len(), interior.len()].iter().any(|&n| n != rank) {
         return cx
-            .misfit(format!("`low`, `high` and `interior` must have {rank} numbers each"))
+            .shape_error(format!("`low`, `high` and `interior` must have {rank} numbers each"))
             .got(format!("{}, {} and {} numbers", low.len(), high.len(), interior.len()))
             .expected(format!("{rank} numbers, one for each axis"))
             .err();
@@ -376,7 +376,7 @@ pub(super) fn pad_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
             ],
         );
     }
-    // The shape is that of `x`, but for symbolic dims that cannot always be proved.
+    // The shape equals that of `x`, but inference cannot prove it for all symbolic dims.
     let dx = dx.reshape(r.arg(0).shape());
     vec![Some(dx), Some(g.sum(None, false) - dx.sum(None, false))]
 }
