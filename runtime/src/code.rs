@@ -69,7 +69,7 @@ impl Code {
     /// Any [`Error`]; after one, nothing stays in memory.
     pub fn load(object: &[u8]) -> Result<Code, Error> {
         let object = Object::parse(object)?;
-        if !object.is_own() {
+        if !object.is_for_this_machine() {
             return Err(Error::Unsupported("it is not for this machine".into()));
         }
         let layout = Layout::of(&object)?;
@@ -102,11 +102,11 @@ impl Code {
 
     /// The function of this name as a kernel; none if the object's code has no such symbol.
     ///
-    /// To call it is sound only if the symbol is a kernel and this outlives the call.
+    /// Calling it is sound only if the symbol is a kernel and this object outlives the call.
     pub fn kernel(&self, name: &str) -> Option<Kernel> {
         let offset = self.symbols.get(name).filter(|offset| self.text.contains(offset))?;
         let address = self.region.as_ptr().wrapping_add(*offset);
-        // SAFETY: not null; who calls the function guarantees that it is a kernel.
+        // SAFETY: not null; the caller of the function guarantees that it is a kernel.
         Some(unsafe { transmute::<*const u8, Kernel>(address) })
     }
 }

@@ -23,8 +23,7 @@ use times::Times;
 /// Why a program is rejected or fails to run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The program names something that does not exist, or a result is the place of no buffer or
-    /// of several.
+    /// The program refers to something that does not exist, or a result has no buffer or several.
     #[error("invalid program: {0}")]
     Invalid(String),
     /// A call has more or fewer arguments, results or symbols than the program.
@@ -44,7 +43,7 @@ pub enum Error {
 }
 
 /// The number of tuples of symbol values whose prepared programs are kept.
-const PREPARED: usize = 64;
+const MAX_PREPARED: usize = 64;
 
 /// A program with its kernels and constants, ready to run. Many threads may run it at once.
 pub struct Executable {
@@ -66,7 +65,7 @@ impl Executable {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the program names a buffer, kernel, constant, argument, result or
-    /// symbol that does not exist, or a result is not the place of exactly one buffer. A program
+    /// symbol that does not exist, or a result does not have exactly one buffer. A program
     /// without symbols is also prepared, with the errors of [`Executable::prepare`].
     pub fn new(
         program: Program,
@@ -137,13 +136,13 @@ impl Executable {
     /// [`Error::Count`] for too many or too few symbols; [`Error::Size`] if a size is undefined or
     /// negative, an alias ends after the buffer that it is a part of, or a constant is too short.
     pub fn prepare(&self, symbols: &[i64]) -> Result<Arc<Prepared>, Error> {
-        count("symbols", symbols.len(), self.program.symbols)?;
+        check_count("symbols", symbols.len(), self.program.symbols)?;
         let mut kept = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = kept.iter().position(|p| p.symbols() == symbols) {
             kept[..=at].rotate_right(1);
         } else {
             let prepared = Prepared::new(&self.program, &self.constants, symbols)?;
-            kept.truncate(PREPARED - 1);
+            kept.truncate(MAX_PREPARED - 1);
             kept.insert(0, Arc::new(prepared));
         }
         Ok(kept[0].clone())
@@ -162,7 +161,7 @@ impl Executable {
     ///   buffers and scratch, and do not write to arguments or constants.
     /// - `args` and `results` point to as many bytes as their buffers have for these symbols,
     ///   with the alignment that the kernels assume.
-    /// - Until this returns, nobody else writes to the arguments or touches the results, and no
+    /// - Until this returns, no other code writes to the arguments or accesses the results, and no
     ///   result overlaps with an argument or another result.
     pub unsafe fn run(
         &self,
@@ -192,10 +191,10 @@ impl Executable {
         pool: &Pool,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<(), Error> {
-        count("arguments", args.len(), self.program.args)?;
-        count("results", results.len(), self.program.results)?;
+        check_count("arguments", args.len(), self.program.args)?;
+        check_count("results", results.len(), self.program.results)?;
         let mut frame = self.frame(symbols)?;
-        frame.point(args, results);
+        frame.set_pointers(args, results);
         // SAFETY: guaranteed by the caller; the frame is set to these symbols and pointers.
         let outcome = unsafe { frame.launch(&self.kernels, self.times.get(), pool, stop) };
         self.frames.put(frame);
@@ -206,12 +205,12 @@ impl Executable {
     fn frame(&self, symbols: &[i64]) -> Result<Box<Frame>, Error> {
         let mut frame = self.frames.take().unwrap_or_default();
         if !frame.is_for(symbols) {
-            frame.aim(self.prepare(symbols)?, &self.constants)?;
+            frame.set_program(self.prepare(symbols)?, &self.constants)?;
         }
         Ok(frame)
     }
 }
 
-fn count(what: &'static str, got: usize, expected: usize) -> Result<(), Error> {
+fn check_count(what: &'static str, got: usize, expected: usize) -> Result<(), Error> {
     if got == expected { Ok(()) } else { Err(Error::Count { what, got, expected }) }
 }

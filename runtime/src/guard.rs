@@ -18,9 +18,9 @@ const WIDTH: usize = 4 * ALIGN;
 /// The value of guard bytes.
 const CANARY: u8 = 0xA5;
 /// The fill byte of new blocks: it reads as -2.6e36 in f32 and bf16, -65376 in f16, -5 in i8.
-const NEW: u8 = 0xFB;
+const NEW_BLOCK: u8 = 0xFB;
 /// The fill byte of arenas and scratch: it reads as NaN in all floats, -1 in integers.
-const UNWRITTEN: u8 = 0xFF;
+const UNINITIALIZED: u8 = 0xFF;
 
 static ON: OnceLock<bool> = OnceLock::new();
 /// The address of each live block, and its size in bytes.
@@ -48,11 +48,11 @@ pub(crate) fn width() -> usize {
 ///
 /// # Safety
 /// The bytes of the block, and [`width`] bytes on either side, are writable.
-pub(crate) unsafe fn enter(block: *mut u8, bytes: usize) {
+pub(crate) unsafe fn track(block: *mut u8, bytes: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        close(block, bytes);
-        block.write_bytes(NEW, bytes);
+        write_guards(block, bytes);
+        block.write_bytes(NEW_BLOCK, bytes);
     }
     if let Some(mut blocks) = lock() {
         blocks.insert(block.addr(), bytes);
@@ -60,7 +60,7 @@ pub(crate) unsafe fn enter(block: *mut u8, bytes: usize) {
 }
 
 /// Removes a block from those that are checked.
-pub(crate) fn leave(block: *mut u8) {
+pub(crate) fn untrack(block: *mut u8) {
     if let Some(mut blocks) = lock() {
         blocks.remove(&block.addr());
     }
@@ -70,10 +70,10 @@ pub(crate) fn leave(block: *mut u8) {
 ///
 /// # Safety
 /// The bytes, and [`width`] bytes after them, are writable.
-pub(crate) unsafe fn open(memory: *mut u8, bytes: usize) {
+pub(crate) unsafe fn fill_uninitialized(memory: *mut u8, bytes: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        memory.write_bytes(UNWRITTEN, bytes);
+        memory.write_bytes(UNINITIALIZED, bytes);
         memory.add(bytes).write_bytes(CANARY, WIDTH);
     }
 }
@@ -81,27 +81,27 @@ pub(crate) unsafe fn open(memory: *mut u8, bytes: usize) {
 /// Whether the guard bytes after this memory are intact.
 ///
 /// # Safety
-/// As for [`open`].
-pub(crate) unsafe fn holds(memory: *const u8, bytes: usize) -> bool {
+/// As for [`fill_uninitialized`].
+pub(crate) unsafe fn is_intact(memory: *const u8, bytes: usize) -> bool {
     // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts(memory.add(bytes), WIDTH) }.iter().all(|b| *b == CANARY)
 }
 
 /// Says which block was written out of bounds, if one was since the last call of this, and
 /// restores its guard bytes.
-pub(crate) fn damage() -> Option<String> {
+pub(crate) fn find_damage() -> Option<String> {
     let blocks = lock()?;
     for (&address, &bytes) in &*blocks {
         let block = std::ptr::with_exposed_provenance_mut::<u8>(address);
         // SAFETY: a block is removed from the list before it is freed.
         unsafe {
             let before = block.sub(WIDTH);
-            let place = match (holds(before, 0), holds(block, bytes)) {
+            let place = match (is_intact(before, 0), is_intact(block, bytes)) {
                 (true, true) => continue,
                 (false, _) => "before",
-                (true, false) => "behind",
+                (true, false) => "after",
             };
-            close(block, bytes);
+            write_guards(block, bytes);
             return Some(format!("{place} a block of {bytes} bytes"));
         }
     }
@@ -111,8 +111,8 @@ pub(crate) fn damage() -> Option<String> {
 /// Writes the guard bytes around a block.
 ///
 /// # Safety
-/// As for [`enter`].
-unsafe fn close(block: *mut u8, bytes: usize) {
+/// As for [`track`].
+unsafe fn write_guards(block: *mut u8, bytes: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         block.sub(WIDTH).write_bytes(CANARY, WIDTH);

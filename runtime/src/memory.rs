@@ -16,15 +16,15 @@ use std::{hint, slice, thread};
 use crate::align::ALIGN;
 use crate::guard;
 
-/// The most bytes of free blocks that the pool keeps.
+/// The maximum number of bytes in free blocks that the pool keeps.
 pub const KEPT_BYTES: usize = 1 << 30;
 
 /// The bytes of free blocks that the pool may keep even if fewer were ever in use.
-const KEPT_ALWAYS: usize = 16 << 20;
+const ALWAYS_KEPT_BYTES: usize = 16 << 20;
 
 /// Blocks of at least this many bytes have their own mapping, with huge pages where the system has
 /// them. It is also the alignment of the mapping: the size of a huge page.
-const HUGE: usize = 2 << 20;
+const HUGE_PAGE: usize = 2 << 20;
 
 /// The requested memory cannot be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,10 +44,10 @@ pub struct Block {
 
 /// The memory of empty blocks. Kernels for dynamic sizes may read one element before they know that
 /// there is none, so the address must be readable.
-static NOTHING: Aligned = Aligned { _bytes: [0; ALIGN] };
+static EMPTY: AlignedBytes = AlignedBytes { _bytes: [0; ALIGN] };
 
 #[repr(align(64))]
-struct Aligned {
+struct AlignedBytes {
     _bytes: [u8; ALIGN],
 }
 
@@ -63,14 +63,14 @@ impl Block {
             return Ok(Block::empty());
         }
         let class = Class::of_guarded(bytes).ok_or(OutOfMemory { bytes })?;
-        let kept = lock().and_then(|mut kept| kept.take(class));
-        let mut pointer = kept.or_else(|| class.allocate()).ok_or(OutOfMemory { bytes })?;
+        let reused = lock().and_then(|mut free_blocks| free_blocks.take(class));
+        let mut pointer = reused.or_else(|| class.allocate()).ok_or(OutOfMemory { bytes })?;
         USED.fetch_add(class.capacity, Ordering::Relaxed);
         if guard::is_on() {
             // SAFETY: the class has room for guard bytes on either side.
             unsafe {
                 pointer = pointer.add(guard::width());
-                guard::enter(pointer.as_ptr(), bytes);
+                guard::track(pointer.as_ptr(), bytes);
             }
         }
         Ok(Block { pointer, bytes, pooled: true })
@@ -79,7 +79,7 @@ impl Block {
     /// A block of no bytes.
     pub const fn empty() -> Block {
         // SAFETY: the address of a static is not null.
-        let pointer = unsafe { NonNull::new_unchecked((&raw const NOTHING).cast_mut().cast()) };
+        let pointer = unsafe { NonNull::new_unchecked((&raw const EMPTY).cast_mut().cast()) };
         Block { pointer, bytes: 0, pooled: false }
     }
 
@@ -108,7 +108,8 @@ impl Block {
         self.bytes == 0
     }
 
-    /// The address of the first byte. Whoever writes to it ensures that nobody else accesses it.
+    /// The address of the first byte. Code that writes to it must ensure that no other code accesses
+    /// the block.
     pub fn as_ptr(&self) -> *mut u8 {
         self.pointer.as_ptr()
     }
@@ -142,14 +143,14 @@ impl Drop for Block {
         }
         let Some(class) = Class::of_guarded(self.bytes) else { return };
         if guard::is_on() {
-            guard::leave(self.pointer.as_ptr());
+            guard::untrack(self.pointer.as_ptr());
             // SAFETY: the guard bytes before it are part of the allocation.
             self.pointer = unsafe { self.pointer.sub(guard::width()) };
         }
         let used = USED.fetch_sub(class.capacity, Ordering::Relaxed);
         let mut evicted = Vec::new();
         match lock() {
-            Some(mut kept) => kept.put(class, self.pointer, used, &mut evicted),
+            Some(mut free_blocks) => free_blocks.put(class, self.pointer, used, &mut evicted),
             None => evicted.push((class, self.pointer)),
         }
         for (class, pointer) in evicted {
@@ -161,7 +162,7 @@ impl Drop for Block {
 
 /// The bytes of free blocks that the pool holds.
 pub fn kept_bytes() -> usize {
-    lock().map_or(0, |kept| kept.bytes)
+    lock().map_or(0, |free_blocks| free_blocks.bytes)
 }
 
 /// A size class: its blocks all have the same capacity in bytes. There are four classes per power
@@ -198,7 +199,7 @@ impl Class {
 
     /// New memory, zeroed.
     fn allocate(self) -> Option<NonNull<u8>> {
-        if self.capacity >= HUGE {
+        if self.capacity >= HUGE_PAGE {
             return map(self.capacity);
         }
         let layout = Layout::from_size_align(self.capacity, ALIGN).ok()?;
@@ -209,7 +210,7 @@ impl Class {
     /// # Safety
     /// `pointer` came from `allocate` of this class, and nobody uses it any more.
     unsafe fn release(self, pointer: NonNull<u8>) {
-        if self.capacity >= HUGE {
+        if self.capacity >= HUGE_PAGE {
             // SAFETY: `map` left exactly this range mapped.
             unsafe { libc::munmap(pointer.as_ptr().cast(), self.capacity) };
         } else if let Ok(layout) = Layout::from_size_align(self.capacity, ALIGN) {
@@ -225,17 +226,17 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping anywhere; the unmapped ends are part of it, and nobody refers to them.
     unsafe {
-        let start = libc::mmap(ptr::null_mut(), bytes + HUGE, access, kind, -1, 0);
+        let start = libc::mmap(ptr::null_mut(), bytes + HUGE_PAGE, access, kind, -1, 0);
         if start == libc::MAP_FAILED {
             return None;
         }
-        let before = start.addr().next_multiple_of(HUGE) - start.addr();
+        let before = start.addr().next_multiple_of(HUGE_PAGE) - start.addr();
         let block = start.add(before);
         if before > 0 {
             libc::munmap(start, before);
         }
-        if before < HUGE {
-            libc::munmap(block.add(bytes), HUGE - before);
+        if before < HUGE_PAGE {
+            libc::munmap(block.add(bytes), HUGE_PAGE - before);
         }
         #[cfg(target_os = "linux")]
         libc::madvise(block, bytes, libc::MADV_HUGEPAGE);
@@ -244,34 +245,34 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
 }
 
 /// The free blocks of the pool.
-struct Kept {
+struct FreeBlocks {
     /// The free blocks of each class with the time at which they were freed, oldest first.
     classes: [VecDeque<Free>; Class::COUNT],
     bytes: usize,
-    /// The most bytes that were ever in use at one time.
-    most: usize,
+    /// The maximum number of bytes that were in use at one time.
+    peak_used: usize,
     clock: u64,
 }
 
 struct Free {
-    since: u64,
+    freed_at: u64,
     pointer: NonNull<u8>,
 }
 
 // SAFETY: nobody else uses the memory of a free block.
 unsafe impl Send for Free {}
 
-static KEPT: Mutex<Kept> = Mutex::new(Kept {
+static FREE_BLOCKS: Mutex<FreeBlocks> = Mutex::new(FreeBlocks {
     classes: [const { VecDeque::new() }; Class::COUNT],
     bytes: 0,
-    most: 0,
+    peak_used: 0,
     clock: 0,
 });
 
 /// The bytes of all pooled blocks in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-impl Kept {
+impl FreeBlocks {
     /// The block of this class that was freed last: it is the most likely to be in a cache.
     fn take(&mut self, class: Class) -> Option<NonNull<u8>> {
         let free = self.classes[class.index].pop_back()?;
@@ -289,13 +290,13 @@ impl Kept {
         evicted: &mut Vec<(Class, NonNull<u8>)>,
     ) {
         self.clock += 1;
-        self.classes[class.index].push_back(Free { since: self.clock, pointer });
+        self.classes[class.index].push_back(Free { freed_at: self.clock, pointer });
         self.bytes += class.capacity;
-        self.most = self.most.max(used);
-        let limit = self.most.clamp(KEPT_ALWAYS, KEPT_BYTES);
+        self.peak_used = self.peak_used.max(used);
+        let limit = self.peak_used.clamp(ALWAYS_KEPT_BYTES, KEPT_BYTES);
         while self.bytes > limit {
             let ages = self.classes.iter().enumerate();
-            let oldest = ages.filter_map(|(index, of)| Some((of.front()?.since, index))).min();
+            let oldest = ages.filter_map(|(index, of)| Some((of.front()?.freed_at, index))).min();
             let Some((_, index)) = oldest else { return };
             let Some(free) = self.classes[index].pop_front() else { return };
             let class = Class::at(index);
@@ -305,13 +306,13 @@ impl Kept {
     }
 }
 
-/// Locks the pool; none if it stays locked. In a forked child it may stay locked for ever, as the
-/// thread that held the lock does not exist there; callers then do without the pool.
-fn lock() -> Option<MutexGuard<'static, Kept>> {
+/// Locks the pool; none if the lock stays taken. In a forked child the lock may never be released,
+/// because the thread that held it does not exist there. Callers then do without the pool.
+fn lock() -> Option<MutexGuard<'static, FreeBlocks>> {
     for attempt in 0..2000 {
-        match KEPT.try_lock() {
-            Ok(kept) => return Some(kept),
-            Err(TryLockError::Poisoned(kept)) => return Some(kept.into_inner()),
+        match FREE_BLOCKS.try_lock() {
+            Ok(free_blocks) => return Some(free_blocks),
+            Err(TryLockError::Poisoned(free_blocks)) => return Some(free_blocks.into_inner()),
             Err(TryLockError::WouldBlock) if attempt % 16 == 15 => thread::yield_now(),
             Err(TryLockError::WouldBlock) => hint::spin_loop(),
         }

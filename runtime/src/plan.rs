@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// The number of further orders of placement that are tried while gaps remain.
 const ATTEMPTS: usize = 16;
-/// The most requests for which further orders are tried: the time of each attempt grows with the
-/// square of the number of requests, and is about 3 ms for this many.
-const FEW: usize = 2048;
+/// The maximum number of requests for which further orders are tried: the time of each attempt grows
+/// with the square of the number of requests, and is about 3 ms for this many.
+const MAX_REQUESTS: usize = 2048;
 
 /// One temporary: its size in bytes and its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,20 +38,21 @@ impl Plan {
             total = total.checked_add(request.bytes.checked_next_multiple_of(ALIGN)?)?;
         }
         // The order of first use is best for similar sizes, largest first for different ones.
-        let mut best = Plan::by_time(requests);
-        if requests.len() > FEW {
+        let mut best = Plan::by_first_use(requests);
+        if requests.len() > MAX_REQUESTS {
             return Some(best);
         }
         let mut order: Vec<usize> = (0..requests.len()).collect();
         order.sort_by_key(|i| Reverse(requests[*i].bytes));
-        let least = most_live(requests);
+        let lower_bound = peak_live_bytes(requests);
         for _ in 0..ATTEMPTS {
-            if best.bytes <= least {
+            if best.bytes <= lower_bound {
                 break;
             }
             let plan = Plan::in_order(requests, &order);
             // The largest request that ends above the lower bound is placed first next time.
-            let high = |at: &usize| plan.offsets[order[*at]] + requests[order[*at]].bytes > least;
+            let high =
+                |at: &usize| plan.offsets[order[*at]] + requests[order[*at]].bytes > lower_bound;
             let found = (0..order.len()).filter(high).max_by_key(|at| requests[order[*at]].bytes);
             if let Some(at) = found {
                 order[..=at].rotate_right(1);
@@ -63,8 +64,9 @@ impl Plan {
         Some(best)
     }
 
-    /// Places requests in the order of their first use, each into the tightest gap then free.
-    fn by_time(requests: &[Request]) -> Plan {
+    /// Places requests in the order of their first use, each into the tightest gap that is free at
+    /// that time (best fit).
+    fn by_first_use(requests: &[Request]) -> Plan {
         let mut plan = Plan { bytes: 0, offsets: vec![0; requests.len()] };
         let mut order: Vec<usize> =
             (0..requests.len()).filter(|i| requests[*i].bytes > 0).collect();
@@ -89,7 +91,8 @@ impl Plan {
         plan
     }
 
-    /// Places requests in `order`, each into the tightest gap between those live at the same time.
+    /// Places requests in `order`, each into the tightest gap between the placed requests that are
+    /// live at the same time.
     fn in_order(requests: &[Request], order: &[usize]) -> Plan {
         let mut plan = Plan { bytes: 0, offsets: vec![0; requests.len()] };
         // The indices of placed requests, sorted by offset.
@@ -98,7 +101,7 @@ impl Plan {
             let request = &requests[index];
             let bytes = request.bytes.next_multiple_of(ALIGN);
             let (mut end, mut best) = (0, None);
-            for &other in placed.iter().filter(|o| requests[**o].meets(request)) {
+            for &other in placed.iter().filter(|o| requests[**o].overlaps(request)) {
                 let start = plan.offsets[other];
                 if start >= end + bytes && best.is_none_or(|(gap, _)| start - end < gap) {
                     best = Some((start - end, end));
@@ -169,8 +172,9 @@ impl Gaps {
     }
 }
 
-/// The most bytes that are live at one time, each request rounded up: a lower bound on the arena.
-fn most_live(requests: &[Request]) -> usize {
+/// The maximum number of bytes that are live at one time, with each request rounded up: a lower
+/// bound on the arena.
+fn peak_live_bytes(requests: &[Request]) -> usize {
     let mut changes = Vec::with_capacity(2 * requests.len());
     for request in requests {
         let bytes = request.bytes.next_multiple_of(ALIGN) as i128;
@@ -185,7 +189,7 @@ fn most_live(requests: &[Request]) -> usize {
 }
 
 impl Request {
-    fn meets(&self, other: &Request) -> bool {
+    fn overlaps(&self, other: &Request) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
@@ -220,12 +224,12 @@ pub fn lifetimes(program: &Program) -> Vec<Option<(usize, usize)>> {
     }
     // A buffer that is live into or out of a loop is live in all of it. `rev` visits inner loops
     // first.
-    for own in program.loops.iter().rev().filter(|own| !own.launches.is_empty()) {
-        let (start, end) = (own.launches.start, own.launches.end - 1);
+    for loop_ in program.loops.iter().rev().filter(|loop_| !loop_.launches.is_empty()) {
+        let (start, end) = (loop_.launches.start, loop_.launches.end - 1);
         for (first, last) in lives.iter_mut().flatten() {
-            let (meets, inside) =
+            let (meets, contained) =
                 (*first <= end && start <= *last, start <= *first && *last <= end);
-            if meets && !inside {
+            if meets && !contained {
                 (*first, *last) = (start.min(*first), end.max(*last));
             }
         }

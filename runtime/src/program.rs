@@ -14,8 +14,8 @@ pub struct Program {
     pub symbols: usize,
     /// The number of argument pointers of a call, which are read.
     pub args: usize,
-    /// The number of result pointers of a call, which are written. Each is the place of exactly one
-    /// buffer.
+    /// The number of result pointers of a call, which are written. Exactly one buffer is placed in
+    /// each.
     pub results: usize,
     pub buffers: Vec<Buffer>,
     pub launches: Vec<Launch>,
@@ -59,7 +59,7 @@ pub struct Launch {
     pub dims: Vec<Size>,
     /// The number of independent tasks.
     pub tasks: Size,
-    /// The fewest tasks that are worth giving to another thread.
+    /// The minimum number of tasks that are worth giving to another thread.
     pub grain: Size,
     /// The bytes of scratch memory that each thread needs.
     pub scratch: Size,

@@ -33,7 +33,7 @@ pub fn of_thread(bytes: usize) -> Result<*mut u8, OutOfMemory> {
         let start = unsafe { start.add((PAGE / 2).wrapping_sub(start.addr()) % PAGE) };
         if guard::is_on() {
             // SAFETY: the block has room for guard bytes.
-            unsafe { guard::open(start, bytes) };
+            unsafe { guard::fill_uninitialized(start, bytes) };
         }
         Ok(start)
     };
@@ -44,7 +44,7 @@ pub fn of_thread(bytes: usize) -> Result<*mut u8, OutOfMemory> {
 ///
 /// # Safety
 /// `scratch` is from the thread's last call of [`of_thread`], with this many bytes.
-pub unsafe fn holds(scratch: *const u8, bytes: usize) -> bool {
+pub unsafe fn is_intact(scratch: *const u8, bytes: usize) -> bool {
     // SAFETY: guaranteed by the caller.
-    !guard::is_on() || bytes == 0 || unsafe { guard::holds(scratch, bytes) }
+    !guard::is_on() || bytes == 0 || unsafe { guard::is_intact(scratch, bytes) }
 }

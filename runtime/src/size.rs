@@ -93,7 +93,7 @@ impl Size {
 
 fn floor_div(a: i64, b: i64) -> Option<i64> {
     let quotient = a.checked_div(b)?;
-    // `a % b` cannot overflow where `a / b` did not.
+    // `a / b` did not overflow, so `a % b` does not either.
     let rest = a % b;
     Some(if rest != 0 && (rest < 0) != (b < 0) { quotient - 1 } else { quotient })
 }

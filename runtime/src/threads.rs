@@ -51,8 +51,8 @@ impl Pool {
     pub fn run(&self, tasks: i64, grain: i64, work: &(dyn Fn(i64, i64, usize) + Sync)) {
         if self.threads > 1 && tasks > grain {
             let pieces = (tasks / grain.max(1)).min((self.threads * PIECES) as i64);
-            if pieces > 1 && self.alive() && self.shared.enter() {
-                return self.share(Job::new(tasks, pieces as u32, work));
+            if pieces > 1 && self.workers_exist() && self.shared.enter() {
+                return self.run_shared(Job::new(tasks, pieces as u32, work));
             }
         }
         if tasks > 0 {
@@ -60,7 +60,7 @@ impl Pool {
         }
     }
 
-    fn share(&self, job: Job) {
+    fn run_shared(&self, job: Job) {
         self.workers.get_or_init(|| Workers::start(self.threads, &self.shared));
         // SAFETY: `run` has entered, and `finish` waits for all pieces that use the job's borrows.
         unsafe { self.shared.publish(job) };
@@ -75,16 +75,16 @@ impl Pool {
     }
 
     /// Whether the workers, if they were started, are threads of this process.
-    fn alive(&self) -> bool {
+    fn workers_exist(&self) -> bool {
         self.workers.get().is_none_or(|workers| workers.forks == FORKS.load(Relaxed))
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let alive = self.alive();
+        let exist = self.workers_exist();
         let Some(workers) = self.workers.take() else { return };
-        if !alive {
+        if !exist {
             // These threads do not exist in a forked child, so not even detaching them is valid.
             mem::forget(workers.handles);
             return;
@@ -103,21 +103,21 @@ impl Workers {
         let forks = count_forks();
         // With more threads than cores, a spinning worker would keep another thread from working.
         let cores = thread::available_parallelism().map_or(1, |n| n.get());
-        let patient = threads <= cores;
+        let may_spin = threads <= cores;
         let spawn = |worker: usize| {
             let shared = shared.clone();
             let thread = thread::Builder::new().name(format!("mithril-{worker}"));
-            thread.spawn(move || serve(&shared, worker, patient)).ok()
+            thread.spawn(move || worker_loop(&shared, worker, may_spin)).ok()
         };
         Workers { handles: (1..threads).map_while(spawn).collect(), forks }
     }
 }
 
-fn serve(shared: &Shared, worker: usize, patient: bool) {
+fn worker_loop(shared: &Shared, worker: usize, may_spin: bool) {
     loop {
         match shared.claim() {
             Claim::Piece(piece) => shared.perform(piece, worker),
-            Claim::Nothing => shared.idle(patient),
+            Claim::Nothing => shared.idle(may_spin),
             Claim::Stop => return,
         }
     }

@@ -142,8 +142,8 @@ fn invalid_programs_are_refused() {
         (|p| p.launches[1].tasks = Symbol(1), "launch 1 names symbol 1 of 1"),
         (|p| p.buffers[1].place = Place::Argument(2), "buffer 1 names argument 2 of 2"),
         (|p| p.buffers[4].place = Place::Constant(1), "buffer 4 names constant 1 of 1"),
-        (|p| p.buffers[5].place = Place::Temporary, "result 0 is the place of 0 buffers"),
-        (|p| p.buffers[5].place = Place::Result(1), "result 0 is the place of 0 buffers"),
+        (|p| p.buffers[5].place = Place::Temporary, "result 0 has 0 buffers instead of one"),
+        (|p| p.buffers[5].place = Place::Result(1), "result 0 has 0 buffers instead of one"),
         (|p| p.buffers[5].place = Place::Result(2), "buffer 5 names result 2 of 2"),
         (
             |p| p.buffers[6].place = Place::Alias { of: 6, offset: Const(0) },

@@ -81,12 +81,12 @@ fn kernels_are_found_that_write_outside() {
     // One test, as any kernel of the process that writes outside is found by the next launch.
     assert_eq!(run([GOOD, GOOD], 0).unwrap(), [1.0; N]);
     let (behind, before) = (ones::<0, 6>, ones::<-1, 5>);
-    assert_eq!(overrun([GOOD, behind], 0), (1, "behind a block of 20 bytes".into()));
+    assert_eq!(overrun([GOOD, behind], 0), (1, "after a block of 20 bytes".into()));
     assert_eq!(overrun([GOOD, before], 0), (1, "before a block of 20 bytes".into()));
     // The arena has whole lines.
     let (kernel, place) = overrun([ones::<0, 17>, GOOD], 0);
-    assert!(kernel == 0 && place.starts_with("behind a block of "), "{place}");
-    let (behind, place) = (by_scratch::<true>, "behind its scratch of 20 bytes".to_string());
+    assert!(kernel == 0 && place.starts_with("after a block of "), "{place}");
+    let (behind, place) = (by_scratch::<true>, "after its scratch of 20 bytes".to_string());
     assert_eq!(overrun([GOOD, behind], 4 * N), (1, place));
     // Found once, they are what they were.
     assert_eq!(run([GOOD, GOOD], 0).unwrap(), [1.0; N]);

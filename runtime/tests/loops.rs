@@ -94,7 +94,10 @@ fn wrong_loops_are_refused() {
     };
     let cases: [(Change, &str); 5] = [
         (|p| p.loops[1].launches.end = 5, "loop 1 names launch 5 of 5"),
-        (|p| p.loops[1].launches = 2..4, "loop 1 is neither inside others nor behind"),
+        (
+            |p| p.loops[1].launches = 2..4,
+            "loop 1 overlaps an earlier loop without being nested in it",
+        ),
         (|p| p.loops[1].trips = Symbol(2), "loop 1 names symbol 2 of 2"),
         (|p| p.loops[1].launches = 2..3, "launch 1 is not in the loop of buffer 6"),
         (|p| p.buffers[6].place = Place::Row { of: 5, of_loop: 2 }, "buffer 6 names loop 2 of 2"),

@@ -11,8 +11,8 @@ use std::ops::Range;
 pub type Header = elf::FileHeader64<LittleEndian>;
 pub const LITTLE: LittleEndian = LittleEndian;
 
-/// The largest region in bytes: code of the small code model reaches everything within it.
-const REACH: usize = 1 << 30;
+/// The maximum size of a region in bytes, so that code of the small code model reaches all of it.
+const MAX_REGION: usize = 1 << 30;
 
 /// A parsed object.
 pub struct Object<'a> {
@@ -36,7 +36,7 @@ impl<'a> Object<'a> {
     }
 
     /// Whether this process can run its code.
-    pub fn is_own(&self) -> bool {
+    pub fn is_for_this_machine(&self) -> bool {
         self.machine == elf::EM_X86_64 && cfg!(target_arch = "x86_64")
     }
 
@@ -59,7 +59,7 @@ pub struct Layout {
     /// The offset of the table of addresses (GOT), with an entry of eight bytes for each symbol.
     pub addresses: usize,
     /// The range of each section, by section index; none for sections that code does not need.
-    pub places: Vec<Option<Range<usize>>>,
+    pub ranges: Vec<Option<Range<usize>>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -72,34 +72,34 @@ enum Segment {
 impl Layout {
     pub fn of(object: &Object) -> Result<Layout, Error> {
         let mut end = 0;
-        let mut places = vec![None; object.sections.len()];
-        let text = section_places(object, Segment::Text, &mut end, &mut places)?;
+        let mut ranges = vec![None; object.sections.len()];
+        let text = section_ranges(object, Segment::Text, &mut end, &mut ranges)?;
         let stubs = reserve(&mut end, 16, EXTERNAL.len() * STUB)?;
         let text = text..pages(&mut end)?;
-        let start = section_places(object, Segment::Constants, &mut end, &mut places)?;
+        let start = section_ranges(object, Segment::Constants, &mut end, &mut ranges)?;
         let addresses = reserve(&mut end, 8, object.symbols.len().saturating_mul(8))?;
         let constants = start..pages(&mut end)?;
-        section_places(object, Segment::Data, &mut end, &mut places)?;
+        section_ranges(object, Segment::Data, &mut end, &mut ranges)?;
         let bytes = pages(&mut end)?;
-        Ok(Layout { bytes, text, constants, stubs, addresses, places })
+        Ok(Layout { bytes, text, constants, stubs, addresses, ranges })
     }
 
     /// The range of a section; none if the section is not loaded.
-    pub fn place(&self, section: usize) -> Option<Range<usize>> {
-        self.places.get(section)?.clone()
+    pub fn range_of(&self, section: usize) -> Option<Range<usize>> {
+        self.ranges.get(section)?.clone()
     }
 }
 
 /// Places the sections of one segment from `end` on, and returns the offset where they begin.
-fn section_places(
+fn section_ranges(
     object: &Object,
     of: Segment,
     end: &mut usize,
-    places: &mut [Option<Range<usize>>],
+    ranges: &mut [Option<Range<usize>>],
 ) -> Result<usize, Error> {
     let begin = *end;
     for (index, section) in object.sections.enumerate() {
-        if part(object, section)? != Some(of) {
+        if segment_of(object, section)? != Some(of) {
             continue;
         }
         let name = || object.section_name(section);
@@ -110,13 +110,13 @@ fn section_places(
         }
         let bytes = usize::try_from(section.sh_size(LITTLE)).map_err(|_| damaged("size"))?;
         let start = reserve(end, align, bytes)?;
-        places[index.0] = Some(start..*end);
+        ranges[index.0] = Some(start..*end);
     }
     Ok(begin)
 }
 
 /// The segment that a section goes to; none for sections that code does not need.
-fn part(
+fn segment_of(
     object: &Object,
     section: &elf::SectionHeader64<LittleEndian>,
 ) -> Result<Option<Segment>, Error> {
@@ -145,11 +145,11 @@ fn part(
 fn reserve(end: &mut usize, align: usize, bytes: usize) -> Result<usize, Error> {
     let start = end.next_multiple_of(align);
     match start.checked_add(bytes) {
-        Some(after) if after <= REACH => {
+        Some(after) if after <= MAX_REGION => {
             *end = after;
             Ok(start)
         }
-        _ => Err(Error::Unsupported(format!("more than {REACH} bytes"))),
+        _ => Err(Error::Unsupported(format!("more than {MAX_REGION} bytes"))),
     }
 }
 

@@ -14,11 +14,11 @@ type Relocation = <Header as FileHeader>::Rela;
 
 /// Copies the contents of sections, and writes the stubs for external symbols.
 pub fn fill(object: &Object, layout: &Layout, memory: &mut [u8]) -> Result<(), Error> {
-    for (section, place) in object.sections.iter().zip(&layout.places) {
-        let Some(place) = place else { continue };
+    for (section, range) in object.sections.iter().zip(&layout.ranges) {
+        let Some(range) = range else { continue };
         let data = section.data(LITTLE, object.bytes)?;
         // Sections without data (`.bss`) stay zero. Others have data of their size.
-        memory[place.clone()][..data.len()].copy_from_slice(data);
+        memory[range.clone()][..data.len()].copy_from_slice(data);
     }
     let functions =
         [libc::memcpy as *const (), libc::memmove as *const (), libc::memset as *const ()];
@@ -32,18 +32,18 @@ pub fn fill(object: &Object, layout: &Layout, memory: &mut [u8]) -> Result<(), E
 pub fn relocate(object: &Object, layout: &Layout, region: &mut Region) -> Result<(), Error> {
     for section in object.sections.iter() {
         let target = section.sh_info(LITTLE) as usize;
-        let place = match section.sh_type(LITTLE) {
-            elf::SHT_RELA | elf::SHT_REL | elf::SHT_CREL => layout.place(target),
+        let range = match section.sh_type(LITTLE) {
+            elf::SHT_RELA | elf::SHT_REL | elf::SHT_CREL => layout.range_of(target),
             _ => continue,
         };
-        let Some(place) = place else { continue };
+        let Some(range) = range else { continue };
         let Some((relocations, _)) = section.rela(LITTLE, object.bytes)? else {
             return Err(Error::Unsupported(object.section_name(section)));
         };
         let base = region.as_ptr().addr();
         let mut binding = Binding { object, layout, base, memory: region.as_mut_slice() };
         for relocation in relocations {
-            binding.apply(relocation, &place, target)?;
+            binding.apply(relocation, &range, target)?;
         }
     }
     Ok(())
@@ -91,12 +91,12 @@ fn offset(
     symbol: &elf::Sym64<object::LittleEndian>,
 ) -> Result<Option<usize>, Error> {
     let section = object.symbols.symbol_section(LITTLE, symbol, index)?;
-    let Some(place) = section.and_then(|section| layout.place(section.0)) else {
+    let Some(range) = section.and_then(|section| layout.range_of(section.0)) else {
         return Ok(None);
     };
     match usize::try_from(symbol.st_value(LITTLE)) {
         // A symbol may name the end of a section.
-        Ok(value) if value <= place.len() => Ok(Some(place.start + value)),
+        Ok(value) if value <= range.len() => Ok(Some(range.start + value)),
         _ => {
             Err(Error::Damaged(format!("symbol {} lies outside its section", name(object, symbol))))
         }
@@ -116,7 +116,7 @@ impl Binding<'_> {
     fn apply(
         &mut self,
         relocation: &Relocation,
-        place: &Range<usize>,
+        range: &Range<usize>,
         section: usize,
     ) -> Result<(), Error> {
         let kind = relocation.r_type(LITTLE, false);
@@ -126,7 +126,7 @@ impl Binding<'_> {
         let form = x86_64::form(kind)
             .ok_or_else(|| Error::Unsupported(format!("relocation of type {kind}")))?;
         let index = SymbolIndex(relocation.r_sym(LITTLE, false) as usize);
-        let at = field(form, relocation.r_offset(LITTLE), place)
+        let at = field(form, relocation.r_offset(LITTLE), range)
             .ok_or_else(|| Error::Damaged("a relocation lies outside its section".into()))?;
         let mut address = self.address(index)?;
         if form.by_table {
@@ -172,8 +172,8 @@ impl Binding<'_> {
 }
 
 /// The bytes of the region that a relocation writes; none if they exceed the section.
-fn field(form: Form, offset: u64, place: &Range<usize>) -> Option<Range<usize>> {
+fn field(form: Form, offset: u64, range: &Range<usize>) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(form.field.bytes())?;
-    (end <= place.len()).then(|| place.start + start..place.start + end)
+    (end <= range.len()).then(|| range.start + start..range.start + end)
 }

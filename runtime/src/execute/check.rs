@@ -1,4 +1,4 @@
-//! Checks that a program names only things that exist.
+//! Checks that the indices of a program are in range.
 
 use super::Error;
 use crate::program::{Loop, Place, Program};
@@ -7,62 +7,62 @@ use std::ops::Range;
 
 /// Checks the indices of a program that has this many kernels and constants.
 pub fn program(program: &Program, kernels: usize, constants: usize) -> Result<(), Error> {
-    let mut placed = vec![0; program.results];
+    let mut buffers_of_result = vec![0; program.results];
     for (index, buffer) in program.buffers.iter().enumerate() {
         let of = || format!("buffer {index}");
-        size(program, of, &buffer.bytes)?;
+        check_size(program, of, &buffer.bytes)?;
         match &buffer.place {
-            Place::Argument(argument) => named(of, "argument", *argument, program.args)?,
-            Place::Constant(constant) => named(of, "constant", *constant, constants)?,
+            Place::Argument(argument) => check_index(of, "argument", *argument, program.args)?,
+            Place::Constant(constant) => check_index(of, "constant", *constant, constants)?,
             Place::Alias { of: whole, offset } => {
-                named(of, "earlier buffer", *whole, index)?;
-                size(program, of, offset)?;
+                check_index(of, "earlier buffer", *whole, index)?;
+                check_size(program, of, offset)?;
             }
             Place::Row { of: whole, of_loop, .. } => {
-                named(of, "earlier buffer", *whole, index)?;
-                named(of, "loop", *of_loop, program.loops.len())?;
+                check_index(of, "earlier buffer", *whole, index)?;
+                check_index(of, "loop", *of_loop, program.loops.len())?;
             }
             Place::Result(result) => {
-                named(of, "result", *result, program.results)?;
-                placed[*result] += 1;
+                check_index(of, "result", *result, program.results)?;
+                buffers_of_result[*result] += 1;
             }
             Place::Temporary => {}
         }
     }
-    if let Some(result) = placed.iter().position(|n| *n != 1) {
-        let places = placed[result];
-        return Err(Error::Invalid(format!("result {result} is the place of {places} buffers")));
+    if let Some(result) = buffers_of_result.iter().position(|n| *n != 1) {
+        let count = buffers_of_result[result];
+        return Err(Error::Invalid(format!("result {result} has {count} buffers instead of one")));
     }
     for (index, launch) in program.launches.iter().enumerate() {
         let of = || format!("launch {index}");
-        named(of, "kernel", launch.kernel, kernels)?;
+        check_index(of, "kernel", launch.kernel, kernels)?;
         for buffer in &launch.buffers {
-            named(of, "buffer", *buffer, program.buffers.len())?;
+            check_index(of, "buffer", *buffer, program.buffers.len())?;
         }
         let sizes = [&launch.tasks, &launch.grain, &launch.scratch];
-        launch.dims.iter().chain(sizes).try_for_each(|s| size(program, of, s))?;
+        launch.dims.iter().chain(sizes).try_for_each(|s| check_size(program, of, s))?;
     }
-    loops(program)
+    check_loops(program)
 }
 
 /// Checks that loops are nested or disjoint, and that rows are used only inside their loops.
-fn loops(program: &Program) -> Result<(), Error> {
-    for (index, own) in program.loops.iter().enumerate() {
+fn check_loops(program: &Program) -> Result<(), Error> {
+    for (index, loop_) in program.loops.iter().enumerate() {
         let of = || format!("loop {index}");
-        let Range { start, end } = own.launches;
-        named(of, "launch", end, program.launches.len() + 1)?;
-        size(program, of, &own.trips)?;
+        let Range { start, end } = loop_.launches;
+        check_index(of, "launch", end, program.launches.len() + 1)?;
+        check_size(program, of, &loop_.trips)?;
         let nested = program.loops[..index].iter().all(|Loop { launches: before, .. }| {
             let inside = before.start <= start && end <= before.end;
             inside || before.end <= start
         });
         if start > end || !nested {
             return Err(Error::Invalid(format!(
-                "loop {index} is neither inside others nor behind"
+                "loop {index} overlaps an earlier loop without being nested in it"
             )));
         }
     }
-    let own = |buffer: usize| -> Vec<usize> {
+    let loops_of = |buffer: usize| -> Vec<usize> {
         let mut loops = Vec::new();
         let mut buffer = buffer;
         loop {
@@ -78,7 +78,8 @@ fn loops(program: &Program) -> Result<(), Error> {
     };
     for (index, launch) in program.launches.iter().enumerate() {
         let inside = |at: usize| program.loops[at].launches.contains(&index);
-        if let Some(buffer) = launch.buffers.iter().find(|&&b| !own(b).into_iter().all(inside)) {
+        if let Some(buffer) = launch.buffers.iter().find(|&&b| !loops_of(b).into_iter().all(inside))
+        {
             return Err(Error::Invalid(format!(
                 "launch {index} is not in the loop of buffer {buffer}"
             )));
@@ -87,16 +88,21 @@ fn loops(program: &Program) -> Result<(), Error> {
     Ok(())
 }
 
-fn named(of: impl Fn() -> String, what: &str, index: usize, count: usize) -> Result<(), Error> {
+fn check_index(
+    of: impl Fn() -> String,
+    what: &str,
+    index: usize,
+    count: usize,
+) -> Result<(), Error> {
     if index < count {
         return Ok(());
     }
     Err(Error::Invalid(format!("{} names {what} {index} of {count}", of())))
 }
 
-fn size(program: &Program, of: impl Fn() -> String, size: &Size) -> Result<(), Error> {
+fn check_size(program: &Program, of: impl Fn() -> String, size: &Size) -> Result<(), Error> {
     match size.symbols() {
         0 => Ok(()),
-        used => named(of, "symbol", used - 1, program.symbols),
+        used => check_index(of, "symbol", used - 1, program.symbols),
     }
 }

@@ -40,11 +40,15 @@ impl Frame {
         self.prepared.as_ref().is_some_and(|prepared| prepared.symbols().iter().eq(symbols))
     }
 
-    /// Sets the frame to this prepared program; the arena only grows.
-    pub fn aim(&mut self, prepared: Arc<Prepared>, constants: &[Bytes]) -> Result<(), OutOfMemory> {
+    /// Sets the frame to this prepared program. Replaces the arena only if it is too small.
+    pub fn set_program(
+        &mut self,
+        prepared: Arc<Prepared>,
+        constants: &[Bytes],
+    ) -> Result<(), OutOfMemory> {
         self.prepared = None;
         let arena = match self.arena.take() {
-            // Guard bytes follow the end of the arena, so with them on a longer one is not reused.
+            // A longer arena is reused, except with guard bytes: they must follow its end.
             Some(arena) if arena.len() == prepared.arena => arena,
             Some(arena) if arena.len() > prepared.arena && !guard::is_on() => arena,
             _ => Block::new(prepared.arena)?,
@@ -68,7 +72,7 @@ impl Frame {
     }
 
     /// Sets the pointers to the arguments and results of one call.
-    pub fn point(&mut self, args: &[*const u8], results: &[*mut u8]) {
+    pub fn set_pointers(&mut self, args: &[*const u8], results: &[*mut u8]) {
         for (index, slot) in &self.varying {
             let base = match slot.base {
                 Base::Argument(argument) => args[argument].cast_mut(),
@@ -83,7 +87,7 @@ impl Frame {
     /// they take to `times`.
     ///
     /// # Safety
-    /// As [`Executable::run`](super::Executable::run), with the pointers given to `point`.
+    /// As [`Executable::run`](super::Executable::run), with the pointers given to `set_pointers`.
     pub unsafe fn launch(
         &mut self,
         kernels: &Table,
@@ -95,14 +99,14 @@ impl Frame {
         if let Some(arena) = self.arena.as_ref().filter(|arena| guard::is_on() && !arena.is_empty())
         {
             // SAFETY: a block is followed by guard bytes.
-            unsafe { guard::open(arena.as_ptr(), arena.len()) };
+            unsafe { guard::fill_uninitialized(arena.as_ptr(), arena.len()) };
         }
         if let Some(times) = times {
             times.call();
         }
         let mut run = Run { prepared, table: &mut self.table, kernels, times, pool, stop };
         // SAFETY: guaranteed by the caller.
-        unsafe { run.parts(&prepared.execution) }
+        unsafe { run.run_parts(&prepared.execution) }
     }
 }
 
@@ -122,14 +126,14 @@ impl Run<'_> {
     ///
     /// # Safety
     /// As [`Frame::launch`].
-    unsafe fn parts(&mut self, parts: &[Execution]) -> Result<(), Error> {
+    unsafe fn run_parts(&mut self, parts: &[Execution]) -> Result<(), Error> {
         let prepared = self.prepared;
         for part in parts {
             // SAFETY: guaranteed by the caller.
             unsafe {
                 match part {
                     Execution::Launch(at) => self.step(&prepared.steps[*at])?,
-                    Execution::Loop(at, inside) => self.iterate(&prepared.loops[*at], inside)?,
+                    Execution::Loop(at, body) => self.iterate(&prepared.loops[*at], body)?,
                 }
             }
         }
@@ -140,20 +144,20 @@ impl Run<'_> {
     ///
     /// # Safety
     /// As [`Frame::launch`].
-    unsafe fn iterate(&mut self, own: &Loop, inside: &[Execution]) -> Result<(), Error> {
+    unsafe fn iterate(&mut self, loop_: &Loop, body: &[Execution]) -> Result<(), Error> {
         let (mut done, mut outcome) = (0, Ok(()));
-        while done < own.trips && outcome.is_ok() {
+        while done < loop_.trips && outcome.is_ok() {
             // SAFETY: guaranteed by the caller.
-            outcome = unsafe { self.parts(inside) };
-            self.shift(own, 1);
+            outcome = unsafe { self.run_parts(body) };
+            self.advance_rows(loop_, 1);
             done += 1;
         }
-        self.shift(own, -done);
+        self.advance_rows(loop_, -done);
         outcome
     }
 
-    fn shift(&mut self, own: &Loop, rows: i64) {
-        for &(slot, bytes) in &own.moves {
+    fn advance_rows(&mut self, loop_: &Loop, rows: i64) {
+        for &(slot, bytes) in &loop_.moves {
             self.table[slot] = self.table[slot].wrapping_offset(bytes * rows as isize);
         }
     }
@@ -174,7 +178,7 @@ impl Run<'_> {
             buffers: table[step.slots..].as_ptr(),
             dims: prepared.dims[step.dims..].as_ptr(),
             failed: AtomicBool::new(false),
-            overran: AtomicBool::new(false),
+            overwritten: AtomicBool::new(false),
         };
         let timed = times.map(|times| (times, Instant::now()));
         // SAFETY: the pool's ranges are tasks of the step; the caller guarantees the rest.
@@ -204,18 +208,18 @@ struct Call<'a> {
     /// Whether the scratch of a thread could not be allocated.
     failed: AtomicBool,
     /// Whether the guard bytes after a thread's scratch were overwritten.
-    overran: AtomicBool,
+    overwritten: AtomicBool,
 }
 
 // SAFETY: threads only read the tables behind the pointers.
 unsafe impl Sync for Call<'_> {}
 
 impl Call<'_> {
-    /// Fails if the step wrote outside of its memory, as far as guard bytes show.
+    /// Errors: the step overwrote guard bytes.
     fn check(&self) -> Result<(), Error> {
         let bytes = self.step.scratch;
-        let scratch = || Some(format!("behind its scratch of {bytes} bytes"));
-        let place = if self.overran.load(Relaxed) { scratch() } else { guard::damage() };
+        let scratch = || Some(format!("after its scratch of {bytes} bytes"));
+        let place = if self.overwritten.load(Relaxed) { scratch() } else { guard::find_damage() };
         place.map_or(Ok(()), |place| Err(Error::Overrun { kernel: self.step.kernel, place }))
     }
 
@@ -226,8 +230,8 @@ impl Call<'_> {
             // SAFETY: guaranteed by the caller.
             Ok(scratch) => unsafe {
                 (self.kernel)(scratch, self.buffers, self.dims, lo, hi);
-                if !scratch::holds(scratch, self.step.scratch) {
-                    self.overran.store(true, Relaxed);
+                if !scratch::is_intact(scratch, self.step.scratch) {
+                    self.overwritten.store(true, Relaxed);
                 }
             },
             Err(_) => self.failed.store(true, Relaxed),

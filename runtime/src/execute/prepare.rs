@@ -23,7 +23,7 @@ pub struct Prepared {
     pub(super) slots: Vec<Slot>,
 }
 
-/// A launch with all sizes evaluated. One without tasks has no slots and no dims.
+/// A launch with all sizes evaluated. A launch without tasks has no slots and no dims.
 #[derive(Debug)]
 pub struct Step {
     /// Its index in the table of kernels.
@@ -42,8 +42,8 @@ pub struct Step {
 pub struct Loop {
     pub trips: i64,
     pub reverse: bool,
-    /// The slots that point to another row in each iteration, with the stride of rows in bytes
-    /// (negative in reverse).
+    /// The slots that advance by one row per iteration, with the stride of rows in bytes (negative
+    /// in reverse).
     pub moves: Vec<(usize, isize)>,
 }
 
@@ -95,7 +95,7 @@ impl Prepared {
         }
         let plan = temporaries(program, &bytes)?;
         let loops = values.loops(program)?;
-        let places = values.places(program, constants, &bytes, &plan.offsets, &loops)?;
+        let positions = values.positions(program, constants, &bytes, &plan.offsets, &loops)?;
         let mut prepared = Prepared {
             symbols: symbols.to_vec(),
             results: vec![0; program.results],
@@ -111,7 +111,7 @@ impl Prepared {
                 prepared.results[result] = *bytes;
             }
         }
-        prepared.launches(program, &values, &places)?;
+        prepared.launches(program, &values, &positions)?;
         Ok(prepared)
     }
 
@@ -120,7 +120,7 @@ impl Prepared {
         &mut self,
         program: &Program,
         values: &Values,
-        places: &[Position],
+        positions: &[Position],
     ) -> Result<(), Error> {
         for (index, launch) in program.launches.iter().enumerate() {
             let what = |part: &str| format!("{part} of launch {index}");
@@ -128,8 +128,8 @@ impl Prepared {
                 kernel: launch.kernel,
                 slots: self.slots.len(),
                 dims: self.dims.len(),
-                tasks: values.any(&launch.tasks, || what("the number of tasks"))?,
-                grain: values.any(&launch.grain, || what("the grain"))?,
+                tasks: values.number(&launch.tasks, || what("the number of tasks"))?,
+                grain: values.number(&launch.grain, || what("the grain"))?,
                 scratch: values.bytes(&launch.scratch, || what("the scratch"))?,
             };
             if step.tasks <= 0 {
@@ -137,13 +137,13 @@ impl Prepared {
                 continue;
             }
             for dim in &launch.dims {
-                self.dims.push(values.any(dim, || what("a dim"))?);
+                self.dims.push(values.number(dim, || what("a dim"))?);
             }
             for &buffer in &launch.buffers {
-                for &(of_loop, bytes) in &places[buffer].moves {
+                for &(of_loop, bytes) in &positions[buffer].moves {
                     self.loops[of_loop].moves.push((self.slots.len(), bytes));
                 }
-                self.slots.push(places[buffer].slot);
+                self.slots.push(positions[buffer].slot);
             }
             self.steps.push(step);
         }
@@ -180,12 +180,12 @@ impl Memory {
             }
             all.push(bytes);
         }
-        let mut own = 0;
+        let mut scratch = 0;
         for (index, launch) in program.launches.iter().enumerate() {
             let what = || format!("the scratch of launch {index}");
-            own = own.max(values.bytes(&launch.scratch, what)?);
+            scratch = scratch.max(values.bytes(&launch.scratch, what)?);
         }
-        memory.temporaries = temporaries(program, &all)?.bytes + own;
+        memory.temporaries = temporaries(program, &all)?.bytes + scratch;
         Ok(memory)
     }
 
@@ -217,12 +217,12 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    fn any(&self, size: &Size, what: impl Fn() -> String) -> Result<i64, Error> {
+    fn number(&self, size: &Size, what: impl Fn() -> String) -> Result<i64, Error> {
         size.eval(self.symbols).ok_or_else(|| self.error(size, None, what()))
     }
 
     fn bytes(&self, size: &Size, what: impl Fn() -> String) -> Result<usize, Error> {
-        let value = self.any(size, &what)?;
+        let value = self.number(size, &what)?;
         usize::try_from(value).map_err(|_| self.error(size, Some(value), what()))
     }
 
@@ -231,16 +231,16 @@ impl Values<'_> {
     }
 
     fn loops(&self, program: &Program) -> Result<Vec<Loop>, Error> {
-        let made = program.loops.iter().enumerate().map(|(index, own)| {
+        let loops = program.loops.iter().enumerate().map(|(index, loop_)| {
             let trips =
-                self.bytes(&own.trips, || format!("the number of times of loop {index}"))?;
-            Ok(Loop { trips: trips as i64, reverse: own.reverse, moves: Vec::new() })
+                self.bytes(&loop_.trips, || format!("the number of iterations of loop {index}"))?;
+            Ok(Loop { trips: trips as i64, reverse: loop_.reverse, moves: Vec::new() })
         });
-        made.collect()
+        loops.collect()
     }
 
     /// The start of each buffer, with aliases and rows resolved to the buffer that they lie in.
-    fn places(
+    fn positions(
         &self,
         program: &Program,
         constants: &[Bytes],
@@ -248,7 +248,7 @@ impl Values<'_> {
         offsets: &[usize],
         loops: &[Loop],
     ) -> Result<Vec<Position>, Error> {
-        let mut places: Vec<Position> = Vec::with_capacity(bytes.len());
+        let mut positions: Vec<Position> = Vec::with_capacity(bytes.len());
         for (index, buffer) in program.buffers.iter().enumerate() {
             let too_long =
                 |what: String| self.error(&buffer.bytes, i64::try_from(bytes[index]).ok(), what);
@@ -258,40 +258,44 @@ impl Values<'_> {
                 Place::Argument(argument) => (Base::Argument(*argument), 0),
                 Place::Result(result) => (Base::Result(*result), 0),
                 Place::Constant(constant) => {
-                    let held = constants[*constant].len();
-                    if bytes[index] > held {
-                        let what = format!("buffer {index} in constant {constant} of {held} bytes");
+                    let length = constants[*constant].len();
+                    if bytes[index] > length {
+                        let what =
+                            format!("buffer {index} in constant {constant} of {length} bytes");
                         return Err(too_long(what));
                     }
                     (Base::Constant(*constant), 0)
                 }
                 Place::Alias { of, offset } => {
                     let start = self.bytes(offset, || format!("the offset of buffer {index}"))?;
-                    let whole = bytes[*of];
-                    if start.checked_add(bytes[index]).is_none_or(|end| end > whole) {
+                    let root_bytes = bytes[*of];
+                    if start.checked_add(bytes[index]).is_none_or(|end| end > root_bytes) {
                         let what = format!(
-                            "buffer {index} from byte {start} of the {whole} of buffer {of}"
+                            "buffer {index} from byte {start} of the {root_bytes} of buffer {of}"
                         );
                         return Err(too_long(what));
                     }
-                    moves.clone_from(&places[*of].moves);
-                    (places[*of].slot.base, places[*of].slot.offset + start)
+                    moves.clone_from(&positions[*of].moves);
+                    (positions[*of].slot.base, positions[*of].slot.offset + start)
                 }
                 Place::Row { of, of_loop } => {
                     let Loop { trips, reverse, .. } = loops[*of_loop];
-                    let (own, rows) = (bytes[index], trips as usize);
-                    if own.checked_mul(rows).is_none_or(|all| all > bytes[*of]) {
+                    let (row_bytes, rows) = (bytes[index], trips as usize);
+                    if row_bytes.checked_mul(rows).is_none_or(|all| all > bytes[*of]) {
                         let what = format!("buffer {index}, {rows} times in buffer {of}");
                         return Err(too_long(what));
                     }
-                    moves.clone_from(&places[*of].moves);
-                    moves.push((*of_loop, if reverse { -(own as isize) } else { own as isize }));
-                    let first = if reverse { own * rows.saturating_sub(1) } else { 0 };
-                    (places[*of].slot.base, places[*of].slot.offset + first)
+                    moves.clone_from(&positions[*of].moves);
+                    moves.push((
+                        *of_loop,
+                        if reverse { -(row_bytes as isize) } else { row_bytes as isize },
+                    ));
+                    let start = if reverse { row_bytes * rows.saturating_sub(1) } else { 0 };
+                    (positions[*of].slot.base, positions[*of].slot.offset + start)
                 }
             };
-            places.push(Position { slot: Slot { base, offset }, moves });
+            positions.push(Position { slot: Slot { base, offset }, moves });
         }
-        Ok(places)
+        Ok(positions)
     }
 }

@@ -51,10 +51,10 @@ pub enum Claim {
     Stop,
 }
 
-/// A word in cache lines of its own, to avoid false sharing.
+/// A word in its own cache lines, to avoid false sharing.
 #[repr(align(128))]
 #[derive(Default)]
-struct Apart<T>(T);
+struct CacheAligned<T>(T);
 
 /// A slot for one job, and its state.
 ///
@@ -63,13 +63,13 @@ struct Apart<T>(T);
 #[derive(Default)]
 pub struct Shared {
     /// The number of unclaimed pieces; idle workers sleep on this word while it is 0.
-    unclaimed: Apart<AtomicU32>,
+    unclaimed: CacheAligned<AtomicU32>,
     /// The number of unfinished pieces; the owner sleeps on this word.
-    unfinished: Apart<AtomicU32>,
+    unfinished: CacheAligned<AtomicU32>,
     /// The number of workers that sleep or are about to.
-    sleepers: Apart<AtomicU32>,
+    sleepers: CacheAligned<AtomicU32>,
     /// Whether the owner sleeps or is about to.
-    waits: AtomicBool,
+    owner_sleeps: AtomicBool,
     busy: AtomicBool,
     job: UnsafeCell<Option<Job>>,
     panicked: Mutex<Option<Box<dyn Any + Send>>>,
@@ -137,7 +137,7 @@ impl Shared {
                 *self.panicked.lock().unwrap_or_else(PoisonError::into_inner) = Some(payload);
             }
         }
-        if self.unfinished.0.fetch_sub(1, SeqCst) == 1 && self.waits.load(SeqCst) {
+        if self.unfinished.0.fetch_sub(1, SeqCst) == 1 && self.owner_sleeps.load(SeqCst) {
             futex::wake(&self.unfinished.0, 1);
         }
     }
@@ -145,22 +145,22 @@ impl Shared {
     /// Waits until all pieces are finished, and returns the payload of a panic, if there was one.
     pub fn finish(&self) -> Option<Box<dyn Any + Send>> {
         if !spin_until(SPINS, || self.unfinished.0.load(Acquire) == 0) {
-            self.waits.store(true, SeqCst);
+            self.owner_sleeps.store(true, SeqCst);
             loop {
                 match self.unfinished.0.load(SeqCst) {
                     0 => break,
                     left => futex::wait(&self.unfinished.0, left),
                 }
             }
-            self.waits.store(false, Relaxed);
+            self.owner_sleeps.store(false, Relaxed);
         }
         self.panicked.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Waits until there may be something to claim. A patient worker spins for a while before it
-    /// sleeps.
-    pub fn idle(&self, patient: bool) {
-        if patient && spin_until(IDLE_SPINS, || self.unclaimed.0.load(Relaxed) != 0) {
+    /// Waits until there may be a piece to claim. If `may_spin` is set, the worker spins for a while
+    /// before it sleeps.
+    pub fn idle(&self, may_spin: bool) {
+        if may_spin && spin_until(IDLE_SPINS, || self.unclaimed.0.load(Relaxed) != 0) {
             return;
         }
         self.sleepers.0.fetch_add(1, SeqCst);
