@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -142,6 +143,21 @@ def test_blocks_may_have_names_of_c(gradients, tmp_path):
         expected.evaluate(params, {"input": x})["output"],
         rtol=1e-5,
     )
+
+
+def test_source_is_named_after_blocks_and_values():
+    model = ml.Model()
+    model += ml.LayerNorm()(input="x")
+    model += ml.MultiHeadAttention(4)
+    model += Linear(16)
+    model += Relu()(output="y")
+    code = ml.compile(model, ml.CBackend(), shapes={"x": [2, 8, 16]}, inference=True).code
+    kernels = set(re.findall(r"static void (\w+)\(", code))
+    assert {"layer_norm", "multi_head_attention_scores", "linear_relu"} <= kernels
+    assert re.search(r"multi_head_attention_weights\(.*scores, weights\);", code)
+    # An index that is divided into axes and multiplied again leaves no arithmetic.
+    assert "out[(i + j) * 16 + k]" in code or "total[(i + j) * 16 + k]" in code
+    assert not re.search(r"/ (\d+) \* \1", code)
 
 
 def fresh(factor):
