@@ -1,5 +1,5 @@
-//! The Python backends: one file per framework, with its spellings of operations and whatever else
-//! is specific to it.
+//! The Python backends: one file per framework, with its spellings of operations and its other
+//! properties.
 //!
 //! A template is a Python expression with slots. `@` is the array module (`@exp` is `np.exp`,
 //! `torch.exp`, `jnp.exp`). A called name that begins with `_` is a function of the framework's
@@ -38,8 +38,8 @@
 //! - `axes is vacant`: one of those axes may be empty
 //!
 //! `f({x})[0 / 3]` is the first of three parts that a call returns. Operations on the same operands
-//! that are parts of one call become one statement. `{wanted.3}` tells for each of three values of
-//! the attribute `of` whether there is an operation that has it.
+//! that are parts of one call become one statement. `{wanted.3}` is a list of three bools: for each
+//! value 0, 1 and 2 of the attribute `of`, whether an operation with that value exists.
 
 mod array_api;
 mod jax;
@@ -104,8 +104,7 @@ pub struct Backend {
     pub devices: bool,
     /// 64-bit elements must be enabled explicitly.
     pub narrow: bool,
-    /// Whether arithmetic with Python numbers keeps dtypes that are not the framework's own (those
-    /// of `ml_dtypes`).
+    /// Whether arithmetic with Python numbers keeps the dtypes of `ml_dtypes`.
     pub mixes: bool,
     /// The framework computes gradients itself, by its own rules.
     pub differentiates: bool,

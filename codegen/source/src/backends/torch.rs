@@ -17,13 +17,13 @@ pub static BACKEND: Backend = Backend {
     target: Target {
         name: "torch",
         takes: |_, op| {
-            // With a mask, PyTorch's gradient of attention reads different sums from ours.
+            // With a mask, PyTorch's gradient of attention needs another log-sum-exp than ours.
             let masked = op.op.pullback.is_none() && op.operand_index("mask").is_some();
             BACKEND.spells(op.op) && !masked
         },
         pulls_back: |f, op, by| {
             let attention = matches!(by.access, Access::Library(Library::Attention(_)));
-            BACKEND.spells(by) && (!attention || is_plain(f, op))
+            BACKEND.spells(by) && (!attention || is_supported(f, op))
         },
         profile: profile::FRAMEWORK,
         language: Language::Python,
@@ -326,7 +326,7 @@ const SPELLINGS: Spellings = &[
 
 /// Whether PyTorch's kernels support this attention: no mask, and query, key and value of rank 4
 /// with equal batches, heads and widths. If grouped, keys and values may have fewer heads.
-fn is_plain(function: &Function, op: &Operation) -> bool {
+fn is_supported(function: &Function, op: &Operation) -> bool {
     let grouped = matches!(op.attr("grouped"), Attr::Bool(true));
     let alike = |other: &[Dim], own: &[Dim]| {
         let heads = grouped || own[1] == other[1];

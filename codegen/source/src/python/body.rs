@@ -15,11 +15,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::expr::{CallPart, Expr};
 use super::names::{Names, comment, format_text};
 use super::neighbours::Neighbours;
-use super::shown::Shown;
+use super::shape_sources::ShapeSources;
 use super::unit::File;
 
 /// Maximum length in characters of an expression that is inlined into another.
-const FOLDED: usize = 52;
+const MAX_INLINED: usize = 52;
 
 /// How a value is represented in the body.
 #[derive(Clone, Debug)]
@@ -126,16 +126,16 @@ pub struct Body<'f, 'm> {
     /// Operations on the same operands, and the readers of each value.
     pub neighbours: Neighbours<'m>,
     /// The shapes that each dim can be read from.
-    pub shown: Shown<'m>,
-    /// Which arguments are read.
-    pub touched: Vec<bool>,
+    pub shape_sources: ShapeSources<'m>,
+    /// By argument, whether it is read.
+    pub read_arguments: Vec<bool>,
     /// The block path of the statements written last.
     path: Option<String>,
     /// Uses of values; empty before the survey.
     survey: Survey<'m>,
-    /// For each value that only a barrier reads: the result of that barrier, or of the last one in
-    /// a chain of such barriers. The chain ends at a result that has a name.
-    passed: Vec<Option<Value>>,
+    /// For each value that only a barrier reads, the result of that barrier: the value takes its
+    /// name. In a chain of barriers it is the first result with a name, or the last one.
+    named_after: Vec<Option<Value>>,
     results: FxHashMap<Value, String>,
     /// The suffix of the names of results.
     suffix: &'static str,
@@ -162,19 +162,19 @@ impl<'f, 'm> Body<'f, 'm> {
             statements: Vec::new(),
             symbols: FxHashMap::default(),
             neighbours: Neighbours::of(function),
-            shown: Shown::of(function),
-            touched: vec![false; function.args.len()],
+            shape_sources: ShapeSources::of(function),
+            read_arguments: vec![false; function.args.len()],
             path: None,
             survey: Survey::empty(function),
-            passed: vec![None; count],
+            named_after: vec![None; count],
             results,
             suffix,
         };
         let paths: Vec<&str> = function.args.iter().map(|arg| &*arg.name).collect();
-        let wishes = short_paths(&paths);
-        for ((value, arg), wish) in function.arguments().zip(wishes) {
+        let preferred_names = short_paths(&paths);
+        for ((value, arg), name) in function.arguments().zip(preferred_names) {
             let gradient = if arg.role == Role::Cotangent { "_gradient" } else { "" };
-            let name = body.names.unique(&format!("{wish}{gradient}"));
+            let name = body.names.unique(&format!("{name}{gradient}"));
             body.held[value.index()] = Binding::Variable(name);
         }
         body
@@ -203,17 +203,17 @@ impl<'f, 'm> Body<'f, 'm> {
         Ok(())
     }
 
-    /// Hides the arguments of a role, which are not available yet, and returns their bindings.
-    pub fn put_off(&mut self, role: Role) -> Vec<(Value, Binding)> {
+    /// Marks the arguments of a role as not yet available, and returns their bindings.
+    pub fn hide_arguments(&mut self, role: Role) -> Vec<(Value, Binding)> {
         let function = self.function;
         let late = function.arguments().filter(|(_, arg)| arg.role == role);
         late.map(|(v, _)| (v, std::mem::replace(&mut self.held[v.index()], Binding::Missing)))
             .collect()
     }
 
-    /// Restores the arguments that `put_off` hid, and adds these results, whose variables end in
+    /// Restores the arguments that `hide_arguments` hid, and adds these results, whose variables end in
     /// `suffix`.
-    pub fn go_on(
+    pub fn restore_arguments(
         &mut self,
         late: Vec<(Value, Binding)>,
         results: &[ResultDef],
@@ -234,8 +234,8 @@ impl<'f, 'm> Body<'f, 'm> {
             for value in op.operands.iter().filter(|v| self.survey.uses[v.index()] == 1) {
                 let own = self.function.info(result).name.is_some();
                 let named = own || self.results.contains_key(&result);
-                let further = self.passed[result.index()].filter(|_| !named);
-                self.passed[value.index()] = further.or(Some(result));
+                let further = self.named_after[result.index()].filter(|_| !named);
+                self.named_after[value.index()] = further.or(Some(result));
             }
         }
         std::mem::take(&mut self.survey.live)
@@ -274,11 +274,11 @@ impl<'f, 'm> Body<'f, 'm> {
         let values: Vec<Expr> =
             [left, right].map(|dim| self.dim(dim)).into_iter().collect::<Result<_>>()?;
         let test = values[0].clone().binary(relation, values[1].clone());
-        let shown = [left, right].into_iter().zip(&values).filter(|(d, _)| d.as_const().is_none());
-        let shown: Vec<String> = shown.map(|(_, value)| format!("{{{value}=}}")).collect();
+        let texts = [left, right].into_iter().zip(&values).filter(|(d, _)| d.as_const().is_none());
+        let texts: Vec<String> = texts.map(|(_, value)| format!("{{{value}=}}")).collect();
         let place = loc.blocks().map(|blocks| format!("{}: ", format_text(&blocks)));
         let place = place.unwrap_or_default();
-        let message = format!("f\"{place}{test} does not hold: {}\"", shown.join(", "));
+        let message = format!("f\"{place}{test} does not hold: {}\"", texts.join(", "));
         self.statements.push(Statement::Assert(test, Expr::Literal(message)));
         Ok(())
     }
@@ -325,8 +325,8 @@ impl<'f, 'm> Body<'f, 'm> {
         }
     }
 
-    /// Assigns the parts of a call to the operations that stand for them, in one statement if there
-    /// are several.
+    /// Assigns the parts of a call to the results of the operations that they compute, in one
+    /// statement if there are several.
     fn keep_parts(&mut self, op: &'m Operation, part: CallPart) -> Result<()> {
         let mut values = vec![None; part.count];
         values[part.at] = Some(op.result());
@@ -363,7 +363,7 @@ impl<'f, 'm> Body<'f, 'm> {
     pub fn keep(&mut self, value: Value, expr: Expr) {
         if let Expr::Name(name) = &expr {
             self.held[value.index()] = Binding::Variable(name.clone());
-        } else if self.folds(value) && expr.fits(FOLDED) {
+        } else if self.is_inlined(value) && expr.fits(MAX_INLINED) {
             self.held[value.index()] = Binding::Pending(expr);
         } else {
             self.assign(value, expr);
@@ -371,10 +371,10 @@ impl<'f, 'm> Body<'f, 'm> {
     }
 
     /// The variables of arrays that operations compute.
-    pub fn made_arrays(&self) -> FxHashSet<String> {
-        let made =
+    pub fn computed_arrays(&self) -> FxHashSet<String> {
+        let computed =
             self.function.ops.iter().filter(|op| !is_constant(op)).flat_map(|op| op.results());
-        let arrays = made.filter(|value| self.function.ty(*value).shape.rank() != Some(0));
+        let arrays = computed.filter(|value| self.function.ty(*value).shape.rank() != Some(0));
         let named = arrays.filter_map(|value| match &self.held[value.index()] {
             Binding::Variable(name) => Some(name.clone()),
             _ => None,
@@ -382,7 +382,7 @@ impl<'f, 'm> Body<'f, 'm> {
         named.collect()
     }
 
-    pub fn folds(&self, value: Value) -> bool {
+    pub fn is_inlined(&self, value: Value) -> bool {
         self.survey.uses[value.index()] == 1
             && !self.survey.escapes[value.index()]
             && self.function.info(value).name.is_none()
@@ -394,43 +394,43 @@ impl<'f, 'm> Body<'f, 'm> {
 
     /// How many characters the value's expression may take on one line.
     pub fn budget(&self, value: Value) -> usize {
-        let prefix = "     = ".len() + self.wish(value).chars().count();
+        let prefix = "     = ".len() + self.preferred_name(value).chars().count();
         super::layout::WIDTH.saturating_sub(prefix + 2)
     }
 
     /// The preferred name of a value.
-    fn wish(&self, value: Value) -> String {
+    fn preferred_name(&self, value: Value) -> String {
         let named = |value: Value| {
             let own = self.function.info(value).name.as_deref();
             own.or_else(|| self.results.get(&value).map(String::as_str))
         };
-        let last = self.passed[value.index()].unwrap_or(value);
+        let last = self.named_after[value.index()].unwrap_or(value);
         if let Some(name) = named(value).or_else(|| named(last)) {
             return super::names::identifier(name);
         }
-        let escapes = self.survey.escapes[last.index()] && !self.is_found(last);
+        let escapes = self.survey.escapes[last.index()] && !self.is_merged(last);
         let path = self.survey.paths[last.index()].filter(|_| escapes);
         let name = path.map_or_else(|| self.op_name(last), last_part);
         super::names::identifier(name)
     }
 
-    /// Whether operations of several blocks were merged into the one that defines the value, so
-    /// that no block path describes it.
-    fn is_found(&self, value: Value) -> bool {
-        self.made(value).is_some_and(|op| op.loc.paths().len() > 1)
+    /// Whether the operation that defines the value was merged from several blocks, so that no
+    /// single block path describes it.
+    fn is_merged(&self, value: Value) -> bool {
+        self.definition(value).is_some_and(|op| op.loc.paths().len() > 1)
     }
 
     /// The operation that defines a value.
-    fn made(&self, value: Value) -> Option<&'m Operation> {
+    fn definition(&self, value: Value) -> Option<&'m Operation> {
         let ops = &self.function.ops;
         let at = ops.partition_point(|op| op.first <= value);
         at.checked_sub(1).map(|i| &ops[i])
     }
 
-    /// The name that the operation that defines a value has for its result. For a call, it is the
-    /// name of the callee's result.
+    /// The result name of the operation that defines a value. For a call, the name of the callee's
+    /// result.
     fn op_name(&self, value: Value) -> &'m str {
-        let Some(op) = self.made(value) else {
+        let Some(op) = self.definition(value) else {
             return "value";
         };
         let callee = op.functions().next().and_then(|name| self.file.module.get(name));
@@ -445,14 +445,14 @@ impl<'f, 'm> Body<'f, 'm> {
     }
 
     pub fn new_name(&mut self, value: Value) -> String {
-        let wish = self.wish(value);
+        let preferred_name = self.preferred_name(value);
         match self.suffix {
             // A value of the backward pass has the name of its forward counterpart, plus the
             // suffix.
-            suffix if !wish.ends_with(suffix) && self.names.has(&wish) => {
-                self.names.unique(&format!("{wish}{suffix}"))
+            suffix if !preferred_name.ends_with(suffix) && self.names.has(&preferred_name) => {
+                self.names.unique(&format!("{preferred_name}{suffix}"))
             }
-            _ => self.names.unique(&wish),
+            _ => self.names.unique(&preferred_name),
         }
     }
 
@@ -467,8 +467,8 @@ impl<'f, 'm> Body<'f, 'm> {
         self.statements.push(Statement::Line(prefix, expr));
     }
 
-    /// Gives a variable of its own to a value that was to be inlined.
-    pub fn settle(&mut self, value: Value) {
+    /// Assigns a value that would have been inlined to a variable instead.
+    pub fn assign_pending(&mut self, value: Value) {
         if let Binding::Pending(expr) = &self.held[value.index()] {
             let expr = expr.clone();
             self.assign(value, expr);
@@ -476,9 +476,9 @@ impl<'f, 'm> Body<'f, 'm> {
     }
 
     /// Marks an argument as read.
-    pub fn touch(&mut self, value: Value) {
-        if let Some(touched) = self.touched.get_mut(value.index()) {
-            *touched = true;
+    pub fn mark_read(&mut self, value: Value) {
+        if let Some(read) = self.read_arguments.get_mut(value.index()) {
+            *read = true;
         }
     }
 }

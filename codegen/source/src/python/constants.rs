@@ -17,7 +17,7 @@ use super::unit::File;
 use crate::backends::is_foreign;
 
 /// Maximum number of elements of an array that is written out in the source.
-const WRITTEN: usize = 64;
+const MAX_WRITTEN: usize = 64;
 
 impl<'m> Body<'_, 'm> {
     pub fn constant(&mut self, op: &'m Operation) -> Result<()> {
@@ -43,9 +43,9 @@ impl<'m> Body<'_, 'm> {
             self.keep(value, expr);
             return Ok(());
         }
-        let wish = self.function.info(value).name.clone();
-        let wish = wish.or_else(|| op.loc.shortest().map(|path| last_part(path).into()));
-        let name = self.file.hoist(tensor, wish.as_deref().unwrap_or("constant"))?;
+        let preferred = self.function.info(value).name.clone();
+        let preferred = preferred.or_else(|| op.loc.shortest().map(|path| last_part(path).into()));
+        let name = self.file.hoist(tensor, preferred.as_deref().unwrap_or("constant"))?;
         match self.device() {
             // The device is not known until the file is used.
             Expr::Attribute(of, name_of) => {
@@ -67,13 +67,13 @@ fn uniform(tensor: &Tensor) -> Option<Tensor> {
 
 impl File<'_> {
     /// The name of a constant at the top of the file, where it is added if new.
-    fn hoist(&mut self, tensor: &Tensor, wish: &str) -> Result<String> {
+    fn hoist(&mut self, tensor: &Tensor, preferred: &str) -> Result<String> {
         if let Some(name) = self.hoisted.get(tensor) {
             return Ok(name.clone());
         }
-        let plain = self.names.unique(&identifier(wish));
+        let plain = self.names.unique(&identifier(preferred));
         let name = format!("_{plain}");
-        let expr = match tensor.len() <= WRITTEN {
+        let expr = match tensor.len() <= MAX_WRITTEN {
             true => {
                 let items = self.nested(tensor, tensor.shape(), 0);
                 self.fill(self.backend.array, items, tensor.dtype())?
@@ -145,7 +145,8 @@ impl File<'_> {
             // Python parses the text as a double, which must not exceed the largest value of the
             // dtype.
             let short = float_text(dtype, x);
-            let beyond = short.parse().is_ok_and(|read: f64| read.abs() > x.abs().max(most(dtype)));
+            let beyond =
+                short.parse().is_ok_and(|read: f64| read.abs() > x.abs().max(largest_value(dtype)));
             return Expr::Literal(if beyond { format!("{x:?}") } else { short });
         }
         let word = if x.is_nan() { "nan" } else { "inf" };
@@ -158,6 +159,6 @@ impl File<'_> {
 }
 
 /// The largest value of a dtype, if a shorter text might round to more; else infinity.
-fn most(dtype: DType) -> f64 {
+fn largest_value(dtype: DType) -> f64 {
     if dtype == DType::F32 { f32::MAX.into() } else { f64::INFINITY }
 }

@@ -12,11 +12,11 @@ use super::body::{Binding, Body, Statement};
 use super::expr::{Argument, Expr};
 use super::template::Filling;
 
-/// How many of the last computed arrays are searched for one of a given shape.
-const RECENT: usize = 32;
+/// How many of the most recent arrays are searched for one of a given shape.
+const MAX_RECENT: usize = 32;
 
 /// An axis of a value whose size is a given dim.
-struct Place {
+struct DimSource {
     value: Value,
     /// Counted from the front, or from the back (negative) if there is a rank variable.
     axis: i64,
@@ -36,23 +36,23 @@ impl Translator for Body<'_, '_> {
         if let Some(name) = self.symbols.get(symbol) {
             return Ok(Expr::name(name));
         }
-        let places = self.shown.symbol(symbol).iter();
-        let at_hand =
+        let places = self.shape_sources.symbol(symbol).iter();
+        let is_variable =
             |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Binding::Variable(_));
         let waiting =
             |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Binding::Pending(_));
-        let found = places.clone().find(at_hand).or_else(|| places.clone().find(waiting));
-        let place = found.map(|(v, at)| self.place(*v, *at));
-        let bound = match place {
-            Some(place) => self.axis(&place)?,
-            None => self.solved(symbol)?,
+        let found = places.clone().find(is_variable).or_else(|| places.clone().find(waiting));
+        let source = found.map(|(v, at)| self.source(*v, *at));
+        let bound = match source {
+            Some(source) => self.axis(&source)?,
+            None => self.solve(symbol)?,
         };
-        let wish = symbol.as_str().trim_start_matches('_');
-        let wish = match wish.starts_with(|c: char| c.is_ascii_digit()) {
+        let preferred = symbol.as_str().trim_start_matches('_');
+        let preferred = match preferred.starts_with(|c: char| c.is_ascii_digit()) {
             true => "size",
-            false => wish,
+            false => preferred,
         };
-        let name = self.names.unique(wish);
+        let name = self.names.unique(preferred);
         self.statements.push(Statement::Line(format!("{name} = "), bound));
         self.symbols.insert(symbol.clone(), name.clone());
         Ok(Expr::name(name))
@@ -101,25 +101,26 @@ impl Body<'_, '_> {
     /// Whether the shape of an available argument gives the symbol.
     pub fn is_bound(&self, symbol: &Symbol) -> bool {
         let count = self.function.args.len();
-        let mut args = self.shown.symbol(symbol).iter().take_while(|(v, _)| v.index() < count);
+        let mut args =
+            self.shape_sources.symbol(symbol).iter().take_while(|(v, _)| v.index() < count);
         args.any(|(v, _)| !matches!(self.held[v.index()], Binding::Missing))
     }
 
-    fn place(&self, value: Value, at: usize) -> Place {
-        Place { value, axis: axis_number(&self.function.ty(value).shape, at) }
+    fn source(&self, value: Value, at: usize) -> DimSource {
+        DimSource { value, axis: axis_number(&self.function.ty(value).shape, at) }
     }
 
     /// `x.shape[axis]`.
-    fn axis(&mut self, place: &Place) -> Result<Expr> {
-        self.settle(place.value);
-        let x = self.array(place.value)?;
-        Ok(x.attribute("shape").index([Expr::int(place.axis)]))
+    fn axis(&mut self, source: &DimSource) -> Result<Expr> {
+        self.assign_pending(source.value);
+        let x = self.array(source.value)?;
+        Ok(x.attribute("shape").index([Expr::int(source.axis)]))
     }
 
     /// Solves for a symbol that arguments have only in linear dims such as `2*n + 1`.
-    fn solved(&mut self, symbol: &Symbol) -> Result<Expr> {
+    fn solve(&mut self, symbol: &Symbol) -> Result<Expr> {
         let number = |n: i64| move |_: &Symbol| Some(Dim::Const(n));
-        for (value, at, dim) in self.shown.expressions(symbol) {
+        for (value, at, dim) in self.shape_sources.expressions(symbol) {
             let ends = (dim.substitute(&number(0)), dim.substitute(&number(1)));
             let (Some(base), Some(next)) = (ends.0.as_const(), ends.1.as_const()) else {
                 continue;
@@ -129,7 +130,7 @@ impl Body<'_, '_> {
             if step == 0 || linear != *dim {
                 continue;
             }
-            let whole = self.axis(&self.place(value, at))?;
+            let whole = self.axis(&self.source(value, at))?;
             let rest = match base {
                 0 => whole,
                 _ if base > 0 => whole.binary("-", Expr::int(base)),
@@ -161,10 +162,10 @@ impl Body<'_, '_> {
 
     /// `*x.shape[:-1]`: the dims that a rank variable stands for.
     fn lead(&mut self, lead: &Symbol) -> Result<Expr> {
-        let values = self.shown.lead(lead).iter();
-        let at_hand = |v: &&Value| matches!(self.held[v.index()], Binding::Variable(_));
+        let values = self.shape_sources.lead(lead).iter();
+        let is_variable = |v: &&Value| matches!(self.held[v.index()], Binding::Variable(_));
         let waiting = |v: &&Value| matches!(self.held[v.index()], Binding::Pending(_));
-        let found = values.clone().find(at_hand).or_else(|| values.clone().find(waiting));
+        let found = values.clone().find(is_variable).or_else(|| values.clone().find(waiting));
         let Some(&value) = found else {
             return Diagnostic::new(format!("no shape gives the dims `*{lead}`"))
                 .at(format!("function `{}`", self.function.name))
@@ -177,7 +178,7 @@ impl Body<'_, '_> {
 
     /// `x.shape[:-1]`: the dims before the last ones.
     fn front(&mut self, value: Value, last: usize) -> Result<Expr> {
-        self.settle(value);
+        self.assign_pending(value);
         let shape = self.array(value)?.attribute("shape");
         Ok(match last as i64 {
             0 => shape,
@@ -209,8 +210,9 @@ impl Body<'_, '_> {
         Ok(Filling::Many(items))
     }
 
-    /// The shape that a call should give, in terms of the arguments; `None` for a dim that only the
-    /// result shows. `None`: no argument shows the rank.
+    /// The declared shape of a call's result, as a tuple. Its dims are computed from the arguments;
+    /// a dim that occurs only in the result is written as `None`. Returns `None` if no argument
+    /// determines the rank.
     pub fn declared_shape(&mut self, shape: &Shape) -> Option<Expr> {
         let mut bound = true;
         let dims = shape.dims.iter();
@@ -240,26 +242,26 @@ impl Body<'_, '_> {
         Ok(Expr::Tuple(self.dims(shape)?))
     }
 
-    /// `x.shape` of an available array of this shape. `None` if there is none, or if the shape is
-    /// fixed, so that numbers do as well.
+    /// `x.shape` of an available array of this shape. `None` if there is none, or if the shape
+    /// consists of numbers.
     pub fn same_shape(&mut self, shape: &Shape) -> Result<Option<Expr>> {
         let open = shape.dims.iter().any(Dim::is_unknown);
         if open || shape.as_fixed().is_some() {
             return Ok(None);
         }
         let (args, all) = (self.function.args.len() as u32, self.held.len() as u32);
-        let at_hand = |v: &Value| matches!(self.held[v.index()], Binding::Variable(_));
-        // Arguments read best, then the last few computed arrays, which a reader still has in mind.
-        // If all dims already have names, computed arrays are not used.
+        let is_variable = |v: &Value| matches!(self.held[v.index()], Binding::Variable(_));
+        // Prefers arguments, then the most recent arrays, which are close in the text. If all dims
+        // already have names, arrays other than arguments are not used.
         let mut named = shape.lead.is_none();
         shape.for_each_symbol(&mut |s| named &= self.symbols.contains_key(s));
-        let recent = if named { 0 } else { RECENT };
-        let computed = (args..all).rev().map(Value).filter(at_hand).take(recent);
+        let recent = if named { 0 } else { MAX_RECENT };
+        let computed = (args..all).rev().map(Value).filter(is_variable).take(recent);
         // The gradients of the outputs are not available in the forward pass.
-        let there = |v: &Value| !matches!(self.held[v.index()], Binding::Missing);
-        let at_once = self.shown.arguments(shape).iter().copied().find(there);
+        let is_available = |v: &Value| !matches!(self.held[v.index()], Binding::Missing);
+        let argument = self.shape_sources.arguments(shape).iter().copied().find(is_available);
         let mut computed = computed.filter(|v| self.function.ty(*v).shape == *shape);
-        match at_once.or_else(|| computed.next()) {
+        match argument.or_else(|| computed.next()) {
             Some(value) => Ok(Some(self.array(value)?.attribute("shape"))),
             None => Ok(None),
         }

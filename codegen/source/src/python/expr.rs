@@ -130,14 +130,14 @@ impl Expr {
 
     /// The length of the text on one line.
     pub fn width(&self) -> usize {
-        let mut count = Count { chars: 0, most: usize::MAX };
+        let mut count = Count { chars: 0, max_width: usize::MAX };
         let _ = write!(count, "{self}");
         count.chars
     }
 
     /// Whether the text on one line is no longer than this.
-    pub fn fits(&self, most: usize) -> bool {
-        write!(Count { chars: 0, most }, "{self}").is_ok()
+    pub fn fits(&self, max_width: usize) -> bool {
+        write!(Count { chars: 0, max_width }, "{self}").is_ok()
     }
 
     pub fn strength(&self) -> Strength {
@@ -193,11 +193,11 @@ impl Expr {
         }
     }
 
-    fn hugs_power(&self) -> bool {
+    fn needs_no_power_spaces(&self) -> bool {
         match self {
             Expr::Name(_) | Expr::Literal(_) => true,
             Expr::Unary(_, x) => matches!(**x, Expr::Literal(_)),
-            Expr::Attribute(x, _) => x.hugs_power(),
+            Expr::Attribute(x, _) => x.needs_no_power_spaces(),
             _ => false,
         }
     }
@@ -216,16 +216,16 @@ impl Expr {
     }
 }
 
-/// Counts characters. Writing fails when there are more than `most`.
+/// Counts characters. Writing fails when there are more than `max_width`.
 struct Count {
     chars: usize,
-    most: usize,
+    max_width: usize,
 }
 
 impl Write for Count {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.chars += text.chars().count();
-        if self.chars > self.most { Err(fmt::Error) } else { Ok(()) }
+        if self.chars > self.max_width { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -276,7 +276,7 @@ impl fmt::Display for Expr {
             Expr::Binary(x, operator, y) => {
                 let (left, right) = operand_strengths(operator);
                 x.write(f, left)?;
-                match *operator == "**" && x.hugs_power() && y.hugs_power() {
+                match *operator == "**" && x.needs_no_power_spaces() && y.needs_no_power_spaces() {
                     true => f.write_str(operator)?,
                     false => write!(f, " {operator} ")?,
                 }

@@ -1,4 +1,4 @@
-//! Answers what templates ask about an operation: the conditions of alternatives, and defaults.
+//! Facts about an operation that templates test: the conditions of alternatives, and defaults.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -14,7 +14,7 @@ use super::template::{Guard, Test};
 
 /// The form in which an operand is available.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Weak {
+pub enum OperandForm {
     Array,
     /// A Python number that stands for an array of rank 0.
     Number,
@@ -31,11 +31,11 @@ pub struct Facts<'a> {
     /// The names of all operations of the module.
     pub used: &'a FxHashSet<&'static str>,
     /// The form of each operand.
-    pub weak: &'a [Weak],
+    pub operand_forms: &'a [OperandForm],
     /// Whether the framework widens sums of integers of this dtype.
     pub widens: bool,
     /// Whether the operation squeezes a slice, so that the two become a single index.
-    pub picks: bool,
+    pub is_picked: bool,
     /// Whether new arrays must be given a device.
     pub devices: bool,
 }
@@ -108,8 +108,8 @@ impl<'a> Facts<'a> {
     /// Whether an operand is known to have fewer elements than the first along some axis.
     fn is_smaller(&self, operand: usize) -> bool {
         let (whole, part) = (&self.ty(0).shape.dims, &self.ty(operand).shape.dims);
-        let shown = |(n, k): (&Dim, &Dim)| matches!((n.as_const(), k.as_const()), (Some(n), Some(k)) if k < n);
-        whole.iter().rev().zip(part.iter().rev()).any(shown)
+        let is_shorter = |(n, k): (&Dim, &Dim)| matches!((n.as_const(), k.as_const()), (Some(n), Some(k)) if k < n);
+        whole.iter().rev().zip(part.iter().rev()).any(is_shorter)
     }
 
     /// Whether the module has an operation of this name.
@@ -118,13 +118,13 @@ impl<'a> Facts<'a> {
     }
 
     fn operand_is(&self, at: usize, word: &str) -> bool {
-        match (word, self.weak.get(at).copied().unwrap_or(Weak::Array)) {
-            ("number", weak) => weak != Weak::Array,
-            ("array", weak) => weak == Weak::Array,
-            ("zero", weak) => weak == Weak::Literal(0.0),
-            ("picked", _) => self.picks,
+        match (word, self.operand_forms.get(at).copied().unwrap_or(OperandForm::Array)) {
+            ("number", form) => form != OperandForm::Array,
+            ("array", form) => form == OperandForm::Array,
+            ("zero", form) => form == OperandForm::Literal(0.0),
+            ("picked", _) => self.is_picked,
             ("smaller", _) => self.is_smaller(at),
-            ("one", weak) => weak == Weak::Literal(1.0),
+            ("one", form) => form == OperandForm::Literal(1.0),
             ("alike", _) => {
                 let dtype = |i: usize| self.ty(i).dtype;
                 (at..self.op.operands.len()).all(|i| dtype(i) == dtype(at))

@@ -77,8 +77,8 @@ impl<'m> File<'m> {
         }
         let params = body.parameters();
         let mut statements = std::mem::take(&mut body.statements);
-        let arrays = body.made_arrays();
-        if self.backend.eager && !self.ahead.contains(callee) {
+        let arrays = body.computed_arrays();
+        if self.backend.eager && !self.called_by_entry.contains(callee) {
             release(&mut [&mut statements], &arrays, &results.iter().collect::<Vec<_>>());
         }
         let mut lines = Lines::default();
@@ -303,8 +303,8 @@ impl Body<'_, '_> {
                 .args
                 .iter()
                 .zip(&names)
-                .zip(&self.touched)
-                .filter(|((arg, _), touched)| **touched && dict(arg) == group)
+                .zip(&self.read_arguments)
+                .filter(|((arg, _), read)| **read && dict(arg) == group)
                 .map(|((arg, name), _)| {
                     let key = Expr::Literal(string(&arg.name));
                     (name, Expr::name(group).index([key]))

@@ -22,7 +22,7 @@ mod neighbours;
 mod operation;
 mod prelude;
 mod scan;
-mod shown;
+mod shape_sources;
 mod slices;
 mod template;
 mod unit;

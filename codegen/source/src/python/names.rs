@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Maximum length of a local name. A longer block path loses its first parts.
-const LONGEST: usize = 80;
+const MAX_LENGTH: usize = 80;
 
 const KEYWORDS: &str = "False None True and as assert async await break class continue def del \
     elif else except finally for from global if import in is lambda nonlocal not or pass raise \
@@ -19,23 +19,23 @@ const BUILTINS: &str = "abs aiter all anext any ascii bin bool breakpoint bytear
     str sum super tuple type vars zip";
 
 /// Names that generated files import or define themselves.
-const OWN: &str = "np torch F jax jnp mx nn Tensor math Path ml_dtypes numpy forward gradients \
+const FILE_NAMES: &str = "np torch F jax jnp mx nn Tensor math Path ml_dtypes numpy forward gradients \
     params inputs state output_gradients outputs outputs_and_gradients";
 
 static RESERVED: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
-    [KEYWORDS, BUILTINS, OWN].into_iter().flat_map(str::split_whitespace).collect()
+    [KEYWORDS, BUILTINS, FILE_NAMES].into_iter().flat_map(str::split_whitespace).collect()
 });
 
 /// The names of one scope, and those of the enclosing scopes.
 #[derive(Default)]
 pub struct Names {
-    own: Taken,
+    own: TakenNames,
     /// Names of the enclosing scopes, shared by all scopes inside one.
-    outer: Arc<Taken>,
+    outer: Arc<TakenNames>,
 }
 
 #[derive(Clone, Default)]
-struct Taken {
+struct TakenNames {
     names: FxHashSet<String>,
     /// For each base name, the next number to try as a suffix: all lower ones are taken.
     next: FxHashMap<String, u32>,
@@ -49,23 +49,23 @@ impl Names {
             outer.names.extend(self.own.names.drain());
             outer.next.extend(self.own.next.drain());
         }
-        Names { own: Taken::default(), outer: self.outer.clone() }
+        Names { own: TakenNames::default(), outer: self.outer.clone() }
     }
 
-    /// A name like `wish` that is not taken in this scope or an enclosing one.
-    pub fn unique(&mut self, wish: &str) -> String {
-        let wish = identifier(wish);
-        let reserved = Names::is_reserved(&wish);
-        let base = match wish.as_str() {
+    /// A name like `preferred` that is not taken in this scope or an enclosing one.
+    pub fn unique(&mut self, preferred: &str) -> String {
+        let preferred = identifier(preferred);
+        let reserved = Names::is_reserved(&preferred);
+        let base = match preferred.as_str() {
             "input" => "x".to_string(),
-            _ if reserved => format!("{wish}_"),
-            _ => wish,
+            _ if reserved => format!("{preferred}_"),
+            _ => preferred,
         };
         if !self.has(&base) {
             self.own.names.insert(base.clone());
             return base;
         }
-        let known = |taken: &Taken| taken.next.get(&base).copied().unwrap_or(1);
+        let known = |taken: &TakenNames| taken.next.get(&base).copied().unwrap_or(1);
         let mut number = known(&self.own).max(known(&self.outer));
         let separator = if base.ends_with('_') { "" } else { "_" };
         let mut name = format!("{base}{separator}{number}");
@@ -108,11 +108,11 @@ pub fn identifier(text: &str) -> String {
     let width = |words: &[&str]| words.iter().map(|w| w.len() + 1).sum::<usize>();
     let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
     let mut shortened = false;
-    while words.len() > 1 && (width(&words) > LONGEST || shortened && is_number(words[0])) {
+    while words.len() > 1 && (width(&words) > MAX_LENGTH || shortened && is_number(words[0])) {
         words.remove(0);
         shortened = true;
     }
-    let mut name: String = words.join("_").chars().take(LONGEST).collect();
+    let mut name: String = words.join("_").chars().take(MAX_LENGTH).collect();
     if name.is_empty() {
         name = "value".into();
     }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_names_become_plain_ones() {
+    fn unsafe_names_become_identifiers() {
         let cases = [
             ("x; import os", "x_import_os"),
             ("np", "np_"),

@@ -6,7 +6,7 @@ use mithril_ir::op::Kind;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The operations of a function by what they read, as indices in program order.
+/// The operations of a function by the values that they read, as indices in program order.
 pub struct Neighbours<'m> {
     function: &'m Function,
     /// The operations that read each value, once each.

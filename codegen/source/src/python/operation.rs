@@ -14,7 +14,7 @@ use mithril_ir::tensor::Tensor;
 
 use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
-use super::facts::{Facts, Weak};
+use super::facts::{Facts, OperandForm};
 use super::template::{Alternative, Filling, fill};
 use crate::backends::is_foreign;
 
@@ -27,18 +27,18 @@ impl<'m> Body<'_, 'm> {
     /// line.
     pub fn spell(&mut self, op: &'m Operation) -> Result<Expr> {
         let budget = self.budget(op.result());
-        let forced = self.forced(op);
+        let forced_array = self.forced_array(op);
         loop {
-            let alternative = self.choose(op, forced)?;
-            self.settle_repeated(op, &alternative);
-            let expr = self.put_in(op, &alternative, forced)?;
+            let alternative = self.choose(op, forced_array)?;
+            self.assign_repeated(op, &alternative);
+            let expr = self.fill_template(op, &alternative, forced_array)?;
             if expr.fits(budget) {
                 return Ok(expr);
             }
             let settled = match op.operands.len() > budget / 2 {
                 // Not even the names of the operands fit on a line.
-                true => self.settle_all(op),
-                false => self.settle_longest(op),
+                true => self.assign_all_pending(op),
+                false => self.assign_longest(op),
             };
             if !settled {
                 return Ok(expr);
@@ -49,8 +49,8 @@ impl<'m> Body<'_, 'm> {
     /// Computes an elementwise operation whose operands are all numbers as a Python number, if
     /// possible.
     pub fn numeric(&mut self, op: &'m Operation) -> Result<Option<Binding>> {
-        let weak = self.weak(op, None);
-        let numbers = weak.iter().all(|w| *w != Weak::Array);
+        let operand_forms = self.operand_forms(op, None);
+        let numbers = operand_forms.iter().all(|w| *w != OperandForm::Array);
         if op.op.kind != Kind::Elementwise || !numbers {
             return Ok(None);
         }
@@ -65,12 +65,12 @@ impl<'m> Body<'_, 'm> {
             };
             return Ok(Some(held));
         }
-        let literal = weak.iter().all(|w| matches!(w, Weak::Literal(_)));
+        let literal = operand_forms.iter().all(|w| matches!(w, OperandForm::Literal(_)));
         if literal || !dtype.is_float() {
             return Ok(None);
         }
         let alternative = self.choose(op, None)?;
-        let expr = self.put_in(op, &alternative, None)?;
+        let expr = self.fill_template(op, &alternative, None)?;
         let module = self.file.backend.module;
         let expr = match &expr {
             Expr::Call(head, args) => match &**head {
@@ -88,26 +88,26 @@ impl<'m> Body<'_, 'm> {
         Ok((!arrays).then_some(Binding::Number(expr)))
     }
 
-    /// The forms in which the operands are available. The operand `forced` counts as an array.
-    fn weak(&self, op: &Operation, forced: Option<usize>) -> Vec<Weak> {
+    /// The forms in which the operands are available. The operand `forced_array` counts as an array.
+    fn operand_forms(&self, op: &Operation, forced_array: Option<usize>) -> Vec<OperandForm> {
         let each = op.operands.iter().enumerate().map(|(i, value)| {
             let dtype = self.function.ty(*value).dtype;
-            if forced == Some(i) || (!self.file.backend.mixes && is_foreign(dtype)) {
-                return Weak::Array;
+            if forced_array == Some(i) || (!self.file.backend.mixes && is_foreign(dtype)) {
+                return OperandForm::Array;
             }
             // A bool counts as a number only where it is repeated, which gives an array of ones or
             // zeros.
             let repeated = op.op.kind == Kind::Layout && op.operands.len() == 1;
             match &self.held[value.index()] {
                 Binding::Literal(t) if repeated || t.dtype() != DType::Bool => {
-                    Weak::Literal(t.element_f64(0))
+                    OperandForm::Literal(t.element_f64(0))
                 }
-                Binding::Number(_) => Weak::Number,
+                Binding::Number(_) => OperandForm::Number,
                 Binding::Known(dims) if self.is_scalar(*value) => match dims[0].as_const() {
-                    Some(v) => Weak::Literal(v as f64),
-                    None => Weak::Number,
+                    Some(v) => OperandForm::Literal(v as f64),
+                    None => OperandForm::Number,
                 },
-                _ => Weak::Array,
+                _ => OperandForm::Array,
             }
         });
         each.collect()
@@ -117,16 +117,16 @@ impl<'m> Body<'_, 'm> {
         self.function.ty(value).shape.rank() == Some(0)
     }
 
-    /// The operand that must be an array, if otherwise only Python numbers would decide the dtype
-    /// of an elementwise result.
-    fn forced(&self, op: &Operation) -> Option<usize> {
+    /// The operand that must be written as an array. `None` unless all operands that determine the
+    /// dtype of an elementwise result would be Python numbers.
+    fn forced_array(&self, op: &Operation) -> Option<usize> {
         if op.op.kind != Kind::Elementwise {
             return None;
         }
-        let weak = self.weak(op, None);
+        let operand_forms = self.operand_forms(op, None);
         let decides = |i: &usize| op.op.operand(*i).shared;
         let mut deciding = (0..op.operands.len()).filter(decides);
-        match deciding.clone().any(|i| weak[i] == Weak::Array) {
+        match deciding.clone().any(|i| operand_forms[i] == OperandForm::Array) {
             true => None,
             false => deciding.next(),
         }
@@ -135,26 +135,26 @@ impl<'m> Body<'_, 'm> {
     fn with_facts<R>(
         &self,
         op: &Operation,
-        forced: Option<usize>,
+        forced_array: Option<usize>,
         read: impl FnOnce(&Facts) -> R,
     ) -> R {
-        let weak = self.weak(op, forced);
+        let operand_forms = self.operand_forms(op, forced_array);
         let dtype = self.function.ty(op.result()).dtype;
         read(&Facts {
             op,
             function: self.function,
             neighbours: &self.neighbours,
             used: &self.file.operations,
-            weak: &weak,
+            operand_forms: &operand_forms,
             widens: self.file.widens(dtype),
-            picks: self.picked(op).is_some(),
-            devices: self.placed().is_some(),
+            is_picked: self.picked(op).is_some(),
+            devices: self.device_argument().is_some(),
         })
     }
 
-    fn choose(&mut self, op: &Operation, forced: Option<usize>) -> Result<Rc<Alternative>> {
+    fn choose(&mut self, op: &Operation, forced_array: Option<usize>) -> Result<Rc<Alternative>> {
         let parsed = self.file.template(op.op);
-        let found = self.with_facts(op, forced, |facts| {
+        let found = self.with_facts(op, forced_array, |facts| {
             parsed.iter().find(|a| a.guards.iter().all(|g| facts.holds(g)))
         });
         match found {
@@ -170,7 +170,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     /// Assigns operands that the template names twice to variables, so that they are computed once.
-    fn settle_repeated(&mut self, op: &Operation, alternative: &Alternative) {
+    fn assign_repeated(&mut self, op: &Operation, alternative: &Alternative) {
         let mut slots: Vec<String> = Vec::new();
         alternative.expr.visit(&mut |e| {
             if let Expr::Slot(name) = e {
@@ -180,21 +180,21 @@ impl<'m> Body<'_, 'm> {
         for (i, value) in op.operands.iter().enumerate() {
             let name = op.op.operand(i).name;
             if slots.iter().filter(|s| *s == name).count() > 1 {
-                self.settle(*value);
+                self.assign_pending(*value);
             }
         }
     }
 
     /// Assigns all inlined operands to variables; returns false if there is none.
-    fn settle_all(&mut self, op: &Operation) -> bool {
+    fn assign_all_pending(&mut self, op: &Operation) -> bool {
         let pending = |value: &&Value| matches!(self.held[value.index()], Binding::Pending(_));
         let folded: Vec<Value> = op.operands.iter().filter(pending).copied().collect();
-        folded.iter().for_each(|value| self.settle(*value));
+        folded.iter().for_each(|value| self.assign_pending(*value));
         !folded.is_empty()
     }
 
     /// Assigns the longest inlined operand to a variable; returns false if there is none.
-    fn settle_longest(&mut self, op: &Operation) -> bool {
+    fn assign_longest(&mut self, op: &Operation) -> bool {
         let width = |value: &Value| match &self.held[value.index()] {
             Binding::Pending(expr) => Some(expr.width()),
             _ => None,
@@ -202,21 +202,21 @@ impl<'m> Body<'_, 'm> {
         let longest = op.operands.iter().filter(|v| width(v).is_some());
         match longest.max_by_key(|v| width(v)).copied() {
             Some(value) => {
-                self.settle(value);
+                self.assign_pending(value);
                 true
             }
             None => false,
         }
     }
 
-    fn put_in(
+    fn fill_template(
         &mut self,
         op: &'m Operation,
         alternative: &Alternative,
-        forced: Option<usize>,
+        forced_array: Option<usize>,
     ) -> Result<Expr> {
         let mut slots: Vec<(String, bool)> = Vec::new();
-        self.with_facts(op, forced, |facts| {
+        self.with_facts(op, forced_array, |facts| {
             alternative.expr.visit(&mut |e| {
                 if let Expr::Slot(name) = e {
                     slots.push((name.clone(), facts.is_default(name)));
@@ -225,14 +225,14 @@ impl<'m> Body<'_, 'm> {
         });
         let mut default = |name: &str| slots.iter().any(|(slot, at)| slot == name && *at);
         let module = self.file.backend.module;
-        let mut slot = |name: &str| self.slot(op, name, forced);
+        let mut slot = |name: &str| self.slot(op, name, forced_array);
         let filled = fill(&alternative.expr, module, &mut default, &mut slot)?;
-        self.brought_back(op, alternative, filled)
+        self.cast_back(op, alternative, filled)
     }
 
-    /// Casts a result back to its dtype, if Python numbers in the template promote it because it is
-    /// not one of the framework's own.
-    fn brought_back(&self, op: &Operation, alternative: &Alternative, expr: Expr) -> Result<Expr> {
+    /// Casts a result back to its dtype if Python numbers in the template may promote it: they do
+    /// for dtypes of `ml_dtypes`, which the framework does not know.
+    fn cast_back(&self, op: &Operation, alternative: &Alternative, expr: Expr) -> Result<Expr> {
         let dtype = self.function.ty(op.result()).dtype;
         if self.file.backend.mixes || !is_foreign(dtype) || op.op.kind != Kind::Elementwise {
             return Ok(expr);
@@ -260,7 +260,7 @@ impl<'m> Body<'_, 'm> {
 
     /// The value as an array expression.
     pub fn array(&mut self, value: Value) -> Result<Expr> {
-        self.touch(value);
+        self.mark_read(value);
         let dtype = self.function.ty(value).dtype;
         match self.held[value.index()].clone() {
             Binding::Variable(name) => Ok(Expr::Name(name)),
@@ -333,9 +333,9 @@ impl<'m> Body<'_, 'm> {
     /// The device that new arrays must have, read from an argument; `None` if there is none or it
     /// does not matter.
     pub fn device(&mut self) -> Expr {
-        match self.placed() {
+        match self.device_argument() {
             Some((value, name)) => {
-                self.touch(value);
+                self.mark_read(value);
                 Expr::name(name).attribute("device")
             }
             None => Expr::name("None"),
@@ -343,7 +343,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     /// The argument whose device new arrays share, and its variable.
-    fn placed(&self) -> Option<(Value, String)> {
+    fn device_argument(&self) -> Option<(Value, String)> {
         let arguments = || self.function.arguments();
         let data = arguments().find(|(_, a)| a.role == Role::Data);
         let (value, _) = data.or_else(|| arguments().next())?;

@@ -49,7 +49,7 @@ impl<'m> Body<'_, 'm> {
         let mut operands = Vec::new();
         for value in &op.operands {
             // Needs a variable, because each step reads it.
-            self.settle(*value);
+            self.assign_pending(*value);
             operands.push(self.array(*value)?);
         }
         let count = |name| op.attr(name).as_int() as usize;
@@ -187,7 +187,7 @@ impl<'m> Body<'_, 'm> {
     /// Names the final carries and the stacked rows.
     fn own_results(&mut self, op: &Operation, carries: usize, plain: bool, call: Expr) {
         let mut groups = Vec::new();
-        for (wish, skipped, count) in
+        for (preferred, skipped, count) in
             [("carry", 0, carries), ("stacked", carries, op.results as usize - carries)]
         {
             let values: Vec<Value> = op.results().skip(skipped).take(count).collect();
@@ -196,8 +196,8 @@ impl<'m> Body<'_, 'm> {
             groups.push(match &targets[..] {
                 _ if !used => ("_".to_string(), None),
                 [one] if plain => (one.clone(), None),
-                [one] => (self.names.unique(wish), Some(format!("({one},)"))),
-                many => (self.names.unique(wish), Some(many.join(", "))),
+                [one] => (self.names.unique(preferred), Some(format!("({one},)"))),
+                many => (self.names.unique(preferred), Some(many.join(", "))),
             });
         }
         let names: Vec<&str> = groups.iter().map(|(name, _)| name.as_str()).collect();

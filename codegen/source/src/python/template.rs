@@ -51,7 +51,7 @@ fn guard(text: &str) -> Result<Guard, String> {
     let test = match (text.split_once(" is "), text.split_once(" == ")) {
         (Some((slot, word)), _) => (slot, Test::Is(word.trim().into())),
         (_, Some((slot, value))) => (slot, Test::Equals(value.trim().into())),
-        _ => return Err(format!("`{text}` is no condition")),
+        _ => return Err(format!("`{text}` is not a condition")),
     };
     Ok(Guard { slot: test.0.trim().into(), test: test.1 })
 }
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
     use crate::backends::BACKENDS;
 
-    /// A template without slots filled prints as it is written.
+    /// A parsed template prints as it was written.
     #[test]
     fn templates_print_as_written() {
         for text in [
@@ -377,10 +377,10 @@ mod tests {
         }
     }
 
-    /// Every template of the table parses, and its last alternative asks for nothing, so that what
-    /// has a template can always be written.
+    /// Every template of the table parses, and its last alternative has no condition, so that an
+    /// operation with a template can always be written.
     #[test]
-    fn the_table_has_templates_that_always_apply() {
+    fn last_alternatives_have_no_condition() {
         for op in mithril_ir::op::table() {
             for text in BACKENDS.iter().map(|backend| backend.spelling(op)) {
                 if text.is_empty() {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_and_segments() {
+    fn conditions_and_optional_segments_are_parsed() {
         let parsed = parse("{x}.T if permutation == (1, 0) and x is matrix; @f({x}[, a={b}, {c}])");
         let parsed = parsed.unwrap();
         assert_eq!(parsed[0].guards.len(), 2);

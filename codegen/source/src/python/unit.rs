@@ -40,7 +40,7 @@ pub struct File<'m> {
     /// The names of all operations of the module.
     pub operations: FxHashSet<&'static str>,
     /// The functions that the entry calls, directly or indirectly.
-    pub ahead: FxHashSet<Arc<str>>,
+    pub called_by_entry: FxHashSet<Arc<str>>,
     /// Modules and prelude functions that the text names.
     pub used: FxHashSet<String>,
 }
@@ -70,7 +70,10 @@ impl<'m> File<'m> {
                 .flat_map(|f| &f.ops)
                 .map(|op| op.op.0.name)
                 .collect(),
-            ahead: module.entry().map(|entry| called_by(module, entry)).unwrap_or_default(),
+            called_by_entry: module
+                .entry()
+                .map(|entry| called_by(module, entry))
+                .unwrap_or_default(),
             used: FxHashSet::default(),
         }
     }

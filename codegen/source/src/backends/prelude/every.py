@@ -1,21 +1,21 @@
-"""Functions that every framework uses; files are given the ones they call."""
+"""Functions for all frameworks. A file contains those that it calls."""
 
 
 def _declared(results, place, *shapes):
-    """The results of a custom operation, whose shapes are those that it declares."""
+    """Checks that the results of a custom operation have the declared shapes."""
     several = len(shapes) > 1 and isinstance(results, (tuple, list))
-    given = [_shape_of(result) for result in (results if several else [results])]
-    fits = len(given) == len(shapes) and all(
+    actual = [_shape_of(result) for result in (results if several else [results])]
+    fits = len(actual) == len(shapes) and all(
         isinstance(have, tuple)
         and len(have) == len(want)
         and all(size in (None, own) for own, size in zip(have, want))
-        for have, want in zip(given, shapes)
+        for have, want in zip(actual, shapes)
     )
     if not fits:
-        got = ", ".join(map(str, given))
+        got = ", ".join(map(str, actual))
         expected = ", ".join(str(tuple(shape)) for shape in shapes)
         raise _ShapeError(
-            "Incompatible shapes: a custom operation gives other arrays than declared"
+            "Incompatible shapes: a custom operation did not return the declared shapes"
             f"\n  where: {place}\n  got: {got}\n  expected: {expected}"
         )
     return results
@@ -28,5 +28,5 @@ class _ShapeError(ValueError):
 
 
 def _shape_of(result):
-    """The shape of an array, or the name of another type."""
+    """The shape of an array, or the name of the type if it is not an array."""
     return tuple(result.shape) if hasattr(result, "shape") else type(result).__name__

@@ -1,38 +1,38 @@
-"""Functions for what JAX lacks; files are given the ones they call."""
+"""Functions that JAX lacks. A file contains those that it calls."""
 
 import jax
 import jax.numpy as jnp
 
 
 def _sum_to(x, shape):
-    """The sum over whatever broadcasting `shape` to that of x repeats."""
+    """Sums x to `shape`: the transpose of broadcasting from `shape`."""
     new = x.ndim - len(shape)
     repeated = [i for i, n in enumerate(shape, new) if n == 1 and x.shape[i] != 1]
     return jnp.sum(x, axis=(*range(new), *repeated), dtype=x.dtype).reshape(shape)
 
 
 def _broadcast(x, shape, axes):
-    """x repeated to `shape`, its axes becoming `axes`."""
+    """Broadcasts x to `shape`; its axes become `axes` of the result."""
     axes = [a % len(shape) for a in axes]
     x = jnp.transpose(x, sorted(range(len(axes)), key=axes.__getitem__))
-    spread = [1] * len(shape)
+    expanded = [1] * len(shape)
     for axis, n in zip(sorted(axes), x.shape):
-        spread[axis] = n
-    return jnp.broadcast_to(x.reshape(spread), shape)
+        expanded[axis] = n
+    return jnp.broadcast_to(x.reshape(expanded), shape)
 
 
 def _split(results, count):
-    """The first results, and the others."""
+    """Splits results into the first `count` and the rest."""
     return results[:count], results[count:]
 
 
 def _checkpoint(function, *operands):
-    """The results of `function`, whose inner values gradients compute again."""
+    """Calls `function`; the backward pass recomputes its intermediate values."""
     return jax.checkpoint(function)(*operands)
 
 
 def _custom_gradient(function, vjp, *operands):
-    """The results of `function`; `vjp` takes operands, results and their gradients."""
+    """Calls `function`; `vjp(operands, results, cotangents)` gives its gradient."""
 
     def forward(*operands):
         results = function(*operands)
@@ -43,10 +43,10 @@ def _custom_gradient(function, vjp, *operands):
         if not isinstance(results, tuple):
             results, gradients = (results,), (gradients,)
         seeds = [g for g in gradients if g.dtype != jax.dtypes.float0]
-        given = vjp(*operands, *results, *seeds)
-        given = iter(given if isinstance(given, tuple) else (given,))
+        found = vjp(*operands, *results, *seeds)
+        found = iter(found if isinstance(found, tuple) else (found,))
         floats = [jnp.issubdtype(x.dtype, jnp.floating) for x in operands]
-        return tuple(next(given) if is_float else None for is_float in floats)
+        return tuple(next(found) if is_float else None for is_float in floats)
 
     differentiated = jax.custom_vjp(function)
     differentiated.defvjp(forward, backward)
@@ -67,16 +67,16 @@ def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interio
 
 
 def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
-    """The greatest elements that windows over the last axes see, -inf around."""
+    """The maximum of each window over the last axes, which are padded with -inf."""
     ones, zeros = (1,) * len(sizes), (0,) * len(sizes)
     front = (1,) * (x.ndim - len(sizes))
-    least = x.dtype.type(-jnp.inf)
+    lowest = x.dtype.type(-jnp.inf)
     pads = [(0, 0)] * len(front) + list(zip(low or zeros, high or zeros))
     steps = front + (strides or ones)
     if not dilations:
-        return jax.lax.reduce_window(x, least, jax.lax.max, front + sizes, steps, pads)
-    # JAX has no gradient of dilated windows.
-    x = jax.lax.pad(x, least, [(low, high, 0) for low, high in pads])
+        return jax.lax.reduce_window(x, lowest, jax.lax.max, front + sizes, steps, pads)
+    # JAX cannot differentiate dilated windows.
+    x = jax.lax.pad(x, lowest, [(low, high, 0) for low, high in pads])
     windows = zip(sizes, dilations, strides or ones)
     for axis, (size, by, step) in enumerate(windows, len(front)):
         count = x.shape[axis] - by * (size - 1)
@@ -91,56 +91,56 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
 
 
 def _scatter_add(x, indices, updates, axis):
-    """x with each slice of `updates` added at its index of an axis."""
+    """x with each slice of `updates` added at its index along `axis`."""
     return x.at[(slice(None),) * (axis % x.ndim) + (indices,)].add(updates)
 
 
 def _scatter_add_along(x, indices, updates, axis):
-    """x with each element of `updates` added at its index of an axis."""
-    places = list(jnp.indices(indices.shape, sparse=True))
-    places[axis] = indices
-    return x.at[tuple(places)].add(updates)
+    """x with each element of `updates` added at its index along `axis`."""
+    index = list(jnp.indices(indices.shape, sparse=True))
+    index[axis] = indices
+    return x.at[tuple(index)].add(updates)
 
 
-def _slice_update(x, place, update):
-    """x with `update` at a place."""
-    # Of a place that is all of x: XLA may fail to compile the scatter.
-    return update[place] if update.shape == x.shape else x.at[place].set(update)
+def _slice_update(x, slices, update):
+    """x with the elements at `slices` replaced by `update`."""
+    # If the slices cover all of x, XLA may fail to compile the scatter.
+    return update[slices] if update.shape == x.shape else x.at[slices].set(update)
 
 
 def _dynamic_slice(x, starts, sizes):
-    """The block of these sizes at `starts`, moved inside where it reaches beyond."""
+    """The block of shape `sizes` at `starts`, clamped so that it lies inside x."""
     return jax.lax.dynamic_slice(
         x, [jnp.asarray(i).astype(jnp.int32) for i in starts], sizes
     )
 
 
 def _dynamic_update_slice(x, update, starts):
-    """x with `update` at `starts`, moved inside where it reaches beyond."""
+    """x with `update` written at `starts`, clamped so that it lies inside x."""
     starts = [jnp.asarray(i).astype(jnp.int32) for i in starts]
     return jax.lax.dynamic_update_slice(x, update, starts)
 
 
 def _gelu(x):
-    """x times the normal distribution at x, by the erf that the gradient takes."""
+    """gelu, computed by the same erf as `_gelu_gradient`, so that XLA shares it."""
     return 0.5 * x * (1.0 + jax.scipy.special.erf(x * 0.7071067811865476))
 
 
 def _gelu_gradient(gradient, x):
-    """The gradient of gelu by x."""
+    """The gradient of gelu."""
     distribution = 0.5 * (1.0 + jax.scipy.special.erf(x * 0.7071067811865476))
     density = 0.3989422804014327 * jnp.exp(-0.5 * x * x)
     return gradient * (distribution + x * density)
 
 
 def _gelu_tanh_gradient(gradient, x):
-    """The gradient of gelu by tanh, spelled as JAX does it forward, to be shared."""
+    """The gradient of gelu_tanh, with the tanh of JAX's gelu, so that XLA shares it."""
     tanh = jnp.tanh(0.7978845608028654 * (x + 0.044715 * x**3))
     slope = 0.7978845608028654 * (1.0 + 0.134145 * x * x)
     return gradient * (0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * slope)
 
 
 def _silu_gradient(gradient, x):
-    """The gradient of silu by x."""
-    share = jax.nn.sigmoid(x)
-    return gradient * (share * (1.0 + x * (1.0 - share)))
+    """The gradient of silu."""
+    sigmoid = jax.nn.sigmoid(x)
+    return gradient * (sigmoid * (1.0 + x * (1.0 - sigmoid)))

@@ -1,4 +1,4 @@
-"""Functions for what NumPy lacks; files are given the ones they call."""
+"""Functions that NumPy lacks. A file contains those that it calls."""
 
 import math
 
@@ -6,16 +6,16 @@ import numpy as np
 
 
 def _erf(x):
-    """The error function: a rational approximation, or in float64 exact."""
+    """The error function: exact in float64, otherwise a rational approximation."""
     if x.dtype == np.float64:
         return np.vectorize(math.erf, otypes=[np.float64])(x)[()]
     y = np.clip(x.astype(np.float32), -4, 4)
     square = y * y
-    top = np.polyval(_ERF_TOP, square)
-    return (y * top / np.polyval(_ERF_BOTTOM, square)).astype(x.dtype)
+    numerator = y * np.polyval(_ERF_NUMERATOR, square)
+    return (numerator / np.polyval(_ERF_DENOMINATOR, square)).astype(x.dtype)
 
 
-_ERF_TOP = np.array(
+_ERF_NUMERATOR = np.array(
     [
         -2.72614225801306e-10,
         2.77068142495902e-08,
@@ -28,7 +28,7 @@ _ERF_TOP = np.array(
     dtype=np.float32,
 )
 
-_ERF_BOTTOM = np.array(
+_ERF_DENOMINATOR = np.array(
     [
         -1.45660718464996e-05,
         -2.13374055278905e-04,
@@ -47,7 +47,7 @@ def _sigmoid(x):
 
 
 def _sum_to(x, shape):
-    """The sum over whatever broadcasting `shape` to that of x repeats."""
+    """Sums x to `shape`: the transpose of broadcasting from `shape`."""
     new = x.ndim - len(shape)
     repeated = [i for i, n in enumerate(shape, new) if n == 1 and x.shape[i] != 1]
     total = np.sum(x, axis=(*range(new), *repeated), dtype=_accumulator(x.dtype))
@@ -55,34 +55,34 @@ def _sum_to(x, shape):
 
 
 def _accumulator(dtype):
-    """The dtype in which numbers of this one are summed."""
+    """The dtype in which sums of this dtype are accumulated."""
     return np.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
 
 
 def _broadcast(x, shape, axes):
-    """x repeated to `shape`, its axes becoming `axes`."""
+    """Broadcasts x to `shape`; its axes become `axes` of the result."""
     axes = [a % len(shape) for a in axes]
     x = np.transpose(x, np.argsort(axes))
-    spread = [1] * len(shape)
+    expanded = [1] * len(shape)
     for axis, n in zip(sorted(axes), x.shape):
-        spread[axis] = n
-    return np.broadcast_to(x.reshape(spread), shape)
+        expanded[axis] = n
+    return np.broadcast_to(x.reshape(expanded), shape)
 
 
 def _iota(shape, axis, dtype):
-    """0, 1, 2, … along an axis."""
+    """0, 1, 2, … along `axis` of `shape`."""
     column = [1] * len(shape)
     column[axis] = shape[axis]
     return np.broadcast_to(np.arange(shape[axis]).astype(dtype).reshape(column), shape)
 
 
 def _pad(x, value, padding):
-    """x padded by (low, high, between) along each axis; what is negative crops."""
+    """Pads each axis by (low, high, interior); negative numbers crop."""
     shape = [
-        n + max(n - 1, 0) * between for n, (_, _, between) in zip(x.shape, padding)
+        n + max(n - 1, 0) * interior for n, (_, _, interior) in zip(x.shape, padding)
     ]
     y = np.full(shape, value, dtype=x.dtype)
-    y[tuple(slice(None, None, between + 1) for _, _, between in padding)] = x
+    y[tuple(slice(None, None, interior + 1) for _, _, interior in padding)] = x
     if padding:
         pads = [(max(low, 0), max(high, 0)) for low, high, _ in padding]
         y = np.pad(y, pads, constant_values=value)
@@ -91,17 +91,17 @@ def _pad(x, value, padding):
 
 
 def _windows(x, axes, sizes, strides=None, dilations=None):
-    """What windows over `axes` see: their positions in place, their taps last."""
+    """Sliding windows over `axes`, which become window positions; taps come last."""
     ones = (1,) * len(sizes)
     strides, dilations = strides or ones, dilations or ones
     spans = tuple(by * (size - 1) + 1 for size, by in zip(sizes, dilations))
-    # The view does not know floats of 8 bits.
+    # `sliding_window_view` does not support floats of 8 bits.
     bits = x.view(np.uint8) if x.dtype.itemsize == 1 else x
     y = np.lib.stride_tricks.sliding_window_view(bits, spans, axes).view(x.dtype)
-    places = [slice(None)] * x.ndim
+    positions = [slice(None)] * x.ndim
     for axis, by in zip(axes, strides):
-        places[axis] = slice(None, None, by)
-    return y[(*places, *(slice(None, None, by) for by in dilations))]
+        positions[axis] = slice(None, None, by)
+    return y[(*positions, *(slice(None, None, by) for by in dilations))]
 
 
 def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interior=None):
@@ -112,14 +112,14 @@ def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interio
     if any(any(of) for of in padding):
         x = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *padding])
     axes = tuple(range(2, x.ndim))
-    seen = _windows(x, axes, weights.shape[2:], strides, dilations)
+    windows = _windows(x, axes, weights.shape[2:], strides, dilations)
     taps = tuple(range(x.ndim, x.ndim + count))
-    y = np.tensordot(weights, seen, ((1, *axes), (1, *taps)))
+    y = np.tensordot(weights, windows, ((1, *axes), (1, *taps)))
     return np.moveaxis(y, 0, 1)
 
 
 def _scatter_add(x, indices, updates, axis):
-    """x with each slice of `updates` added at its index of an axis."""
+    """x with each slice of `updates` added at its index along `axis`."""
     y = np.array(x)
     np.add.at(
         np.moveaxis(y, axis, 0), indices, _to_front(updates, axis % x.ndim, indices)
@@ -128,59 +128,59 @@ def _scatter_add(x, indices, updates, axis):
 
 
 def _to_front(updates, axis, indices):
-    """`updates` with the axes of `indices`, from `axis` on, moved to the front."""
+    """Moves the axes of `indices`, which start at `axis`, to the front of `updates`."""
     count = np.ndim(indices)
     return np.moveaxis(updates, range(axis, axis + count), range(count))
 
 
 def _scatter_add_along(x, indices, updates, axis):
-    """x with each element of `updates` added at its index of an axis."""
+    """x with each element of `updates` added at its index along `axis`."""
     y = np.array(x)
-    places = list(np.indices(indices.shape, sparse=True))
-    places[axis] = indices
-    np.add.at(y, tuple(places), updates)
+    index = list(np.indices(indices.shape, sparse=True))
+    index[axis] = indices
+    np.add.at(y, tuple(index), updates)
     return y
 
 
 def _stack(rows, shape, dtype):
-    """Rows as one array; where there are none, an empty one of this shape."""
+    """Stacks rows along a new first axis; without rows, an empty array of `shape`."""
     return np.stack(rows) if rows else np.empty(shape, dtype)
 
 
-def _slice_update(x, place, update):
-    """x with `update` at a place."""
+def _slice_update(x, slices, update):
+    """x with the elements at `slices` replaced by `update`."""
     y = np.array(x)
-    y[place] = update
+    y[slices] = update
     return y
 
 
 def _dynamic_slice(x, starts, sizes):
-    """The block of these sizes at `starts`, moved inside where it reaches beyond."""
+    """The block of shape `sizes` at `starts`, clamped so that it lies inside x."""
     return x[_block(x, starts, sizes)]
 
 
 def _dynamic_update_slice(x, update, starts):
-    """x with `update` at `starts`, moved inside where it reaches beyond."""
+    """x with `update` written at `starts`, clamped so that it lies inside x."""
     y = np.array(x)
     y[_block(x, starts, update.shape)] = update
     return y
 
 
 def _block(x, starts, sizes):
-    """The slices of a block, moved inside; a negative start counts from the end."""
+    """The slices of a block, clamped into x; a negative start counts from the end."""
     starts = [int(i) + (n if i < 0 else 0) for i, n in zip(starts, x.shape)]
     starts = [min(max(i, 0), n - size) for i, n, size in zip(starts, x.shape, sizes)]
     return tuple(slice(i, i + size) for i, size in zip(starts, sizes))
 
 
 def _sort(x, axis, descending):
-    """The elements in order along an axis, NaN as greatest."""
+    """Sorts along `axis`; NaN sorts as the largest."""
     y = np.sort(x, axis=axis)
     return np.flip(y, axis) if descending else y
 
 
 def _argsort(x, axis, descending):
-    """The indices that sort x along an axis; equal elements keep their order."""
+    """The indices that sort x along `axis`; equal elements keep their order."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     order = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
@@ -188,13 +188,13 @@ def _argsort(x, axis, descending):
 
 
 def _threefry(key, high, low):
-    """Counters of two words under a key: Threefry-2x32-20 (Salmon et al. 2011)."""
+    """Encrypts counters of two words: Threefry-2x32-20 (Salmon et al. 2011)."""
     keys = [key[:1], key[1:], key[:1] ^ key[1:] ^ np.uint32(0x1BD11BDA)]
     x, y = high + keys[0], low + keys[1]
     for i in range(20):
-        turn = (13, 15, 26, 6, 17, 29, 16, 24)[i % 8]
+        bits = (13, 15, 26, 6, 17, 29, 16, 24)[i % 8]
         x = x + y
-        y = (y << turn | y >> (32 - turn)) ^ x
+        y = (y << bits | y >> (32 - bits)) ^ x
         if i % 4 == 3:
             n = i // 4 + 1
             x, y = x + keys[n % 3], y + keys[(n + 1) % 3] + np.uint32(n)
@@ -202,13 +202,13 @@ def _threefry(key, high, low):
 
 
 def _key_split(key, count=2):
-    """New keys from one, as rows."""
+    """`count` new keys derived from `key`, as rows."""
     low = np.arange(count, dtype=np.uint32)
     return np.stack(_threefry(key, np.zeros_like(low), low), axis=1)
 
 
 def _key_fold(key, data):
-    """A new key from one and a number."""
+    """A new key derived from `key` and a number."""
     low = np.array([data], dtype=np.uint32)
     return np.concatenate(_threefry(key, np.zeros_like(low), low))
 
@@ -237,12 +237,12 @@ def _uniform(key, shape, dtype, low=0.0, high=1.0):
 
 
 def _digits(dtype):
-    """The binary digits of a float's fraction."""
+    """The number of explicit mantissa bits of a float dtype."""
     return -round(math.log2(float(np.nextafter(dtype(1), dtype(2))) - 1))
 
 
 def _normal(key, shape, dtype):
-    """Standard normal floats: the inverse error function of uniform ones."""
+    """Standard normal floats, from uniform floats by the inverse error function."""
     low = 2.0 ** -(_digits(dtype) + 1) - 1
     u = _uniform(key, shape, dtype, low, 1.0)
     work = np.float64 if dtype == np.float64 else np.float32
@@ -250,21 +250,21 @@ def _normal(key, shape, dtype):
 
 
 def _bits(key, shape, dtype):
-    """Uniform unsigned integers of NumPy's generator."""
-    most = np.iinfo(dtype).max
-    return np.random.default_rng(key).integers(0, most, shape, dtype, endpoint=True)
+    """Uniform unsigned integers from NumPy's generator."""
+    high = np.iinfo(dtype).max
+    return np.random.default_rng(key).integers(0, high, shape, dtype, endpoint=True)
 
 
 def _rand(key, shape, dtype, low=0.0, high=1.0):
-    """Uniform floats in [low, high) of NumPy's generator."""
+    """Uniform floats in [low, high) from NumPy's generator."""
     low, high = dtype(low), dtype(high)
     x = np.random.default_rng(key).random(shape) * np.float64(high - low) + low
     x = x.astype(dtype)
-    return np.where(x < high, x, low)  # rounding may come to `high`
+    return np.where(x < high, x, low)  # x may be rounded up to `high`
 
 
 def _randn(key, shape, dtype):
-    """Standard normal floats of NumPy's generator."""
+    """Standard normal floats from NumPy's generator."""
     return np.random.default_rng(key).standard_normal(shape).astype(dtype)
 
 

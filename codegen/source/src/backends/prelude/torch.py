@@ -1,4 +1,4 @@
-"""Functions for what PyTorch lacks; files are given the ones they call."""
+"""Functions that PyTorch lacks. A file contains those that it calls."""
 
 import hashlib
 import math
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 
 def _sum_to(x, shape):
-    """The sum over whatever broadcasting `shape` to that of x repeats."""
+    """Sums x to `shape`: the transpose of broadcasting from `shape`."""
     new = x.ndim - len(shape)
     repeated = [i for i, n in enumerate(shape, new) if n == 1 and x.shape[i] != 1]
     axes = (*range(new), *repeated)
@@ -16,17 +16,17 @@ def _sum_to(x, shape):
 
 
 def _broadcast(x, shape, axes):
-    """x repeated to `shape`, its axes becoming `axes`."""
+    """Broadcasts x to `shape`; its axes become `axes` of the result."""
     axes = [a % len(shape) for a in axes]
     x = x.permute(sorted(range(len(axes)), key=axes.__getitem__))
-    spread = [1] * len(shape)
+    expanded = [1] * len(shape)
     for axis, n in zip(sorted(axes), x.shape):
-        spread[axis] = n
-    return x.reshape(spread).expand(shape)
+        expanded[axis] = n
+    return x.reshape(expanded).expand(shape)
 
 
 def _iota(shape, axis, dtype, device=None):
-    """0, 1, 2, … along an axis."""
+    """0, 1, 2, … along `axis` of `shape`."""
     column = [1] * len(shape)
     column[axis] = shape[axis]
     return (
@@ -37,7 +37,7 @@ def _iota(shape, axis, dtype, device=None):
 
 
 def _expand_dims(x, axes):
-    """x with axes of size 1 put in."""
+    """x with axes of size 1 inserted."""
     for axis in sorted(a % (x.ndim + len(axes)) for a in axes):
         x = x.unsqueeze(axis)
     return x
@@ -52,13 +52,13 @@ def _prod(x, axes, keepdim):
 
 
 def _pad(x, value, padding):
-    """x padded by (low, high, between) along each axis; what is negative crops."""
-    for axis, (_, _, between) in enumerate(padding):
-        if between and x.shape[axis] > 1:
+    """Pads each axis by (low, high, interior); negative numbers crop."""
+    for axis, (_, _, interior) in enumerate(padding):
+        if interior and x.shape[axis] > 1:
             x = x.movedim(axis, -1)
-            spread = x.new_full((*x.shape, between), 0) + value
-            x = torch.cat([x.unsqueeze(-1), spread], dim=-1).flatten(-2)
-            x = x[..., : x.shape[-1] - between].movedim(-1, axis)
+            filled = x.new_full((*x.shape, interior), 0) + value
+            x = torch.cat([x.unsqueeze(-1), filled], dim=-1).flatten(-2)
+            x = x[..., : x.shape[-1] - interior].movedim(-1, axis)
     pads = [max(n, 0) for low, high, _ in reversed(padding) for n in (low, high)]
     inside = F.pad(torch.ones_like(x, dtype=torch.bool), pads)
     y = torch.where(inside, F.pad(x, pads), value)
@@ -81,7 +81,7 @@ def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interio
 
 
 def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
-    """The greatest elements that windows over the last axes see, -inf around."""
+    """The maximum of each window over the last axes, which are padded with -inf."""
     count = len(sizes)
     ones, zeros = (1,) * count, (0,) * count
     strides, dilations = strides or ones, dilations or ones
@@ -100,50 +100,50 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
 
 
 def _take(x, indices, axis):
-    """The slices of x at `indices` of an axis."""
+    """The slices of x at `indices` along `axis`."""
     return x[(slice(None),) * (axis % x.ndim) + (indices.to(torch.int64),)]
 
 
 def _scatter_add(x, indices, updates, axis):
-    """x with each slice of `updates` added at its index of an axis."""
+    """x with each slice of `updates` added at its index along `axis`."""
     axis = axis % x.ndim
     count = indices.ndim
     front = updates.movedim(tuple(range(axis, axis + count)), tuple(range(count)))
-    places = (indices.to(torch.int64),)
-    return x.movedim(axis, 0).index_put(places, front, accumulate=True).movedim(0, axis)
+    index = (indices.to(torch.int64),)
+    return x.movedim(axis, 0).index_put(index, front, accumulate=True).movedim(0, axis)
 
 
 def _stack(rows, shape, dtype, device):
-    """Rows as one array; where there are none, an empty one of this shape."""
+    """Stacks rows along a new first axis; without rows, an empty array of `shape`."""
     return torch.stack(rows) if rows else torch.empty(shape, dtype=dtype, device=device)
 
 
-def _slice_update(x, place, update):
-    """x with `update` at a place."""
+def _slice_update(x, slices, update):
+    """x with the elements at `slices` replaced by `update`."""
     y = x.clone()
-    y[place] = update
+    y[slices] = update
     return y
 
 
 def _dynamic_slice(x, starts, sizes):
-    """The block of these sizes at `starts`, moved inside where it reaches beyond."""
+    """The block of shape `sizes` at `starts`, clamped so that it lies inside x."""
     return x[_block(x, starts, sizes)]
 
 
 def _dynamic_update_slice(x, update, starts):
-    """x with `update` at `starts`, moved inside where it reaches beyond."""
+    """x with `update` written at `starts`, clamped so that it lies inside x."""
     return _slice_update(x, _block(x, starts, update.shape), update)
 
 
 def _block(x, starts, sizes):
-    """The slices of a block, moved inside; a negative start counts from the end."""
+    """The slices of a block, clamped into x; a negative start counts from the end."""
     starts = [int(i) + (n if i < 0 else 0) for i, n in zip(starts, x.shape)]
     starts = [min(max(i, 0), n - size) for i, n, size in zip(starts, x.shape, sizes)]
     return tuple(slice(i, i + size) for i, size in zip(starts, sizes))
 
 
 class _CustomGradient(torch.autograd.Function):
-    """The results of a function, differentiated by another."""
+    """Calls a function whose gradient is computed by another function."""
 
     @staticmethod
     def forward(ctx, function, vjp, *operands):
@@ -159,37 +159,37 @@ class _CustomGradient(torch.autograd.Function):
         saved = ctx.saved_tensors
         operands, results = saved[: -len(gradients)], saved[-len(gradients) :]
         seeds = [g for g, r in zip(gradients, results) if r.is_floating_point()]
-        given = ctx.vjp(*saved, *seeds)
-        given = iter(given if isinstance(given, tuple) else (given,))
+        found = ctx.vjp(*saved, *seeds)
+        found = iter(found if isinstance(found, tuple) else (found,))
         return (
             None,
             None,
-            *(next(given) if x.is_floating_point() else None for x in operands),
+            *(next(found) if x.is_floating_point() else None for x in operands),
         )
 
 
 def _checkpoint(function, *operands):
-    """The results of `function`, whose inner values gradients compute again."""
+    """Calls `function`; the backward pass recomputes its intermediate values."""
     return torch.utils.checkpoint.checkpoint(
         function, *operands, use_reentrant=False, preserve_rng_state=False
     )
 
 
 def _custom_gradient(function, vjp, *operands):
-    """The results of `function`; `vjp` takes operands, results and their gradients."""
+    """Calls `function`; `vjp(operands, results, cotangents)` gives its gradient."""
     return _CustomGradient.apply(function, vjp, *operands)
 
 
 def _threefry(key, high, low):
-    """Counters of two words under a key: Threefry-2x32-20 (Salmon et al. 2011)."""
+    """Encrypts counters of two words: Threefry-2x32-20 (Salmon et al. 2011)."""
     mask = 0xFFFFFFFF
     first, second = key.to(torch.int64).unbind()
     keys = [first, second, first ^ second ^ 0x1BD11BDA]
     x, y = (high + keys[0]) & mask, (low + keys[1]) & mask
     for i in range(20):
-        turn = (13, 15, 26, 6, 17, 29, 16, 24)[i % 8]
+        bits = (13, 15, 26, 6, 17, 29, 16, 24)[i % 8]
         x = (x + y) & mask
-        y = ((y << turn | y >> (32 - turn)) & mask) ^ x
+        y = ((y << bits | y >> (32 - bits)) & mask) ^ x
         if i % 4 == 3:
             n = i // 4 + 1
             x, y = (x + keys[n % 3]) & mask, (y + keys[(n + 1) % 3] + n) & mask
@@ -197,7 +197,7 @@ def _threefry(key, high, low):
 
 
 def _key_split(key, count=2):
-    """New keys from one, as rows."""
+    """`count` new keys derived from `key`, as rows."""
     low = torch.arange(count, dtype=torch.int64, device=key.device)
     return torch.stack(_threefry(key, torch.zeros_like(low), low), dim=1).to(
         torch.uint32
@@ -205,7 +205,7 @@ def _key_split(key, count=2):
 
 
 def _key_fold(key, data):
-    """A new key from one and a number."""
+    """A new key derived from `key` and a number."""
     low = torch.tensor([data], dtype=torch.int64, device=key.device)
     return torch.cat(_threefry(key, torch.zeros_like(low), low)).to(torch.uint32)
 
@@ -247,7 +247,7 @@ def _uniform(key, shape, dtype, low=0.0, high=1.0):
 
 
 def _normal(key, shape, dtype):
-    """Standard normal floats: the inverse error function of uniform ones."""
+    """Standard normal floats, from uniform floats by the inverse error function."""
     u = _uniform(key, shape, dtype, torch.finfo(dtype).eps / 2 - 1, 1.0)
     work = torch.float64 if dtype == torch.float64 else torch.float32
     root = torch.tensor(math.sqrt(2), dtype=dtype, device=key.device)
@@ -255,24 +255,24 @@ def _normal(key, shape, dtype):
 
 
 def _key_words(key):
-    """The words of a key as numbers, in one reading of a tensor."""
+    """The words of a key as Python numbers, read from the device once."""
     return key if isinstance(key, tuple) else tuple(key.tolist())
 
 
 def _generator(key, device="cpu"):
-    """PyTorch's generator, seeded by the words of a key."""
+    """A PyTorch generator, seeded by the words of a key."""
     words = str(list(_key_words(key))).encode()
     seed = hashlib.blake2b(words, digest_size=8).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(seed, "little") >> 1)
 
 
 def _keys(key, count, device="cpu"):
-    """New keys from one, as rows."""
+    """`count` new keys derived from `key`, as rows."""
     return _bits(key, (count, 2), torch.uint32, device)
 
 
 def _bits(key, shape, dtype, device="cpu"):
-    """Uniform unsigned integers of PyTorch's generator."""
+    """Uniform unsigned integers from PyTorch's generator."""
     generator = _generator(key, device)
     low, high = torch.randint(2**32, (2, *shape), generator=generator, device=device)
     width = torch.iinfo(dtype).bits
@@ -282,37 +282,37 @@ def _bits(key, shape, dtype, device="cpu"):
 
 
 def _rand(key, shape, dtype, low, high, device="cpu"):
-    """Uniform floats in [low, high) of PyTorch's generator."""
+    """Uniform floats in [low, high) from PyTorch's generator."""
     x = torch.empty(shape, dtype=dtype, device=device)
     x = x.uniform_(low, high, generator=_generator(key, device))
-    return torch.where(x < high, x, low)  # rounding may come to `high`
+    return torch.where(x < high, x, low)  # x may be rounded up to `high`
 
 
-def _is_streamed(query, key, value):
-    """Whether the processor's kernel takes these, which keeps no scores."""
+def _fits_flash(query, key, value):
+    """Whether PyTorch's flash attention for CPUs supports these arrays."""
     shapes = [x.shape for x in (query, key, value)]
     plain = all(len(shape) == 4 for shape in shapes) and query.numel() > 0
     alike = plain and len({(*shape[:2], shape[3]) for shape in shapes}) == 1
     return alike and key.numel() > 0 and query.device.type == "cpu"
 
 
-def _rows(*arrays):
-    """The arrays, the elements of their last axis side by side: the kernel's wish."""
+def _with_contiguous_rows(*arrays):
+    """The arrays with a contiguous last axis, as flash attention requires."""
     return [x if x.stride(-1) == 1 else x.contiguous() for x in arrays]
 
 
-def _each_head(query, *arrays):
-    """Keys or values repeated, so that each head of the query has its own."""
+def _repeat_heads(query, *arrays):
+    """Repeats the heads of keys or values, so that each query head has its own."""
     return [x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in arrays]
 
 
 def _attention(query, key, value, causal=False, scale=None, grouped=False):
-    """Attention, and the log-sum-exp of each query's scores for its gradient."""
+    """Attention, and the log-sum-exp of each query's scores for the gradient."""
     if grouped:
-        key, value = _each_head(query, key, value)
-    if _is_streamed(query, key, value):
+        key, value = _repeat_heads(query, key, value)
+    if _fits_flash(query, key, value):
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            *_rows(query, key, value), 0.0, causal, scale=scale
+            *_with_contiguous_rows(query, key, value), 0.0, causal, scale=scale
         )
     output = F.scaled_dot_product_attention(
         query, key, value, is_causal=causal, scale=scale
@@ -320,8 +320,8 @@ def _attention(query, key, value, causal=False, scale=None, grouped=False):
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = query * scale @ key.mT
     if causal:
-        seen = torch.ones_like(scores, dtype=torch.bool).tril()
-        scores = scores.masked_fill(~seen, -torch.inf)
+        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+        scores = scores.masked_fill(~mask, -torch.inf)
     return output, torch.logsumexp(scores, -1)
 
 
@@ -336,18 +336,18 @@ def _attention_gradient(
     scale=None,
     grouped=False,
 ):
-    """The gradients of attention by its query, key and value."""
+    """The gradients of attention with respect to query, key and value."""
     if grouped:
-        heads = _each_head(query, key, value)
+        heads = _repeat_heads(query, key, value)
         first, *others = _attention_gradient(
             query, *heads, output, logsumexp, gradient, causal, scale
         )
         sizes = [(x.shape[-3], -1) for x in (key, value)]
         sums = [x.unflatten(-3, size).sum(-3) for x, size in zip(others, sizes)]
         return first, *sums
-    if _is_streamed(query, key, value):
+    if _fits_flash(query, key, value):
         backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-        arrays = _rows(gradient, query, key, value, output)
+        arrays = _with_contiguous_rows(gradient, query, key, value, output)
         return backward(*arrays, logsumexp, 0.0, causal, scale=scale)
 
     def attend(query, key, value):

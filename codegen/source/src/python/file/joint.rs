@@ -41,44 +41,45 @@ impl Parts {
     fn of(body: &mut Body<'_, '_>, count: usize, state: bool) -> Result<Parts> {
         let function = body.function;
         let (outputs, backward) = function.results.split_at(count);
-        let cotangents = body.put_off(Role::Cotangent);
+        let cotangents = body.hide_arguments(Role::Cotangent);
         let live = body.survey();
         body.guards()?;
-        let ahead: Vec<bool> = needed(function, outputs)
+        let forward_ops: Vec<bool> = needed(function, outputs)
             .iter()
             .zip(&live)
-            .map(|(ahead, live)| *ahead && *live)
+            .map(|(needed, live)| *needed && *live)
             .collect();
-        body.write_operations(&ahead)?;
-        let (mut given, mut states, mut found) = (Vec::new(), Vec::new(), Vec::new());
+        body.write_operations(&forward_ops)?;
+        let (mut outputs_dict, mut states, mut gradients_dict) =
+            (Vec::new(), Vec::new(), Vec::new());
         for result in outputs {
             let value = body.array(result.value)?;
             match &result.state {
                 Some(argument) => states.push((string(argument), value)),
-                None => given.push((string(&result.name), value)),
+                None => outputs_dict.push((string(&result.name), value)),
             }
         }
         let forward = std::mem::take(&mut body.statements);
-        body.go_on(cotangents, backward, "_gradient");
-        let behind: Vec<bool> =
-            live.iter().zip(&ahead).map(|(live, done)| *live && !done).collect();
-        body.write_operations(&behind)?;
+        body.restore_arguments(cotangents, backward, "_gradient");
+        let backward_ops: Vec<bool> =
+            live.iter().zip(&forward_ops).map(|(live, written)| *live && !written).collect();
+        body.write_operations(&backward_ops)?;
         for result in backward {
-            found.push((string(&result.name), body.array(result.value)?));
+            gradients_dict.push((string(&result.name), body.array(result.value)?));
         }
         let mut parts = Parts {
             arguments: body.header(&["params", "inputs", "state"]),
             forward,
-            outputs: Expr::Dict(given),
+            outputs: Expr::Dict(outputs_dict),
             seeds: body.header(&["output_gradients"]),
             backward: std::mem::take(&mut body.statements),
-            gradients: Expr::Dict(found),
+            gradients: Expr::Dict(gradients_dict),
             states: state.then_some(Expr::Dict(states)),
         };
         if body.file.backend.eager {
             let at_end: Vec<&Expr> =
                 [&parts.outputs, &parts.gradients].into_iter().chain(&parts.states).collect();
-            let names = body.made_arrays();
+            let names = body.computed_arrays();
             release(&mut [&mut parts.forward, &mut parts.backward], &names, &at_end);
         }
         Ok(parts)
@@ -86,9 +87,10 @@ impl Parts {
 }
 
 impl<'m> File<'m> {
-    /// Writes two functions: `outputs_and_gradients`, which calls its last argument for the
-    /// gradients of the outputs once it has these, and one named by `gradients` for callers that
-    /// have those gradients in advance. The first `count` results are the entry's.
+    /// Writes two functions. `outputs_and_gradients` computes the outputs, calls its last argument
+    /// with them to get their gradients, and runs the backward pass. The function called
+    /// `gradients` takes the gradients of the outputs as an argument. The first `count` results are
+    /// the entry's.
     pub fn joint(
         &mut self,
         gradients: &str,

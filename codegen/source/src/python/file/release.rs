@@ -9,13 +9,13 @@ use crate::python::prelude::words;
 
 /// Finds the section in which each variable is read last. A section is the statements under one
 /// comment.
-struct Last<'a> {
+struct LastReads<'a> {
     names: &'a FxHashSet<String>,
     section: usize,
     read: IndexMap<&'a str, usize, FxBuildHasher>,
 }
 
-impl Last<'_> {
+impl LastReads<'_> {
     fn read(&mut self, expr: &Expr) {
         expr.visit(&mut |part| {
             if let Expr::Name(text) = part {
@@ -59,18 +59,18 @@ impl Last<'_> {
     }
 }
 
-/// Ends each section except the last by a `del` of those of `names` that are not read afterwards.
-/// Keeps what the expressions of `at_end` read.
+/// Ends each section except the last by a `del` of the variables in `names` that are not read
+/// afterwards. Variables that the expressions of `at_end` read are kept.
 pub fn release(parts: &mut [&mut Vec<Statement>], names: &FxHashSet<String>, at_end: &[&Expr]) {
-    let mut last = Last { names, section: 0, read: IndexMap::default() };
+    let mut last = LastReads { names, section: 0, read: IndexMap::default() };
     for part in parts.iter() {
         last.visit(part);
         last.section += 1;
     }
     at_end.iter().for_each(|expr| last.read(expr));
-    let mut gone = last.by_section();
+    let mut deleted = last.by_section();
     let mut in_section = |section: usize| {
-        let names = std::mem::take(&mut gone[section]);
+        let names = std::mem::take(&mut deleted[section]);
         (!names.is_empty()).then_some(Statement::Delete(names))
     };
     let mut section = 0;

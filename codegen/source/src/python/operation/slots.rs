@@ -10,13 +10,13 @@ use mithril_ir::shape::Shape;
 use crate::python::body::Body;
 use crate::python::contraction::{self, Side};
 use crate::python::expr::{Argument, Expr};
-use crate::python::facts::Weak;
+use crate::python::facts::OperandForm;
 use crate::python::names::string;
 use crate::python::slices::{backward_pads, paddings, slice_object};
 use crate::python::template::Filling;
 
 impl<'m> Body<'_, 'm> {
-    /// What fills a slot: an operand, an attribute, or another fact of the operation. `forced` is the
+    /// What fills a slot: an operand, an attribute, or another fact of the operation. `forced_array` is the
     /// operand that must be an array.
     ///
     /// Errors: an unknown slot.
@@ -24,11 +24,11 @@ impl<'m> Body<'_, 'm> {
         &mut self,
         op: &'m Operation,
         name: &str,
-        forced: Option<usize>,
+        forced_array: Option<usize>,
     ) -> Result<Filling> {
         let (name, form) = name.split_once('.').unwrap_or((name, ""));
         if let Some(at) = op.op.operands.iter().position(|o| o.name == name) {
-            return self.operand(op, at, form, forced);
+            return self.operand(op, at, form, forced_array);
         }
         if let Some(at) = op.op.attr_index(name) {
             return self.attribute(op, &op.attrs[at], form);
@@ -47,7 +47,7 @@ impl<'m> Body<'_, 'm> {
             "padding" => one(Expr::List(paddings(op, &["low", "high", "interior"]))),
             "widths" => one(Expr::Tuple(paddings(op, &["low", "high"]))),
             "pads" => one(Expr::Tuple(backward_pads(op))),
-            "summed" | "kept" => one(self.with_facts(op, forced, |facts| {
+            "summed" | "kept" => one(self.with_facts(op, forced_array, |facts| {
                 let (axes, kept) = facts.summed().unwrap_or_default();
                 match (name, &axes[..]) {
                     ("kept", _) => Expr::name(if kept { "True" } else { "False" }),
@@ -83,7 +83,7 @@ impl<'m> Body<'_, 'm> {
         op: &'m Operation,
         at: usize,
         form: &str,
-        forced: Option<usize>,
+        forced_array: Option<usize>,
     ) -> Result<Filling> {
         if op.op.operands[at].arity == Arity::Many {
             let mut items = Vec::new();
@@ -107,9 +107,9 @@ impl<'m> Body<'_, 'm> {
             let last = shape.dims.last().cloned();
             return Ok(Filling::One(self.dim(&last.unwrap_or(1.into()))?));
         }
-        let weak = self.weak(op, forced)[at] != Weak::Array;
+        let is_number = self.operand_forms(op, forced_array)[at] != OperandForm::Array;
         let may = form == "number" || (form.is_empty() && op.op.kind == Kind::Elementwise);
-        let number = match weak && may {
+        let number = match is_number && may {
             true => self.number(value)?,
             false => None,
         };

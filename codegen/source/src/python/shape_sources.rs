@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 /// Where the dims of a function can be read from at run time. Lists are in the order of the values.
 #[derive(Default)]
-pub struct Shown<'m> {
+pub struct ShapeSources<'m> {
     symbols: FxHashMap<&'m Symbol, Vec<(Value, usize)>>,
     leads: FxHashMap<&'m Symbol, Vec<Value>>,
     /// Arguments by shape.
@@ -16,33 +16,33 @@ pub struct Shown<'m> {
     expressions: FxHashMap<&'m Symbol, Vec<(Value, usize, &'m Dim)>>,
 }
 
-impl<'m> Shown<'m> {
-    pub fn of(function: &'m Function) -> Shown<'m> {
-        let mut shown = Shown::default();
+impl<'m> ShapeSources<'m> {
+    pub fn of(function: &'m Function) -> ShapeSources<'m> {
+        let mut shape_sources = ShapeSources::default();
         for (at, info) in function.values.iter().enumerate() {
             let (value, shape) = (Value(at as u32), &info.ty.shape);
             if let Some(lead) = &shape.lead {
-                shown.leads.entry(lead).or_default().push(value);
+                shape_sources.leads.entry(lead).or_default().push(value);
             }
             let is_argument = at < function.args.len();
             for (axis, dim) in shape.dims.iter().enumerate() {
                 match dim.as_symbol() {
                     Some(symbol) => {
-                        let places = shown.symbols.entry(symbol).or_default();
+                        let places = shape_sources.symbols.entry(symbol).or_default();
                         // One axis of each value is enough: the first one.
                         if places.last().is_none_or(|(last, _)| *last != value) {
                             places.push((value, axis));
                         }
                     }
-                    None if is_argument => shown.expression(value, axis, dim),
+                    None if is_argument => shape_sources.expression(value, axis, dim),
                     None => {}
                 }
             }
             if is_argument {
-                shown.arguments.entry(shape).or_default().push(value);
+                shape_sources.arguments.entry(shape).or_default().push(value);
             }
         }
-        shown
+        shape_sources
     }
 
     fn expression(&mut self, value: Value, axis: usize, dim: &'m Dim) {
