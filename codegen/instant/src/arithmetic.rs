@@ -1,4 +1,4 @@
-//! Arithmetic, comparisons and selects: piece by piece where vectors have the instruction, else
+//! Arithmetic, comparisons and selects: piece by piece if there is a vector instruction, otherwise
 //! lane by lane.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
@@ -7,7 +7,7 @@ use cranelift_codegen::ir::{InstBuilder, Type, Value};
 use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Binary, Cmp, Ty, Unary, V};
 
-use crate::held::{Held, PIECE, Pieces, lane, piece};
+use crate::representation::{PIECE, Pieces, Representation, lane, piece};
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
@@ -16,68 +16,68 @@ pub fn is_signed(dtype: DType) -> bool {
     dtype.is_float() || dtype.is_signed_int()
 }
 
-/// Whether registers hold values of this dtype in a form that can be calculated with.
+/// Whether Cranelift has arithmetic on the representation of this dtype.
 fn is_number(dtype: DType) -> bool {
     !matches!(dtype, DType::F16 | DType::BF16)
 }
 
 impl Translator<'_> {
-    pub fn unary(&mut self, op: Unary, x: V) -> Result<Held> {
+    pub fn unary(&mut self, op: Unary, x: V) -> Result<Representation> {
         let ty = self.ty(x);
         if ty.dtype == DType::Bool {
             return self.not(op, x);
         }
-        self.numbers(ty)?;
-        self.each([x], |t, [x]| t.one(op, ty.dtype, x))
+        self.check_is_number(ty)?;
+        self.per_piece([x], |t, [x]| t.unary_value(op, ty.dtype, x))
     }
 
-    fn numbers(&self, ty: Ty) -> Result<()> {
+    fn check_is_number(&self, ty: Ty) -> Result<()> {
         match is_number(ty.dtype) {
             true => Ok(()),
             false => unsupported(format!("arithmetic in {}", ty.dtype.name())),
         }
     }
 
-    fn not(&mut self, op: Unary, x: V) -> Result<Held> {
+    fn not(&mut self, op: Unary, x: V) -> Result<Representation> {
         if op != Unary::Not {
             return unsupported(format!("{op:?} of bools"));
         }
         if self.ty(x).lanes == 1 {
             let x = self.scalar(x)?;
-            return Ok(Held::Scalar(self.b.ins().bxor_imm(x, 1)));
+            return Ok(Representation::Scalar(self.b.ins().bxor_imm(x, 1)));
         }
         let of = self.mask_lane(x);
         let pieces = self.mask(x, of)?;
-        Ok(Held::Mask(of, pieces.into_iter().map(|x| self.b.ins().bnot(x)).collect()))
+        Ok(Representation::Mask(of, pieces.into_iter().map(|x| self.b.ins().bnot(x)).collect()))
     }
 
     /// Applies a function to scalars, or to each piece of vectors.
-    fn each<const N: usize>(
+    fn per_piece<const N: usize>(
         &mut self,
         operands: [V; N],
         mut make: impl FnMut(&mut Self, [Value; N]) -> Result<Value>,
-    ) -> Result<Held> {
+    ) -> Result<Representation> {
         if self.ty(operands[0]).lanes == 1 {
             let mut scalars = [Value::from_u32(0); N];
             for (scalar, v) in scalars.iter_mut().zip(operands) {
                 *scalar = self.scalar(v)?;
             }
-            return Ok(Held::Scalar(make(self, scalars)?));
+            return Ok(Representation::Scalar(make(self, scalars)?));
         }
         let mut all: [Pieces; N] = std::array::from_fn(|_| Pieces::new());
         for (pieces, v) in all.iter_mut().zip(operands) {
             *pieces = self.pieces(v)?;
         }
         let count = all[0].len();
-        let made = (0..count).map(|at| make(self, std::array::from_fn(|i| all[i][at])));
-        Ok(Held::Vector(made.collect::<Result<Pieces>>()?))
+        let results = (0..count).map(|at| make(self, std::array::from_fn(|i| all[i][at])));
+        Ok(Representation::Vector(results.collect::<Result<Pieces>>()?))
     }
 
     fn type_of(&self, value: Value) -> Type {
         self.b.func.dfg.value_type(value)
     }
 
-    fn one(&mut self, op: Unary, dtype: DType, x: Value) -> Result<Value> {
+    fn unary_value(&mut self, op: Unary, dtype: DType, x: Value) -> Result<Value> {
         let float = dtype.is_float();
         let ins = self.b.ins();
         Ok(match op {
@@ -93,19 +93,19 @@ impl Translator<'_> {
         })
     }
 
-    pub fn binary(&mut self, op: Binary, x: V, y: V) -> Result<Held> {
+    pub fn binary(&mut self, op: Binary, x: V, y: V) -> Result<Representation> {
         let ty = self.ty(x);
         if ty.dtype == DType::Bool {
             return self.logic(op, x, y);
         }
-        self.numbers(ty)?;
+        self.check_is_number(ty)?;
         if let (Binary::Shl | Binary::Shr, true) = (op, ty.lanes > 1) {
             return self.shift(op, x, y);
         }
         if matches!(op, Binary::Div | Binary::Rem) && !ty.dtype.is_float() && self.is_short(ty) {
-            return unsupported("division by lanes that mean nothing");
+            return unsupported("integer division of short vectors, whose unused lanes may be 0");
         }
-        self.each([x, y], |t, [x, y]| t.two(op, ty.dtype, x, y))
+        self.per_piece([x, y], |t, [x, y]| t.binary_value(op, ty.dtype, x, y))
     }
 
     /// Whether values of this type are vectors shorter than a piece.
@@ -113,19 +113,19 @@ impl Translator<'_> {
         ty.lanes > 1 && ty.lanes * (ty.dtype.bytes() as u32) < PIECE
     }
 
-    fn logic(&mut self, op: Binary, x: V, y: V) -> Result<Held> {
+    fn logic(&mut self, op: Binary, x: V, y: V) -> Result<Representation> {
         let ty = self.ty(x);
         if !matches!(op, Binary::And | Binary::Or | Binary::Xor) {
             return unsupported(format!("{op:?} of bools"));
         }
         if ty.lanes == 1 {
             let (x, y) = (self.scalar(x)?, self.scalar(y)?);
-            return Ok(Held::Scalar(self.bitwise(op, x, y)));
+            return Ok(Representation::Scalar(self.bitwise(op, x, y)));
         }
         let of = self.mask_lane(if self.constant(x).is_some() { y } else { x });
         let (x, y) = (self.mask(x, of)?, self.mask(y, of)?);
         let pairs = x.into_iter().zip(y);
-        Ok(Held::Mask(of, pairs.map(|(x, y)| self.bitwise(op, x, y)).collect()))
+        Ok(Representation::Mask(of, pairs.map(|(x, y)| self.bitwise(op, x, y)).collect()))
     }
 
     fn bitwise(&mut self, op: Binary, x: Value, y: Value) -> Value {
@@ -137,27 +137,27 @@ impl Translator<'_> {
     }
 
     /// A binary operation on scalars, or on pieces.
-    pub fn two(&mut self, op: Binary, dtype: DType, x: Value, y: Value) -> Result<Value> {
+    pub fn binary_value(&mut self, op: Binary, dtype: DType, x: Value, y: Value) -> Result<Value> {
         match dtype.is_float() {
-            true => self.two_floats(op, x, y),
-            false => self.two_integers(op, dtype, x, y),
+            true => self.binary_float(op, x, y),
+            false => self.binary_integer(op, dtype, x, y),
         }
     }
 
-    fn two_floats(&mut self, op: Binary, x: Value, y: Value) -> Result<Value> {
+    fn binary_float(&mut self, op: Binary, x: Value, y: Value) -> Result<Value> {
         Ok(match op {
             Binary::Add => self.b.ins().fadd(x, y),
             Binary::Sub => self.b.ins().fsub(x, y),
             Binary::Mul => self.b.ins().fmul(x, y),
             Binary::Div => self.b.ins().fdiv(x, y),
-            Binary::Min => self.lesser(x, y, [x, y]),
-            Binary::Max => self.lesser(y, x, [x, y]),
+            Binary::Min => self.select_if_less(x, y, [x, y]),
+            Binary::Max => self.select_if_less(y, x, [x, y]),
             _ => return unsupported(format!("{op:?} of floats")),
         })
     }
 
     /// Compares floats: scalars, or pieces.
-    pub fn floats(&mut self, condition: FloatCC, x: Value, y: Value) -> Value {
+    pub fn compare_floats(&mut self, condition: FloatCC, x: Value, y: Value) -> Value {
         let ty = self.type_of(x);
         if !ty.is_vector() || self.machine.avx {
             return self.b.ins().fcmp(condition, x, y);
@@ -171,14 +171,14 @@ impl Translator<'_> {
         self.b.ins().fcmp(condition, x, y)
     }
 
-    /// Selects `yes` where `x < y`, else `no`: one instruction.
-    fn lesser(&mut self, x: Value, y: Value, [yes, no]: [Value; 2]) -> Value {
-        let less = self.floats(FloatCC::LessThan, x, y);
-        self.pick(less, yes, no)
+    /// Selects `yes` where `x < y`, otherwise `no`. This pattern becomes one instruction.
+    fn select_if_less(&mut self, x: Value, y: Value, [yes, no]: [Value; 2]) -> Value {
+        let less = self.compare_floats(FloatCC::LessThan, x, y);
+        self.select_value(less, yes, no)
     }
 
     /// Selects by a scalar bool, or lane by lane by the mask of a piece.
-    pub fn pick(&mut self, condition: Value, yes: Value, no: Value) -> Value {
+    pub fn select_value(&mut self, condition: Value, yes: Value, no: Value) -> Value {
         let ty = self.type_of(yes);
         if !self.type_of(condition).is_vector() {
             return self.b.ins().select(condition, yes, no);
@@ -187,7 +187,7 @@ impl Translator<'_> {
         self.b.ins().bitselect(mask, yes, no)
     }
 
-    fn two_integers(&mut self, op: Binary, dtype: DType, x: Value, y: Value) -> Result<Value> {
+    fn binary_integer(&mut self, op: Binary, dtype: DType, x: Value, y: Value) -> Result<Value> {
         let (ty, signed) = (self.type_of(x), is_signed(dtype));
         Ok(match op {
             Binary::Add => self.b.ins().iadd(x, y),
@@ -202,12 +202,12 @@ impl Translator<'_> {
             Binary::Rem if signed => self.b.ins().srem(x, y),
             Binary::Rem => self.b.ins().urem(x, y),
             Binary::Min => {
-                let less = self.integers(Cmp::Lt, dtype, x, y);
-                self.pick(less, x, y)
+                let less = self.compare_integers(Cmp::Lt, dtype, x, y);
+                self.select_value(less, x, y)
             }
             Binary::Max => {
-                let less = self.integers(Cmp::Lt, dtype, x, y);
-                self.pick(less, y, x)
+                let less = self.compare_integers(Cmp::Lt, dtype, x, y);
+                self.select_value(less, y, x)
             }
             Binary::And | Binary::Or | Binary::Xor => self.bitwise(op, x, y),
             Binary::Shl | Binary::Shr if ty.is_vector() => {
@@ -224,23 +224,23 @@ impl Translator<'_> {
         let mut result = x;
         for at in 0..ty.lane_count() as u8 {
             let (x, y) = (self.b.ins().extractlane(x, at), self.b.ins().extractlane(y, at));
-            let made = self.two_integers(op, dtype, x, y)?;
-            result = self.b.ins().insertlane(result, made, at);
+            let lane_result = self.binary_integer(op, dtype, x, y)?;
+            result = self.b.ins().insertlane(result, lane_result, at);
         }
         Ok(result)
     }
 
     /// Shifts all lanes of a vector by the same count at once, and by different counts lane by
     /// lane.
-    fn shift(&mut self, op: Binary, x: V, y: V) -> Result<Held> {
+    fn shift(&mut self, op: Binary, x: V, y: V) -> Result<Representation> {
         let dtype = self.ty(x).dtype;
-        let by = match *self.held(y) {
-            Held::Constant(bits) => self.b.ins().iconst(I64, bits as i64),
-            Held::Splat(scalar, _) => self.widened(scalar),
-            // The unused lanes of a short vector may hold any count, which does no harm.
-            _ => return self.each([x, y], |t, [x, y]| t.two(op, dtype, x, y)),
+        let by = match *self.representation(y) {
+            Representation::Constant(bits) => self.b.ins().iconst(I64, bits as i64),
+            Representation::Splat(scalar, _) => self.sign_extended(scalar),
+            // The unused lanes of a short vector may hold any count: their results are not used.
+            _ => return self.per_piece([x, y], |t, [x, y]| t.binary_value(op, dtype, x, y)),
         };
-        self.each([x], |t, [x]| {
+        self.per_piece([x], |t, [x]| {
             let ins = t.b.ins();
             Ok(match op {
                 Binary::Shl => ins.ishl(x, by),
@@ -251,23 +251,23 @@ impl Translator<'_> {
     }
 
     /// Sign-extends a scalar integer to an index.
-    pub fn widened(&mut self, scalar: Value) -> Value {
+    pub fn sign_extended(&mut self, scalar: Value) -> Value {
         match self.type_of(scalar) {
             I64 => scalar,
             _ => self.b.ins().sextend(I64, scalar),
         }
     }
 
-    pub fn fma(&mut self, x: V, y: V, z: V) -> Result<Held> {
+    pub fn fma(&mut self, x: V, y: V, z: V) -> Result<Representation> {
         if !self.machine.fma {
             return unsupported("fused arithmetic");
         }
-        self.each([x, y, z], |t, [x, y, z]| Ok(t.b.ins().fma(x, y, z)))
+        self.per_piece([x, y, z], |t, [x, y, z]| Ok(t.b.ins().fma(x, y, z)))
     }
 
     /// Multiplies by `2ⁿ` as two powers of two. For an `x` near 1 the first product is exact, so
     /// only the second rounds: see [`mithril_kernels::code::Inst::Scale`].
-    pub fn scale(&mut self, x: V, n: V) -> Result<Held> {
+    pub fn scale(&mut self, x: V, n: V) -> Result<Representation> {
         let dtype = self.ty(x).dtype;
         let (bits, bias): (_, i64) = if dtype == DType::F32 { (23, 127) } else { (52, 1023) };
         let number = |x: f64| match dtype {
@@ -277,13 +277,13 @@ impl Translator<'_> {
         // Adding this to a whole number puts its biased exponent into the lowest bits of the sum.
         let rounder = 1.5 * 2f64.powi(bits) + bias as f64;
         let end = (2 * bias - 2) as f64;
-        self.each([x, n], |t, [x, n]| {
+        self.per_piece([x, n], |t, [x, n]| {
             let ty = t.type_of(x);
             let int = piece(lane(dtype)?.as_int());
             let [low, high, half, rounder, infinite] =
                 [-end, end, 0.5, rounder, f64::INFINITY].map(|x| t.bits(ty, number(x)));
-            let whole = t.lesser(low, n, [n, low]);
-            let whole = t.lesser(whole, high, [whole, high]);
+            let whole = t.select_if_less(low, n, [n, low]);
+            let whole = t.select_if_less(whole, high, [whole, high]);
             let first = t.b.ins().fmul(whole, half);
             let first = t.b.ins().floor(first);
             let second = t.b.ins().fsub(whole, first);
@@ -296,32 +296,34 @@ impl Translator<'_> {
                 t.b.ins().fmul(x, power)
             });
             // False for a NaN too, so that `n` is the result there.
-            let finite = t.floats(FloatCC::LessThan, n, infinite);
-            Ok(t.pick(finite, scaled, n))
+            let finite = t.compare_floats(FloatCC::LessThan, n, infinite);
+            Ok(t.select_value(finite, scaled, n))
         })
     }
 
-    pub fn compare(&mut self, op: Cmp, x: V, y: V) -> Result<Held> {
+    pub fn compare(&mut self, op: Cmp, x: V, y: V) -> Result<Representation> {
         let ty = self.ty(x);
         if ty.dtype == DType::Bool {
             return self.compare_bools(op, x, y);
         }
-        self.numbers(ty)?;
-        let made = self.each([x, y], |t, [x, y]| {
+        self.check_is_number(ty)?;
+        let results = self.per_piece([x, y], |t, [x, y]| {
             Ok(match ty.dtype.is_float() {
-                true => t.floats(float_condition(op), x, y),
-                false => t.integers(op, ty.dtype, x, y),
+                true => t.compare_floats(float_condition(op), x, y),
+                false => t.compare_integers(op, ty.dtype, x, y),
             })
         })?;
-        Ok(match made {
-            Held::Vector(pieces) => Held::Mask(lane(ty.dtype)?.as_int(), pieces),
+        Ok(match results {
+            Representation::Vector(pieces) => {
+                Representation::Mask(lane(ty.dtype)?.as_int(), pieces)
+            }
             scalar => scalar,
         })
     }
 
     /// Compares integers: scalars, or pieces. The processor compares vectors of 64-bit integers as
     /// signed ones only, so unsigned ones get their sign bits flipped first.
-    fn integers(&mut self, op: Cmp, dtype: DType, x: Value, y: Value) -> Value {
+    fn compare_integers(&mut self, op: Cmp, dtype: DType, x: Value, y: Value) -> Value {
         let ty = self.type_of(x);
         if ty == piece(I64) && !is_signed(dtype) && !matches!(op, Cmp::Eq | Cmp::Ne) {
             let sign = self.bits(ty, 1 << 63);
@@ -331,24 +333,24 @@ impl Translator<'_> {
         self.b.ins().icmp(condition(op, is_signed(dtype)), x, y)
     }
 
-    fn compare_bools(&mut self, op: Cmp, x: V, y: V) -> Result<Held> {
+    fn compare_bools(&mut self, op: Cmp, x: V, y: V) -> Result<Representation> {
         let ty = self.ty(x);
         if ty.lanes == 1 {
             let (x, y) = (self.scalar(x)?, self.scalar(y)?);
-            return Ok(Held::Scalar(self.b.ins().icmp(condition(op, false), x, y)));
+            return Ok(Representation::Scalar(self.b.ins().icmp(condition(op, false), x, y)));
         }
         let of = self.mask_lane(x);
         let (x, y) = (self.mask(x, of)?, self.mask(y, of)?);
         // True is -1 here, which is less than 0 as a signed integer, so the operands are swapped.
         let compare = |(x, y)| self.b.ins().icmp(condition(op, true), y, x);
-        Ok(Held::Mask(of, x.into_iter().zip(y).map(compare).collect()))
+        Ok(Representation::Mask(of, x.into_iter().zip(y).map(compare).collect()))
     }
 
-    pub fn select(&mut self, c: V, x: V, y: V) -> Result<Held> {
+    pub fn select(&mut self, c: V, x: V, y: V) -> Result<Representation> {
         let Ty { dtype, lanes } = self.ty(x);
         if lanes == 1 {
             let [c, x, y] = [self.scalar(c)?, self.scalar(x)?, self.scalar(y)?];
-            return Ok(Held::Scalar(self.b.ins().select(c, x, y)));
+            return Ok(Representation::Scalar(self.b.ins().select(c, x, y)));
         }
         let bools = dtype == DType::Bool;
         let whole = self.ty(c).lanes == 1;
@@ -365,8 +367,8 @@ impl Translator<'_> {
             false => self.mask(c, of)?,
         };
         let all = conditions.into_iter().zip(yes.into_iter().zip(no));
-        let made = all.map(|(c, (yes, no))| self.pick(c, yes, no)).collect();
-        Ok(if bools { Held::Mask(of, made) } else { Held::Vector(made) })
+        let results = all.map(|(c, (yes, no))| self.select_value(c, yes, no)).collect();
+        Ok(if bools { Representation::Mask(of, results) } else { Representation::Vector(results) })
     }
 }
 

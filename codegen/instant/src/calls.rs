@@ -1,7 +1,5 @@
-//! The private functions of a kernel, and calls of them. Arguments and results are passed in memory
-//! of the caller.
-//!
-//! This suffices, since calls are rare, and Cranelift returns few vectors in registers.
+//! The private functions of a kernel, and calls of them. Arguments and results are passed in a stack
+//! slot of the caller: calls are rare, and Cranelift returns only a few vectors in registers.
 
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::types::I64;
@@ -13,7 +11,7 @@ use cranelift_codegen::isa::CallConv;
 use cranelift_codegen::{FinalizedMachReloc, FinalizedRelocTarget};
 use mithril_kernels::code::{Region, V};
 
-use crate::held::PIECE;
+use crate::representation::PIECE;
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
@@ -26,7 +24,7 @@ pub fn signature() -> Signature {
 }
 
 /// The offset in bytes of value number `index` in a frame. Each value has room for a piece.
-fn place(index: usize) -> i32 {
+fn frame_offset(index: usize) -> i32 {
     index as i32 * PIECE as i32
 }
 
@@ -34,42 +32,43 @@ impl Translator<'_> {
     /// Emits the body of a function whose arguments are at `frame`. Its results are stored there
     /// too.
     pub fn function(&mut self, function: &Region, frame: Value) -> Result<()> {
-        self.take(&function.params, frame)?;
+        self.load_values(&function.params, frame)?;
         self.block(&function.body)?;
         let results = self.flat_all(&function.yields)?;
-        self.lay(&results, frame);
+        self.store_values(&results, frame);
         Ok(())
     }
 
     /// Loads these values from `frame`.
-    fn take(&mut self, values: &[V], frame: Value) -> Result<()> {
+    fn load_values(&mut self, values: &[V], frame: Value) -> Result<()> {
         let types = self.flat_all_types(values)?.into_iter().enumerate();
-        let load =
-            |(i, ty): (usize, Type)| self.b.ins().load(ty, MemFlags::trusted(), frame, place(i));
+        let load = |(i, ty): (usize, Type)| {
+            self.b.ins().load(ty, MemFlags::trusted(), frame, frame_offset(i))
+        };
         let loaded: Vec<Value> = types.map(load).collect();
         self.set_all(values, &loaded)
     }
 
-    fn lay(&mut self, values: &[Value], frame: Value) {
+    fn store_values(&mut self, values: &[Value], frame: Value) {
         for (i, &value) in values.iter().enumerate() {
-            self.b.ins().store(MemFlags::trusted(), value, frame, place(i));
+            self.b.ins().store(MemFlags::trusted(), value, frame, frame_offset(i));
         }
     }
 
     pub fn call(&mut self, results: &[V], number: u32, args: &[V]) -> Result<()> {
         let args = self.flat_all(args)?;
-        let size = place(args.len().max(self.flat_all_types(results)?.len())) as u32;
+        let size = frame_offset(args.len().max(self.flat_all_types(results)?.len())) as u32;
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, size, PIECE.ilog2() as u8);
         let slot = self.b.create_sized_stack_slot(slot);
         let frame = self.b.ins().stack_addr(I64, slot, 0);
-        self.lay(&args, frame);
+        self.store_values(&args, frame);
         let name = UserExternalName::new(0, number);
         let name = ExternalName::User(self.b.func.declare_imported_user_function(name));
         let signature = self.b.import_signature(signature());
         let callee = ExtFuncData { name, signature, colocated: true };
         let callee = self.b.import_function(callee);
         self.b.ins().call(callee, &[frame]);
-        self.take(results, frame)
+        self.load_values(results, frame)
     }
 }
 

@@ -24,14 +24,14 @@ impl Machine {
         let (mut starts, mut calls) = (Vec::new(), Vec::new());
         for function in translate(code, self)? {
             let mut context = Context::for_function(function);
-            let made = context.compile(&*self.isa, &mut ControlPlane::default());
-            let made = made.map_err(|error| Unsupported(format!("{:?}", error.inner)))?;
+            let compiled = context.compile(&*self.isa, &mut ControlPlane::default());
+            let compiled = compiled.map_err(|error| Unsupported(format!("{:?}", error.inner)))?;
             // Gives the function's constants the alignment that they have in a function compiled
             // separately.
             bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
             let start = bytes.len();
-            bytes.extend_from_slice(made.code_buffer());
-            let relocs: Vec<_> = made.buffer.relocs().to_vec();
+            bytes.extend_from_slice(compiled.code_buffer());
+            let relocs: Vec<_> = compiled.buffer.relocs().to_vec();
             for reloc in &relocs {
                 calls.push(Call::of(reloc, &context.func, start)?);
             }
@@ -45,7 +45,7 @@ impl Machine {
     /// The Cranelift IR of a kernel, as text.
     ///
     /// # Errors
-    /// As [`Machine::compile`], and what Cranelift's verifier finds.
+    /// As [`Machine::compile`], and errors of Cranelift's verifier.
     pub fn text(&self, code: &Code) -> Result<String> {
         let functions = translate(code, self)?;
         for function in &functions {

@@ -7,7 +7,7 @@ use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Ty, V};
 
 use crate::arithmetic::is_signed;
-use crate::held::{Held, Pieces, count, lane, piece};
+use crate::representation::{Pieces, Representation, count, lane, piece};
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
@@ -17,7 +17,7 @@ const UPPER: [u8; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14,
 const LOWER: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23];
 
 impl Translator<'_> {
-    pub fn bitcast(&mut self, x: V, to: Ty) -> Result<Held> {
+    pub fn bitcast(&mut self, x: V, to: Ty) -> Result<Representation> {
         let from = self.ty(x);
         if from.dtype == DType::Bool || (from.lanes == 1) != (to.lanes == 1) {
             return unsupported("bits of bools, or of a scalar as a vector");
@@ -25,23 +25,25 @@ impl Translator<'_> {
         let own = lane(to.dtype)?;
         if to.lanes == 1 {
             let scalar = self.scalar(x)?;
-            return Ok(Held::Scalar(self.recast(own, scalar)));
+            return Ok(Representation::Scalar(self.recast(own, scalar)));
         }
-        if let (Held::Constant(bits), true) = (self.held(x), from.lanes == to.lanes) {
-            return Ok(Held::Constant(*bits));
+        if let (Representation::Constant(bits), true) =
+            (self.representation(x), from.lanes == to.lanes)
+        {
+            return Ok(Representation::Constant(*bits));
         }
         let pieces = self.pieces(x)?;
-        Ok(Held::Vector(pieces.into_iter().map(|x| self.recast(piece(own), x)).collect()))
+        Ok(Representation::Vector(pieces.into_iter().map(|x| self.recast(piece(own), x)).collect()))
     }
 
-    pub fn convert(&mut self, x: V, to: Ty) -> Result<Held> {
+    pub fn convert(&mut self, x: V, to: Ty) -> Result<Representation> {
         let from = self.ty(x);
         if to.lanes == 1 {
             let scalar = self.scalar(x)?;
-            return Ok(Held::Scalar(self.scalar_to(scalar, from.dtype, to.dtype)?));
+            return Ok(Representation::Scalar(self.convert_scalar(scalar, from.dtype, to.dtype)?));
         }
         if to.dtype == DType::Bool {
-            return self.truths(x);
+            return self.is_nonzero(x);
         }
         let target = lane(to.dtype)?;
         let lanes = to.lanes;
@@ -52,7 +54,7 @@ impl Translator<'_> {
             }
             dtype => (dtype, self.pieces(x)?),
         };
-        Ok(Held::Vector(self.pieces_to(&pieces, lanes, dtype, to.dtype)?))
+        Ok(Representation::Vector(self.convert_pieces(&pieces, lanes, dtype, to.dtype)?))
     }
 
     /// Converts a mask to the integers 0 and 1.
@@ -62,7 +64,7 @@ impl Translator<'_> {
     }
 
     /// A mask of the lanes where integers are not zero.
-    fn truths(&mut self, x: V) -> Result<Held> {
+    fn is_nonzero(&mut self, x: V) -> Result<Representation> {
         let own = lane(self.ty(x).dtype)?;
         if !own.is_int() || self.ty(x).dtype.is_float() {
             return unsupported("floats as bools");
@@ -70,10 +72,10 @@ impl Translator<'_> {
         let zero = self.bits(piece(own), 0);
         let pieces = self.pieces(x)?.into_iter();
         let truth = |x| self.b.ins().icmp(IntCC::NotEqual, x, zero);
-        Ok(Held::Mask(own, pieces.map(truth).collect()))
+        Ok(Representation::Mask(own, pieces.map(truth).collect()))
     }
 
-    fn scalar_to(&mut self, x: Value, from: DType, to: DType) -> Result<Value> {
+    fn convert_scalar(&mut self, x: Value, from: DType, to: DType) -> Result<Value> {
         let (a, b) = (lane(from)?, lane(to)?);
         match (from, to) {
             (_, DType::Bool) if !from.is_float() => {
@@ -82,7 +84,7 @@ impl Translator<'_> {
             (DType::F16 | DType::BF16, _) => {
                 let bits = self.b.ins().uextend(I32, x);
                 let wide = self.half_to_f32(bits, from);
-                return self.scalar_to(wide, DType::F32, to);
+                return self.convert_scalar(wide, DType::F32, to);
             }
             (DType::F32, DType::F16 | DType::BF16) => {
                 let bits = self.f32_to_half(x, to);
@@ -105,14 +107,14 @@ impl Translator<'_> {
             }
             (false, true) if from == DType::U64 => ins.fcvt_from_uint(b, x),
             (false, true) => {
-                let whole = self.resized(x, from, I64);
+                let whole = self.resize_integer(x, from, I64);
                 self.b.ins().fcvt_from_sint(b, whole)
             }
-            (false, false) => self.resized(x, from, b),
+            (false, false) => self.resize_integer(x, from, b),
         })
     }
 
-    fn resized(&mut self, x: Value, from: DType, to: Type) -> Value {
+    fn resize_integer(&mut self, x: Value, from: DType, to: Type) -> Value {
         let own = self.b.func.dfg.value_type(x);
         match own.bits().cmp(&to.bits()) {
             std::cmp::Ordering::Equal => x,
@@ -122,14 +124,14 @@ impl Translator<'_> {
         }
     }
 
-    fn pieces_to(&mut self, x: &Pieces, lanes: u32, from: DType, to: DType) -> Result<Pieces> {
+    fn convert_pieces(&mut self, x: &Pieces, lanes: u32, from: DType, to: DType) -> Result<Pieces> {
         let (a, b) = (lane(from)?, lane(to)?);
         match (from, to) {
             _ if from == to => return Ok(x.clone()),
             (DType::F16 | DType::BF16, _) => {
                 let bits = self.widen(x, lanes, I16, false);
                 let wide = bits.into_iter().map(|x| self.half_to_f32(x, from)).collect();
-                return self.pieces_to(&wide, lanes, DType::F32, to);
+                return self.convert_pieces(&wide, lanes, DType::F32, to);
             }
             (DType::F32, DType::F16 | DType::BF16) => {
                 let bits = x.iter().map(|&x| self.f32_to_half(x, to)).collect();
@@ -141,16 +143,23 @@ impl Translator<'_> {
             _ => {}
         }
         match (from.is_float(), to.is_float()) {
-            (true, true) if a == F32 => Ok(self.promoted(x, lanes)),
-            (true, true) => Ok(self.demoted(x, lanes)),
-            (false, false) => Ok(self.integers_of(x.clone(), lanes, a, b, is_signed(from))),
-            (false, true) => self.floats_of(x, lanes, from, to),
-            (true, false) => self.whole_of(x, lanes, from, to),
+            (true, true) if a == F32 => Ok(self.promote(x, lanes)),
+            (true, true) => Ok(self.demote(x, lanes)),
+            (false, false) => Ok(self.resize_integers(x.clone(), lanes, a, b, is_signed(from))),
+            (false, true) => self.integers_to_floats(x, lanes, from, to),
+            (true, false) => self.floats_to_integers(x, lanes, from, to),
         }
     }
 
     /// Converts integers to another width.
-    fn integers_of(&mut self, x: Pieces, lanes: u32, from: Type, to: Type, signed: bool) -> Pieces {
+    fn resize_integers(
+        &mut self,
+        x: Pieces,
+        lanes: u32,
+        from: Type,
+        to: Type,
+        signed: bool,
+    ) -> Pieces {
         let (mut x, mut own) = (x, from);
         while own.bits() < to.bits() {
             x = self.widen(&x, lanes, own, signed);
@@ -163,14 +172,20 @@ impl Translator<'_> {
         x
     }
 
-    fn floats_of(&mut self, x: &Pieces, lanes: u32, from: DType, to: DType) -> Result<Pieces> {
+    fn integers_to_floats(
+        &mut self,
+        x: &Pieces,
+        lanes: u32,
+        from: DType,
+        to: DType,
+    ) -> Result<Pieces> {
         let (own, signed) = (lane(from)?, is_signed(from));
         if own == I64 {
-            return self.lane_by_lane_to(x, lanes, from, to);
+            return self.convert_lane_by_lane(x, lanes, from, to);
         }
         if own != I32 {
-            let wide = self.integers_of(x.clone(), lanes, own, I32, signed);
-            return self.floats_of(&wide, lanes, DType::I32, to);
+            let wide = self.resize_integers(x.clone(), lanes, own, I32, signed);
+            return self.integers_to_floats(&wide, lanes, DType::I32, to);
         }
         if to == DType::F32 {
             let each = |&x: &Value| match signed {
@@ -201,10 +216,16 @@ impl Translator<'_> {
 
     /// Converts floats to integers, rounding toward zero. The result for a value that does not fit
     /// is undefined.
-    fn whole_of(&mut self, x: &Pieces, lanes: u32, from: DType, to: DType) -> Result<Pieces> {
+    fn floats_to_integers(
+        &mut self,
+        x: &Pieces,
+        lanes: u32,
+        from: DType,
+        to: DType,
+    ) -> Result<Pieces> {
         let target = lane(to)?;
         if target == I64 {
-            return self.lane_by_lane_to(x, lanes, from, to);
+            return self.convert_lane_by_lane(x, lanes, from, to);
         }
         let unsigned = to == DType::U32;
         let whole: Pieces = match from {
@@ -215,13 +236,13 @@ impl Translator<'_> {
                 };
                 x.iter().map(each).collect()
             }
-            _ => self.whole_of_f64(x, lanes, unsigned),
+            _ => self.f64_to_integers(x, lanes, unsigned),
         };
-        Ok(self.integers_of(whole, lanes, I32, target, true))
+        Ok(self.resize_integers(whole, lanes, I32, target, true))
     }
 
-    fn whole_of_f64(&mut self, x: &Pieces, lanes: u32, unsigned: bool) -> Pieces {
-        let two = |t: &mut Self, x: Value| {
+    fn f64_to_integers(&mut self, x: &Pieces, lanes: u32, unsigned: bool) -> Pieces {
+        let convert_two = |t: &mut Self, x: Value| {
             let zero = t.pattern(I64X2, vec![0; 16]);
             match unsigned {
                 true => {
@@ -234,12 +255,12 @@ impl Translator<'_> {
                 }
             }
         };
-        self.joined(x, lanes, I32, two)
+        self.join_halves(x, lanes, I32, convert_two)
     }
 
     /// Applies `half`, whose results fill the lower half of a piece, and concatenates pairs of
     /// results.
-    fn joined(
+    fn join_halves(
         &mut self,
         x: &Pieces,
         lanes: u32,
@@ -259,7 +280,7 @@ impl Translator<'_> {
         (0..count(own, lanes)).map(|at| pair(self, at)).collect()
     }
 
-    fn promoted(&mut self, x: &Pieces, lanes: u32) -> Pieces {
+    fn promote(&mut self, x: &Pieces, lanes: u32) -> Pieces {
         let half = |t: &mut Self, at: usize| {
             let low = t.half(x, at, F32);
             t.b.ins().fvpromote_low(low)
@@ -267,11 +288,11 @@ impl Translator<'_> {
         (0..count(F64, lanes)).map(|at| half(self, at)).collect()
     }
 
-    fn demoted(&mut self, x: &Pieces, lanes: u32) -> Pieces {
-        self.joined(x, lanes, F32, |t, x| t.b.ins().fvdemote(x))
+    fn demote(&mut self, x: &Pieces, lanes: u32) -> Pieces {
+        self.join_halves(x, lanes, F32, |t, x| t.b.ins().fvdemote(x))
     }
 
-    fn lane_by_lane_to(
+    fn convert_lane_by_lane(
         &mut self,
         x: &Pieces,
         lanes: u32,
@@ -279,16 +300,16 @@ impl Translator<'_> {
         to: DType,
     ) -> Result<Pieces> {
         let (a, b) = (lane(from)?, lane(to)?);
-        let (per, made) = (16 / a.bytes(), 16 / b.bytes());
+        let (per, per_result) = (16 / a.bytes(), 16 / b.bytes());
         let mut pieces = Pieces::new();
         for at in 0..lanes {
             let own = self.b.ins().extractlane(x[(at / per) as usize], (at % per) as u8);
-            let value = self.scalar_to(own, from, to)?;
-            if at % made == 0 {
+            let value = self.convert_scalar(own, from, to)?;
+            if at % per_result == 0 {
                 pieces.push(self.b.ins().splat(piece(b), value));
             } else {
-                let last = pieces.pop().expect("a piece was begun");
-                pieces.push(self.b.ins().insertlane(last, value, (at % made) as u8));
+                let last = pieces.pop().expect("the first lane starts a piece");
+                pieces.push(self.b.ins().insertlane(last, value, (at % per_result) as u8));
             }
         }
         Ok(pieces)
@@ -315,7 +336,7 @@ impl Translator<'_> {
         let value = self.b.ins().fmul(unbiased, bias);
         let value = self.recast(ty, value);
         let infinite = self.b.ins().bor(value, top);
-        let value = self.pick(is_endless, infinite, value);
+        let value = self.select_value(is_endless, infinite, value);
         let sign = self.b.ins().band(bits, sign_bit);
         let sign = self.b.ins().ishl_imm(sign, 16);
         let value = self.b.ins().bor(value, sign);
@@ -325,7 +346,7 @@ impl Translator<'_> {
     /// Prepares `bits` for dropping the lowest `cut` bits, rounding to nearest, ties to even: adds
     /// `rest`, which is 1 less than half of the last kept bit, and 1 more if that bit is odd. The
     /// sum may carry.
-    fn rounded(&mut self, bits: Value, cut: i64, one: Value, rest: Value) -> Value {
+    fn round_to_even(&mut self, bits: Value, cut: i64, one: Value, rest: Value) -> Value {
         let odd = self.b.ins().ushr_imm(bits, cut);
         let odd = self.b.ins().band(odd, one);
         let sum = self.b.ins().iadd(bits, rest);
@@ -339,18 +360,18 @@ impl Translator<'_> {
             false => (F32, I32),
         };
         let bits = self.recast(ty, x);
-        let unknown = self.floats(FloatCC::NotEqual, x, x);
+        let unknown = self.compare_floats(FloatCC::NotEqual, x, x);
         if to == DType::BF16 {
             let [one, rest, nan] = [1, 0x7fff, 0x7fc0].map(|bits| self.bits(ty, bits));
-            let rounded = self.rounded(bits, 16, one, rest);
+            let rounded = self.round_to_even(bits, 16, one, rest);
             let upper = self.b.ins().ushr_imm(rounded, 16);
-            return self.pick(unknown, nan, upper);
+            return self.select_value(unknown, nan, upper);
         }
         let absolute = self.b.ins().fabs(x);
         let magnitude = self.recast(ty, absolute);
         let [one, rest, bias, infinity, nan] =
             [1, 0xfff, 112 << 23, 0x7c00, 0x7e00].map(|bits| self.bits(ty, bits));
-        let sum = self.rounded(magnitude, 13, one, rest);
+        let sum = self.round_to_even(magnitude, 13, one, rest);
         let sum = self.b.ins().isub(sum, bias);
         let normal = self.b.ins().ushr_imm(sum, 13);
         // Subnormal: the last bit of the sum with 0.5 has the weight of the last bit of the result,
@@ -361,11 +382,11 @@ impl Translator<'_> {
         let subnormal = self.b.ins().isub(shifted, half);
         let [least, beyond] =
             [2f32.powi(-14), 65536.0].map(|x| self.bits(float, u64::from(x.to_bits())));
-        let small = self.floats(FloatCC::LessThan, absolute, least);
-        let value = self.pick(small, subnormal, normal);
-        let large = self.floats(FloatCC::GreaterThanOrEqual, absolute, beyond);
-        let value = self.pick(large, infinity, value);
-        let value = self.pick(unknown, nan, value);
+        let small = self.compare_floats(FloatCC::LessThan, absolute, least);
+        let value = self.select_value(small, subnormal, normal);
+        let large = self.compare_floats(FloatCC::GreaterThanOrEqual, absolute, beyond);
+        let value = self.select_value(large, infinity, value);
+        let value = self.select_value(unknown, nan, value);
         let sign = self.b.ins().ushr_imm(bits, 16);
         let sign_bit = self.bits(ty, 0x8000);
         let sign = self.b.ins().band(sign, sign_bit);

@@ -5,12 +5,12 @@ use cranelift_codegen::ir::{InstBuilder, Type, Value};
 use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Binary, Fold, Ty, V};
 
-use crate::held::{Held, PIECE, Pieces, count, lane, piece};
+use crate::representation::{PIECE, Pieces, Representation, count, lane, piece};
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
 impl Translator<'_> {
-    pub fn iota(&mut self, ty: Ty) -> Result<Held> {
+    pub fn iota(&mut self, ty: Ty) -> Result<Representation> {
         let lane = lane(ty.dtype)?;
         let (per, width) = (PIECE / lane.bytes(), lane.bytes() as usize);
         let number = |at: u32| -> [u8; 8] {
@@ -24,23 +24,23 @@ impl Translator<'_> {
             let lanes = (0..per).flat_map(|i| number(at * per + i)[..width].to_vec());
             self.pattern(piece(lane), lanes.collect())
         });
-        Ok(Held::Vector(pieces.collect()))
+        Ok(Representation::Vector(pieces.collect()))
     }
 
-    pub fn splat(&mut self, x: V, ty: Ty) -> Result<Held> {
+    pub fn splat(&mut self, x: V, ty: Ty) -> Result<Representation> {
         if let Some(bits) = self.constant(x) {
-            return Ok(Held::Constant(bits));
+            return Ok(Representation::Constant(bits));
         }
         let scalar = self.scalar(x)?;
         if ty.dtype == DType::Bool {
-            return Ok(Held::Every(scalar));
+            return Ok(Representation::SplatBool(scalar));
         }
         let all = self.b.ins().splat(piece(lane(ty.dtype)?), scalar);
-        Ok(Held::Splat(scalar, all))
+        Ok(Representation::Splat(scalar, all))
     }
 
-    /// The pieces of a vector and their lane type, for moving lanes. A mask gives the integers it
-    /// is held as.
+    /// The pieces of a vector and their lane type, for moving lanes. For a mask, the integers that
+    /// represent it.
     fn movable(&mut self, x: V) -> Result<(Type, Pieces)> {
         let dtype = self.ty(x).dtype;
         match dtype {
@@ -52,11 +52,11 @@ impl Translator<'_> {
         }
     }
 
-    pub fn extract(&mut self, x: V, at: u32) -> Result<Held> {
+    pub fn extract(&mut self, x: V, at: u32) -> Result<Representation> {
         let (own, pieces) = self.movable(x)?;
         let per = PIECE / own.bytes();
         let value = self.b.ins().extractlane(pieces[(at / per) as usize], (at % per) as u8);
-        Ok(Held::Scalar(match self.ty(x).dtype {
+        Ok(Representation::Scalar(match self.ty(x).dtype {
             DType::Bool => self.truth(value),
             _ => value,
         }))
@@ -69,54 +69,54 @@ impl Translator<'_> {
         self.b.ins().band_imm(byte, 1)
     }
 
-    pub fn shuffle(&mut self, x: V, y: V, lanes: &[u32]) -> Result<Held> {
+    pub fn shuffle(&mut self, x: V, y: V, lanes: &[u32]) -> Result<Representation> {
         let bools = self.ty(x).dtype == DType::Bool;
         let (own, mut pieces, others) = match bools {
             true => (I32, self.mask(x, I32)?, self.mask(y, I32)?),
             false => (lane(self.ty(x).dtype)?, self.pieces(x)?, self.pieces(y)?),
         };
         let (per, width) = (PIECE / own.bytes(), self.ty(x).lanes);
-        let behind = pieces.len() as u32 * per;
+        let second = pieces.len() as u32 * per;
         pieces.extend(others);
         // The index of a lane among those of all pieces, counting the unused lanes of a short
         // vector.
-        let place = |at: u32| if at < width { at } else { at - width + behind };
-        let made = lanes.chunks(per as usize).map(|own_lanes| {
-            let places: Vec<u32> = own_lanes.iter().map(|&at| place(at)).collect();
-            self.assemble(own, &pieces, &places)
+        let index = |at: u32| if at < width { at } else { at - width + second };
+        let chunks = lanes.chunks(per as usize).map(|own_lanes| {
+            let indices: Vec<u32> = own_lanes.iter().map(|&at| index(at)).collect();
+            self.assemble(own, &pieces, &indices)
         });
-        let made: Pieces = made.collect();
-        Ok(if bools { Held::Mask(own, made) } else { Held::Vector(made) })
+        let result: Pieces = chunks.collect();
+        Ok(if bools { Representation::Mask(own, result) } else { Representation::Vector(result) })
     }
 
-    /// Builds a piece from lanes of `pieces`. `places` are their indices among the lanes of all
+    /// Builds a piece from lanes of `pieces`. `indices` are their indices among the lanes of all
     /// pieces.
-    fn assemble(&mut self, own: Type, pieces: &[Value], places: &[u32]) -> Value {
+    fn assemble(&mut self, own: Type, pieces: &[Value], indices: &[u32]) -> Value {
         let (per, width) = (PIECE / own.bytes(), own.bytes());
-        let mut sources: Vec<u32> = places.iter().map(|at| at / per).collect();
+        let mut sources: Vec<u32> = indices.iter().map(|at| at / per).collect();
         sources.sort_unstable();
         sources.dedup();
         let first = sources[0];
-        let mut made = pieces[first as usize];
-        let straight = places.iter().enumerate().all(|(i, &at)| at == first * per + i as u32);
-        if straight {
-            return made;
+        let mut result = pieces[first as usize];
+        let is_unchanged = indices.iter().enumerate().all(|(i, &at)| at == first * per + i as u32);
+        if is_unchanged {
+            return result;
         }
         // Each shuffle adds the lanes of one more piece; the other lanes stay where they are.
         let others = if sources.len() == 1 { &sources[..] } else { &sources[1..] };
         for (step, &source) in others.iter().enumerate() {
             let bytes = std::array::from_fn(|byte| {
                 let (i, byte) = (byte as u32 / width, byte as u32 % width);
-                let from = match places.get(i as usize) {
+                let from = match indices.get(i as usize) {
                     Some(at) if at / per == source => per + at % per,
                     Some(at) if step == 0 && at / per == first => at % per,
                     _ => i,
                 };
                 (from * width + byte) as u8
             });
-            made = self.shuffle_bytes(own, made, pieces[source as usize], bytes);
+            result = self.shuffle_bytes(own, result, pieces[source as usize], bytes);
         }
-        made
+        result
     }
 
     /// Selects bytes by index from the concatenation of two pieces.
@@ -124,13 +124,13 @@ impl Translator<'_> {
         let ty = piece(own);
         let (x, y) = (self.recast(piece(I8), x), self.recast(piece(I8), y));
         let bytes = self.b.func.dfg.immediates.push(bytes[..].into());
-        let made = self.b.ins().shuffle(x, y, bytes);
-        self.recast(ty, made)
+        let result = self.b.ins().shuffle(x, y, bytes);
+        self.recast(ty, result)
     }
 
     /// Reduces all lanes of a vector to one scalar: combines the upper half with the lower until
     /// one lane is left, in the same order as LLVM.
-    pub fn fold(&mut self, fold: Fold, x: V) -> Result<Held> {
+    pub fn fold(&mut self, fold: Fold, x: V) -> Result<Representation> {
         let Ty { dtype, lanes } = self.ty(x);
         let op = match fold {
             Fold::Add => Binary::Add,
@@ -155,16 +155,16 @@ impl Translator<'_> {
             value = self.step(op, dtype, value, upper)?;
         }
         let value = self.b.ins().extractlane(value, 0);
-        Ok(Held::Scalar(if dtype == DType::Bool { self.truth(value) } else { value }))
+        Ok(Representation::Scalar(if dtype == DType::Bool { self.truth(value) } else { value }))
     }
 
     fn step(&mut self, op: Binary, dtype: DType, x: Value, y: Value) -> Result<Value> {
         match (dtype, op) {
-            (DType::F16 | DType::BF16, _) => unsupported("folds of halves"),
+            (DType::F16 | DType::BF16, _) => unsupported("reductions of 16-bit floats"),
             (DType::Bool, Binary::And) => Ok(self.b.ins().band(x, y)),
             (DType::Bool, Binary::Or) => Ok(self.b.ins().bor(x, y)),
             (DType::Bool, _) => unsupported("arithmetic of bools"),
-            _ => self.two(op, dtype, x, y),
+            _ => self.binary_value(op, dtype, x, y),
         }
     }
 

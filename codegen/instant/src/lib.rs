@@ -1,25 +1,25 @@
 //! Compiles loop code to machine code with Cranelift, which takes less than a millisecond for small
 //! kernels. The code serves the calls of a model until LLVM's code is available.
 //!
-//! LLVM compiles the same loop code, which is made for this machine's registers, so the results are
-//! equal bit by bit: each lane computes what it would in the wide register, and lanes are reduced
-//! in the same order. Cranelift has vectors of 16 bytes; a wider vector is several of them.
+//! LLVM compiles the same loop code, and the results have the same bits: each lane computes the same
+//! operations, and lanes are reduced in the same order. The vectors of loop code are as wide as the
+//! machine's registers. Cranelift has vectors of 16 bytes, so a wider vector becomes several pieces.
 
 mod arithmetic;
 mod calls;
 mod compile;
 mod convert;
-mod held;
 mod lanes;
 mod machine;
 mod memory;
+mod representation;
 mod translate;
 mod translator;
 mod values;
 
 pub use machine::Machine;
 
-/// Why a kernel has no instant code: what it needs that Cranelift does not have.
+/// Why a kernel has no instant code: a feature that Cranelift lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no instant code: {0}")]
 pub struct Unsupported(pub String);

@@ -9,7 +9,7 @@ use cranelift_codegen::ir::{
 use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Mem, Place, Ty, V};
 
-use crate::held::{Held, PIECE, Pieces, lane, piece};
+use crate::representation::{PIECE, Pieces, Representation, lane, piece};
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
@@ -17,7 +17,7 @@ use crate::{Result, unsupported};
 const SLOT: u32 = 512;
 /// The slot that holds elements, and the one that holds their indices.
 const ELEMENTS: usize = 0;
-const PLACES: usize = 1;
+const INDICES: usize = 1;
 
 /// A base address and an offset in bytes.
 type Address = (Value, i32);
@@ -29,10 +29,10 @@ fn flags() -> MemFlags {
 impl Translator<'_> {
     fn base(&mut self, mem: Mem) -> Result<Value> {
         match self.code.memories[mem.0 as usize].place {
-            Place::Buffer(n) => Ok(self.given()?.buffers[n as usize]),
+            Place::Buffer(n) => Ok(self.arguments()?.buffers[n as usize]),
             Place::Scratch(offset) => {
                 let offset = self.scalar(offset)?;
-                let scratch = self.given()?.scratch;
+                let scratch = self.arguments()?.scratch;
                 Ok(self.b.ins().iadd(scratch, offset))
             }
             Place::Local(_) => unsupported("portable code"),
@@ -52,8 +52,8 @@ impl Translator<'_> {
                 return Ok((self.base(mem)?, offset));
             }
         }
-        let (root, behind) = self.sum(at);
-        match i32::try_from(behind.wrapping_mul(size)) {
+        let (root, added) = self.split_sum(at);
+        match i32::try_from(added.wrapping_mul(size)) {
             Ok(offset @ -0x4000_0000..0x4000_0000) => Ok((self.pointer(mem, root)?, offset)),
             _ => Ok((self.pointer(mem, at)?, 0)),
         }
@@ -65,14 +65,14 @@ impl Translator<'_> {
         }
         let (base, index) = (self.base(mem)?, self.scalar(at)?);
         let size = self.element(mem)?.bytes();
-        let pointer = self.behind(base, index, size);
+        let pointer = self.offset_by(base, index, size);
         self.addresses.insert((mem, at), pointer);
         Ok(pointer)
     }
 
     /// The address `index` elements after `base`; an element has `size` bytes.
-    fn behind(&mut self, base: Value, index: Value, size: u32) -> Value {
-        let index = self.widened(index);
+    fn offset_by(&mut self, base: Value, index: Value, size: u32) -> Value {
+        let index = self.sign_extended(index);
         let bytes = match size {
             1 => index,
             _ => self.b.ins().ishl_imm(index, i64::from(size.trailing_zeros())),
@@ -80,12 +80,12 @@ impl Translator<'_> {
         self.b.ins().iadd(base, bytes)
     }
 
-    pub fn load(&mut self, ty: Ty, mem: Mem, at: V, mask: Option<V>) -> Result<Held> {
+    pub fn load(&mut self, ty: Ty, mem: Mem, at: V, mask: Option<V>) -> Result<Representation> {
         let own = self.element(mem)?;
         let address = self.address(mem, at)?;
         if ty.lanes == 1 {
             let value = self.b.ins().load(own, flags(), address.0, address.1);
-            return Ok(Held::Scalar(match ty.dtype {
+            return Ok(Representation::Scalar(match ty.dtype {
                 DType::Bool => self.b.ins().band_imm(value, 1),
                 _ => value,
             }));
@@ -97,17 +97,18 @@ impl Translator<'_> {
         Ok(self.loaded(ty, pieces))
     }
 
-    /// Converts loaded pieces to a value. In a byte that holds a bool, only the lowest bit counts.
-    fn loaded(&mut self, ty: Ty, pieces: Pieces) -> Held {
+    /// Converts loaded pieces to a value. Bools are stored as bytes, of which only the lowest bit is
+    /// read.
+    fn loaded(&mut self, ty: Ty, pieces: Pieces) -> Representation {
         if ty.dtype != DType::Bool {
-            return Held::Vector(pieces);
+            return Representation::Vector(pieces);
         }
         let one = self.bits(piece(I8), 1);
         let truth = |x| {
             let bit = self.b.ins().band(x, one);
             self.b.ins().ineg(bit)
         };
-        Held::Mask(I8, pieces.into_iter().map(truth).collect())
+        Representation::Mask(I8, pieces.into_iter().map(truth).collect())
     }
 
     fn load_pieces(&mut self, own: Type, lanes: u32, (base, offset): Address) -> Pieces {
@@ -173,7 +174,7 @@ impl Translator<'_> {
         let slot = self.slot(ELEMENTS);
         self.store_pieces(own, lanes, &pieces, (slot, 0));
         self.each_bit(bits, |t, lane| {
-            let [from, to] = [slot, base].map(|base| t.behind(base, lane, own.bytes()));
+            let [from, to] = [slot, base].map(|base| t.offset_by(base, lane, own.bytes()));
             t.copy(own, from, to);
             Ok(())
         })?;
@@ -199,7 +200,7 @@ impl Translator<'_> {
     ) -> Result<Pieces> {
         let bits = self.mask_bits(mask)?;
         let base = self.b.ins().iadd_imm(base, i64::from(offset));
-        let count = crate::held::count(own, lanes);
+        let count = crate::representation::count(own, lanes);
         let [all, some] = [(); 2].map(|()| self.b.create_block());
         let after = self.new_block(std::iter::repeat_n(piece(own), count));
         self.branch_if_all(bits, lanes, all, some);
@@ -209,7 +210,7 @@ impl Translator<'_> {
         self.enter(some);
         let slot = self.cleared_slot(own, lanes);
         self.each_bit(bits, |t, lane| {
-            let [from, to] = [base, slot].map(|base| t.behind(base, lane, own.bytes()));
+            let [from, to] = [base, slot].map(|base| t.offset_by(base, lane, own.bytes()));
             t.copy(own, from, to);
             Ok(())
         })?;
@@ -218,16 +219,16 @@ impl Translator<'_> {
         Ok(self.enter(after).into_iter().collect())
     }
 
-    pub fn gather(&mut self, ty: Ty, mem: Mem, at: V, mask: Option<V>) -> Result<Held> {
+    pub fn gather(&mut self, ty: Ty, mem: Mem, at: V, mask: Option<V>) -> Result<Representation> {
         let own = self.element(mem)?;
         let bits = self.bits_or_all(mask, ty.lanes)?;
         let base = self.base(mem)?;
-        let places = self.places(at)?;
+        let indices = self.store_indices(at)?;
         let slot = self.cleared_slot(own, ty.lanes);
         let index = lane(self.ty(at).dtype)?;
         self.each_bit(bits, |t, lane| {
-            let from = t.place(base, places, index, lane, own);
-            let to = t.behind(slot, lane, own.bytes());
+            let from = t.element_address(base, indices, index, lane, own);
+            let to = t.offset_by(slot, lane, own.bytes());
             t.copy(own, from, to);
             Ok(())
         })?;
@@ -239,31 +240,38 @@ impl Translator<'_> {
         let (own, lanes) = (self.element(mem)?, self.ty(value).lanes);
         let bits = self.bits_or_all(mask, lanes)?;
         let base = self.base(mem)?;
-        let places = self.places(at)?;
+        let indices = self.store_indices(at)?;
         let index = lane(self.ty(at).dtype)?;
         let (slot, pieces) = (self.slot(ELEMENTS), self.stored(value)?);
         self.store_pieces(own, lanes, &pieces, (slot, 0));
         self.each_bit(bits, |t, lane| {
-            let to = t.place(base, places, index, lane, own);
-            let from = t.behind(slot, lane, own.bytes());
+            let to = t.element_address(base, indices, index, lane, own);
+            let from = t.offset_by(slot, lane, own.bytes());
             t.copy(own, from, to);
             Ok(())
         })
     }
 
     /// Stores the indices of a gather or scatter to a slot, and returns its address.
-    fn places(&mut self, at: V) -> Result<Value> {
-        let slot = self.slot(PLACES);
+    fn store_indices(&mut self, at: V) -> Result<Value> {
+        let slot = self.slot(INDICES);
         let pieces = self.pieces(at)?;
         self.store_pieces(lane(self.ty(at).dtype)?, self.ty(at).lanes, &pieces, (slot, 0));
         Ok(slot)
     }
 
     /// The address of the element of a lane.
-    fn place(&mut self, base: Value, places: Value, index: Type, lane: Value, own: Type) -> Value {
-        let place = self.behind(places, lane, index.bytes());
-        let at = self.b.ins().load(index, flags(), place, 0);
-        self.behind(base, at, own.bytes())
+    fn element_address(
+        &mut self,
+        base: Value,
+        indices: Value,
+        index: Type,
+        lane: Value,
+        own: Type,
+    ) -> Value {
+        let index_address = self.offset_by(indices, lane, index.bytes());
+        let element = self.b.ins().load(index, flags(), index_address, 0);
+        self.offset_by(base, element, own.bytes())
     }
 
     fn copy(&mut self, own: Type, from: Value, to: Value) {
@@ -283,7 +291,7 @@ impl Translator<'_> {
     fn cleared_slot(&mut self, own: Type, lanes: u32) -> Value {
         let slot = self.slot(ELEMENTS);
         let zero = self.bits(piece(own), 0);
-        let zeros = vec![zero; crate::held::count(own, lanes)];
+        let zeros = vec![zero; crate::representation::count(own, lanes)];
         self.store_pieces(own, lanes, &zeros, (slot, 0));
         slot
     }

@@ -1,4 +1,4 @@
-//! How values are held in registers.
+//! How values of loop code are represented in registers.
 
 use cranelift_codegen::ir::types::{F32, F64, I8, I16, I32, I64};
 use cranelift_codegen::ir::{Type, Value};
@@ -13,26 +13,26 @@ pub const PIECE: u32 = 16;
 /// A vector as pieces of 16 bytes. A shorter vector is one piece, whose last lanes are unused.
 pub type Pieces = SmallVec<[Value; 4]>;
 
-/// How a value is held in registers.
+/// How a value is represented in registers.
 #[derive(Clone, Debug)]
-pub enum Held {
+pub enum Representation {
     /// Not computed yet.
-    Nothing,
-    /// These bits in every lane. A constant is made at each use, instead of occupying a register
-    /// for long.
+    Undefined,
+    /// A constant with these bits in every lane. It is materialized in each block that uses it, so
+    /// that it does not occupy a register in between.
     Constant(u64),
     Scalar(Value),
     Vector(Pieces),
-    /// A scalar in every lane, and the piece with that scalar in its lanes.
+    /// A splat of a scalar: the scalar, and a piece with the scalar in all its lanes.
     Splat(Value, Value),
-    /// A scalar bool in every lane.
-    Every(Value),
+    /// A splat of a scalar bool.
+    SplatBool(Value),
     /// A vector of bools, as integers of this type whose bits are all set or all clear.
     Mask(Type, Pieces),
 }
 
-/// The type of an element in a register. Scalar bools are bytes. 16-bit floats are held as their
-/// bits, since nothing is calculated with them.
+/// The type of an element in a register. Scalar bools are bytes. 16-bit floats are represented by
+/// their bits, because no arithmetic is done in them.
 pub fn lane(dtype: DType) -> Result<Type> {
     Ok(match dtype {
         DType::F64 => F64,

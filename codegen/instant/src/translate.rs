@@ -12,9 +12,9 @@ use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use mithril_kernels::code::{Binary, Code, Inst, Region, Stmt, Ty, V};
 
-use crate::held::Held;
 use crate::machine::Machine;
-use crate::translator::{Given, Translator};
+use crate::representation::Representation;
+use crate::translator::{KernelArguments, Translator};
 use crate::{Result, calls, unsupported};
 
 /// The function of a kernel, which has the runtime's signature, followed by its private functions
@@ -32,7 +32,7 @@ pub fn translate(code: &Code, machine: &Machine) -> Result<Vec<Function>> {
             offsets.map(|at| b.ins().load(I64, MemFlags::trusted(), array, at)).collect()
         };
         let (buffers, dims) = (each(code.buffers, buffers), each(code.dims, dims));
-        translator.given = Some(Given { buffers, dims, scratch, first, last });
+        translator.arguments = Some(KernelArguments { buffers, dims, scratch, first, last });
         translator.block(&code.body)
     })?];
     for own in &code.functions {
@@ -61,9 +61,9 @@ fn function(
         code,
         machine,
         b,
-        values: vec![Held::Nothing; code.types.len()],
+        values: vec![Representation::Undefined; code.types.len()],
         sums: vec![None; code.types.len()],
-        given: None,
+        arguments: None,
         constants: HashMap::new(),
         addresses: HashMap::new(),
         slots: [None; 2],
@@ -100,21 +100,21 @@ impl Translator<'_> {
                 if !ty.lanes.is_power_of_two() {
                     return unsupported(format!("vectors of {} lanes", ty.lanes));
                 }
-                let held = self.value(ty, inst)?;
-                self.set(result, held);
-                self.note_sum(result, inst);
+                let representation = self.value(ty, inst)?;
+                self.set(result, representation);
+                self.record_sum(result, inst);
                 Ok(())
             }
         }
     }
 
-    fn value(&mut self, ty: Ty, inst: &Inst) -> Result<Held> {
+    fn value(&mut self, ty: Ty, inst: &Inst) -> Result<Representation> {
         match inst {
-            Inst::Const(bits) => Ok(Held::Constant(*bits)),
+            Inst::Const(bits) => Ok(Representation::Constant(*bits)),
             Inst::Iota => self.iota(ty),
-            Inst::Dim(n) => Ok(Held::Scalar(self.given()?.dims[*n as usize])),
-            Inst::First => Ok(Held::Scalar(self.given()?.first)),
-            Inst::Last => Ok(Held::Scalar(self.given()?.last)),
+            Inst::Dim(n) => Ok(Representation::Scalar(self.arguments()?.dims[*n as usize])),
+            Inst::First => Ok(Representation::Scalar(self.arguments()?.first)),
+            Inst::Last => Ok(Representation::Scalar(self.arguments()?.last)),
             Inst::Unary(op, x) => self.unary(*op, *x),
             Inst::Binary(op, x, y) => self.binary(*op, *x, *y),
             Inst::Fma(x, y, z) => self.fma(*x, *y, *z),
@@ -143,7 +143,7 @@ impl Translator<'_> {
 
     /// Records a result that is an index plus a constant, since an address can include one
     /// constant.
-    fn note_sum(&mut self, result: V, inst: &Inst) {
+    fn record_sum(&mut self, result: V, inst: &Inst) {
         let Inst::Binary(op @ (Binary::Add | Binary::Sub), x, y) = *inst else { return };
         if self.ty(result) != Ty::INDEX {
             return;
@@ -154,12 +154,12 @@ impl Translator<'_> {
             (Some(c), None) if op == Binary::Add => (y, c as i64),
             _ => return,
         };
-        let (root, before) = self.sum(root);
+        let (root, before) = self.split_sum(root);
         self.sums[result.0 as usize] = Some((root, before.wrapping_add(constant)));
     }
 
     /// Splits an index into another index and a constant.
-    pub fn sum(&self, v: V) -> (V, i64) {
+    pub fn split_sum(&self, v: V) -> (V, i64) {
         self.sums[v.0 as usize].unwrap_or((v, 0))
     }
 
@@ -206,9 +206,9 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// Emits the statements of a region and returns what it yields. Forgets the addresses computed
-    /// there.
-    fn inside(&mut self, region: &Region) -> Result<Vec<Value>> {
+    /// Emits the statements of a region and returns the values that it yields. Addresses computed in
+    /// the region are not reused after it.
+    fn region(&mut self, region: &Region) -> Result<Vec<Value>> {
         let addresses = self.addresses.clone();
         self.block(&region.body)?;
         self.addresses = addresses;
@@ -231,9 +231,9 @@ impl Translator<'_> {
         self.branch(runs, (body, begin, &start), exit);
         let params = self.enter(body);
         let (counter, inner) = region.params.split_first().expect("a counter");
-        self.set(*counter, Held::Scalar(params[0]));
+        self.set(*counter, Representation::Scalar(params[0]));
         self.set_all(inner, &params[1..])?;
-        let next = self.inside(region)?;
+        let next = self.region(region)?;
         let (end, step) = (self.scalar(to)?, self.scalar(step)?);
         let after = self.b.ins().iadd(params[0], step);
         let again = self.b.ins().icmp(IntCC::SignedLessThan, after, end);
@@ -263,7 +263,7 @@ impl Translator<'_> {
         self.b.ins().brif(condition, first, &[], second, &[]);
         for (block, region) in [(first, yes), (second, no)] {
             self.enter(block);
-            let left = self.inside(region)?;
+            let left = self.region(region)?;
             self.jump(after, &left);
         }
         let left = self.enter(after);

@@ -6,8 +6,8 @@ use cranelift_codegen::ir::{StackSlot, Type, Value};
 use cranelift_frontend::FunctionBuilder;
 use mithril_kernels::code::{Code, Mem, V};
 
-use crate::held::Held;
 use crate::machine::Machine;
+use crate::representation::Representation;
 use crate::{Result, unsupported};
 
 /// A function under translation.
@@ -15,12 +15,12 @@ pub struct Translator<'a> {
     pub code: &'a Code,
     pub machine: &'a Machine,
     pub b: FunctionBuilder<'a>,
-    pub values: Vec<Held>,
+    pub values: Vec<Representation>,
     /// For each index that is another index plus a constant: that index and the constant.
     pub sums: Vec<Option<(V, i64)>>,
     /// The arguments from the runtime; private functions have none.
-    pub given: Option<Given>,
-    /// Constants already made in this block.
+    pub arguments: Option<KernelArguments>,
+    /// Constants already materialized in this block.
     pub constants: HashMap<(Type, u64), Value>,
     /// Addresses of elements already computed in this block or an enclosing one.
     pub addresses: HashMap<(Mem, V), Value>,
@@ -29,7 +29,7 @@ pub struct Translator<'a> {
 }
 
 /// The arguments that the runtime passes to a kernel.
-pub struct Given {
+pub struct KernelArguments {
     pub buffers: Vec<Value>,
     pub dims: Vec<Value>,
     pub scratch: Value,
@@ -39,10 +39,10 @@ pub struct Given {
 
 impl Translator<'_> {
     /// The arguments from the runtime.
-    pub fn given(&self) -> Result<&Given> {
-        match &self.given {
-            Some(given) => Ok(given),
-            None => unsupported("memory or dims in a function of the kernel's own"),
+    pub fn arguments(&self) -> Result<&KernelArguments> {
+        match &self.arguments {
+            Some(arguments) => Ok(arguments),
+            None => unsupported("memory or dims in a private function"),
         }
     }
 }

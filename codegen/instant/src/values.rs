@@ -6,7 +6,7 @@ use cranelift_codegen::ir::{ConstantData, Endianness, InstBuilder, MemFlags, Typ
 use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Ty, V};
 
-use crate::held::{Held, Pieces, count, lane, piece};
+use crate::representation::{Pieces, Representation, count, lane, piece};
 use crate::translator::Translator;
 use crate::{Result, unsupported};
 
@@ -15,18 +15,18 @@ impl Translator<'_> {
         self.code.ty(v)
     }
 
-    pub fn held(&self, v: V) -> &Held {
+    pub fn representation(&self, v: V) -> &Representation {
         &self.values[v.0 as usize]
     }
 
-    pub fn set(&mut self, v: V, held: Held) {
-        self.values[v.0 as usize] = held;
+    pub fn set(&mut self, v: V, representation: Representation) {
+        self.values[v.0 as usize] = representation;
     }
 
     /// The bits of a value, if it is a constant.
     pub fn constant(&self, v: V) -> Option<u64> {
-        match self.held(v) {
-            Held::Constant(bits) => Some(*bits),
+        match self.representation(v) {
+            Representation::Constant(bits) => Some(*bits),
             _ => None,
         }
     }
@@ -62,9 +62,9 @@ impl Translator<'_> {
 
     /// The Cranelift value of a scalar.
     pub fn scalar(&mut self, v: V) -> Result<Value> {
-        match *self.held(v) {
-            Held::Scalar(value) => Ok(value),
-            Held::Constant(bits) => {
+        match *self.representation(v) {
+            Representation::Scalar(value) => Ok(value),
+            Representation::Constant(bits) => {
                 let ty = lane(self.ty(v).dtype)?;
                 Ok(self.bits(ty, bits))
             }
@@ -77,10 +77,10 @@ impl Translator<'_> {
         let Ty { dtype, lanes } = self.ty(v);
         let lane = lane(dtype)?;
         let same = |value: Value| Ok(std::iter::repeat_n(value, count(lane, lanes)).collect());
-        match self.held(v).clone() {
-            Held::Vector(pieces) => Ok(pieces),
-            Held::Splat(_, piece) => same(piece),
-            Held::Constant(bits) => same(self.bits(piece(lane), bits)),
+        match self.representation(v).clone() {
+            Representation::Vector(pieces) => Ok(pieces),
+            Representation::Splat(_, piece) => same(piece),
+            Representation::Constant(bits) => same(self.bits(piece(lane), bits)),
             _ => unsupported("a scalar or a mask in place of a vector"),
         }
     }
@@ -89,17 +89,17 @@ impl Translator<'_> {
     pub fn mask(&mut self, v: V, of: Type) -> Result<Pieces> {
         let lanes = self.ty(v).lanes;
         let same = |value: Value| Ok(std::iter::repeat_n(value, count(of, lanes)).collect());
-        match self.held(v).clone() {
-            Held::Constant(bits) => {
+        match self.representation(v).clone() {
+            Representation::Constant(bits) => {
                 let all = if bits & 1 == 0 { 0 } else { u64::MAX };
                 same(self.bits(piece(of), all))
             }
-            Held::Every(value) => {
+            Representation::SplatBool(value) => {
                 let all = self.b.ins().ineg(value);
                 let all = if of == I8 { all } else { self.b.ins().sextend(of, all) };
                 same(self.b.ins().splat(piece(of), all))
             }
-            Held::Mask(own, mut pieces) => {
+            Representation::Mask(own, mut pieces) => {
                 let mut own = own;
                 while own.bytes() < of.bytes() {
                     pieces = self.widen(&pieces, lanes, own, true);
@@ -115,10 +115,10 @@ impl Translator<'_> {
         }
     }
 
-    /// The integer type that a mask is held in. Constants and repeated scalars can take any width.
+    /// The integer type that represents a mask. Constants and splats can have any width.
     pub fn mask_lane(&self, v: V) -> Type {
-        match self.held(v) {
-            Held::Mask(own, _) => *own,
+        match self.representation(v) {
+            Representation::Mask(own, _) => *own,
             _ => I32,
         }
     }
@@ -155,11 +155,11 @@ impl Translator<'_> {
     /// Sets a value from the Cranelift values that [`Translator::flat`] gives for its type.
     pub fn set_flat(&mut self, v: V, values: &[Value]) {
         let Ty { dtype, lanes } = self.ty(v);
-        let held = match (lanes, dtype) {
-            (1, _) => Held::Scalar(values[0]),
-            (_, DType::Bool) => Held::Mask(I32, values.into()),
-            _ => Held::Vector(values.into()),
+        let representation = match (lanes, dtype) {
+            (1, _) => Representation::Scalar(values[0]),
+            (_, DType::Bool) => Representation::Mask(I32, values.into()),
+            _ => Representation::Vector(values.into()),
         };
-        self.set(v, held);
+        self.set(v, representation);
     }
 }
