@@ -23,7 +23,7 @@ use inkwell::targets::{
     CodeModel, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple,
 };
 
-use crate::recover::{Held, catch};
+use crate::recover::{LlvmValue, catch};
 use crate::single::store_lanes;
 use crate::{Options, Stage};
 
@@ -32,17 +32,17 @@ const DEFAULT: &str = "x86_64-unknown-linux-gnu";
 
 /// Compiles a module of the llvm dialect to the output of `stage`.
 ///
-/// Errors: LLVM's messages, also where it would end the process.
+/// Errors: LLVM's messages, including those of fatal errors.
 pub fn assemble(
     module: &melior::ir::Module,
     options: &Options,
     stage: Stage,
 ) -> Result<Vec<u8>, String> {
     let errors = RefCell::new(Vec::new());
-    let context = Held::new(Context::create());
-    listen(&context, &errors);
+    let context = LlvmValue::new(Context::create());
+    collect_errors(&context, &errors);
     let module = translate(module, &context)?;
-    let machine = Held::new(machine(options)?);
+    let machine = LlvmValue::new(machine(options)?);
     module.set_triple(&machine.get_triple());
     // Without a data layout, loops that clear memory become stores of single bytes.
     module.set_data_layout(&machine.get_target_data().get_data_layout());
@@ -69,8 +69,8 @@ pub fn assemble(
 
 /// Collects the errors that LLVM reports for code of this context. Without a handler, LLVM ends the
 /// process at the first error.
-fn listen(context: &Context, errors: &RefCell<Vec<String>>) {
-    extern "C" fn hear(diagnostic: LLVMDiagnosticInfoRef, errors: *mut c_void) {
+fn collect_errors(context: &Context, errors: &RefCell<Vec<String>>) {
+    extern "C" fn on_diagnostic(diagnostic: LLVMDiagnosticInfoRef, errors: *mut c_void) {
         // SAFETY: LLVM passes a valid diagnostic, and `errors` lives as long as its context is
         // used.
         unsafe {
@@ -85,29 +85,28 @@ fn listen(context: &Context, errors: &RefCell<Vec<String>>) {
     }
     let errors = std::ptr::from_ref(errors).cast_mut().cast();
     // SAFETY: as above.
-    unsafe { LLVMContextSetDiagnosticHandler(context.raw(), Some(hear), errors) };
+    unsafe { LLVMContextSetDiagnosticHandler(context.raw(), Some(on_diagnostic), errors) };
 }
 
 fn translate<'c>(
     module: &melior::ir::Module,
     context: &'c Context,
-) -> Result<Held<Module<'c>>, String> {
+) -> Result<LlvmValue<Module<'c>>, String> {
     let (whole, context) = (module.as_operation().to_raw(), context.raw().cast());
     // SAFETY: both arguments are live. We own the returned module, which belongs to `context`.
     unsafe {
         let raw = catch(|| mlir_sys::mlirTranslateModuleToLLVMIR(whole, context))?;
         match raw.is_null() {
             true => Err("MLIR cannot translate a kernel to LLVM".into()),
-            false => Ok(Held::new(Module::new(raw.cast()))),
+            false => Ok(LlvmValue::new(Module::new(raw.cast()))),
         }
     }
 }
 
 /// Runs LLVM's optimization passes.
 fn optimize(module: &Module, machine: &TargetMachine) -> Result<(), String> {
-    let passes = Held::new(PassBuilderOptions::create());
-    // The vectors and loops of kernels are already as they should be, so LLVM's vectorizers and
-    // loop unroller are off.
+    let passes = LlvmValue::new(PassBuilderOptions::create());
+    // Kernels are already vectorized and unrolled, so LLVM's vectorizers and loop unroller are off.
     passes.set_loop_vectorization(false);
     passes.set_loop_slp_vectorization(false);
     passes.set_loop_unrolling(false);
@@ -148,7 +147,7 @@ fn emit(
     }
 }
 
-/// Initializes a target of LLVM. Each is initialized when it is first needed.
+/// Initializes the LLVM target of a triple, once per process.
 fn initialize(triple: &str) {
     static X86: Once = Once::new();
     static ARM64: Once = Once::new();

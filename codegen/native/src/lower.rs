@@ -14,7 +14,7 @@ use melior::utility::{
 };
 use mlir_sys::{MlirStringRef, mlirModuleCreateParse, mlirOperationVerify, mlirPassManagerRunOnOp};
 
-use crate::recover::{Held, catch, gave_up};
+use crate::recover::{LlvmValue, aborted, catch};
 
 /// The passes that lower the dialects of the text to llvm. Rounding to bf16 is expanded to other
 /// operations, because LLVM would call a function for it.
@@ -50,7 +50,7 @@ impl Session {
         for dialect in ["arith", "cf", "func", "llvm", "scf", "vector"] {
             context.get_or_load_dialect(dialect);
         }
-        // We compile on threads of our own; those of MLIR would only get in the way.
+        // Kernels are compiled in parallel already, so MLIR's own threads would gain nothing.
         context.enable_multi_threading(false);
         register_all_llvm_translations(&context);
         let complaints = Rc::new(RefCell::new(Vec::new()));
@@ -64,23 +64,23 @@ impl Session {
 }
 
 /// Runs `body` with this thread's context. If `body` fails, MLIR's diagnostics are added to its
-/// error. If MLIR or LLVM gave up, the next compilation gets a new context.
+/// error. If MLIR or LLVM aborted, the next compilation gets a new context.
 pub fn with_context<T>(body: impl FnOnce(&Context) -> Result<T, String>) -> Result<T, String> {
     let session = SESSION.take().unwrap_or_else(Session::new);
     session.complaints.borrow_mut().clear();
-    let session = Held::new(session);
+    let session = LlvmValue::new(session);
     let made = body(&session.context).map_err(|what| {
         let said = session.complaints.borrow().join("\n  ");
         if said.is_empty() { what } else { format!("{what}\n  {said}") }
     });
-    if !gave_up() {
+    if !aborted() {
         SESSION.set(Some(session.take()));
     }
     made
 }
 
 /// Parses `text` and lowers it to the llvm dialect.
-pub fn lower<'c>(context: &'c Context, text: &str) -> Result<Held<Module<'c>>, String> {
+pub fn lower<'c>(context: &'c Context, text: &str) -> Result<LlvmValue<Module<'c>>, String> {
     let text = CString::new(text).map_err(|error| error.to_string())?;
     // SAFETY: the text and the context are live. We own the returned module, which may be null.
     let module = unsafe {
@@ -88,13 +88,13 @@ pub fn lower<'c>(context: &'c Context, text: &str) -> Result<Held<Module<'c>>, S
         let text = MlirStringRef { data: text.as_ptr(), length: text.as_bytes().len() };
         Module::from_option_raw(catch(|| mlirModuleCreateParse(raw, text))?)
     };
-    let module = Held::new(module.ok_or("MLIR cannot read a kernel")?);
+    let module = LlvmValue::new(module.ok_or("MLIR cannot read a kernel")?);
     let whole = module.as_operation().to_raw();
     // SAFETY: the module is live.
     if !catch(|| unsafe { mlirOperationVerify(whole) })? {
         return Err("MLIR finds a kernel invalid".into());
     }
-    let passes = Held::new(PassManager::new(context));
+    let passes = LlvmValue::new(PassManager::new(context));
     parse_pass_pipeline(passes.as_operation_pass_manager(), PIPELINE)
         .map_err(|error| format!("the pipeline of MLIR: {error}"))?;
     let manager = passes.to_raw();

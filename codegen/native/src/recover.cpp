@@ -1,9 +1,9 @@
-// Calls of LLVM whose fatal errors and crashes return to the caller.
+// Calls LLVM such that its fatal errors and crashes return to the caller.
 //
-// LLVM's fatal error handler must not return, so it leaves the call by a jump, as clang does where
-// it runs its compiler within its own process. `llvm::CrashRecoveryContext` is not used: its signal
-// handlers do not call those of others, so a crash of Python's would be lost while a kernel is
-// compiled.
+// LLVM's fatal error handler must not return, so it leaves the call by `siglongjmp`, as clang does
+// when it runs its compiler in its own process. `llvm::CrashRecoveryContext` is not used: its signal
+// handlers do not call the handlers that were installed before (such as Python's faulthandler), so
+// crashes of other code would be lost while a kernel is compiled.
 
 #include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/PrettyStackTrace.h"
@@ -18,19 +18,20 @@
 
 namespace {
 
-/// One call that may be left.
+/// The state of one call that can be aborted.
 struct Recovery {
     sigjmp_buf start;
     char *message;
     size_t size;
 };
 
-// No memory is allocated for them at their first use, which a signal handler must not do.
+// Thread-local variables in static TLS: signal handlers read them, and must not allocate memory as
+// the first access to dynamic TLS does.
 #define OF_THREAD __attribute__((tls_model("initial-exec"))) thread_local
-/// The call that this thread leaves where LLVM gives up.
+/// The call that this thread leaves if LLVM aborts; null outside of calls.
 OF_THREAD Recovery *current = nullptr;
-/// Whether this thread is in another's signal handler, called by ours.
-OF_THREAD bool forwards = false;
+/// Whether this thread runs a signal handler that `forward` called.
+OF_THREAD bool forwarding = false;
 
 [[noreturn]] void leave(const char *why, const char *detail) {
     Recovery *recovery = current;
@@ -43,7 +44,7 @@ void fatal(void *, const char *reason, bool) {
     if (current) {
         leave("LLVM ended with a fatal error", reason);
     }
-    // What LLVM does without a handler; it ends the process when this returns.
+    // Prints the message as LLVM does without a handler. LLVM ends the process after this returns.
     std::fprintf(stderr, "LLVM ERROR: %s\n", reason);
 }
 
@@ -62,29 +63,31 @@ const char *name(int signal) {
     }
 }
 
-/// Has the handler that was there before ours do its work.
+/// Calls the handler that was installed before ours.
 void forward(int signal, siginfo_t *info, void *context) {
     size_t at = 0;
     while (at + 1 < COUNT && SIGNALS[at] != signal) {
         at++;
     }
-    struct sigaction own = previous[at];
-    bool handles = own.sa_handler != SIG_DFL && own.sa_handler != SIG_IGN;
-    // One that was installed over ours, and that ours was installed over again, calls us.
-    if (handles && !forwards) {
-        forwards = true;
-        if (own.sa_flags & SA_SIGINFO) {
-            own.sa_sigaction(signal, info, context);
+    struct sigaction handler = previous[at];
+    bool handles = handler.sa_handler != SIG_DFL && handler.sa_handler != SIG_IGN;
+    // The previous handler may itself call ours, if it was installed after an earlier installation
+    // of ours. `forwarding` ends that recursion.
+    if (handles && !forwarding) {
+        forwarding = true;
+        if (handler.sa_flags & SA_SIGINFO) {
+            handler.sa_sigaction(signal, info, context);
         } else {
-            own.sa_handler(signal);
+            handler.sa_handler(signal);
         }
-        forwards = false;
+        forwarding = false;
         return;
     }
-    if (own.sa_handler == SIG_IGN && info->si_code <= 0) {
+    if (handler.sa_handler == SIG_IGN && info->si_code <= 0) {
         return;
     }
-    // A fault comes again when this returns; what a process sent is sent again.
+    // Restores the default action. A fault happens again when this returns; a signal that was sent
+    // by a process is raised again.
     std::signal(signal, SIG_DFL);
     if (info->si_code <= 0) {
         raise(signal);
@@ -93,7 +96,7 @@ void forward(int signal, siginfo_t *info, void *context) {
 
 void crashed(int signal, siginfo_t *info, void *context) {
     int error = errno;
-    // What another process sends is not of the compiler's doing.
+    // A signal that another process sent does not come from LLVM.
     if (current && info->si_code != SI_USER) {
         leave("LLVM crashed", name(signal));
     }
@@ -101,7 +104,7 @@ void crashed(int signal, siginfo_t *info, void *context) {
     errno = error;
 }
 
-/// Our signal handlers, there while some thread compiles.
+/// Installs our signal handlers while at least one thread compiles.
 class Handlers {
 public:
     Handlers() {
@@ -109,16 +112,16 @@ public:
         if (users++ > 0) {
             return;
         }
-        struct sigaction own;
-        std::memset(&own, 0, sizeof own);
-        own.sa_sigaction = crashed;
-        own.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-        sigemptyset(&own.sa_mask);
+        struct sigaction ours;
+        std::memset(&ours, 0, sizeof ours);
+        ours.sa_sigaction = crashed;
+        ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+        sigemptyset(&ours.sa_mask);
         for (size_t i = 0; i < COUNT; i++) {
-            struct sigaction there;
-            sigaction(SIGNALS[i], &own, &there);
-            if (!is_ours(there)) {
-                previous[i] = there;
+            struct sigaction installed;
+            sigaction(SIGNALS[i], &ours, &installed);
+            if (!is_ours(installed)) {
+                previous[i] = installed;
             }
         }
     }
@@ -129,9 +132,9 @@ public:
             return;
         }
         for (size_t i = 0; i < COUNT; i++) {
-            struct sigaction there;
-            // Who has installed one since may call ours: it stays.
-            if (sigaction(SIGNALS[i], nullptr, &there) == 0 && is_ours(there)) {
+            struct sigaction installed;
+            // A handler that was installed after ours may call ours, so it is not replaced.
+            if (sigaction(SIGNALS[i], nullptr, &installed) == 0 && is_ours(installed)) {
                 sigaction(SIGNALS[i], &previous[i], nullptr);
             }
         }
@@ -149,7 +152,7 @@ private:
 std::mutex Handlers::lock;
 int Handlers::users = 0;
 
-/// A stack of this thread for signal handlers, which have none where the thread's own is used up.
+/// Gives this thread a separate stack for signal handlers, which is needed after a stack overflow.
 class HandlerStack {
 public:
     HandlerStack() {
@@ -166,7 +169,7 @@ public:
     }
 
 private:
-    /// The registers of AVX-512 and AMX alone are 11 KB.
+    /// A signal frame contains the registers, of which AVX-512 and AMX alone take 11 KB.
     alignas(64) char bytes[1 << 16];
     stack_t before;
     bool changed;
@@ -184,10 +187,10 @@ bool run(Recovery &recovery, void (*call)(void *), void *data) {
 
 } // namespace
 
-/// Calls `call(data)`. Returns whether it returned; otherwise LLVM gave up, `message` (of `size`
-/// bytes) says why, and what `call` was doing is left as it was.
+/// Calls `call(data)`, and returns true if it returned. Otherwise LLVM aborted: the reason is written
+/// to `message` (of `size` bytes), and the stack frames of `call` are left without cleanup.
 ///
-/// Calls within calls are an error of the caller's.
+/// Calls must not be nested.
 extern "C" bool mithril_recover(void (*call)(void *), void *data, char *message, size_t size) {
     static std::once_flag installed;
     std::call_once(installed, [] {
@@ -196,7 +199,8 @@ extern "C" bool mithril_recover(void (*call)(void *), void *data, char *message,
     });
     HandlerStack stack;
     Handlers handlers;
-    // LLVM keeps a list of what it does in the frames that are left.
+    // LLVM keeps a linked list of stack trace entries in its stack frames. After an abort it is
+    // reset, because these frames are gone.
     const void *trace = llvm::SavePrettyStackState();
     Recovery recovery{{}, message, size};
     bool returned = run(recovery, call, data);

@@ -1,4 +1,5 @@
-//! Catches errors that would end the process: fatal errors and crashes of LLVM and MLIR.
+//! Catches fatal errors and crashes of LLVM and MLIR, which would end the process. Both are called
+//! aborts here.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -6,10 +7,10 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 /// Maximum length in bytes of an error message from LLVM; the rest is dropped.
-const MESSAGE: usize = 1 << 10;
+const MAX_MESSAGE: usize = 1 << 10;
 /// Bytes of stack for a compilation. LLVM's passes recurse over the code, and a thread may have a
 /// small stack; for comparison, clang's own threads have 8 MB. Untouched pages cost nothing.
-const STACK: usize = 64 << 20;
+const STACK_BYTES: usize = 64 << 20;
 
 unsafe extern "C" {
     fn mithril_recover(
@@ -21,25 +22,25 @@ unsafe extern "C" {
 }
 
 thread_local! {
-    /// Whether LLVM gave up since the compilation began.
-    static GAVE_UP: Cell<bool> = const { Cell::new(false) };
+    /// Whether LLVM aborted since the compilation began.
+    static ABORTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs a compilation on a sufficiently large stack.
 pub fn compilation<T>(work: impl FnOnce() -> T) -> T {
-    stacker::grow(STACK, || {
-        GAVE_UP.set(false);
+    stacker::grow(STACK_BYTES, || {
+        ABORTED.set(false);
         work()
     })
 }
 
 /// Runs `call` and returns its result.
 ///
-/// `call` must be one call of LLVM or MLIR. If that gives up, a jump leaves its frames without
-/// dropping anything in them. The closure is `Copy`, so it owns nothing that would have to be
-/// dropped. LLVM's values that are live across the call are [`Held`].
+/// `call` must be one call of LLVM or MLIR. If that aborts, a `siglongjmp` leaves its stack frames
+/// without running destructors. The closure is `Copy`, so it owns nothing that would have to be
+/// dropped. LLVM's values that are live across the call are [`LlvmValue`].
 ///
-/// Errors: LLVM's message, if it gives up.
+/// Errors: LLVM's message, if it aborts.
 pub fn catch<T>(call: impl FnOnce() -> T + Copy) -> Result<T, String> {
     struct Task<F, T> {
         call: F,
@@ -53,7 +54,7 @@ pub fn catch<T>(call: impl FnOnce() -> T + Copy) -> Result<T, String> {
     fn entry<T, F: FnOnce() -> T + Copy>(_: &F) -> unsafe extern "C" fn(*mut c_void) {
         run::<T, F>
     }
-    let (mut task, mut message) = (Task { call, result: None }, [0u8; MESSAGE]);
+    let (mut task, mut message) = (Task { call, result: None }, [0u8; MAX_MESSAGE]);
     let run = entry::<T, _>(&task.call);
     // SAFETY: `run` takes the task. The message has the size that is passed, and ends with a zero.
     let returned = unsafe {
@@ -62,28 +63,28 @@ pub fn catch<T>(call: impl FnOnce() -> T + Copy) -> Result<T, String> {
     match task.result {
         Some(result) if returned => Ok(result),
         _ => {
-            GAVE_UP.set(true);
+            ABORTED.set(true);
             let said = CStr::from_bytes_until_nul(&message).unwrap_or_default();
             Err(said.to_string_lossy().into_owned())
         }
     }
 }
 
-/// Whether LLVM gave up in this compilation.
-pub fn gave_up() -> bool {
-    GAVE_UP.get()
+/// Whether LLVM aborted in this compilation.
+pub fn aborted() -> bool {
+    ABORTED.get()
 }
 
-/// A value of LLVM or MLIR. It is leaked if LLVM gave up during its lifetime, as it may be half
-/// changed.
-pub struct Held<T>(ManuallyDrop<T>);
+/// A value that LLVM or MLIR owns resources for. It is leaked if LLVM aborted during its lifetime,
+/// because it may be in an inconsistent state.
+pub struct LlvmValue<T>(ManuallyDrop<T>);
 
-impl<T> Held<T> {
-    pub fn new(value: T) -> Held<T> {
-        Held(ManuallyDrop::new(value))
+impl<T> LlvmValue<T> {
+    pub fn new(value: T) -> LlvmValue<T> {
+        LlvmValue(ManuallyDrop::new(value))
     }
 
-    /// Takes the value out, for compilations in which LLVM did not give up.
+    /// Takes the value out. Only for compilations in which LLVM did not abort.
     pub fn take(mut self) -> T {
         // SAFETY: the value is not dropped again, since `self` is forgotten.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
@@ -92,7 +93,7 @@ impl<T> Held<T> {
     }
 }
 
-impl<T> Deref for Held<T> {
+impl<T> Deref for LlvmValue<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -100,15 +101,15 @@ impl<T> Deref for Held<T> {
     }
 }
 
-impl<T> DerefMut for Held<T> {
+impl<T> DerefMut for LlvmValue<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
 }
 
-impl<T> Drop for Held<T> {
+impl<T> Drop for LlvmValue<T> {
     fn drop(&mut self) {
-        if !gave_up() {
+        if !aborted() {
             // SAFETY: the value is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
