@@ -83,7 +83,7 @@ def test_damaged_entries_are_compiled_again(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "folder", "huge"])
-def test_entries_that_are_no_files_are_not_read(tmp_path, kind):
+def test_cache_ignores_entries_that_are_not_regular_files(tmp_path, kind):
     """Reading one would block forever, or use up all memory."""
     result(start(tmp_path / "cache"))
     (entry,) = (tmp_path / "cache").iterdir()
@@ -125,7 +125,7 @@ def test_writers_may_be_killed_at_any_time(tmp_path):
     assert re.findall(r"(\d+) compiled", found) == ["0"] * 8
 
 
-def test_old_entries_go(tmp_path):
+def test_old_cache_entries_are_evicted(tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
     old = folder / "old.o"
@@ -143,7 +143,11 @@ def test_limits_are_sizes(tmp_path):
     for wrong in ["much", "-1", "2 GBit", "inf"]:
         assert result(start(folder, MITHRIL_CACHE_LIMIT=wrong)) == f"1 compiled True {why}"
     environment = {**os.environ, "MITHRIL_CACHE": str(folder)}
-    for limit, said in [("3 kb", "of 2.9 KiB"), ("2GB", "of 1907.3 MiB"), ("x", "nothing is kept")]:
+    for limit, said in [
+        ("3 kb", "of 2.9 KiB"),
+        ("2GB", "of 1907.3 MiB"),
+        ("x", "nothing is cached"),
+    ]:
         command = [Path(sys.executable).with_name("mithril"), "cache", "list"]
         environment["MITHRIL_CACHE_LIMIT"] = limit
         listed = subprocess.run(
@@ -188,7 +192,7 @@ def another():
         yield own
 
 
-def test_a_folder_that_is_only_read(another):
+def test_read_only_cache_folders_are_used(another):
     def run():
         return result(start(another, before=ANOTHER))
 
@@ -205,7 +209,7 @@ def test_a_folder_that_is_only_read(another):
 
 
 @pytest.mark.skipif(os.geteuid(), reason="a home of another user's is made by root")
-def test_a_home_that_is_another_users(another):
+def test_homes_of_other_users_are_not_written(another):
     """Measurements of the machine and compiled code must not be stored there."""
     environment = {"MITHRIL_CACHE": None, "MITHRIL_PROFILE": None, "XDG_CONFIG_HOME": None}
     home = another.parent / "closed"
@@ -215,7 +219,7 @@ def test_a_home_that_is_another_users(another):
         assert result(process) == NO_FOLDER
 
 
-def test_a_missing_library_is_told(tmp_path):
+def test_missing_native_library_is_reported(tmp_path):
     process = start(tmp_path, MITHRIL_NATIVE=str(Path(tmp_path) / "missing.so"))
     _, error = process.communicate(timeout=120)
     assert "BackendError: Native code cannot be generated" in error

@@ -66,7 +66,7 @@ fn expected(x: &[f32], w: &[f32], n: usize) -> Vec<f32> {
 }
 
 #[test]
-fn threads_call_with_workspaces_of_their_own() {
+fn threads_call_with_separate_workspaces() {
     if !native().exists() {
         eprintln!("built without native code");
         return;

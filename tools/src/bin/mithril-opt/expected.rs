@@ -1,8 +1,8 @@
-//! `--verify-diagnostics`: compares errors with the comments that announce them.
+//! `--verify-diagnostics`: compares errors with the comments that expect them.
 
 use mithril_ir::diagnostic::Diagnostic;
 
-/// An announced error: its line (`None` if it has no location) and a part of its text.
+/// An expected error: its line (`None` if it has no location) and a part of its text.
 #[derive(PartialEq, Debug)]
 struct Expected<'s> {
     /// The line of the comment.
@@ -11,24 +11,23 @@ struct Expected<'s> {
     part: &'s str,
 }
 
-/// The mismatches, each with its line: errors that no comment announces, and announced errors that
-/// did not occur.
+/// The mismatches, each with its line: unexpected errors, and expected errors that did not occur.
 pub fn check(source: &str, error: Option<&Diagnostic>) -> Vec<String> {
-    let (mut open, mut problems) = announced(source);
+    let (mut unmatched, mut problems) = expected_errors(source);
     if let Some(error) = error {
         let line = error.span.clone().map(|span| line_of(source, span.start));
         let text = error.to_string();
         let fits = |e: &Expected| e.line == line && text.contains(e.part);
-        match open.iter().position(fits) {
-            Some(at) => drop(open.remove(at)),
+        match unmatched.iter().position(fits) {
+            Some(at) => drop(unmatched.remove(at)),
             None => {
                 let line = line.map_or("unknown".to_string(), |line| line.to_string());
                 problems.push(format!("{line}: unexpected error: {text}"));
             }
         }
     }
-    let missing = |e: &Expected| format!("{}: the expected error did not come: {}", e.at, e.part);
-    problems.extend(open.iter().map(missing));
+    let missing = |e: &Expected| format!("{}: the expected error did not occur: {}", e.at, e.part);
+    problems.extend(unmatched.iter().map(missing));
     problems
 }
 
@@ -37,27 +36,27 @@ fn line_of(source: &str, at: usize) -> usize {
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
-/// The announced errors, and messages for comments that cannot be parsed.
-fn announced(source: &str) -> (Vec<Expected<'_>>, Vec<String>) {
-    let (mut found, mut broken) = (Vec::new(), Vec::new());
+/// The expected errors, and messages for comments that cannot be parsed.
+fn expected_errors(source: &str) -> (Vec<Expected<'_>>, Vec<String>) {
+    let (mut found, mut malformed) = (Vec::new(), Vec::new());
     for (i, text) in source.lines().enumerate() {
         let comment = text.find("//").map_or("", |at| &text[at..]);
         for rest in comment.split("expected-error").skip(1) {
             match read(rest, i + 1) {
                 Some(expected) => found.push(expected),
-                None => broken.push(format!("{}: `expected-error` without `{{{{…}}}}`", i + 1)),
+                None => malformed.push(format!("{}: `expected-error` without `{{{{…}}}}`", i + 1)),
             }
         }
     }
-    (found, broken)
+    (found, malformed)
 }
 
 /// Parses the rest of an `expected-error` comment: `@+1 {{…}}`. `at` is the line of the comment.
 fn read(rest: &str, at: usize) -> Option<Expected<'_>> {
-    let (place, rest) = rest.split_once("{{")?;
+    let (offset, rest) = rest.split_once("{{")?;
     let (part, _) = rest.split_once("}}")?;
-    let line = match place.trim().strip_prefix('@') {
-        None if place.trim().is_empty() => Some(at),
+    let line = match offset.trim().strip_prefix('@') {
+        None if offset.trim().is_empty() => Some(at),
         None => return None,
         Some("unknown") => None,
         Some("above") => Some(at.checked_sub(1)?),
@@ -73,13 +72,13 @@ mod tests {
     use mithril_ir::diagnostic::Diagnostic;
 
     #[test]
-    fn errors_meet_their_comments() {
+    fn errors_are_compared_with_comments() {
         let source = "a\nb // expected-error {{no b}}\n// expected-error@-2 {{no a}}\n";
         let error = |at: usize, what: &str| Diagnostic::new(what).span(at..at + 1);
         assert_eq!(check(source, None).len(), 2);
         assert_eq!(
             check(source, Some(&error(2, "no b here"))),
-            ["3: the expected error did not come: no a"]
+            ["3: the expected error did not occur: no a"]
         );
         assert_eq!(check("// expected-error@+1 {{x}}\ny", Some(&error(27, "x"))), [""; 0]);
         assert_eq!(check("y", Some(&Diagnostic::new("x"))), ["unknown: unexpected error: x"]);

@@ -19,7 +19,7 @@ use mithril_passes::pipeline::Pipeline;
 use mithril_passes::registry;
 
 use emit::Emit;
-use report::Shown;
+use report::ReportOptions;
 use split::Chunk;
 
 /// Run passes over Mithril IR and print the result.
@@ -38,7 +38,7 @@ struct Options {
     output: PathBuf,
 
     /// Print another form of the module.
-    #[arg(long, value_name = "WHAT", help = emit::help())]
+    #[arg(long, value_name = "FORM", help = emit::help())]
     emit: Option<Emit>,
 
     /// The processor for native code: native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or arm64.
@@ -60,7 +60,7 @@ struct Options {
     no_verify: bool,
 
     #[command(flatten)]
-    shown: Shown,
+    report: ReportOptions,
 
     /// Print the passes with their options and exit.
     #[arg(long)]
@@ -88,8 +88,8 @@ fn main() -> ExitCode {
     }
     if options.file.is_none() && io::stdin().is_terminal() {
         // Standard input is a terminal, so no module is piped in: prints the help instead.
-        let shown = Options::command().print_help();
-        return shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(2));
+        let printed = Options::command().print_help();
+        return printed.map_or(ExitCode::FAILURE, |()| ExitCode::from(2));
     }
     let pipeline = match Pipeline::parse(&options.pipeline, targets::of_passes()) {
         Ok(pipeline) => options.legal(pipeline),
@@ -150,12 +150,12 @@ fn process(
     if driver.verify {
         verify::verify(&module)?;
     }
-    let shown = &options.shown;
+    let report_options = &options.report;
     let mut observer = |pass: &dyn mithril_passes::pass::Pass, moment: Moment, module: &_| {
-        shown.module(pass.name(), moment, module);
+        report_options.module(pass.name(), moment, module);
     };
     let (module, report): (_, Report) = driver.run_observed(pipeline, &module, &mut observer)?;
-    shown.report(&report);
+    report_options.report(&report);
     match options.emit {
         Some(emit) => emit.emit(&module, options.cpu.as_deref()),
         None => Ok(text::print(&module).into_bytes()),

@@ -6,9 +6,9 @@ use mithril_ir::text;
 use mithril_passes::driver::{Moment, Report};
 use mithril_passes::registry;
 
-/// What the user asks to see.
+/// The command-line options for output in addition to the result.
 #[derive(Args)]
-pub struct Shown {
+pub struct ReportOptions {
     /// Print the module before these passes, or before every pass if none is named.
     #[arg(long, value_name = "PASSES", value_delimiter = ',', num_args = 0..=1,
           require_equals = true, default_missing_value = "all", value_parser = known_pass)]
@@ -44,7 +44,7 @@ fn known_pass(name: &str) -> Result<String, String> {
     }
 }
 
-impl Shown {
+impl ReportOptions {
     /// Prints the module if the options ask for it at this moment.
     pub fn module(&self, pass: &str, moment: Moment, module: &Module) {
         let named = |list: &[String]| list.iter().any(|name| name == "all" || name == pass);

@@ -52,7 +52,7 @@ mod tests {
     use super::chunks;
 
     #[test]
-    fn places_stay() {
+    fn line_numbers_stay_the_same() {
         let source = "mithril 1\na\n// -----\nb\n// -----\n\n// -----\nmithril 1\nc";
         let texts: Vec<String> = chunks(source).into_iter().map(|c| c.text).collect();
         assert_eq!(texts, ["mithril 1\na\n", "\n\nmithril 1\nb\n", "\n\n\n\n\n\n\nmithril 1\nc\n"]);

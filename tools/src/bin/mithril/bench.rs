@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::output::print;
 use crate::python;
 
-/// What is measured, and whether it is kept.
+/// The options of `mithril bench`.
 #[derive(Args)]
 pub struct Bench {
     /// The names of the backends to measure.
@@ -32,21 +32,21 @@ fn help() -> String {
 impl Bench {
     /// Runs the measurements and prints them.
     ///
-    /// Errors: Python cannot be started, or the measurements cannot be kept or printed.
+    /// Errors: Python cannot be started, or the measurements cannot be saved or printed.
     pub fn run(&self) -> Result<ExitCode> {
         let mut command = python::call("calibration", &json!(self.backends).to_string());
         // Ignores the stored profile: the model is measured as it is written, and the profile may
         // be wrong.
         let ran = command.env("MITHRIL_PROFILE", "").stderr(Stdio::inherit()).output();
-        let output = ran.map_err(|error| python::absent(&error))?;
+        let output = ran.map_err(|error| python::cannot_start(&error))?;
         if !output.status.success() {
             return Ok(ExitCode::from(output.status.code().map_or(2, |code| code as u8)));
         }
         let profiles = calibration::parse(&String::from_utf8_lossy(&output.stdout))?;
         print(calibration::table(&profiles))?;
         if self.calibrate {
-            let kept = calibration::keep(&profiles)?;
-            print(format_args!("kept in {}\n", kept.display()))?;
+            let path = calibration::keep(&profiles)?;
+            print(format_args!("saved in {}\n", path.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -8,12 +8,13 @@ use mithril_ir::diagnostic::Result;
 
 use crate::output::print;
 
-/// What is done with them.
+/// A command on the cached objects.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Print the objects with their sizes and how long ago they were used, the latest first.
+    /// Print the cached objects with their sizes and the time since their last use, most recent
+    /// first.
     List,
-    /// Remove them all.
+    /// Remove all cached objects.
     Clear,
 }
 
@@ -22,7 +23,7 @@ pub fn run(command: &Command) -> Result<()> {
     let cache = Cache::open();
     let folder = match cache.folder() {
         Ok(folder) => folder.display(),
-        Err(why) => return print(format_args!("nothing is kept: {why}\n")),
+        Err(why) => return print(format_args!("nothing is cached: {why}\n")),
     };
     match command {
         Command::List => {

@@ -26,7 +26,7 @@ use crate::optimization::OptimizationOptions;
 use crate::output::print;
 use crate::saved::{self, Saved};
 
-/// What is compiled, to what.
+/// The options of `mithril compile`.
 #[derive(Args)]
 #[command(mut_arg("file", |file| file.help("The .json file of a saved model, or a .mir file")))]
 pub struct Compile {
@@ -85,11 +85,15 @@ impl Compile {
         };
         if self.model.file.extension().is_some_and(|extension| extension == "mir") {
             let module = self.module(target)?;
-            return Ok(self.as_it_is(&module, target, hosts)?);
+            return Ok(self.write_legal(&module, target, hosts)?);
         }
         if self.pipeline.is_some() || self.gradients {
             let (got, expected) = (self.model.file.display().to_string(), "a .mir file");
-            return Err(refused("`--passes` and `--gradients` are for .mir files", &got, expected));
+            return Err(misused_option(
+                "`--passes` and `--gradients` are for .mir files",
+                &got,
+                expected,
+            ));
         }
         match target.dialect {
             Dialect::Machine => {
@@ -101,7 +105,7 @@ impl Compile {
     }
 
     /// Writes a module that is already legal for the target.
-    fn as_it_is(
+    fn write_legal(
         &self,
         module: &Module,
         target: &'static TargetEntry,
@@ -126,9 +130,9 @@ impl Compile {
         target: &'static TargetEntry,
         stem: String,
     ) -> Result<std::sync::Arc<compile::Program>> {
-        let usual =
+        let defaults =
             CompileOptions::new(target.name(), self.model.options()?, self.optimization.options())?;
-        let options = CompileOptions { stem, ..usual };
+        let options = CompileOptions { stem, ..defaults };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
         if self.timing {
@@ -167,7 +171,7 @@ impl Compile {
             }
             let archive = self.output.with_extension("npz");
             fs::write(&archive, npz::archive(&source.constants))
-                .map_err(|error| unwritable(&archive, &error))?;
+                .map_err(|error| write_error(&archive, &error))?;
         }
         self.write(&source.text)
     }
@@ -176,14 +180,18 @@ impl Compile {
         if self.is_printed() {
             return print(text);
         }
-        fs::write(&self.output, text).map_err(|error| unwritable(&self.output, &error))
+        fs::write(&self.output, text).map_err(|error| write_error(&self.output, &error))
     }
 
     /// Reads the module of a .mir file, and runs `--passes` and the target's pipeline on it.
     fn module(&self, target: &'static TargetEntry) -> Result<Module, Failure> {
         if !self.model.is_plain() {
             let what = "`--shape`, `--dtype` and `--inference` are for saved models";
-            return Err(refused(what, &self.model.file.display().to_string(), "a .json file"));
+            return Err(misused_option(
+                what,
+                &self.model.file.display().to_string(),
+                "a .json file",
+            ));
         }
         let within = |name: &str, text: &str| {
             let source = Some((name.to_string(), text.to_string()));
@@ -246,11 +254,11 @@ fn timings(program: &compile::Program) -> Table {
     Table::new(&["stage", "time"], &[1], stages.chain([row("total", total)]).collect())
 }
 
-fn refused(what: &str, got: &str, expected: &str) -> Failure {
+fn misused_option(what: &str, got: &str, expected: &str) -> Failure {
     Box::new(Diagnostic::new(what).got(got).expected(expected)).into()
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
+fn write_error(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::of(ErrorKind::File, "the file cannot be written")
             .at(path.display().to_string())

@@ -13,7 +13,7 @@ use crate::optimization::OptimizationOptions;
 use crate::python;
 use crate::saved::Saved;
 
-/// What is compared, and with what.
+/// The options of `mithril diff`.
 #[derive(Args)]
 pub struct Diff {
     #[command(flatten)]
@@ -50,7 +50,7 @@ impl Diff {
     /// Errors: an input that is given two shapes; Python cannot be started.
     pub fn run(&self) -> Result<ExitCode> {
         let mut command = python::call("difference", &self.request()?.to_string());
-        let status = command.status().map_err(|error| python::absent(&error))?;
+        let status = command.status().map_err(|error| python::cannot_start(&error))?;
         Ok(ExitCode::from(status.code().map_or(2, |code| code as u8)))
     }
 

@@ -1,10 +1,10 @@
-//! The command-line options that say how far a model is rewritten.
+//! The command-line options for optimization.
 
 use clap::Args;
 use mithril_passes::pipeline::{self, Level};
 use mithril_passes::rules::Class;
 
-/// How far a model is rewritten.
+/// The optimization options.
 #[derive(Args)]
 pub struct OptimizationOptions {
     /// The optimizations beyond those that the target needs: none, basic or full.

@@ -18,7 +18,7 @@ pub fn call(module: &str, argument: &str) -> Command {
 }
 
 /// The error for an interpreter that cannot be started.
-pub fn absent(error: &io::Error) -> Box<Diagnostic> {
+pub fn cannot_start(error: &io::Error) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::new("backends are run by Python, which cannot be started")
             .got(format!("{}: {error}", PathBuf::from(interpreter()).display()))

@@ -8,16 +8,16 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_model::{Block, Mode, lower};
 
-use crate::shape::{self, Given};
+use crate::shape::{self, InputShape};
 
-/// A model that `Model.save` wrote, and what is said of it.
+/// A model that `Model.save` wrote, and the options for lowering it.
 #[derive(Args)]
 pub struct Saved {
     /// The .json file.
     pub file: PathBuf,
     /// The shape of an input: `input=batch,784`, `?` for a dim that may vary. May be repeated.
     #[arg(short, long = "shape", value_name = "NAME=DIMS", value_parser = shape::parse)]
-    shapes: Vec<Given>,
+    shapes: Vec<InputShape>,
     /// The dtype of floats: f64, f32, f16 or bf16.
     #[arg(long, default_value = "f32", value_parser = float)]
     dtype: DType,

@@ -6,12 +6,12 @@ use mithril_model::DimSpec;
 
 /// The shape given for an input.
 #[derive(Clone)]
-pub struct Given {
+pub struct InputShape {
     pub name: String,
     pub dims: Vec<DimSpec>,
 }
 
-impl fmt::Display for Given {
+impl fmt::Display for InputShape {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let dims = self.dims.iter().map(|dim| match dim {
             DimSpec::Number(number) => number.to_string(),
@@ -24,11 +24,11 @@ impl fmt::Display for Given {
 
 /// Parses `input=batch,784`. `?` is a dim that may vary; no dims at all are a scalar.
 /// Errors: no `=`, or a dim that is neither a number, a name nor `?`.
-pub fn parse(text: &str) -> Result<Given, String> {
+pub fn parse(text: &str) -> Result<InputShape, String> {
     let (name, dims) = text.split_once('=').ok_or("`name=dims` is expected")?;
     let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty());
     let dims: Result<Vec<DimSpec>, String> = dims.map(dim).collect();
-    Ok(Given { name: name.trim().to_string(), dims: dims? })
+    Ok(InputShape { name: name.trim().to_string(), dims: dims? })
 }
 
 fn dim(text: &str) -> Result<DimSpec, String> {
