@@ -92,7 +92,7 @@ fn types_differ(case: &Case) -> Result<(), String> {
 }
 
 #[test]
-fn gradients_are_those_of_differences() {
+fn gradients_match_finite_differences() {
     let mut failures = Vec::new();
     for op in operations() {
         let mut random = Random::named(op.name, 7000);

@@ -54,7 +54,7 @@ fn same(declared: &Type, actual: &Tensor) -> Result<(), String> {
 }
 
 #[test]
-fn types_are_those_of_results() {
+fn inferred_types_match_results() {
     for_all(250, |case, random| {
         let f = case.function().ok_or("no function")?;
         let results =
@@ -64,7 +64,7 @@ fn types_are_those_of_results() {
 }
 
 #[test]
-fn symbolic_types_are_those_of_results() {
+fn symbolic_types_match_results() {
     for_all(250, |case, random| {
         let args = case.tensors(random);
         // Inference may need to know more than symbols say.

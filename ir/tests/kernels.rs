@@ -146,7 +146,7 @@ fn check(text: &str) {
 }
 
 #[test]
-fn as_numpy_and_jax_have_it() {
+fn results_match_numpy_and_jax() {
     check(include_str!("golden/kernels.txt"));
 }
 
@@ -198,7 +198,7 @@ fn each_step_rounds_to_the_accumulator() {
 
 /// The same through `acc` of the operations, and without.
 #[test]
-fn operations_say_what_they_accumulate_in() {
+fn acc_attribute_sets_the_accumulator_dtype() {
     for (acc, want) in [("", 3000.0), ("acc = f16", 2048.0), ("acc = f64", 3000.0)] {
         let text = format!(
             "mithril 1 func @main(%x: tensor<n x f16>, %y: tensor<n x f16>)

@@ -125,12 +125,12 @@ fn defined_results() {
 }
 
 #[test]
-fn as_numpy_and_exact_arithmetic_have_it() {
+fn results_match_numpy_and_exact_arithmetic() {
     check(include_str!("golden/scalar.txt"));
 }
 
 #[test]
-fn names_are_unique_and_tables_whole() {
+fn names_are_unique_and_tables_complete() {
     for &prim in Prim::ALL {
         assert_eq!(Prim::from_name(prim.name()), Some(prim));
         assert!((1..=3).contains(&prim.arity()) && prim.doc().ends_with('.'), "{prim:?}");

@@ -72,7 +72,7 @@ fn times(count: usize, enough: fn(usize, Duration) -> bool) -> [(&'static str, D
 
 /// One test, so that nothing else of this file runs at the same time.
 #[test]
-fn time_is_short_and_linear() {
+fn times_are_bounded_and_linear() {
     // Other programs share the caches, so what seems slow is run again.
     let small = times(10_000, |count, best| count >= 3 && best < BOUND);
     let large = times(20_000, |count, _| count >= 3);

@@ -31,7 +31,7 @@ fn hash(tensor: &Tensor) -> u64 {
 }
 
 #[test]
-fn a_layout_takes_the_place_of_the_elements_for_all_clones() {
+fn layouts_replace_the_elements_of_all_clones() {
     for count in [3, 1000] {
         let plain = ramp(count);
         let tensor = ramp(count).replaceable();
@@ -53,7 +53,7 @@ fn a_layout_takes_the_place_of_the_elements_for_all_clones() {
 }
 
 #[test]
-fn what_is_kept_is_not_replaced() {
+fn kept_elements_are_not_replaced() {
     let tensor = ramp(5).replaceable();
     let kept = tensor.keep();
     tensor.replace(backwards(&tensor));
@@ -62,7 +62,7 @@ fn what_is_kept_is_not_replaced() {
 }
 
 #[test]
-fn what_was_replaced_is_kept_again() {
+fn keep_restores_replaced_elements() {
     let tensor = ramp(5).replaceable();
     tensor.replace(backwards(&tensor));
     let kept = tensor.keep();
@@ -71,7 +71,7 @@ fn what_was_replaced_is_kept_again() {
 }
 
 #[test]
-fn other_tensors_stay_as_they_are() {
+fn fixed_tensors_are_not_replaced() {
     let tensor = ramp(5);
     tensor.replace(backwards(&tensor));
     assert!(tensor.layout::<Backwards>().is_none());

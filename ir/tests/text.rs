@@ -18,7 +18,7 @@ fn becomes(source: &str, expected: &str) {
 }
 
 #[test]
-fn all_of_the_grammar() {
+fn whole_grammar_is_parsed() {
     round_trip(
         r#"mithril 1
 
@@ -66,7 +66,7 @@ extern func @bodies(%x: tensor<a x f32>, %y: tensor<f32> "the rest") -> (output:
 }
 
 #[test]
-fn shorter_ways_to_write() {
+fn abbreviations_are_parsed() {
     becomes(
         "mithril 1 // a comment
         func @f(%x: tensor<a x 3 x f32>, // and another
@@ -88,7 +88,7 @@ func @f(%x: tensor<a x 3 x f32>, %y: tensor<b x 1 x f32>) -> (z: tensor<a x 3 x 
 
 /// `max_pool` requires `n >= 5`, which implies what `windows` requires: `n >= 3`.
 #[test]
-fn no_guard_is_added_that_others_imply() {
+fn implied_guards_are_not_added() {
     round_trip(
         "mithril 1
 

@@ -159,7 +159,7 @@ fn bodies() {
 }
 
 #[test]
-fn floats_are_those_of_the_caller() {
+fn float_dtype_is_chosen_by_the_caller() {
     let text = "mithril 1 func @f(%x: tensor<n x «float»>) -> (y: tensor<n x float>) { return %x }";
     check(text, "no dtype `float`", "loaded as blocks");
     let module = parse_generic(&text.replace(['«', '»'], ""), DType::F64).unwrap();

@@ -50,7 +50,7 @@ fn check(case: &Case) {
 }
 
 #[test]
-fn as_jax_has_it() {
+fn bits_match_jax() {
     cases(include_str!("golden/random.txt")).iter().for_each(check);
 }
 

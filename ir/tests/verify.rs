@@ -61,7 +61,7 @@ fn the_module_is_valid() {
 }
 
 #[test]
-fn functions_are_filed_under_their_names() {
+fn functions_are_stored_under_their_names() {
     broken("both", |f| f.name = "else".into(), "stored under a different name");
 }
 
@@ -73,7 +73,7 @@ fn arguments_are_first_and_names_unique() {
 }
 
 #[test]
-fn operations_stand_in_order() {
+fn operations_are_sorted_by_data_flow() {
     broken("main", |f| f.ops.swap(0, 1), "must be the next values");
     broken("main", |f| f.ops[0].operands[0] = Value(7), "used before it is defined");
     broken("main", |f| f.ops[0].operands[0] = Value(99), "used before it is defined");
@@ -84,14 +84,14 @@ fn operations_stand_in_order() {
 }
 
 #[test]
-fn attributes_are_complete_and_of_their_kind() {
+fn attributes_are_complete_and_have_the_declared_kind() {
     broken("main", |f| f.ops[1].attrs.clear(), "attributes of `softmax` are not complete");
     broken("main", |f| f.ops[1].attrs[0] = Attr::Bool(true), "has the wrong type");
     broken("main", |f| f.ops[1].attrs[0] = Attr::None, "got: nothing");
 }
 
 #[test]
-fn types_are_those_of_inference() {
+fn declared_types_match_inferred_types() {
     let wrong = Type::new(DType::F32, Shape::fixed(&[3, 4]));
     broken("main", |f| f.values[4].ty = wrong.clone(), "block `a.b` in function `main`");
     broken("main", |f| f.values[4].ty = wrong, "differs from the inferred type");
@@ -133,7 +133,7 @@ fn callees_exist_and_match() {
 }
 
 #[test]
-fn nothing_calls_itself() {
+fn recursion_is_an_error() {
     let call = |f: &mut Function| {
         let mut own = valid().functions["main"].ops[4].clone();
         own.attrs[0] = Attr::Function("main".into());
@@ -143,7 +143,7 @@ fn nothing_calls_itself() {
 }
 
 #[test]
-fn states_pair() {
+fn states_are_paired() {
     broken("main", |f| f.results[1].state = Some("d".into()), "which is not a state argument");
     broken("main", |f| f.results[0].state = Some("c".into()), "has two next values");
     broken("main", |f| f.results[1].value = Value(4), "differ in type");

@@ -148,7 +148,7 @@ fn with_calls(custom: bool) -> Module {
 }
 
 #[test]
-fn calls_share_their_halves() {
+fn calls_share_forward_and_backward_functions() {
     let module = with_calls(false);
     check(&module);
     let differentiated = run(Autodiff::default(), &module).unwrap();
@@ -157,7 +157,7 @@ fn calls_share_their_halves() {
 }
 
 #[test]
-fn custom_gradients_are_taken() {
+fn custom_gradients_are_used() {
     check(&with_calls(true));
 }
 
@@ -191,7 +191,7 @@ fn recurrence(reverse: bool) -> Module {
 }
 
 #[test]
-fn scans_go_both_ways() {
+fn scans_of_both_directions_have_gradients() {
     check(&recurrence(false));
     check(&recurrence(true));
 }

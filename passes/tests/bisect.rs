@@ -63,7 +63,7 @@ fn found(pipeline: &dyn Fn(&[String]) -> Pipeline) -> Option<(String, Option<(St
 }
 
 #[test]
-fn passes_that_keep_the_numbers_are_no_culprits() {
+fn bisect_ignores_correct_passes() {
     let pipeline = |_: &[String]| {
         let gradients = Autodiff { outputs: true, ..Autodiff::default() };
         Pipeline::default().then(Cse::default()).then(gradients).then(Canonicalize::default())
@@ -72,7 +72,7 @@ fn passes_that_keep_the_numbers_are_no_culprits() {
 }
 
 #[test]
-fn a_planted_rule_is_found() {
+fn bisect_finds_a_wrong_rule() {
     let pipeline = |without: &[String]| {
         let planted = Planted { on: !without.contains(&"x + y → x - y".into()), from: 0 };
         Pipeline::default().then(Cse::default()).then(planted).then(Canonicalize::default())
@@ -82,13 +82,13 @@ fn a_planted_rule_is_found() {
 }
 
 #[test]
-fn a_pass_that_is_wrong_by_itself_is_found() {
+fn bisect_finds_a_wrong_pass() {
     let pipeline = |_: &[String]| Pipeline::default().then(Cse::default()).then(Planted::default());
     assert_eq!(found(&pipeline), Some(("planted".to_string(), None)));
 }
 
 #[test]
-fn gradients_are_compared_from_where_they_are_made() {
+fn gradients_are_compared_after_the_pass_that_adds_them() {
     let pipeline = |without: &[String]| {
         let gradients = Autodiff { outputs: true, ..Autodiff::default() };
         let planted = Planted { on: without.is_empty(), from: 1 };
@@ -99,7 +99,7 @@ fn gradients_are_compared_from_where_they_are_made() {
 }
 
 #[test]
-fn differences_are_relative_to_the_greatest_number() {
+fn differences_are_relative_to_the_largest_number() {
     assert_eq!(difference(&[1.0, 2.0], &[1.0, 4.0]), 0.5);
     assert_eq!(difference(&[f64::NAN, f64::INFINITY], &[f64::NAN, f64::INFINITY]), 0.0);
     assert_eq!(difference(&[1.0], &[f64::NAN]), f64::INFINITY);

@@ -11,7 +11,7 @@ fn cost(signature: &str, body: &str) -> Cost {
 }
 
 #[test]
-fn of_a_linear_layer() {
+fn cost_of_a_linear_layer() {
     let cost = cost(
         "%x: tensor<b x 24 x f32>, %w: tensor<24 x 33 x f32>, %b: tensor<33 x f32>) -> (y: tensor<b x 33 x f32>)",
         "%0 = matmul(%x, %w)\n%1 = add(%0, %b)\nreturn %1",
@@ -23,7 +23,7 @@ fn of_a_linear_layer() {
 }
 
 #[test]
-fn of_an_open_rank() {
+fn cost_of_an_unknown_rank() {
     let cost = cost(
         "%x: tensor<*b x 24 x f32>, %w: tensor<24 x 2 x f32>) -> (y: tensor<*b x 2 x f32>)",
         "%0 = matmul(%x, %w)\nreturn %0",
@@ -32,7 +32,7 @@ fn of_an_open_rank() {
 }
 
 #[test]
-fn of_what_moves() {
+fn cost_of_a_transpose() {
     let cost = cost(
         "%x: tensor<1000 x 20 x f16>) -> (y: tensor<20 x 1000 x f16>)",
         "%0 = transpose(%x) {permutation = [1, 0]}\nreturn %0",
@@ -43,7 +43,7 @@ fn of_what_moves() {
 /// The products of attention backward are five, each of 2·s·s·d: scores and what the values' gradient
 /// makes of them are computed once for all three.
 #[test]
-fn of_gradients_that_share_their_parts() {
+fn cost_of_gradients_with_common_subexpressions() {
     let (s, d) = (128, 16);
     let head = "tensor<128 x 16 x f32>";
     let cost = cost(

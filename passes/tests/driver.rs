@@ -47,7 +47,7 @@ fn pipelines_read_back() {
 }
 
 #[test]
-fn broken_pipelines_point_at_their_place() {
+fn pipeline_errors_have_spans() {
     for (text, what, span) in [
         ("cse,csee", "there is no pass `csee`", 4..8),
         ("cse,,dce", "there is no pass ``", 4..4),
@@ -84,7 +84,7 @@ fn every_pass_describes_itself() {
 }
 
 #[test]
-fn what_does_not_change_stays_the_same() {
+fn unchanged_functions_stay_the_same_arc() {
     for make in PASSES.iter().filter(|make| make().name() != "autodiff") {
         let module = module("%0 = exp(%x)\nreturn %0");
         let pipeline = Pipeline { passes: vec![make()] };
@@ -151,7 +151,7 @@ impl Pass for Breaks {
 }
 
 #[test]
-fn broken_modules_are_caught_behind_their_pass() {
+fn broken_modules_are_caught_after_their_pass() {
     let module = module("%0 = exp(%x)\n%1 = neg(%0)\nreturn %1");
     let pipeline = Pipeline::default().then(Breaks);
     let error = VERIFIED.run(&pipeline, &module).unwrap_err();

@@ -59,7 +59,7 @@ fn deep(layers: usize) -> Module {
 }
 
 #[test]
-fn many_different_layers_are_rewritten_in_good_time() {
+fn many_different_layers_are_rewritten_quickly() {
     let module = deep(96);
     let start = Instant::now();
     let (after, _) = run("eqsat,dce", &module);
@@ -79,7 +79,7 @@ fn results_are_the_same_each_time() {
 }
 
 #[test]
-fn budgets_bound_what_is_done() {
+fn budgets_and_excluded_rules_are_respected() {
     let module = deep(3);
     let changed = |pipeline: &str| run(pipeline, &module).1.passes[0].changed;
     assert!(changed("eqsat"));
@@ -89,7 +89,7 @@ fn budgets_bound_what_is_done() {
 }
 
 #[test]
-fn odd_functions_stay_as_they_are() {
+fn unusual_functions_are_unchanged() {
     for body in [
         "func @main() -> () {\n  return\n}",
         "func @main(%x: tensor<0 x f32>) -> (y: tensor<0 x f32>, z: tensor<0 x f32>) {\n  return %x, %x\n}",

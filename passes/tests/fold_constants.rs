@@ -42,7 +42,7 @@ fn bits(module: &Module, n: usize) -> Vec<u64> {
 }
 
 #[test]
-fn numbers_in_all_elements_are_computed_once() {
+fn splats_are_folded_exactly() {
     let pass = Pipeline::parse("fold-constants", &[]).unwrap();
     let plain = |op: &Op| op.kind == Kind::Elementwise && complete_attrs(*op, &[]).is_ok();
     for op in op::table().filter(plain) {

@@ -47,7 +47,7 @@ func @main(%logits: tensor<b x c x f32>, %labels: tensor<b x i32>) -> (y: tensor
 }
 
 #[test]
-fn what_is_read_more_narrowly_is_said_once() {
+fn implied_index_ranges_are_dropped() {
     let source = "mithril 1
 func @main(%ids: tensor<b x i64>, %w: tensor<10 x 4 x f32>, %logits: tensor<b x 10 x f32>) -> (y: tensor<b x 4 x f32>, z: tensor<b x f32>) {
   %y = take(%w, %ids) {axis = 0}
@@ -77,7 +77,7 @@ func @turn(%i: tensor<*shape x i64>, %w: tensor<n x m x f32>) -> (y: tensor<*sha
 }
 
 #[test]
-fn the_body_of_a_loop_is_given_one_step() {
+fn scan_bodies_read_one_slice() {
     let source = "mithril 1
 func @main(%h: tensor<4 x f32>, %ids: tensor<t x i64>, %w: tensor<10 x 4 x f32>) -> (last: tensor<4 x f32>) {
   %last = scan(%h, %ids, %w) {callee = @step, carries = 1, sequences = 1}
@@ -94,7 +94,7 @@ func @step(%h: tensor<4 x f32>, %i: tensor<i64>, %w: tensor<n x 4 x f32>) -> (h:
 }
 
 #[test]
-fn what_is_computed_is_left_to_the_operation() {
+fn computed_indices_are_not_reported() {
     let source = "mithril 1
 func @main(%ids: tensor<b x i64>, %more: tensor<b x i64>, %w: tensor<10 x 4 x f32>) -> (y: tensor<b x 4 x f32>) {
   %0 = add(%ids, %more)

@@ -82,7 +82,7 @@ fn passes_after_each_other_keep_the_bits() {
 }
 
 #[test]
-fn second_runs_change_nothing() {
+fn second_runs_of_passes_change_nothing() {
     let text =
         "specialise,inline,canonicalize,fold-constants,cse,dce,legalize,canonicalize,cse,dce";
     let pipeline = Pipeline::parse(text, TARGETS).unwrap();

@@ -11,7 +11,7 @@ fn time(source: &str) -> u64 {
 }
 
 #[test]
-fn steps_of_a_loop_count() {
+fn scan_estimates_count_every_step() {
     let scan = |length: &str| {
         time(&format!(
             "mithril 1

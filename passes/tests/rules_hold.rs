@@ -24,7 +24,7 @@ fn every_rule_keeps_the_numbers() {
 /// most three elements, with all axes and shapes for attributes, and of two operands all that
 /// broadcast; of what is joined all of at most two axes.
 #[test]
-fn every_rule_holds_of_all_that_is_small() {
+fn every_rule_holds_for_all_small_cases() {
     let check = |rule: &'static Rule| match small::prove(rule) {
         Ok(true) => None,
         Ok(false) if examples().any(|example| example.rule == rule.name) => None,

@@ -110,7 +110,7 @@ fn check(case: &Case, random: &mut Random) -> Result<usize, String> {
 }
 
 #[test]
-fn gradients_are_those_of_differences() {
+fn gradients_match_finite_differences() {
     let (mut failures, mut operations_checked) = (Vec::new(), 0);
     // Barriers are there to differ from their slope.
     for op in operations().filter(|op| op.kind != Kind::Barrier) {

@@ -96,7 +96,7 @@ fn kernels_are_functions() {
 }
 
 #[test]
-fn a_function_alone_is_code() {
+fn single_functions_are_loaded() {
     // It returns.
     let code = Code::of_function("nothing", &[0xc3]).expect("memory");
     let kernel = code.kernel("nothing").expect("a kernel");
@@ -107,7 +107,7 @@ fn a_function_alone_is_code() {
 }
 
 #[test]
-fn kernels_last_as_long_as_their_program() {
+fn programs_keep_their_kernels_alive() {
     let source = "void square(char *scratch, float **at, const long *dims, long lo, long hi) {
         for (long i = lo; i < hi; i++) at[1][i] = at[0][i] * at[0][i];
     }";
@@ -163,7 +163,7 @@ fn no_page_is_writable_and_executable() {
 }
 
 #[test]
-fn code_may_be_position_independent_in_other_ways() {
+fn every_kind_of_position_independent_code_is_loaded() {
     // Without -fPIC data is reached by distance; without PLT functions by the table of addresses.
     for flags in [&["-fPIE"][..], &["-fPIC", "-fno-plt"], &["-fPIC", "-ffunction-sections"]] {
         let source = "#include <string.h>
@@ -178,7 +178,7 @@ fn code_may_be_position_independent_in_other_ways() {
 }
 
 #[test]
-fn what_is_unsuitable_is_named() {
+fn unsupported_objects_are_described() {
     let error = |name: &str, source: &str, flags: &[&str]| {
         Code::load(&compile(name, source, flags)).err().expect("an error").to_string()
     };
@@ -218,7 +218,7 @@ fn truncated_objects_are_errors() {
 }
 
 #[test]
-fn an_object_may_begin_anywhere() {
+fn objects_may_be_unaligned() {
     let mut bytes = vec![0];
     bytes.extend(whole());
     let code = Code::load(&bytes[1..]).expect("an object");
@@ -230,7 +230,7 @@ proptest! {
 
     /// Whatever a byte, or eight, is changed to, an object is loaded or refused.
     #[test]
-    fn damage_does_no_harm(at in 0usize..1 << 20, value: u64, wide: bool) {
+    fn corrupted_objects_do_not_crash(at in 0usize..1 << 20, value: u64, wide: bool) {
         let mut object = whole().to_vec();
         let at = at % (object.len() - 8);
         let bytes = if wide { 8 } else { 1 };

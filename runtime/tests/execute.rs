@@ -93,7 +93,7 @@ fn kernels_are_replaced_while_calls_run() {
 }
 
 #[test]
-fn more_tuples_than_are_kept() {
+fn prepared_programs_are_evicted() {
     let program = executable(centered(Symbol(0), Const(3)));
     let pool = Pool::new(1);
     for rows in (1..100).chain([1, 99, 50]) {
@@ -112,7 +112,7 @@ fn temporaries_share_the_arena() {
 }
 
 #[test]
-fn nothing_to_do_is_done() {
+fn empty_launches_are_skipped() {
     let mut program = centered(Symbol(0), Const(3));
     // The last row of none is nowhere.
     program.buffers.truncate(6);
@@ -127,7 +127,7 @@ fn nothing_to_do_is_done() {
 }
 
 #[test]
-fn invalid_programs_are_refused() {
+fn invalid_programs_are_errors() {
     type Change = fn(&mut Program);
     let error = |change: Change| {
         let mut program = centered(Symbol(0), Const(3));
@@ -156,7 +156,7 @@ fn invalid_programs_are_refused() {
 }
 
 #[test]
-fn wrong_calls_are_refused() {
+fn invalid_calls_are_errors() {
     let program = executable(centered(Symbol(0), Symbol(1)));
     let pool = Pool::new(1);
     let null = std::ptr::null_mut::<u8>();
@@ -187,7 +187,7 @@ fn wrong_calls_are_refused() {
 }
 
 #[test]
-fn parts_lie_within_the_whole() {
+fn aliases_lie_within_their_buffer() {
     let mut program = centered(Const(4), Const(4));
     program.buffers[6].bytes = Const(17);
     let half = || vec![Bytes::from(vec![0; 4])];

@@ -77,7 +77,7 @@ fn overrun(kernels: [Kernel; 2], scratch: usize) -> (usize, String) {
 }
 
 #[test]
-fn kernels_are_found_that_write_outside() {
+fn out_of_bounds_writes_are_detected() {
     // One test, as any kernel of the process that writes outside is found by the next launch.
     assert_eq!(run([GOOD, GOOD], 0).unwrap(), [1.0; N]);
     let (behind, before) = (ones::<0, 6>, ones::<-1, 5>);

@@ -47,7 +47,7 @@ fn sums() -> Program {
 }
 
 #[test]
-fn rows_go_by() {
+fn loops_advance_rows() {
     let program = executable(sums());
     let pool = Pool::new(1);
     for (blocks, rows) in [(1, 1), (2, 3), (3, 1), (1, 4), (0, 2), (2, 0), (2, 3)] {
@@ -84,7 +84,7 @@ fn loops_have_text() {
 }
 
 #[test]
-fn wrong_loops_are_refused() {
+fn invalid_loops_are_errors() {
     type Change = fn(&mut Program);
     let error = |change: Change| {
         let mut program = sums();

@@ -4,7 +4,7 @@ use mithril_runtime::align::ALIGN;
 use mithril_runtime::memory::{Block, KEPT_BYTES, OutOfMemory, kept_bytes};
 
 #[test]
-fn blocks_return_and_are_used_again() {
+fn freed_blocks_are_reused() {
     for bytes in [0, 1, 63, 64, 65, 80, 81, 4096, 100_000, (2 << 20) - 1, 2 << 20, 5_000_001] {
         let mut block = Block::new(bytes).expect("memory");
         assert_eq!((block.len(), block.as_ptr().addr() % ALIGN), (bytes, 0));

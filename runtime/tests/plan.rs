@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn what_lives_together_lies_apart(requests in requests()) {
+    fn live_temporaries_do_not_overlap(requests in requests()) {
         let plan = check(&requests);
         prop_assert!(plan.bytes <= 2 * bound(&requests) + 64);
     }
@@ -74,7 +74,7 @@ fn chains_waste_little() {
 }
 
 #[test]
-fn layers_take_no_more_than_one() {
+fn repeated_layers_reuse_memory() {
     // The shape of a transformer: a residual stream, and in each layer a few wide values.
     let mut requests = Vec::new();
     for layer in 0..12 {
@@ -97,14 +97,14 @@ fn layers_take_no_more_than_one() {
 }
 
 #[test]
-fn what_exceeds_memory_has_no_plan() {
+fn overflowing_sizes_have_no_plan() {
     let huge = Request { bytes: usize::MAX / 2, first: 0, last: 0 };
     assert_eq!(Plan::of(&[huge, huge, huge]), None);
     assert_eq!(Plan::of(&[]), Some(Plan::default()));
 }
 
 #[test]
-fn aliases_prolong_lives() {
+fn aliases_extend_lifetimes() {
     let buffer = |place| Buffer { bytes: Size::Const(8), place };
     let alias = |of| buffer(Place::Alias { of, offset: Size::Const(0) });
     let launch = |buffers: &[usize]| Launch {
@@ -126,7 +126,7 @@ fn aliases_prolong_lives() {
 }
 
 #[test]
-fn loops_prolong_lives() {
+fn loops_extend_lifetimes() {
     let launch = |buffers: &[usize]| Launch {
         kernel: 0,
         buffers: buffers.to_vec(),

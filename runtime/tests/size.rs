@@ -39,7 +39,7 @@ fn constants_are_folded() {
 }
 
 #[test]
-fn what_has_no_value_is_none() {
+fn undefined_sizes_are_none() {
     let none = [
         Const(i64::MAX) + Symbol(0),
         Const(i64::MIN) * Symbol(1),

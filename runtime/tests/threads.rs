@@ -37,7 +37,7 @@ fn every_task_is_done_once() {
 }
 
 #[test]
-fn two_threads_work_at_one_time() {
+fn two_threads_work_in_parallel() {
     let pool = Pool::new(2);
     for pause in [0, 20] {
         // Long enough for the worker to fall asleep, the second time.
@@ -56,7 +56,7 @@ fn two_threads_work_at_one_time() {
 }
 
 #[test]
-fn runs_nest_and_meet() {
+fn nested_and_concurrent_runs_finish() {
     let pool = Pool::new(3);
     let sum = AtomicI64::new(0);
     pool.run(10, 1, &|lo, hi, _| {
@@ -80,7 +80,7 @@ fn runs_nest_and_meet() {
 }
 
 #[test]
-fn a_panic_comes_to_the_caller_and_the_pool_lives_on() {
+fn panics_reach_the_caller_and_the_pool_survives() {
     let pool = Pool::new(3);
     for _ in 0..20 {
         let run = AssertUnwindSafe(|| {
@@ -96,7 +96,7 @@ fn a_panic_comes_to_the_caller_and_the_pool_lives_on() {
 }
 
 #[test]
-fn a_forked_child_works_alone() {
+fn forked_children_run_without_workers() {
     let (pool, unused) = (Pool::new(3), Pool::new(3));
     once(&pool, 100, 1);
     let sum = AtomicU64::new(0);

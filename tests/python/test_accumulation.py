@@ -29,7 +29,7 @@ ONES = np.ones(4099, np.float16)
         (ONES, "f16", "f64", 4100),
     ],
 )
-def test_sums_and_products_are_accumulated_as_they_say(framework, x, dtype, acc, want):
+def test_sums_and_products_use_the_accumulator_dtype(framework, x, dtype, acc, want):
     convert = pytest.importorskip({"jax": "jax.numpy"}.get(framework, framework)).asarray
     forward = emitted(TEXT.replace("DTYPE", dtype).replace("ACC", acc), framework)["forward"]
     outputs = forward({}, {"x": convert(x), "y": convert(np.ones_like(x))})

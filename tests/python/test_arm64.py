@@ -23,7 +23,7 @@ agrees = partial(agrees, kind=Arm64Library, cpu="arm64")
 exported = partial(export, kind=Arm64Library, cpu="arm64", name="model")
 
 
-def test_the_tools_are_here():
+def test_cross_compiler_and_emulator_are_installed():
     """`tools/setup.sh test` installs them, so no test below may be left out."""
     assert shutil.which(CROSS), "tools/setup.sh installs it"
     assert shutil.which(EMULATOR), "tools/setup.sh installs it"
@@ -62,7 +62,7 @@ SERIES = (ml.Exponential, ml.Tanh, ml.Sine, ml.Erf, ml.Log1p, ml.Softplus, ml.Co
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-14)])
-def test_series(tmp_path, dtype, tolerance):
+def test_elementary_functions_are_accurate_on_arm64(tmp_path, dtype, tolerance):
     model = Model()
     for index, block in enumerate(SERIES):
         model |= block()(input="input", output=f"y{index}")
@@ -157,7 +157,7 @@ int main(void) {
 """
 
 
-def test_a_program_may_lend_threads(tmp_path):
+def test_callers_may_provide_threads(tmp_path):
     attention = ml.MultiHeadAttention(heads=4, is_causal=True)
     compiled = ml.compile(chain(attention), shapes={"input": ["n", 70, 64]}, inference=True)
     bound = compiled.bind(compiled.randomize_params(seed=0))
@@ -178,7 +178,7 @@ def test_the_metadata_and_the_symbols(tmp_path):
     assert needed <= {"memcpy", "memset", "memmove"}
 
 
-def test_the_command_makes_them(tmp_path):
+def test_compile_command_makes_arm64_libraries(tmp_path):
     text = "mithril 1\n\nfunc @f(%x: tensor<n x f32>) -> (y: tensor<n x f32>) {\n"
     text += "  %y = exp(%x)\n  return %y\n}\n"
     (tmp_path / "f.mir").write_text(text)
@@ -191,7 +191,7 @@ def test_the_command_makes_them(tmp_path):
     assert "fmla\tv" in subprocess.check_output(command, text=True)
 
 
-def test_it_is_for_libraries_alone(monkeypatch):
+def test_arm64_is_only_for_libraries(monkeypatch):
     what = "Native code for arm64 cannot run on this machine, whose processor is of another"
     with pytest.raises(ml.BackendError, match=what) as caught:
         ml.CpuBackend(cpu="arm64")

@@ -55,7 +55,7 @@ def test_every_target_has_a_backend():
     assert "did you mean `numpy`?" in str(error.value)
 
 
-def test_a_pickle_goes_on_drawing():
+def test_pickled_backends_continue_their_random_sequence():
     backend = ml.NumpyBackend()
     backend.set_seed(3)
     backend.rand(2)
@@ -74,7 +74,7 @@ def test_backends_of_other_options_differ():
     assert ml.CpuBackend(threads=None) == ml.CpuBackend()
 
 
-def test_a_backend_of_ones_own():
+def test_subclassed_backends_are_supported():
     class Own(ml.NumpyBackend):
         def __init__(self, scale, **options):
             super().__init__(**options)
@@ -86,5 +86,5 @@ def test_a_backend_of_ones_own():
     assert own == other != Own(4, precision=64)
 
 
-def test_an_equal_backend_in_a_map():
+def test_backend_map_accepts_an_equal_backend():
     ml.compile(Linear(2), ml.NumpyBackend(), backend_map={"linear": ml.NumpyBackend()})

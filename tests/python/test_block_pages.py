@@ -44,7 +44,7 @@ def test_every_other_block_has_a_formula():
 
 
 @pytest.mark.parametrize("name", sorted(set(_core.block_names()) - WITHOUT))
-def test_formulas_are_what_blocks_compute(name):
+def test_documented_formulas_match_blocks(name):
     """Evaluates the formula by NumPy and SciPy in float64, on the block's arrays and settings."""
     info = _core.block_info(name)
     for case in variants(name):
@@ -99,7 +99,7 @@ def test_help_of_a_block_is_its_page():
     assert "to_json" not in text
 
 
-def test_stars_and_completion_see_every_block():
+def test_star_imports_and_completion_list_every_block():
     names: dict[str, Any] = {}
     exec("from mithril.models import *", names)
     assert set(_core.block_names()) <= set(names)
@@ -107,7 +107,7 @@ def test_stars_and_completion_see_every_block():
     assert "connect" in dir(ml.Linear(2))
 
 
-def test_a_class_of_ones_own_shows_what_it_adds():
+def test_dir_of_a_subclass_lists_its_methods():
     class Wide(ml.Linear):
         def double(self) -> None:
             """Twice."""

@@ -71,7 +71,7 @@ def test_backends_agree(name):
                 close(gradients, own_gradients, f"another's own, {case}: gradient of", tolerance)
 
 
-def test_every_block_has_another_to_be_compared_with():
+def test_every_block_has_a_reference_or_is_listed():
     assert not set(OWN) & ALONE
     assert set(OWN) | ALONE == set(_core.block_names())
 

@@ -87,7 +87,7 @@ def bound_layers():
     return bound, params, x, y
 
 
-def test_what_was_packed_is_read_again(tmp_path):
+def test_packed_weights_are_unpacked_for_other_readers(tmp_path):
     bound, params, x, y = bound_layers()
     # The hook makes it another program, with an inner value as output.
     seen = []
@@ -103,7 +103,7 @@ def test_what_was_packed_is_read_again(tmp_path):
     np.testing.assert_array_equal(again.evaluate({}, {"x": x})["y"], y)
 
 
-def test_a_library_has_what_was_packed(tmp_path):
+def test_exported_libraries_contain_packed_weights(tmp_path):
     bound, _, x, y = bound_layers()
     from exported import export  # noqa: PLC0415
 
@@ -113,7 +113,7 @@ def test_a_library_has_what_was_packed(tmp_path):
     np.testing.assert_allclose(results["output", "y"], y, rtol=1e-5, atol=1e-5)
 
 
-def test_a_compile_of_the_same_constants_takes_the_same_memory():
+def test_compiles_with_equal_constants_share_memory():
     model = Linear(96)
     w = np.random.default_rng(0).standard_normal((64, 96)).astype("f4")
     constants = {"w": w, "b": np.zeros(96, "f4")}
@@ -127,7 +127,7 @@ def test_a_compile_of_the_same_constants_takes_the_same_memory():
     np.testing.assert_array_equal(first.evaluate({}, x)["output"], want)
 
 
-def test_what_is_read_in_both_ways_is_there_in_both():
+def test_matrices_read_packed_and_unpacked_are_stored_twice():
     """The same matrix is an embedding's table and the weights of the logits."""
     model = Model()
     model |= Embedding(70, 32)(input="tokens", w="table", output="h")
@@ -148,7 +148,7 @@ def test_what_is_read_in_both_ways_is_there_in_both():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
-def test_gradients_beside_bound_weights(dtype):
+def test_partly_bound_models_have_gradients_of_other_params(dtype):
     model = Model()
     model |= Linear(48, name="first")(input="x", output="h")
     model |= Linear(24, name="second")(input="h", output="y")

@@ -167,7 +167,7 @@ def test_output_gradients_that_are_null_are_zero(compiler, tmp_path):
 
 
 @by_checked_compilers
-def test_a_static_arena_is_for_known_sizes(compiler, tmp_path):
+def test_static_arena_requires_known_sizes(compiler, tmp_path):
     compiled, numpy, params, inputs, _ = made("fixed")
     (tmp_path / "model.c").write_text(compiled.code)
     outputs = numpy.evaluate(params, inputs)

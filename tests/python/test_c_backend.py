@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not has("c"), reason="there is no C compiler")
 @pytest.mark.parametrize("first", [0, 1, 3])
 @pytest.mark.parametrize("rows", [2, 3, 7])
 @pytest.mark.parametrize("columns", [1, 2, 3, 16, 33])
-def test_places_that_are_chosen_are_read(rows, columns, first):
+def test_slices_of_concatenations_have_correct_gradients(rows, columns, first):
     """The gradient of a slice of `x` concatenated with itself. GCC 12 read some rows as 0."""
     model = Model()
     model |= Concat(axis=0)(inputs=["x", "x"], output="twice")
@@ -38,7 +38,7 @@ def test_places_that_are_chosen_are_read(rows, columns, first):
 
 @by_every_compiler
 @pytest.mark.parametrize("shape", [[9, 9, 1], [5, 2], ["n", 4], [17, 7]])
-def test_sums_of_what_is_turned_have_each_number_once(compiler, shape, monkeypatch):
+def test_sums_of_flipped_arrays_count_each_element_once(compiler, shape, monkeypatch):
     """GCC 12.2 added some elements twice: 3268 for the sum of 0 to 80."""
     monkeypatch.setenv("CC", compiler)
     model = Model()
@@ -105,7 +105,7 @@ def test_the_file_is_written(tmp_path):
         ml.compile(Linear(2), ml.CBackend(), file_path=tmp_path / "model.c")
 
 
-def test_dims_that_go_together_name_their_blocks():
+def test_required_dim_equalities_name_their_blocks():
     model = ml.Model()
     model |= ml.Add(name="sum")(left="a", right="b", output="y")
     compiled = ml.compile(model, ml.CBackend(), shapes={"a": ["n"], "b": ["m"]}, jit=False)
@@ -181,7 +181,7 @@ def test_libraries_are_cached(monkeypatch, tmp_path):
     assert "1 compiled" in compiled.report()
 
 
-def test_compilers_that_fail_are_told(monkeypatch, tmp_path):
+def test_c_compiler_failures_are_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("MITHRIL_CACHE", "")
     x = np.ones(3, np.float32)
     monkeypatch.setenv("CC", "no-such-compiler")
@@ -197,7 +197,7 @@ def test_compilers_that_fail_are_told(monkeypatch, tmp_path):
         fresh(3.5).evaluate({}, {"x": x})
 
 
-def test_bits_do_not_change():
+def test_repeated_compiles_give_the_same_bits():
     model = chain(Linear(33), Relu(), Linear(17), ml.Tanh(), Linear(5))
     compiled = ml.compile(model, ml.CBackend(), shapes={"input": ["batch", 24]})
     params = compiled.randomize_params(seed=1)

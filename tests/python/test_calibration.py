@@ -35,7 +35,7 @@ def cube():
     return compiled.code
 
 
-def test_what_is_measured_is_kept_beside_what_was(tmp_path):
+def test_new_measurements_are_added_to_the_profile(tmp_path):
     file = tmp_path / "settings" / "profile.json"
     file.parent.mkdir()
     torch = dict.fromkeys(MEASURED, 2.5)
@@ -49,7 +49,7 @@ def test_what_is_measured_is_kept_beside_what_was(tmp_path):
     assert all(number > 0 for number in kept["numpy"].values())
 
 
-def test_nothing_is_kept_unless_asked(tmp_path):
+def test_bench_saves_nothing_by_default(tmp_path):
     file = tmp_path / "profile.json"
     ran = bench(file, "--backends=cpu")
     assert ran.returncode == 0, ran.stderr
@@ -68,7 +68,7 @@ def test_measurements_are_of_this_machine():
     assert 0.01 < found["scalars"] < 100_000
 
 
-def test_compiles_choose_by_what_was_measured(tmp_path, monkeypatch):
+def test_compiles_use_the_measured_profile(tmp_path, monkeypatch):
     assert "x**3" not in cube()
     dear = {"overhead": 1e9, "bytes": 8.0, "products": 60.0, "scalars": 4.0}
     file = tmp_path / "profile.json"
@@ -81,7 +81,7 @@ def test_compiles_choose_by_what_was_measured(tmp_path, monkeypatch):
     "text",
     ["{", "[]", '{"nupmy": {}}', '{"numpy": {"overhead": 0}}', '{"numpy": 3}'],
 )
-def test_what_cannot_be_read_says_so(text, tmp_path, monkeypatch):
+def test_unreadable_profiles_are_errors(text, tmp_path, monkeypatch):
     file = tmp_path / "profile.json"
     file.write_text(text)
     monkeypatch.setenv("MITHRIL_PROFILE", str(file))
@@ -91,7 +91,7 @@ def test_what_cannot_be_read_says_so(text, tmp_path, monkeypatch):
     assert "mithril bench --calibrate" in str(raised.value)
 
 
-def test_measuring_mends_what_cannot_be_read(tmp_path):
+def test_calibration_replaces_an_unreadable_profile(tmp_path):
     file = tmp_path / "profile.json"
     file.write_text("{")
     ran = bench(file, "--backends=numpy", "--calibrate")

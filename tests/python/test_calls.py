@@ -64,7 +64,7 @@ RUNS = {"numpy": of_numpy, "torch": of_torch, "jax": of_jax}
 
 
 @pytest.mark.parametrize("framework", RUNS)
-def test_a_custom_gradient_of_an_external_function_is_taken(framework):
+def test_custom_gradient_of_an_external_function_is_used(framework):
     x, i = np.array([0.5, -1, 2], np.float32), np.array([1, 2, -3], np.int32)
     seed = np.array([1, 10, 100], np.float32)
     outputs, gradients = RUNS[framework](CUSTOM, {"x": x}, {"i": i}, {"y": seed})
@@ -94,7 +94,7 @@ def test_scans_agree_with_their_derived_gradients(framework, length):
         np.testing.assert_allclose(gradients[name], want_gradients[name], rtol=1e-4, atol=1e-4)
 
 
-def test_a_scan_of_nothing_leaves_its_carries():
+def test_scan_over_an_empty_sequence_returns_its_carries():
     inputs = {"x": np.zeros((0, 4), np.float32), "mask": np.zeros(0, np.float32)}
     params = {"w": np.zeros((4, 4), np.float32), "h0": np.arange(4, dtype=np.float32)}
     outputs = emitted(SCAN, "numpy")["forward"](params, inputs)

@@ -77,7 +77,7 @@ def gradients(model, backend, shape, **options):
 @pytest.mark.parametrize(
     ("model", "shape"), [(layers(3, 6), (4, 6)), (different(), (4, 5)), (attention(), (2, 5, 4))]
 )
-def test_gradients_that_compute_again_are_the_same(backend, model, shape):
+def test_checkpointed_gradients_are_the_same(backend, model, shape):
     _, kept = gradients(model, backend, shape)
     for autodiff in ("framework", "mithril"):
         options = {"gradient_checkpointing": True, "autodiff": autodiff}
@@ -91,7 +91,7 @@ def test_gradients_that_compute_again_are_the_same(backend, model, shape):
 @pytest.mark.parametrize(
     ("backend", "call"), [(ml.TorchBackend, "_checkpoint("), (ml.JaxBackend, "_checkpoint(")]
 )
-def test_frameworks_are_told_what_to_compute_again(backend, call):
+def test_checkpoints_become_framework_checkpoints(backend, call):
     chosen, first = gradients(layers(3, 6, checkpoint=True), backend, (4, 6))
     usual, second = gradients(layers(3, 6), backend, (4, 6))
     assert chosen.code.count(f" = {call}") == 3
@@ -100,7 +100,7 @@ def test_frameworks_are_told_what_to_compute_again(backend, call):
         np.testing.assert_allclose(first[name], value, rtol=0, atol=1e-13 * abs(value).max())
 
 
-def test_numpy_holds_less():
+def test_checkpointing_lowers_the_peak_memory_of_numpy():
     peaks = []
     for again in (False, True):
         model = layers(8, 64)
@@ -116,7 +116,7 @@ def test_numpy_holds_less():
     assert peaks[1] < 0.4 * peaks[0]
 
 
-def test_blocks_that_compute_again_are_saved_so():
+def test_checkpoint_is_saved():
     text = layers(2, 4, checkpoint=True).to_json()
     assert text.count('"checkpoint"') == 1
     again = Model.from_json(text)
@@ -133,13 +133,13 @@ def test_blocks_that_compute_again_are_saved_so():
     assert inference.evaluate(inference.randomize_params(0), {"input": np.ones((2, 4), "f4")})
 
 
-def test_a_block_without_blocks_has_nothing_to_compute_again():
+def test_checkpoint_requires_inner_blocks():
     with pytest.raises(ml.MithrilError, match="`checkpoint` needs a block with blocks inside"):
         Linear(4, checkpoint=True)
 
 
 @pytest.mark.parametrize("backend", [ml.CpuBackend, ml.CBackend])
-def test_a_budget_is_kept_by_computing_as_little_again_as_will_do(backend):
+def test_memory_budget_recomputes_as_few_blocks_as_possible(backend):
     model, shapes = layers(8, 32), {"input": [256, 32]}
 
     def compiled(**options):
@@ -158,7 +158,7 @@ def test_a_budget_is_kept_by_computing_as_little_again_as_will_do(backend):
         compiled(memory_budget=least - 1)
 
 
-def test_a_budget_is_kept_where_all_again_would_take_more():
+def test_memory_budget_holds_if_recomputing_everything_takes_more():
     options = {"shapes": {"input": [256, 32]}, "memory_planning": "none"}
     none = ml.compile(layers(4, 32), ml.CpuBackend(), **options).memory()["total"]
     budgeted = ml.compile(layers(4, 32), ml.CpuBackend(), memory_budget=none, **options)
@@ -167,7 +167,7 @@ def test_a_budget_is_kept_where_all_again_would_take_more():
         ml.compile(layers(4, 32), ml.CpuBackend(), memory_budget=1000, **options)
 
 
-def test_chosen_blocks_are_not_divided_again():
+def test_marked_checkpoints_are_not_divided_again():
     shapes = {"input": [4, 6]}
     usual = ml.compile(layers(4, 6, checkpoint=True), ml.TorchBackend(), shapes=shapes)
     again = ml.compile(
@@ -177,13 +177,13 @@ def test_chosen_blocks_are_not_divided_again():
 
 
 @pytest.mark.parametrize("budget", ["²GB", "much", -1, True, 1.5, "GB"])
-def test_what_is_no_size_is_refused(budget):
+def test_invalid_memory_budgets_are_errors(budget):
     with pytest.raises(ml.UsageError, match="`memory_budget` is not a size"):
         ml.compile(layers(2, 4), ml.CpuBackend(), memory_budget=budget)
 
 
 @pytest.mark.parametrize("budget", ["1TB", "1.5 GiB", "100000000B", np.int64(10**9), 2**70])
-def test_sizes_are_what_people_write(budget):
+def test_memory_budget_accepts_common_spellings(budget):
     shapes = {"input": [4, 4]}
     assert ml.compile(layers(2, 4), ml.CpuBackend(), shapes=shapes, memory_budget=budget).params
 
@@ -250,7 +250,7 @@ print(json.dumps([held("VmHWM") - before, compiled.memory()]))
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}])
-def test_the_memory_that_is_told_is_what_a_step_takes(options, tmp_path):
+def test_reported_memory_matches_measured_memory(options, tmp_path):
     def measured():
         run = [sys.executable, "-c", MEASURE, json.dumps(options)]
         folder = str(__file__).rpartition("/")[0]

@@ -119,7 +119,7 @@ def test_names_may_come_in_any_order(backend):
             compiled.evaluate({**given, "w": given["b"]}, inputs)
 
 
-def test_a_tensor_that_takes_other_data_is_checked_again():
+def test_tensors_with_replaced_data_are_checked_again():
     torch = pytest.importorskip("torch")
     compiled = linear(ml.TorchBackend())
     params = compiled.randomize_params()
@@ -154,7 +154,7 @@ def test_output_gradients_are_checked(backend, given, error, message):
     assert str(caught.value).startswith(message)
 
 
-def test_arrays_of_another_framework_are_told_so():
+def test_arrays_of_other_frameworks_are_errors():
     torch = pytest.importorskip("torch")
     model = ml.compile(Relu(), NUMPY, shapes={"input": [2]})
     with pytest.raises(ml.MithrilError) as caught:
@@ -235,14 +235,14 @@ def test_batches_that_differ_name_blocks_terminals_and_dims(backend, shapes):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_dicts_that_are_none(backend):
+def test_none_instead_of_a_dict_is_an_error(backend):
     model = ml.compile(Relu(), backend())
     for arguments, name in [((None, {"input": X}), "params"), (({}, None), "inputs")]:
         with pytest.raises(ml.MithrilError, match=f"^`{name}` must be a dict of arrays by name\n"):
             model.evaluate(*arguments)
 
 
-def test_parts_of_a_dim_that_varies():
+def test_slices_of_a_varying_dim_are_checked():
     model = ml.compile(halves(), NUMPY, shapes={"x": ["n"]})
     for n in (2, 6):
         x = np.arange(n, dtype="float32")
@@ -266,7 +266,7 @@ def test_a_batch_of_one_is_no_batch_at_run_time():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("block", [Max(0), Min(0), ArgMax(0), ArgMin(0)])
-def test_none_of_no_elements_is_chosen_at_run_time(backend, block):
+def test_extrema_of_empty_axes_are_errors_at_run_time(backend, block):
     model = ml.compile(block, backend(), shapes={"input": ["n", 3]})
     with pytest.raises(ml.ShapeError, match="n = 0, axis 0 of `input`\n  expected: n >= 1"):
         model.evaluate({}, {"input": X[:0]})
@@ -274,7 +274,7 @@ def test_none_of_no_elements_is_chosen_at_run_time(backend, block):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("block", [Max(), Min(), ArgMax()])
-def test_none_of_no_elements_is_chosen_of_an_open_rank(backend, block):
+def test_extrema_of_empty_axes_are_errors_for_unknown_ranks(backend, block):
     model = ml.compile(block, backend())
     model.evaluate({}, {"input": X})
     with pytest.raises(ml.ShapeError, match=r"where: block `\w+`(.|\n)*expected: \w+ .*"):
@@ -282,7 +282,7 @@ def test_none_of_no_elements_is_chosen_of_an_open_rank(backend, block):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_top_k_takes_no_more_than_there_is_at_run_time(backend):
+def test_top_k_larger_than_the_axis_is_an_error_at_run_time(backend):
     model = ml.compile(TopK(3, axis=0), backend(), shapes={"input": ["n", 3]})
     with pytest.raises(ml.ShapeError, match="n = 2, axis 0 of `input`\n  expected: n >= 3"):
         model.evaluate({}, {"input": X})
@@ -302,7 +302,7 @@ def test_scalars_of_numpy_are_arrays(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_arrays_of_numpy_lie_in_memory_as_they_like(backend):
+def test_numpy_arrays_may_have_any_strides(backend):
     model = ml.compile(Relu(), backend(), shapes={"input": [None, None]})
     x = np.arange(12, dtype="float32").reshape(3, 4) - 6
     fixed = x.copy()

@@ -168,16 +168,16 @@ def equal(ours: Any, theirs: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_same(name):
+def test_equivalent_settings_agree(name):
     assert equal(*SAME[name]())
 
 
 @pytest.mark.parametrize("name", DIFFER)
-def test_differ(name):
+def test_default_settings_differ(name):
     assert not equal(*DIFFER[name]())
 
 
-def test_masks_of_attention_are_turned_round():
+def test_bool_attention_masks_are_inverted_for_torch_layers():
     """True means visible here and in torch's function, but hidden in torch's layer."""
     seen = np.tril(np.ones((3, 3), bool))
     model = ml.Model()

@@ -46,7 +46,7 @@ def test_gradients_of_every_form_agree(backend):
             assert backend.to_numpy(found["w"]).tolist() == [[18.0] * 2, [22.0] * 2, [26.0] * 2]
 
 
-def test_numpy_goes_forward_once(monkeypatch):
+def test_numpy_runs_the_forward_pass_once(monkeypatch):
     """With gradients, outputs are computed once. The function of gradients alone agrees."""
     model = Model()
     model += Linear(4)(input="input")
@@ -87,7 +87,7 @@ def test_params_take_their_values_at_the_first_call(backend):
         assert backend.to_numpy(value).tolist() == backend.to_numpy(params[name]).tolist()
 
 
-def test_a_seed_means_the_same_everywhere(frameworks):
+def test_seeds_give_the_same_params_on_every_backend(frameworks):
     drawn = []
     for make in (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend):
         if make.kind in frameworks:
@@ -200,7 +200,7 @@ def test_train_model(backend):
     assert sorted(gradients) == sorted(params)
 
 
-def test_patterns_choose_params_as_search_does():
+def test_regularization_patterns_match_like_re_search():
     """Selects the params whose names contain a match of a compiled regular expression."""
     for pattern, chosen in [(r"\.w$", 2), ("^linear_0", 2), ("0", 2), ("b", 2), ("_1.w", 1)]:
         model = Model()
@@ -327,7 +327,7 @@ def test_keywords_are_checked(options, error, message):
     assert str(caught.value).startswith(message)
 
 
-def test_other_keywords(backend, capsys):
+def test_compile_accepts_its_other_keywords(backend, capsys):
     model = mlp()
     options = {"shapes": {"x": [2, 3]}, "cache": True}
     first = ml.compile(model, backend, verbose=True, **options)
@@ -370,7 +370,7 @@ def test_reports_name_the_first_of_many_params():
     assert params.startswith("  params: linear_0.w, linear_0.b,") and params.endswith("and 28 more")
 
 
-def test_torch_keeps_the_graph_only_where_asked():
+def test_torch_keeps_the_graph_only_on_request():
     plain = ml.TorchBackend()
     compiled = linear(plain)
     params = compiled.randomize_params()

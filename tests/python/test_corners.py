@@ -52,7 +52,7 @@ BACKENDS = {name: backend for name, backend in ALL.items() if has(name)}
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_infinite_numbers_become_the_largest(name, dtype):
+def test_nan_to_num_replaces_infinities_by_the_largest_value(name, dtype):
     own = BACKENDS[name](dtype=dtype)
     compiled = ml.compile(NanToNum(), own, shapes={"input": [4]})
     x = np.array([1, -np.inf, np.inf, np.nan], dtype)
@@ -97,7 +97,7 @@ def test_norms_of_halves_are_computed_in_single(name, dtype, size, block):
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("block", [RotaryEmbedding(), PositionalEncoding()])
-def test_halves_have_thousands_of_positions(name, dtype, block):
+def test_positions_are_computed_in_f32_for_half_precision(name, dtype, block):
     """Positions and angles are computed in f32; sines and cosines are rounded once."""
     single, half = ml.NumpyBackend(), BACKENDS[name](dtype=dtype)
     x = half.to_numpy(half.array(np.random.default_rng(2).normal(size=(3000, 16))))
@@ -111,7 +111,7 @@ def test_halves_have_thousands_of_positions(name, dtype, block):
 
 
 @pytest.mark.parametrize(("axes", "message"), [(2, "out of range"), ((0, 0), "named twice")])
-def test_flipped_axes_are_there(axes, message):
+def test_flip_reports_invalid_axes(axes, message):
     with pytest.raises(ml.MithrilError, match=message):
         ml.compile(Flip(axes), ml.NumpyBackend(), shapes={"input": [2, 3]})
 
@@ -140,7 +140,7 @@ def test_robust_powers_of_integers(name):
         np.array([4], "int32"),
     ],
 )
-def test_each_element_once(name, size, x):
+def test_unique_returns_each_element_once(name, size, x):
     jnp = pytest.importorskip("jax.numpy")
     own = BACKENDS[name]()
     model = Model()
@@ -167,7 +167,7 @@ def test_running_products_of_zeros_have_gradients(name):
     np.testing.assert_allclose(own.to_numpy(gradients["input"]), leaf.grad, atol=1e-12)
 
 
-def test_top_k_takes_no_more_than_there_is():
+def test_top_k_larger_than_the_axis_is_an_error():
     with pytest.raises(ml.MithrilError, match="`TopK` takes 9 of 3 elements"):
         ml.compile(TopK(9), ml.NumpyBackend(), shapes={"input": [2, 3]})
 
@@ -196,7 +196,7 @@ def test_connections_list_their_methods():
     assert {"sum", "exp", "reshape", "shape", "name"} <= set(dir(model.y))
 
 
-def test_connections_are_not_gone_through():
+def test_connections_are_not_iterable():
     model = Model()
     model |= Relu()(input="x", output="y")
     with pytest.raises(ml.MithrilError, match="cannot be iterated over"):
@@ -243,7 +243,7 @@ def test_gradients_of_an_open_rank_and_an_axis_that_may_be_empty(name, rows, wid
 
 @pytest.mark.parametrize("name", ["numpy", "cpu"])
 @pytest.mark.parametrize("block", [Minimum, Maximum])
-def test_the_lesser_of_a_value_and_itself_passes_its_gradient_on(name, block):
+def test_minimum_of_a_value_and_itself_passes_the_gradient(name, block):
     """This holds for NaN as well: rules replace min(x, x) and max(x, x) by x."""
     backend = BACKENDS[name]()
     model = Model()
@@ -260,7 +260,7 @@ def test_the_lesser_of_a_value_and_itself_passes_its_gradient_on(name, block):
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("block", [Softmax(axis=0), LogSoftmax(axis=0), LogSumExp(axis=0)])
 @pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
-def test_what_divides_by_a_sum_takes_an_axis_that_may_be_empty(name, block):
+def test_normalizing_blocks_accept_empty_axes(name, block):
     backend = BACKENDS[name]()
     compiled = ml.compile(block, backend, shapes={"input": ["n", 4]}, trainable_keys=["input"])
     own = {"input": backend.zeros(0, 4)}
@@ -282,7 +282,7 @@ def test_attention_over_no_keys_is_zero(name):
     np.testing.assert_array_equal(backend.to_numpy(output), np.zeros((1, 2, 3, 4)))
 
 
-def test_only_what_may_be_empty_begins_with_the_least():
+def test_maxima_have_an_initial_value_only_for_axes_that_may_be_empty():
     for shape, begins in [(["n", 4], False), ([4, "n"], True), ([2, 4], False), (None, True)]:
         shapes = {} if shape is None else {"input": shape}
         source = ml.compile(Softmax(axis=-1), ml.NumpyBackend(), shapes=shapes).code
@@ -315,7 +315,7 @@ def test_arrays_of_another_byte_order(name):
     np.testing.assert_array_equal(np.asarray(got), [1.5, 0.0])
 
 
-def test_what_torch_lacks_for_unsigned_integers_is_said():
+def test_unsigned_operations_that_torch_lacks_are_errors():
     pytest.importorskip("torch")
     model = Model()
     a, b = (ml.IOKey(name, dtype="uint32") for name in "ab")

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benches"))
 from compose import TOKENS, gpt2
 
 
-def test_an_mlp_costs_what_it_is_known_to():
+def test_cost_of_an_mlp_matches_the_formula():
     costs = MLP(activations=[Relu(), Relu()], dimensions=[128, 10]).cost({"input": [32, 784]})
     first, second = 784 * 128 + 128, 128 * 10 + 10
     assert costs.total.params == first + second
@@ -52,7 +52,7 @@ def test_costs_of_open_dims_are_formulas():
     assert total.params == 210
 
 
-def test_peaks_of_open_dims_are_the_most_of_what_is_alive():
+def test_peak_of_unknown_dims_is_a_maximum_of_candidates():
     model = Model()
     model |= Linear(10, use_bias=False)(input="x", output="h")
     model |= ml.Sum(axis=0)(input="h", output="s")
@@ -119,7 +119,7 @@ def test_an_embedding_computes_nothing():
     assert costs.total.params == 64_000
 
 
-def test_the_peak_is_of_what_is_alive_at_once():
+def test_peak_counts_values_that_are_live_at_once():
     costs = Sequential([Relu(), Relu(), Relu()]).cost({"input": [250]})
     # A block's input and output; the caller owns the input of the model.
     assert costs.total.peak == 2 * 1000
@@ -173,7 +173,7 @@ def test_explanations_name_rules_and_blocks(backend):
     assert "<td>softmax</td>" in explanation._repr_html_()
 
 
-def test_what_is_neat_is_left_alone():
+def test_simple_models_are_not_rewritten():
     model = Sequential([Linear(4), LayerNorm(), Gelu(), Softmax()])
     compiled = ml.compile(model, shapes={"input": [4, 3]})
     compiled.evaluate(compiled.randomize_params(seed=0), {"input": np.ones((4, 3), np.float32)})
@@ -182,7 +182,7 @@ def test_what_is_neat_is_left_alone():
 
 
 @pytest.mark.parametrize("math", ["exact", "recognise"])
-def test_math_says_what_may_change(math):
+def test_math_option_limits_rewrites(math):
     model = Model()
     model |= Buffer()(input="x", output="h")
     model |= Buffer()(input=model.h.exp() / model.h.exp().sum(axis=-1, keepdim=True), output="y")
@@ -190,7 +190,7 @@ def test_math_says_what_may_change(math):
     assert ("np.max(" in code) == (math == "recognise")
 
 
-def test_options_that_there_are_not():
+def test_invalid_option_values_are_errors():
     with pytest.raises(ml.UsageError, match="`math` has an invalid value"):
         ml.compile(Relu(), math="wild")
 
@@ -220,7 +220,7 @@ def test_the_command_line_says_the_same(tmp_path):
     assert "softmax" not in run("explain", str(file), *shape, "--math", "exact")
 
 
-def test_the_command_tells_where_time_goes(tmp_path):
+def test_compile_command_prints_timings(tmp_path):
     file, command = str(tmp_path / "model.json"), Path(sys.executable).with_name("mithril")
     Sequential([Linear(4), Relu()]).save(file)
     run = [str(command), "compile", file, "--shape", "input=n,3", "-o", "-", "--timing"]
@@ -231,7 +231,7 @@ def test_the_command_tells_where_time_goes(tmp_path):
     assert "def forward" in done.stdout
 
 
-def test_the_command_shows_what_is_there_before_shapes_are(tmp_path):
+def test_summary_command_works_without_shapes(tmp_path):
     file, command = str(tmp_path / "model.json"), Path(sys.executable).with_name("mithril")
     model = Sequential([Softmax(axis=1)])
     model.save(file)

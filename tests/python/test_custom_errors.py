@@ -50,7 +50,7 @@ def test_text_that_is_no_function(given, message):
     assert error.value.code == "E0602"
 
 
-def test_a_file_that_is_no_function(tmp_path):
+def test_load_function_reports_bad_files(tmp_path):
     path = tmp_path / "broken.mir"
     path.write_text("mithril 1\nfunc f")
     with pytest.raises(ml.MithrilError, match=r"broken.mir, line 2, column 6"):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 
-def test_tables_in_files_are_whole(checkout):
+def test_tables_are_not_truncated_in_files(checkout):
     command = [sys.executable, "tools/demo/digits.py", "--backends", "numpy", "--steps", "3"]
     # Too few steps to learn anything, which the exit status reports.
     done = subprocess.run(
@@ -23,7 +23,7 @@ def test_tables_in_files_are_whole(checkout):
     assert "…" not in done.stdout
 
 
-def test_frameworks_that_are_missing_are_told(checkout, tmp_path):
+def test_demo_reports_missing_frameworks(checkout, tmp_path):
     for name in ("torch", "jax"):
         (tmp_path / f"{name}.py").write_text(f'raise ImportError("no {name}")\n')
     done = subprocess.run(

@@ -122,7 +122,7 @@ def test_a_rule_that_changes_numbers_is_named(backend):
     assert ml.diff(ratio(), backend, shapes=shapes, inputs=zeros).agrees
 
 
-def test_it_looks_inside_blocks_that_are_computed_again():
+def test_diff_looks_inside_checkpointed_blocks():
     inner = Sequential([Linear(4), Tanh()], checkpoint=True, name="inner")
     found = ml.diff(Sequential([inner, Linear(3)]), [Wrong()], shapes={"input": [2, 4]})
     assert found["numpy"].first == "inner.tanh"
@@ -137,7 +137,7 @@ def test_next_states_are_compared():
     assert ml.diff(model, ["torch", "cpu"], shapes=shapes, gradients=True).agrees
 
 
-def test_a_block_may_be_called_as_an_output_is():
+def test_a_block_may_have_the_name_of_an_output():
     model = Model()
     model |= Sequential([Tanh(), Linear(4)], name="output")(input="input", output="h")
     model |= Linear(3, name="last")(input="h", output="output")
@@ -160,7 +160,7 @@ def test_outputs_of_other_floats_have_gradients_too():
     assert found["numpy"].errors["gradient of linear.w"] > 1e-3
 
 
-def test_what_is_asked_wrongly_is_refused():
+def test_invalid_arguments_of_diff_are_errors():
     model = classifier()
     with pytest.raises(ml.UsageError, match=r"did you mean .torch"):
         ml.diff(model, ["troch"], shapes={"input": [2, 4]})
@@ -179,12 +179,12 @@ def test_what_is_asked_wrongly_is_refused():
             ml.diff(model, ["numpy"], **wrong)
 
 
-def test_native_code_keeps_to_a_budget_that_others_have_not():
+def test_diff_passes_memory_budget_only_to_native_code():
     found = ml.diff(classifier(), ["numpy", "cpu"], shapes={"input": [2, 4]}, memory_budget="1MB")
     assert all(finding.agrees for finding in found.findings)
 
 
-def test_the_command_tells_by_its_exit(tmp_path):
+def test_diff_command_reports_by_exit_status(tmp_path):
     file = str(tmp_path / "ratio.json")
     ratio().save(file)
     arrays = tmp_path / "zeros.npz"
@@ -292,7 +292,7 @@ def test_gradients_in_the_source_are_those_of_the_framework(backend, jit):
             np.testing.assert_allclose(np.asarray(own[name]), np.asarray(value), atol=1e-12 * scale)
 
 
-def test_gradients_are_compared_where_ones_would_say_nothing():
+def test_gradient_comparison_uses_random_cotangents():
     """A softmax has a constant sum, so for ones its gradient is 0 except for rounding."""
     model = Model()
     model |= Linear(8, name="project")(input="x", output="h")
@@ -303,7 +303,7 @@ def test_gradients_are_compared_where_ones_would_say_nothing():
     assert ml.diff(model, ["torch"], dtype="bfloat16", **options).agrees
 
 
-def test_what_is_repeated_stays_so_where_values_are_kept():
+def test_keep_preserves_repeated_blocks():
     def layer(name: str) -> Model:
         block = Model(name=name)
         block |= Linear(6, name="up")(input="input", output="h")

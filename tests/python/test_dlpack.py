@@ -52,7 +52,7 @@ def test_arrays_of_other_frameworks_are_taken(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", BACKENDS)
-def test_they_are_read_in_place(make: Any) -> None:
+def test_arrays_of_other_frameworks_are_read_in_place(make: Any) -> None:
     backend = make()
     tensor, own = torch.ones(2, 3), np.ones((2, 3), np.float32)
     for array, memory in ((tensor, tensor.numpy()), (Bare(own), own)):
@@ -65,7 +65,7 @@ def test_they_are_read_in_place(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", BACKENDS)
-def test_signs_that_torch_has_not_written_yet_count(make: Any) -> None:
+def test_delayed_negations_of_torch_are_applied(make: Any) -> None:
     """The imaginary part of a conjugate has a delayed negation."""
     compiled = ml.compile(Relu(), make(), shapes={"input": [2]}, inference=True)
     x = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
@@ -82,7 +82,7 @@ def test_outputs_go_to_other_frameworks_in_place() -> None:
     assert (output == 2).all()
 
 
-def test_what_cannot_be_taken_is_told() -> None:
+def test_unsupported_arrays_are_errors() -> None:
     compiled = ml.compile(Relu(), ml.CpuBackend(), shapes={"input": [2, 3]})
     for wrong, message in (
         (
@@ -125,7 +125,7 @@ def test_arrays_of_numpys_classes(make: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("make", FRAMEWORKS)
-def test_tensors_that_have_not_all_elements(make: Any) -> None:
+def test_sparse_tensors_are_errors(make: Any) -> None:
     ones = torch.ones(2, 3)
     for tensor, message in (
         (ones.to_sparse(), r"torch.sparse_coo(.|\n)*`x.to_dense\(\)`"),

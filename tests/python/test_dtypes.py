@@ -47,7 +47,7 @@ def test_dtypes_of_frameworks():
         assert out.dtype == np.int32
 
 
-def test_it_holds_without_shapes(backend):
+def test_dtypes_apply_without_shapes(backend):
     compiled = ml.compile(added(), backend, dtypes={"x": "int32", "y": "int32"})
     one = backend.from_numpy(np.arange(3, dtype=np.int32))
     out = backend.to_numpy(compiled.evaluate({}, {"x": one, "y": one})["out"])
@@ -73,7 +73,7 @@ def test_wrong_dtypes(backend, dtypes, says):
         ml.compile(added(), backend, dtypes=dtypes, shapes={"x": [2], "y": [2]})
 
 
-def test_dtypes_that_a_backend_has_not():
+def test_dtypes_that_a_backend_lacks_are_errors():
     pytest.importorskip("torch")
     with pytest.raises(ml.BackendError, match="has no such arrays\n  got: int4 for `x`"):
         ml.compile(Relu(), ml.TorchBackend(), dtypes={"x": "int4"})
@@ -84,7 +84,7 @@ def test_a_param_is_a_float():
         ml.compile(Linear(3), ml.NumpyBackend(), dtypes={"w": ml.int32})
 
 
-def test_a_key_stays_a_key():
+def test_dtypes_cannot_change_a_random_key():
     with pytest.raises(ml.MithrilError, match="`key` is a random key\n  got: f32"):
         ml.compile(ml.models.Dropout(0.5), ml.NumpyBackend(), dtypes={"key": "float32"})
 
@@ -94,7 +94,7 @@ INTEGERS = [2, np.int64(2), np.array(2, np.int8), np.array([1, 2, 3]), [1, 2, 3]
 
 @pytest.mark.parametrize("given", INTEGERS, ids=repr)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_integers_become_the_floats_that_they_meet(backend, given, side):
+def test_constant_integers_become_floats(backend, given, side):
     x = np.array([0.5, 1.5, -2.0], np.float32)
     other = "right" if side == "left" else "left"
     model = added(**{side: given, other: "x"})
@@ -123,7 +123,7 @@ def test_integers_for_learned_inputs(backend):
     np.testing.assert_array_equal(backend.to_numpy(out), [[8.5, 11.0]])
 
 
-def test_integers_stay_what_they_are_among_integers(backend):
+def test_integer_dtypes_are_kept_among_integers(backend):
     model = added(right=np.array([1, 2], np.int32))
     compiled = ml.compile(model, backend, dtypes={"x": ml.int32})
     x = backend.from_numpy(np.array([3, 4], np.int32))
@@ -142,7 +142,7 @@ DIGITS = [(2**24 + 1, "float32"), (2**53 + 1, "float64"), (257, "bfloat16"), (20
 @pytest.mark.parametrize(
     "wrap", [int, np.int64, lambda n: np.array([1, n])], ids=["int", "int64", "array"]
 )
-def test_no_digit_is_lost_silently(number, dtype, wrap):
+def test_constants_that_would_be_rounded_are_errors(number, dtype, wrap):
     backend = ml.NumpyBackend(dtype)
     for model, constants in [(added(right=wrap(number)), {}), (added(), {"y": wrap(number)})]:
         with pytest.raises(ml.MithrilError) as caught:
@@ -162,7 +162,7 @@ def test_large_unsigned_integers_keep_their_sign():
     np.testing.assert_array_equal(out, np.array([2.0**63], np.float32))
 
 
-def test_gradients_pass_integers_by(backend):
+def test_integers_get_no_gradients(backend):
     model = Model()
     model |= Multiply()(left="x", right=np.array([2, 3]), output="y")
     model += Sum()(output="out")

@@ -67,7 +67,7 @@ def drawn(shapes):
 
 
 @pytest.mark.parametrize(("equation", "shapes"), EQUATIONS)
-def test_rest_of_the_axes(backend, equation, shapes):
+def test_einsum_ellipsis_broadcasts(backend, equation, shapes):
     arrays = drawn(shapes)
     given = {f"x{i}": list(shape) for i, shape in enumerate(shapes)}
     compare(backend, Einsum(equation), arrays, reference(equation, arrays), shapes=given)

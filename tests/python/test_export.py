@@ -84,7 +84,7 @@ def test_a_model_with_state(tmp_path):
     agrees(model, tmp_path, {"input": random(8, 3)}, {}, {"input": [8, 3]})
 
 
-def test_results_that_are_copies_and_parts(tmp_path):
+def test_results_may_be_copies_and_slices(tmp_path):
     """Results that are arguments or other results; dims that are divided."""
     model = Model()
     model |= ml.Buffer()(input="x", output="same")
@@ -152,7 +152,7 @@ def test_other_processors_give_the_same(tmp_path):
             )
 
 
-def test_a_level_may_be_too_low(tmp_path):
+def test_export_fails_for_too_low_a_level(tmp_path):
     compiled = ml.compile(chain(ml.Floor()), shapes={"input": [4]}, inference=True)
     compiled.export(tmp_path, cpu="v2")
     with pytest.raises(ml.MithrilError, match="more than the processor has"):
@@ -224,7 +224,7 @@ def build(folder, source, library, *more):
     return program
 
 
-def test_a_program_may_lend_threads(tmp_path):
+def test_callers_may_provide_threads(tmp_path):
     model = Model()
     model |= ml.models.MultiHeadAttention(heads=4, is_causal=True)(input="input", output="middle")
     model |= Linear(48)(input="middle", output="output")
@@ -292,7 +292,7 @@ def test_a_library_needs_only_memcpy_and_memset(tmp_path):
     assert left == {"libnet.so", "libnet.json", "net.h"}
 
 
-def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
+def test_unsupported_exports_are_errors(tmp_path, monkeypatch):
     model = chain(Linear(2))
     with pytest.raises(ml.BackendError, match="CpuBackend"):
         ml.compile(model, ml.NumpyBackend()).export(tmp_path)
@@ -360,7 +360,7 @@ def scan(tmp_path_factory):
     return Library({"metadata": library.with_suffix(".json")}, folder)
 
 
-def test_a_param_of_open_size_is_named(tmp_path):
+def test_export_names_params_of_unknown_size(tmp_path):
     model = Model()
     model |= ml.Add()(left="x", right="y", output="z")
     shapes = {"x": ["n", 4], "y": ["n", 4]}

@@ -64,7 +64,7 @@ def test_an_expression_that_is_read_twice_is_computed_once():
     assert np.allclose(evaluated(other, x=X)["y"], X * X)
 
 
-def test_an_io_key_meets_a_connection():
+def test_io_keys_and_connections_combine():
     model = Model()
     model |= Relu()(input="x", output="h")
     model.y = IOKey("bias") + model.h * IOKey("scale")
@@ -72,7 +72,7 @@ def test_an_io_key_meets_a_connection():
     assert np.allclose(evaluated(model, x=X, bias=Y, scale=X)["y"], expected)
 
 
-def test_an_expression_leaves_the_last_output_alone():
+def test_expressions_do_not_change_the_last_output():
     model = Model()
     model |= Relu()(input="x")
     model += Add()(right=IOKey("y") * 2, output="z")
@@ -96,7 +96,7 @@ def test_expressions_in_lists_and_indices():
     assert np.allclose(evaluated(model, x=X)["y"], expected)
 
 
-def test_a_learned_input():
+def test_inputs_may_be_trainable():
     model = Model()
     x, w = model.add_input("x"), model.add_input("w", shape=[3], differentiable=True)
     model.y = x * w
@@ -237,7 +237,7 @@ def test_a_name_that_is_read_before_it_is_written():
     assert np.allclose(evaluated(model, x=Y)["y"], np.maximum(Y - 1, 0))
 
 
-def test_an_input_cannot_take_an_outputs_name():
+def test_input_with_the_name_of_an_output_is_an_error():
     model = Model()
     model |= Buffer()(input="x", output="y")
     with pytest.raises(ml.MithrilError, match="has a terminal `y` already"):

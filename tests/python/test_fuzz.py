@@ -30,11 +30,11 @@ def test_random_models_agree(first, part):
 
 
 @pytest.mark.parametrize("seed", kept())
-def test_kept_seeds_agree(seed):
+def test_saved_fuzz_seeds_agree(seed):
     assert fuzz.described(seed, ALL) is None
 
 
-def test_what_differs_is_told(monkeypatch, tmp_path, capsys):
+def test_fuzzing_reports_wrong_backends(monkeypatch, tmp_path, capsys):
     """Finds a wrong backend, keeps its seeds, and reports its errors without crashing."""
 
     class Wrong:

@@ -101,7 +101,7 @@ def made(request):
 @pytest.mark.parametrize("width", [16, 6])
 @pytest.mark.parametrize("kind", [ml.bool, ml.float32], ids=["bool", "float"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_query_that_sees_no_key_gives_nothing(made, form, kind, width):
+def test_fully_masked_queries_give_zero(made, form, kind, width):
     mask = seen(FORMS[form])
     if kind is not ml.bool:
         mask = np.where(mask, 0.25, -np.inf).astype(np.float32)
@@ -125,7 +125,7 @@ def test_a_mask_that_is_trained(made, width):
 @pytest.mark.parametrize(
     "options", [{"optimization_level": "none"}, {"autodiff": "mithril"}], ids=str
 )
-def test_as_it_is_written(made, options):
+def test_unoptimized_attention_handles_fully_masked_queries(made, options):
     mask = seen((QUERIES, KEYS))
     check(attending(mask.shape, ml.bool, made, 16, **options), mask, 16)
 

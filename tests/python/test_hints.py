@@ -367,7 +367,7 @@ def named_alone():
 
 
 @pytest.mark.parametrize("block", ["Conv3d", "Adam", "LSTM", "DataLoader", "no_grad", "BatchNorm"])
-def test_what_is_elsewhere_is_said(block):
+def test_names_of_other_libraries_get_a_hint(block):
     for module in (ml, ml.models):
         with pytest.raises(AttributeError, match=rf"has no `{block}`: .*\w") as caught:
             getattr(module, block)
@@ -377,19 +377,19 @@ def test_what_is_elsewhere_is_said(block):
         assert not hasattr(module, block)
 
 
-def test_near_names_in_another_case():
+def test_suggestions_ignore_case():
     with pytest.raises(AttributeError, match=r"has no `sequential`: did you mean `Sequential`\?"):
         _ = ml.models.sequential
 
 
 @pytest.mark.parametrize("block", ["Variance", "LogSumExp", "Sum", "Prod"])
-def test_help_says_axis(block):
+def test_help_names_the_setting_axis(block):
     assert "`axis`" in getattr(ml, block).__doc__
     assert "`axes`" not in getattr(ml, block).__doc__
 
 
 @pytest.mark.parametrize("against", ["float64", "fp64"])
-def test_double_precision_has_one_spelling(against):
+def test_spellings_of_float64_are_equivalent(against):
     found = ml.diff(Relu(), ["numpy"], shapes={"input": [2]}, against=against)
     assert found.reference == "the model as it is written, in float64"
 
@@ -403,7 +403,7 @@ def test_models_show_their_terminals():
     assert repr(compiled) == "CompiledModel(net, NumpyBackend(dtype=float32), x -> y)"
 
 
-def test_constants_by_name_are_no_call_on_arrays():
+def test_constants_are_accepted_as_block_inputs():
     model = Model()
     model |= Relu()(input=X, output="y")
     model |= Add()(X, "y", "z")
@@ -411,7 +411,7 @@ def test_constants_by_name_are_no_call_on_arrays():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_would_mend_it(case):
+def test_shape_errors_suggest_a_fix(case):
     program, parts = CASES[case]
     with pytest.raises(ml.MithrilError) as caught:
         program()
@@ -419,14 +419,14 @@ def test_what_would_mend_it(case):
     assert all(part in said for part in parts), said
 
 
-def test_no_hint_where_none_is_plain():
+def test_ambiguous_shape_errors_have_no_hint():
     for case in ("a batch that differs", "a broadcast", "pads", "an axis to be made"):
         with pytest.raises(ml.MithrilError) as caught:
             CASES[case][0]()
         assert "hint" not in str(caught.value)
 
 
-def test_the_mended_model_compiles():
+def test_the_suggested_fix_compiles():
     model = Model()
     model |= Linear(7)(input="a", output="x")
     model |= Linear(4)(input="b", output="z")
@@ -435,7 +435,7 @@ def test_the_mended_model_compiles():
     given(Residual(MLP([Relu(), Relu()], [4, 5])), 2, 5)
 
 
-def test_an_index_that_is_there_is_asserted_plainly():
+def test_constant_index_is_asserted_once():
     compiled = item(5, "n", 3)
     assert "assert n >= 6" in compiled.code
     assert compiled.code.count("assert") == 1
@@ -451,7 +451,7 @@ CHAINED = {
 
 
 @pytest.mark.parametrize(("block", "what", "hint"), CHAINED.values(), ids=CHAINED)
-def test_what_reads_nothing_is_not_chained(block, what, hint):
+def test_blocks_without_a_standard_input_cannot_be_appended(block, what, hint):
     model = Model()
     model += Linear(3)
     with pytest.raises(ml.MithrilError) as caught:

@@ -13,7 +13,7 @@ def perceptron(backend, **options):
     return ml.compile(model, backend, shapes={"input": ["n", 4]}, **options)
 
 
-def test_gradients_stay_as_they_are(backend):
+def test_hooks_do_not_change_gradients(backend):
     """A gradient of 0 for the hooked value would be multiplied by an infinite derivative."""
     model = Model()
     model |= Sqrt()(input="x", output="s")
@@ -29,7 +29,7 @@ def test_gradients_stay_as_they_are(backend):
     assert seen == [[0.0, 2.0]]
 
 
-def test_files_stay_as_they_are(tmp_path):
+def test_hooks_do_not_change_the_written_file(tmp_path):
     path = tmp_path / "model.py"
     compiled = perceptron(ml.NumpyBackend(), file_path=path)
     before = path.read_text()
@@ -38,14 +38,14 @@ def test_files_stay_as_they_are(tmp_path):
 
 
 @pytest.mark.skipif(not has("cpu"), reason="built without native code")
-def test_libraries_have_no_more_outputs(tmp_path):
+def test_hooks_do_not_change_exported_outputs(tmp_path):
     compiled = perceptron(ml.CpuBackend())
     before = compiled.export(tmp_path, name="net")["header"].read_text()
     compiled.register_hook("relu", print)
     assert compiled.export(tmp_path, name="net")["header"].read_text() == before
 
 
-def test_wrong_names_leave_no_trace(backend):
+def test_failed_register_hook_changes_nothing(backend):
     compiled = perceptron(backend)
     with pytest.raises(ml.UsageError, match="`name` is an output"):
         compiled.register_hook(5, print)
@@ -54,7 +54,7 @@ def test_wrong_names_leave_no_trace(backend):
     compiled.register_hook("relu", print)
 
 
-def test_values_of_a_block_go_by_their_numbers(backend):
+def test_kept_values_of_a_block_are_numbered(backend):
     model = Model()
     model |= Linear(4, name="l")(input="x", output="h")
     model |= TopK(2, name="top")(input="h", values="v", indices="i")
@@ -71,7 +71,7 @@ def test_values_of_a_block_go_by_their_numbers(backend):
         compiled.register_hook("l.7", print)
 
 
-def test_bound_models_go_on_from_the_state(backend):
+def test_bound_models_start_from_the_current_state(backend):
     """A bound model also has the hooks. Its calls do not change the original's state."""
     model = Model()
     model |= Linear(3)(input="x", output="h")

@@ -185,7 +185,7 @@ LINES = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", LINES)
-def test_one_line(case, kind):
+def test_blocks_become_one_line_of_source(case, kind):
     block, shapes, lines = LINES[case]
     if kind in lines:
         source = code(kind, block(), shapes, inference=True)
@@ -194,7 +194,7 @@ def test_one_line(case, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_whose_shape_alone_is_read_are_not_made(kind):
+def test_arrays_of_which_only_the_shape_is_read_are_not_created(kind):
     model = Model()
     model |= Buffer()(input=np.ones((3, 4), "float32"), output="c")
     model |= Buffer()(input="x", output="y")
@@ -202,7 +202,7 @@ def test_arrays_whose_shape_alone_is_read_are_not_made(kind):
     assert ".full(" not in code(kind, model, {"x": [2]}, optimization_level="none")
 
 
-def test_halves_of_a_repeated_block_say_what_they_hand_on():
+def test_saved_values_of_repeated_blocks_have_telling_names():
     class Part(Model):
         def __init__(self):
             super().__init__()
@@ -224,7 +224,7 @@ def test_halves_of_a_repeated_block_say_what_they_hand_on():
 
 
 @pytest.mark.parametrize("shapes", [{"input": ["n", 3]}, {"input": [4, 3]}])
-def test_a_batch_is_averaged_once(shapes):
+def test_batch_mean_is_computed_once(shapes):
     source = code("numpy", Sequential([Linear(3), BatchNorm1d()]), shapes)
     start = source.index("def outputs_and_gradients")
     forward = source[start : source.index("    outputs = ", start)]
@@ -233,7 +233,7 @@ def test_a_batch_is_averaged_once(shapes):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_inner_values_have_nouns_for_names(kind):
+def test_inner_values_are_named_by_nouns(kind):
     block = Sequential([Linear(3), BatchNorm1d(), Gelu(), LayerNorm(), LogSumExp(-1)])
     source = code(kind, block, {"input": [4, 3]})
     names = re.findall(r"^    (\w+) = ", source, re.MULTILINE)
@@ -244,7 +244,7 @@ def test_inner_values_have_nouns_for_names(kind):
         assert "running_var_1 = " in source
 
 
-def test_gradients_are_called_alike_whatever_the_outputs_are():
+def test_gradient_functions_have_the_same_signature_for_all_outputs():
     model = Model()
     model |= Linear(3)(input="x", output="h")
     model |= ArgMax(axis=-1)(input="h", output="y")

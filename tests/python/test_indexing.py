@@ -68,7 +68,7 @@ def test_as_numpy(index, shape, backend):
     ],
     ids=str,
 )
-def test_what_numpy_means_otherwise_is_refused(index, message):
+def test_indices_with_other_meaning_in_numpy_are_errors(index, message):
     with pytest.raises(ml.MithrilError, match=message):
         indexed(index, ml.NumpyBackend(), [2, 3, 4])
 
@@ -85,7 +85,7 @@ def test_an_array_of_indices_has_a_gradient(backend):
     assert got == [[1, 0, 2], [4, 0, 8]]
 
 
-def test_a_step_is_not_0(backend):
+def test_slice_step_0_is_an_error(backend):
     with pytest.raises(ml.MithrilError, match="the step of a slice is 0"):
         indexed(slice(None, None, 0), backend, [2, 3, 4])
 

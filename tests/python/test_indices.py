@@ -94,7 +94,7 @@ def test_a_label_out_of_range(backend, options):
 
 @EVERY
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"weights": [1.0] * 5}])
-def test_an_ignored_label_is_none(backend, options):
+def test_ignored_labels_are_not_checked(backend, options):
     compiled = classifier(CrossEntropy(ignore_index=-100, **options), backend)
     inputs = {"x": np.ones((3, 3), "float32"), "t": np.array([0, 4, -100])}
     compiled.evaluate(compiled.randomize_params(seed=0), inputs)
@@ -122,7 +122,7 @@ def test_the_range_may_be_a_dim_of_the_call(backend):
 
 
 @EVERY
-def test_what_else_indexes(backend):
+def test_labels_and_scatter_indices_are_checked(backend):
     one_hot = ml.compile(OneHot(3), backend(), shapes={"input": [2]})
     assert "expected: 0 to 2" in refused(one_hot, {"input": np.array([-1, 0])})
     shapes = {"input": [4], "indices": [2], "updates": [2]}
@@ -139,7 +139,7 @@ def test_what_else_indexes(backend):
 
 
 @EVERY
-def test_indices_are_found_through_what_keeps_them(backend):
+def test_indices_are_checked_through_slices_and_casts(backend):
     """Through slices, other axes and casts. Elements that a slice drops are not checked."""
     model = Model()
     model |= Slice(start=1, axis=1)(input="x", output="rest")
@@ -159,7 +159,7 @@ def test_indices_are_found_through_what_keeps_them(backend):
 
 
 @EVERY
-def test_what_is_computed_inside_is_not_checked(backend):
+def test_computed_indices_are_not_checked(backend):
     model = Model()
     model |= ml.Minimum()(left="x", right=9, output="least")
     model |= Embedding(10, 4)(input="least", output="y")
@@ -169,7 +169,7 @@ def test_what_is_computed_inside_is_not_checked(backend):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ("cpu", "c") if has(kind)])
-def test_left_out(kind):
+def test_disabled_checks_clamp_indices(kind):
     compiled = embedding(getattr(ml, MAKERS[kind]), checks=False)
     params = compiled.randomize_params(seed=0)
     y = compiled.evaluate(params, {"x": np.array([[0, 1, 12]])})["y"]
@@ -188,13 +188,13 @@ def test_clamping_does_not_overflow(kind):
     np.testing.assert_array_equal(y[0], params["tokens.w"][[9, 0, 9]])
 
 
-def test_checks_takes_a_truth():
+def test_checks_must_be_a_bool():
     with pytest.raises(ml.UsageError, match="`checks` must be True or False"):
         embedding(ml.NumpyBackend, checks="yes")
 
 
 @pytest.mark.skipif(not has("jax"), reason="JAX is not installed")
-def test_what_is_traced_is_not_read():
+def test_traced_indices_are_not_checked():
     jax = pytest.importorskip("jax")
     compiled = embedding(ml.JaxBackend)
     params = compiled.randomize_params(seed=0)
@@ -212,7 +212,7 @@ def layouts():
 
 
 @EVERY
-def test_every_layout(backend):
+def test_index_errors_are_found_in_every_memory_layout(backend):
     """Finds a wrong element at any position, in any memory layout."""
     model = ml.compile(Embedding(20, 2), backend(), shapes={"input": ["n", "m"]})
     params = model.randomize_params(seed=0)

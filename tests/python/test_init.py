@@ -115,7 +115,7 @@ def test_heads_that_share_keys():
         assert 0.97 * bound < abs(own[name]).max() <= bound
 
 
-def test_every_learned_block_says_how_it_begins():
+def test_every_learned_block_documents_its_initial_values():
     for name in ml.models.__all__:
         own = getattr(ml.models, name)
         if "init" in (p for p, _, _ in getattr(_info(name), "parameters", [])):
@@ -164,7 +164,7 @@ def test_truncated_normal_is_cut():
     assert 1.9 < abs(own).max() <= 2
 
 
-def test_the_fan_of_an_embedding():
+def test_embedding_has_the_fan_of_torch():
     """`Embedding` has weights of PyTorch's shape, whose inits read it as (out, in)."""
     torch.manual_seed(0)
     theirs = torch.nn.init.kaiming_normal_(torch.empty(500, 64))
@@ -212,7 +212,7 @@ def test_functions_of_jax_and_torch():
         ElementWiseAffine(init=1),
     ],
 )
-def test_blocks_pass_it_on(block):
+def test_composite_blocks_pass_init_to_their_layers(block):
     for name, value in params(block, (2, 4, 4)).items():
         last = name.rpartition(".")[2]
         assert not last.startswith("w") or (value == 1).all(), name
@@ -269,7 +269,7 @@ def test_keys():
         compiled.randomize_params(1, key=2)
 
 
-def test_tied_weights_say_the_fan():
+def test_tied_weights_determine_the_fan():
     model = Model()
     model |= Linear(16)(input="x", w="shared", b="bias", output="y")
     own = ml.compile(model, NUMPY, shapes={"x": [2, 400]}).randomize_params(0)

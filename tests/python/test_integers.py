@@ -139,7 +139,7 @@ def test_a_batch_mismatch_names_both_inputs(backend):
     assert "dims: `batch` is 2 in `x` and 5 in `t`" in str(caught.value)
 
 
-def test_a_loss_on_an_output_that_is_not_there():
+def test_add_loss_reports_missing_outputs():
     trained = Model()
     trained |= Linear(2)(input="x", output="logits")
     training = ml.TrainModel(trained)

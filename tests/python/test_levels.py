@@ -71,7 +71,7 @@ def test_libraries_for_few_features(tmp_path, features):
         np.testing.assert_array_equal(results["gradient", "w"], data["x"].T @ seeds["y"])
 
 
-def test_levels_are_code_of_their_own():
+def test_each_level_has_its_own_code():
     model = ml.Model()
     model += ml.Exponential()(input="x", output="y")
 
@@ -94,7 +94,7 @@ def test_short_names(monkeypatch):
     assert repr(ml.CpuBackend()) == "CpuBackend(dtype=float32)"
 
 
-def test_the_environment_chooses(monkeypatch):
+def test_environment_variable_selects_the_level(monkeypatch):
     monkeypatch.setenv("MITHRIL_CPU", "v2")
     assert ml.CpuBackend().cpu == "x86-64-v2"
     assert ml.CpuBackend(cpu="native").cpu == "native"
@@ -118,7 +118,7 @@ def test_no_such_level():
 ABSENT = "v4+amx-fp16+avxneconvert"
 
 
-def test_a_machine_without_the_level(monkeypatch):
+def test_levels_that_the_machine_lacks_are_errors(monkeypatch):
     what = r"cannot run on this machine, which lacks .*amx-fp16.*\n  got: {}\n  expected: what"
     with pytest.raises(ml.BackendError, match=what.format(re.escape(ABSENT))):
         ml.CpuBackend(cpu=ABSENT)

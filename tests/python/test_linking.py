@@ -31,7 +31,7 @@ def alone(folder, command):
 
 
 @pytest.mark.parametrize("linker", LINKERS)
-def test_each_linker_will_do(linker, tmp_path, monkeypatch):
+def test_export_works_with_each_linker(linker, tmp_path, monkeypatch):
     compiled = ml.compile(chain(Linear(5), Relu()), shapes={"input": [3, 4]}, inference=True)
     params, x = compiled.randomize_params(seed=0), random(3, 4)
     path = alone(tmp_path / "bin", linker)

@@ -114,7 +114,7 @@ def test_cranelift_compiles_what_llvm_fails_on(stub, tmp_path):
     assert ended.stderr == ""
 
 
-def test_calls_go_on_where_llvm_fails_behind_them(stub, tmp_path):
+def test_calls_continue_if_background_llvm_fails(stub, tmp_path):
     code = """
 import time
 own = compiled(tier="auto")
@@ -131,7 +131,7 @@ check(own)
     assert "block `first`" in ended.stderr
 
 
-def test_many_threads_meet_failures_at_once(stub, tmp_path):
+def test_llvm_failures_are_handled_on_many_threads(stub, tmp_path):
     code = """
 threads = [threading.Thread(target=lambda: check(compiled())) for _ in range(8)]
 for thread in threads:
@@ -146,7 +146,7 @@ print("done")
     assert ended.stderr.count("WARNING") == 2 * 9
 
 
-def test_libraries_have_what_llvm_fails_on(stub, tmp_path):
+def test_exported_libraries_contain_fallback_kernels(stub, tmp_path):
     code = f"""
 paths = compiled().export({str(tmp_path / "out")!r}, cpu=["x86-64-v2", "x86-64-v3"])
 print(*(f"{{role}}={{path}}" for role, path in paths.items() if path))

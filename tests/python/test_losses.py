@@ -98,7 +98,7 @@ def test_torch_has_the_same_mean(backend, name, shapes):
     np.testing.assert_allclose(gradient, by_scores, rtol=1e-4, atol=1e-6)
 
 
-def test_the_numbers_of_the_documents():
+def test_documented_weighted_mean_is_correct():
     """Half of the targets are ignored, so the mean is over the other half."""
     training = trained(CrossEntropy(ignore_index=-100))
     target = np.array([1, -100, 2, -100])
@@ -108,7 +108,7 @@ def test_the_numbers_of_the_documents():
     assert value == pytest.approx(counted, rel=1e-6)
 
 
-def test_nothing_counts(backend):
+def test_mean_is_zero_if_all_targets_are_ignored(backend):
     """PyTorch's mean would be NaN; here a training step leaves the params unchanged."""
     target = np.full(6, 3)
     for settings in ({"ignore_index": 3}, {"weights": [1.0, 1.0, 1.0, 0.0]}):
@@ -204,7 +204,7 @@ def test_weights_are_an_output():
     assert float(outputs["mean"]) == pytest.approx(expected, rel=1e-5)
 
 
-def test_only_a_loss_with_weights_has_them():
+def test_only_weighted_losses_have_an_output_weight():
     with pytest.raises(ml.TerminalError, match="has no terminal `weight`"):
         CrossEntropy()(weight="weight")
 

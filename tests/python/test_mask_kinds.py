@@ -103,7 +103,7 @@ FORMS = {
     "shapes", [None, {"x": ["batch", "length", WIDTH]}], ids=["open", "shaped"]
 )
 @pytest.mark.parametrize("form", FORMS)
-def test_what_the_first_call_gives(made, form, shapes, caplog):
+def test_first_call_determines_the_mask_dtype(made, form, shapes, caplog):
     """A bool mask, a float one, and a bool one again need two programs."""
     mask, scores = FORMS[form]
     compiled = ml.compile(attention(), made, shapes=shapes)
@@ -118,7 +118,7 @@ def test_what_the_first_call_gives(made, form, shapes, caplog):
     assert "mask of float32" in told[1]
 
 
-def test_both_kinds_of_axes_in_turn(made):
+def test_calls_may_alternate_between_mask_axes(made):
     compiled = ml.compile(attention(), made)
     params = compiled.randomize_params(seed=0)
     for form in ("batch, keys", "queries, keys", "batch, keys"):
@@ -126,7 +126,7 @@ def test_both_kinds_of_axes_in_turn(made):
         check(compiled, params, rows(BATCH, LENGTH, WIDTH), mask, scores)
 
 
-def test_the_axes_of_the_first_call_stay(made):
+def test_mask_axes_of_the_first_call_are_kept(made):
     """A batch with as many sequences as queries is ambiguous; it is read like the earlier ones."""
     compiled = ml.compile(attention(), made)
     params = compiled.randomize_params(seed=0)
@@ -135,7 +135,7 @@ def test_the_axes_of_the_first_call_stay(made):
         check(compiled, params, rows(batch, LENGTH, WIDTH), mask, mask[:, None, None])
 
 
-def test_axes_that_cannot_be_told_are_refused(made):
+def test_ambiguous_mask_axes_are_errors(made):
     compiled = ml.compile(attention(), made)
     params = compiled.randomize_params(seed=0)
     inputs = {"x": rows(LENGTH, LENGTH, WIDTH), "mask": padding(LENGTH)}
@@ -161,7 +161,7 @@ def test_names_of_dims_tell_the_axes(made, second):
 
 
 @pytest.mark.parametrize("sizes", [(5, 5), (None, None)])
-def test_shapes_that_do_not_tell_are_refused(sizes):
+def test_ambiguous_mask_shapes_are_errors(sizes):
     shapes = {"x": [*sizes, WIDTH], "mask": sizes}
     with pytest.raises(ml.MithrilError, match=r"\(queries, keys\) or \(batch, keys\)"):
         ml.compile(attention(), ml.NumpyBackend(), shapes=shapes)
@@ -207,7 +207,7 @@ def test_a_mask_of_a_model_in_a_model(made):
     np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-5)
 
 
-def test_a_mask_that_is_computed_with_is_of_floats():
+def test_masks_used_in_arithmetic_are_float():
     model = attention()
     model |= Add()("mask", 1.0, output="more")
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"x": [2, 3, WIDTH], "mask": [3, 3]})
@@ -242,7 +242,7 @@ def test_a_mask_of_integers_is_refused(made):
 @pytest.mark.parametrize(
     "shapes", [None, {"x": [2, 3, WIDTH], "mask": [3, 3]}], ids=["open", "shaped"]
 )
-def test_code_asks_for_dtypes(made, shapes, tmp_path):
+def test_code_requires_mask_dtypes(made, shapes, tmp_path):
     compiled = ml.compile(attention(), made, shapes=shapes)
     for ask in (lambda: compiled.code, lambda: compiled.module, compiled.explain):
         with pytest.raises(ml.MithrilError, match=r"dtype.* of `mask`") as caught:
@@ -289,7 +289,7 @@ def test_a_float_mask_for_a_bool_input():
         )
 
 
-def test_a_bool_in_a_sum():
+def test_adding_a_bool_is_an_error():
     """A bool mask added to scores as zeros and ones would hide nothing."""
     model = Model()
     model |= Add()(left="scores", right=IOKey("mask", dtype=ml.bool), output="y")

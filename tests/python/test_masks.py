@@ -132,7 +132,7 @@ def hidden():
 
 
 @pytest.mark.parametrize("dtype", [ml.bool, ml.float32], ids=["bool", "float"])
-def test_a_query_that_sees_no_key_gives_nothing(make, dtype):
+def test_fully_masked_queries_give_zero(make, dtype):
     mask = np.where(hidden(), -np.inf, 0).astype(np.float32)
     mask = mask == 0 if dtype is ml.bool else mask
     params, seed = arrays(*mask.shape), seeded((2, 4, 37, 32))
@@ -155,7 +155,7 @@ def parts(mask, params, seed):
 
 
 @pytest.mark.parametrize("least", [-1e4, -1e9, np.finfo(np.float32).min])
-def test_keys_that_are_hidden_by_a_number(make, least):
+def test_rows_masked_by_a_finite_number_stay_finite(make, least):
     """If a finite number hides all keys of a query, it sees all, the more evenly the larger the
     number is."""
     mask = np.where(hidden(), least, 0).astype(np.float32)

@@ -475,7 +475,7 @@ def test_functions_of_torch_take_no_connections():
 
 
 @pytest.mark.parametrize(("depth", "stack"), [(2000, 0), (200, 512 << 10)])
-def test_models_nest_as_deep_as_they_like(depth, stack):
+def test_models_may_nest_deeply(depth, stack):
     def nested():
         model = Relu()
         for _ in range(depth):

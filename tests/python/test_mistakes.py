@@ -124,7 +124,7 @@ def records() -> dict[str, str]:
     return {text.split("\n", 1)[0].removeprefix("## "): text.rstrip("\n") + "\n" for text in found}
 
 
-def test_every_record_is_of_a_mistake():
+def test_records_match_the_list_of_mistakes():
     if os.environ.get("BLESS") == "1":
         RECORDS.write_text("\n".join(map(record, MISTAKES)), encoding="utf-8")
     assert len(MISTAKES) >= 50

@@ -151,7 +151,7 @@ def test_errors(make, error, message):
     assert str(caught.value).startswith(message)
 
 
-def test_an_unknown_attribute_is_no_crash():
+def test_unknown_attributes_raise_attribute_error():
     assert not hasattr(two_layers(), "nothing")
     assert hasattr(two_layers(), "y")
     with pytest.raises(AttributeError, match="did you mean `Linear`"):
@@ -196,7 +196,7 @@ def test_a_summary_knows_shapes_that_the_model_states():
     assert "total" in model.summary()
 
 
-def test_blocks_show_their_settings():
+def test_repr_shows_settings():
     assert repr(Linear(3)) == "Linear(dimension=3)"
     assert repr(Linear(3, use_bias=False, name="fc")) == (
         'Linear(dimension=3, use_bias=False, name="fc")'
@@ -246,7 +246,7 @@ def test_a_layer_shares_what_it_learns(backend):
     np.testing.assert_allclose(backend.to_numpy(outputs["y"]), want, rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_of_ones_own_gives_what_it_learns():
+def test_params_of_inner_models_are_connectable_by_short_name():
     inner = Model()
     inner |= Linear(4, name="fc")(input="x", output="y")
     outer = Model()
@@ -256,7 +256,7 @@ def test_a_model_of_ones_own_gives_what_it_learns():
     ) == {"shared", "model.fc.b"}
 
 
-def test_blocks_that_learn_several_say_which():
+def test_ambiguous_param_names_list_the_candidates():
     mlp = MLP([Relu(), None], [4, 3])
     with pytest.raises(ml.TerminalError) as caught:
         mlp(w="shared")

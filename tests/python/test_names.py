@@ -61,7 +61,7 @@ HALVES = {
 
 
 @pytest.mark.parametrize("use", HALVES.values(), ids=HALVES)
-def test_half_of_a_pair_is_no_character(use):
+def test_lone_surrogates_in_names_are_errors(use):
     with pytest.raises(ml.MithrilError, match="has half of a surrogate pair in it") as caught:
         use()
     assert str(caught.value).isprintable() or "\n" in str(caught.value)
@@ -113,7 +113,7 @@ def test_names_of_all_kinds_are_harmless(backend):
 
 
 @pytest.mark.parametrize("kind", ["NumpyBackend", "TorchBackend", "JaxBackend"])
-def test_source_says_nothing_that_a_name_says(kind):
+def test_source_contains_only_known_calls_whatever_the_names(kind):
     code = ml.compile(layers(), getattr(ml, kind)()).code
     nodes = list(ast.walk(ast.parse(code)))
     imported = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}

@@ -115,7 +115,7 @@ def test_attention_and_its_gradients_agree_with_torch(causal, groups):
     ("block", "moved"),
     [(Transpose(), np.transpose), (Flip(0), np.flipud), (Flip(1), np.fliplr)],
 )
-def test_rows_of_what_is_moved(block, moved, backend):
+def test_rows_of_rearranged_values_are_correct(block, moved, backend):
     """`tanh`, after a move, is needed in several passes over a row."""
     model = Model()
     model |= Tanh()(input="x", output="h")
@@ -212,7 +212,7 @@ def test_training_goes_down():
     np.testing.assert_allclose(losses["cpu"], losses["numpy"], rtol=1e-4)
 
 
-def test_sizes_that_no_memory_has_are_told():
+def test_sizes_beyond_memory_are_errors():
     refused = {2**62: "more elements than any memory holds", 2**63: "too large"}
     refused[2**64 - 1] = "too large"
     for size, why in refused.items():
@@ -229,7 +229,7 @@ def test_sizes_that_no_memory_has_are_told():
     np.testing.assert_array_equal(got, np.full((2, 3), 2, np.float32))
 
 
-def test_no_elements():
+def test_native_code_accepts_empty_batches():
     compiled = ml.compile(chain(Linear(4), Relu()), ml.CpuBackend())
     params = compiled.randomize_params(seed=0)
     compiled.evaluate(params, {"input": random(2, 3)})
@@ -242,7 +242,7 @@ def test_no_elements():
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-def test_other_floats(dtype):
+def test_native_code_supports_every_float_dtype(dtype):
     backend = ml.CpuBackend(dtype=dtype)
     compiled = ml.compile(chain(Linear(9), Relu()), backend, shapes={"input": [5, 7]})
     params = compiled.randomize_params(seed=0)
@@ -319,7 +319,7 @@ def test_calls_are_checked(inputs, message):
         compiled.evaluate(params, {"input": random(2, 3)})
 
 
-def test_the_code_can_be_read():
+def test_code_and_report_are_readable():
     compiled = ml.compile(chain(Linear(2), Relu()), ml.CpuBackend(), shapes={"input": [4, 3]})
     assert "dot_general" in compiled.code
     assert "func @kernel" in compiled.code
@@ -350,7 +350,7 @@ ml.compile(model, ml.CpuBackend(), shapes={"input": [5, 64]}, inference=True, ve
 """
 
 
-def test_long_compilations_tell_a_terminal_how_far_they_are():
+def test_long_compilations_show_progress_on_a_terminal():
     environment = {**os.environ, "MITHRIL_CACHE": "", "TERM": "xterm"}
     command = [sys.executable, "-c", PROGRESS]
     ours, theirs = pty.openpty()
@@ -381,7 +381,7 @@ def test_options_are_checked():
         ml.compile(Linear(2), ml.CpuBackend(), file_path="model.py")
 
 
-def test_a_gpt_writes_what_torch_writes():
+def test_gpt_generates_the_same_tokens_as_torch():
     script = Path(__file__).parents[1] / "benches" / "generate.py"
     sizes = ["2", "64", "4", "97", "100"]
     done = subprocess.run(
@@ -393,7 +393,7 @@ def test_a_gpt_writes_what_torch_writes():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_rows_that_are_written_behind_the_next(threads):
+def test_interleaved_row_epilogues_are_correct(threads):
     """Results of 8 MB and more are stored while the next row is computed. NaN, infinities and zeros
     stay in their rows, and the first and last rows are stored too."""
     x = np.random.default_rng(0).standard_normal((2051, 1024)).astype(np.float32) * 4
@@ -419,7 +419,7 @@ def test_rows_that_are_written_behind_the_next(threads):
     np.testing.assert_allclose(got["z"], normed, rtol=1e-4, atol=1e-5)
 
 
-def test_where_a_row_stands_is_not_seen_in_its_bits():
+def test_results_do_not_depend_on_the_position_of_a_row():
     """The last row of a task, which has no next row, has the same bits; so with more threads."""
     row = np.random.default_rng(0).standard_normal(1024).astype(np.float32) * 30
     x = np.tile(row, (4096, 1))
@@ -450,7 +450,7 @@ def test_sums_over_no_rows_are_zero():
 
 @pytest.mark.parametrize("make", [ml.CpuBackend, ml.CBackend] if has("c") else [ml.CpuBackend])
 @pytest.mark.parametrize("row", [[], [3], [40]])
-def test_reads_from_nothing_are_zero(make, row):
+def test_gather_from_an_empty_axis_gives_zero(make, row):
     """The size of the axis is known only at the call, and is 0 here."""
     shapes = {"input": ["n", *row], "indices": ["m"]}
     compiled = ml.compile(Gather(), make(), shapes=shapes, checks=False)

@@ -90,7 +90,7 @@ def test_dtypes_for_storage(make, dtype):
 
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("seed", [None, lambda y: y, np.ones((8, 2), np.float32)])
-def test_donated_states_are_written_over(held, seed):
+def test_donated_states_are_overwritten(held, seed):
     model, shapes = chain(Linear(6), ml.BatchNorm1d(), Relu(), Linear(2)), {"input": [8, 3]}
     plain, donating = (ml.compile(model, ml.CpuBackend(donate=d), shapes=shapes) for d in (0, 1))
     params, state = plain.randomize_params(seed=0), donating.initial_state()
@@ -122,7 +122,7 @@ def test_states_that_cannot_be_written_stay():
     assert all(not np.array_equal(following[name], state[name]) for name in state)
 
 
-def test_donated_states_that_share_memory_stay():
+def test_donated_states_that_share_memory_are_kept():
     """States that share memory with each other, or with a param, are not overwritten."""
     model, shapes = ml.BatchNorm1d(), {"input": [8, 3]}
     plain, donating = (ml.compile(model, ml.CpuBackend(donate=d), shapes=shapes) for d in (0, 1))
@@ -136,7 +136,7 @@ def test_donated_states_that_share_memory_stay():
         np.testing.assert_array_equal(shared, kept)
 
 
-def test_bound_params_are_held_twice_at_most():
+def test_bound_params_are_stored_at_most_twice():
     """Once as given, for further compilations, and once in the layout that kernels read."""
     code = """
 import gc, os, numpy as np, mithril as ml

@@ -127,7 +127,7 @@ def test_a_classifier_of_sequences(made):
 
 
 @pytest.mark.parametrize("settings", [{}, {"kv_heads": 2}, {"is_causal": True}], ids=str)
-def test_attention_alone(made, settings):
+def test_attention_without_shapes_matches_attention_with_shapes(made, settings):
     """Attention on its own gives the same as with `shapes=`."""
     model = MultiHeadAttention(HEADS, **settings)
     opened = ml.compile(model, made)
@@ -170,7 +170,7 @@ def test_positions(made):
         compiled.evaluate({}, {"input": x(2, 5, 15)})
 
 
-def test_rotations(made):
+def test_rotary_embeddings_match_the_formula(made):
     """Su et al. 2021, eq. 34, applied to halves of vectors, with gradients."""
     compiled = ml.compile(RotaryEmbedding(), made, trainable_keys=["input"])
     for shape in ((2, 5, WIDTH), (2, 3, 4, 8)):

@@ -317,7 +317,7 @@ def shape_of(module: str) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_clumsy_models_become_neat(case: Case) -> None:
+def test_verbose_models_are_simplified(case: Case) -> None:
     def compiled(write: Write, **options: Any) -> ml.CompiledModel:
         writer = Writer()
         model = writer.done(write(writer))
@@ -338,7 +338,7 @@ def test_clumsy_models_become_neat(case: Case) -> None:
 
 @pytest.mark.parametrize("math", ["exact", "recognise"])
 @pytest.mark.parametrize("rows", ["n", 2])
-def test_an_array_of_one_number_is_the_number(math: str, rows: Any) -> None:
+def test_uniform_arrays_become_numbers(math: str, rows: Any) -> None:
     w = Writer()
     x = w.input("x")
     model = w.done(w(ZerosLike(), x) * 3.0 + 2.0 + x)
@@ -351,7 +351,7 @@ def test_an_array_of_one_number_is_the_number(math: str, rows: Any) -> None:
         np.testing.assert_array_equal(compiled.evaluate({}, {"x": x})["y"], x + 2)
 
 
-def test_dims_without_numbers_are_told_of_estimates() -> None:
+def test_explain_states_the_size_assumed_for_unknown_dims() -> None:
     def explained(*shape: Any) -> str:
         compiled = ml.compile(Softmax(), ml.NumpyBackend(), shapes={"input": list(shape)})
         return str(compiled.explain()).splitlines()[0]

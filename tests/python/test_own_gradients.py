@@ -122,7 +122,7 @@ def test_terminals_of_other_names_are_refused(inner, outer, message):
         Round(gradient=gradient)
 
 
-def test_what_cannot_be_a_gradient_is_refused():
+def test_invalid_gradient_blocks_are_errors():
     with pytest.raises(ml.MithrilError, match="`w` inside, which is not an input"):
         Linear(4, gradient=straight())
     with pytest.raises(ml.MithrilError, match="`gradient` must be a block"):
@@ -151,7 +151,7 @@ def rounding() -> Model:
     "backend", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend]
 )
 @pytest.mark.parametrize("inference", [True, False])
-def test_values_inside_are_kept(backend, inference):
+def test_keep_works_inside_custom_gradients(backend, inference):
     """Keeping values works in training, too, and does not change the block's own gradient."""
     backend = backend(dtype=ml.float64)
     paths = ["block.half", "block.halves", "block.inner", "block.inner.scale", "block.inner.round"]
@@ -185,7 +185,7 @@ def test_values_inside_are_kept(backend, inference):
     np.testing.assert_allclose(np.asarray(gradients["w"]), 2.0 * x, rtol=1e-12)
 
 
-def test_hooks_and_keep_inside_as_torch_has_them():
+def test_hooks_and_keep_match_torch_inside_custom_gradients():
     class Straight(torch.autograd.Function):
         seen: list[torch.Tensor] = []  # noqa: RUF012
 
@@ -216,7 +216,7 @@ def test_hooks_and_keep_inside_as_torch_has_them():
     np.testing.assert_allclose(gradients["w"], w.grad, rtol=1e-6)
 
 
-def test_paths_inside_that_there_are_not_are_told():
+def test_unknown_inner_paths_are_errors():
     options = {"shapes": {"x": [3], "w": [3]}, "trainable_keys": ["w"]}
     with pytest.raises(
         ml.TerminalError, match=r"no block `block.inner.scal`[^?]*`block.inner.scale`"

@@ -20,7 +20,7 @@ def test_version(checkout):
     assert re.fullmatch(r"\d+\.\d+\.\d+", mithril.__version__)
 
 
-def test_commands_say_the_same_version(checkout):
+def test_commands_print_the_same_version(checkout):
     for command in ["mithril", "mithril-opt"]:
         said = subprocess.check_output([checkout / ".venv/bin" / command, "--version"], text=True)
         assert said.splitlines()[0] == f"{command} {mithril.__version__}"

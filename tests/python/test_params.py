@@ -99,7 +99,7 @@ def test_params_of_every_backend_come_back(tmp_path, backend):
         assert ml.DType(value.dtype) == ml.DType(half[name].dtype)
 
 
-def test_torch_gets_leaves(tmp_path):
+def test_loaded_torch_params_are_leaf_tensors(tmp_path):
     torch = pytest.importorskip("torch")
     path = tmp_path / "params.safetensors"
     weights = {"w": torch.ones(2, 3, requires_grad=True), "n": torch.arange(3)}
@@ -109,7 +109,7 @@ def test_torch_gets_leaves(tmp_path):
     assert not ml.load_params(path, ml.TorchBackend())["w"].requires_grad
 
 
-def test_other_readers_of_safetensors_read_it(tmp_path):
+def test_saved_params_follow_the_safetensors_format(tmp_path):
     """The format's definition: the header's length, a JSON header, then the elements."""
     path = tmp_path / "params.safetensors"
     ml.save_params(path, {"a.w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(1)})
@@ -123,7 +123,7 @@ def test_other_readers_of_safetensors_read_it(tmp_path):
     np.testing.assert_array_equal(own, np.arange(6).reshape(2, 3))
 
 
-def test_files_are_as_the_umask_says(tmp_path):
+def test_saved_files_respect_the_umask(tmp_path):
     program = """
 import os, sys
 import numpy as np
@@ -146,7 +146,7 @@ if sys.argv[3] == "True":
             assert stat.S_IMODE((folder / name).stat().st_mode) == mode, name
 
 
-def test_a_file_is_there_whole_or_as_it_was(tmp_path):
+def test_save_params_is_atomic(tmp_path):
     path = tmp_path / "params.safetensors"
     ml.save_params(path, {"w": np.ones(3)})
     before = path.read_bytes()
@@ -335,7 +335,7 @@ def test_inference_before_training_starts_from_the_first_state():
     assert not np.allclose(use.evaluate(params, {"input": x})["output"], before)
 
 
-def test_what_losses_alone_learn_and_name_is_left_out():
+def test_inference_omits_params_of_losses():
     judge = Model()
     judge |= Linear(3, name="head")("input", output="h")
     judge |= SquaredError()("h", "target", output="output")
@@ -365,7 +365,7 @@ def test_what_losses_alone_learn_and_name_is_left_out():
 # Models in use.
 
 
-def test_a_model_in_use_is_not_added_to():
+def test_models_in_use_cannot_be_changed():
     model = grown(Linear(3), Relu())
     training = TrainModel(model)
     with pytest.raises(ml.MithrilError, match="by `TrainModel`, and can no longer be changed"):
@@ -383,7 +383,7 @@ def test_a_model_in_use_is_not_added_to():
             change()
 
 
-def test_a_training_model_in_use_is_not_added_to():
+def test_training_models_in_use_cannot_be_changed():
     training = TrainModel(grown(Linear(3)))
     training.add_loss(SquaredError())
     outer = Model()

@@ -94,7 +94,7 @@ def test_pads_and_blocks(framework):
     np.testing.assert_array_equal(got, [[1, 0, 0], [4, 5, 6]])
 
 
-def test_orders_of_numpy():
+def test_numpy_prelude_sorts_like_the_evaluator():
     module = prelude("numpy")
     x = np.array([2, np.nan, 1, 2], dtype=np.float32)
     np.testing.assert_array_equal(module._sort(x, 0, True), [np.nan, 2, 2, 1])

@@ -49,14 +49,14 @@ def unread(command, file):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_commands_end_silently_where_nobody_reads(name, file):
+def test_commands_exit_silently_on_a_closed_pipe(name, file):
     done = unread(COMMANDS[name][0], file)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is full")
-def test_commands_tell_that_the_disk_is_full(name, file):
+def test_commands_report_a_full_disk(name, file):
     command, status = COMMANDS[name]
     with open("/dev/full", "w") as full:
         done = run(command, file, full)
@@ -65,7 +65,7 @@ def test_commands_tell_that_the_disk_is_full(name, file):
     assert "panicked" not in done.stderr and "Traceback" not in done.stderr
 
 
-def test_backends_that_differ_are_told_where_nobody_reads(tmp_path):
+def test_exit_status_reports_differences_on_a_closed_pipe(tmp_path):
     """The exit status says so, as it does when the output is read."""
     model = Model()
     model |= Divide()(numerator="x", denominator="x", output="y")

@@ -116,7 +116,7 @@ def test_attention_of_any_rank(front, causal):
 
 
 @pytest.mark.parametrize("turned", ["q", "k", "v", "qkv"])
-def test_attention_of_what_is_laid_out_otherwise(turned):
+def test_attention_accepts_transposed_operands(turned):
     """PyTorch's kernel needs the elements of a row to be contiguous."""
 
     def model():
@@ -141,7 +141,7 @@ def test_attention_of_grouped_heads():
         )
 
 
-def test_attention_with_a_mask_is_differentiated_by_its_parts():
+def test_gradient_of_masked_attention_is_decomposed():
     """A regression test: the gradient once ignored the mask."""
     shapes = {"q": [2, 4, 8], "k": [2, 4, 8], "v": [2, 4, 8], "m": [4, 4]}
     code = agree(lambda: attending(mask=True), shapes, 1e-12)
@@ -173,7 +173,7 @@ def jax_activations():
 
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu"])
-def test_jax_computes_what_a_gradient_shares_once(name):
+def test_jax_computes_shared_parts_of_gradients_once(name):
     """Per element, XLA counts one transcendental function, and the density of the exact GELU."""
     jax = pytest.importorskip("jax")
     block, function, count = jax_activations()[name]
@@ -201,7 +201,7 @@ def test_jax_computes_what_a_gradient_shares_once(name):
     assert step.cost_analysis()["transcendentals"] == count * x.size
 
 
-def test_values_that_nothing_reads_again_are_let_go():
+def test_dead_values_are_deleted():
     """A step uses less memory than without `del`."""
     model = Sequential([block for _ in range(4) for block in (Linear(256), Tanh())])
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2048, 256]})

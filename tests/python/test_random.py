@@ -75,7 +75,7 @@ def test_distributions(kind, random, dtype):
 
 
 @pytest.mark.parametrize("kind", OWN)
-def test_the_key_and_the_path_say_the_numbers(kind):
+def test_key_and_path_determine_random_numbers(kind):
     first = drawn(Randn([50]), kind)
     np.testing.assert_array_equal(first, drawn(Randn([50]), kind))
     for other in ([3, 2], [4, 2**32 - 1], [2**32 - 1, 3]):
@@ -98,7 +98,7 @@ def test_the_key_and_the_path_say_the_numbers(kind):
 
 @pytest.mark.parametrize("kind", OWN)
 @pytest.mark.parametrize("autodiff", ["framework", "mithril"])
-def test_gradients_have_the_mask_of_the_outputs(kind, autodiff):
+def test_gradients_use_the_dropout_mask_of_the_outputs(kind, autodiff):
     model = Model()
     model += Dropout(0.5)(input="x")
     model += Residual(MLP([Relu(), None], [4, 6]))
@@ -120,7 +120,7 @@ def test_gradients_have_the_mask_of_the_outputs(kind, autodiff):
     assert rise == pytest.approx(1e-3 * float((to(gradients["x"]) ** 2).sum()), rel=0.05)
 
 
-def test_exact_bits_are_those_of_every_target():
+def test_exact_random_bits_are_equal_on_every_target():
     blocks = [Randn([64]), RandUniform([64], -1.0, 2.0), RandInt([64], 0, 1000)]
     for block in blocks:
         values = [drawn(block, kind, random="exact") for kind in INSTALLED]
@@ -131,7 +131,7 @@ def test_exact_bits_are_those_of_every_target():
         np.testing.assert_allclose(values[0], other, rtol=1e-6)
 
 
-def test_new_keys_are_keys():
+def test_new_key_is_usable_as_a_key():
     """A block returns a key for the next draw, which any random block can use."""
     for kind in OWN:
         model = Model()
@@ -165,7 +165,7 @@ def dropping(backend, **options):
     return ml.compile(model, backend, shapes={"x": [128, 1024]}, **options)
 
 
-def test_source_is_as_a_person_writes_it():
+def test_random_source_uses_framework_generators():
     code = dropping(ml.TorchBackend()).code
     assert "_threefry" not in code
     body = code[code.index("def forward") :]
@@ -177,7 +177,7 @@ def test_source_is_as_a_person_writes_it():
         assert "_threefry" in dropping(backend, random="exact").code
 
 
-def test_a_file_draws_the_same(tmp_path):
+def test_written_source_draws_the_same_numbers(tmp_path):
     for kind in OWN:
         path = tmp_path / f"{kind}.py"
         compiled = dropping(made(kind), file_path=path)

@@ -297,7 +297,7 @@ def test_params_that_need_no_rank_have_values_at_once(any_backend):
     assert tuple(params["late.w"].shape) == (5, 3)
 
 
-def test_what_broadcasts_has_a_variant(any_backend, caplog):
+def test_new_broadcasts_compile_a_variant(any_backend, caplog):
     model = Model()
     model |= Transpose()(input="a", output="t")
     model |= Transpose()(input="b", output="u")
@@ -348,7 +348,7 @@ def test_errors_that_need_no_ranks_come_at_once(any_backend, model, message):
         ml.compile(model(), any_backend)
 
 
-def test_axes_that_no_array_has_are_told_at_once(any_backend):
+def test_errors_for_any_rank_are_raised_at_compile_time(any_backend):
     with pytest.raises(ml.MithrilError, match="axis 70 is out of range"):
         ml.compile(Mean(axis=70), any_backend)
     with pytest.raises(ml.TerminalError, match="trainable_keys"):
@@ -379,7 +379,7 @@ def test_a_wrong_call_leaves_the_model_usable(any_backend):
         compiled.evaluate(params, {"input": array(x(5, 7))})
 
 
-def test_only_the_ranks_that_are_needed_are_asked_for(any_backend, caplog):
+def test_errors_ask_only_for_the_needed_ranks(any_backend, caplog):
     model = Model()
     model |= Flatten(1)(input="a", output="flat")
     model |= Relu()(input="b", output="same")
@@ -393,7 +393,7 @@ def test_only_the_ranks_that_are_needed_are_asked_for(any_backend, caplog):
         compiled.evaluate({}, {**given, "b": any_backend.array(x(2, 4))})
 
 
-def test_inputs_of_other_ranks_than_each_other(any_backend):
+def test_inputs_may_have_different_ranks(any_backend):
     loss = ml.models.CrossEntropy(axis=1)
     model = Model()
     model |= loss(input="scores", target=IOKey("labels", dtype=ml.int64), output="output")
@@ -449,7 +449,7 @@ def test_calls_may_be_traced():
 
 
 @pytest.mark.parametrize("kind", [k for k in INSTALLED if k in ("torch", "jax")])
-def test_further_compilation(kind):
+def test_new_ranks_compile_once(kind):
     backend = made(kind)
     compiled = ml.compile(layered(), backend, jit=True)
     params = compiled.randomize_params(seed=0)

@@ -81,7 +81,7 @@ def test_positions_that_count_from_0_are_a_slice() -> None:
     assert "table_w[:7]" in source(model)
 
 
-def test_what_is_cut_and_joined_again_is_itself() -> None:
+def test_concatenated_splits_are_the_identity() -> None:
     model = Model()
     model |= Split(2, axis=-1)(input="x", output="parts")
     model |= Concat(axis=-1)(inputs=[model.parts[0], model.parts[1]], output="y")
@@ -89,7 +89,7 @@ def test_what_is_cut_and_joined_again_is_itself() -> None:
     assert "concatenate" not in code and "[:" not in code
 
 
-def test_parts_of_what_is_joined_are_read_where_they_are() -> None:
+def test_slices_of_concatenations_read_the_operand() -> None:
     model = Model()
     model |= Concat(axis=0)(inputs=["a", "b"], output="both")
     model |= Buffer()(input=model.both[3:5], output="y")
@@ -97,7 +97,7 @@ def test_parts_of_what_is_joined_are_read_where_they_are() -> None:
     assert "b[:2]" in code and "concatenate" not in code
 
 
-def test_folds_of_what_is_repeated_read_it_once() -> None:
+def test_reductions_of_broadcasts_read_the_operand_once() -> None:
     model = Model()
     model |= BroadcastTo(shape=[100, 6])(input="x", output="rows")
     model |= Buffer()(input=model.rows.max(axis=0), output="greatest")

@@ -36,7 +36,7 @@ def test_values_and_gradients_are_those_of_torch(name, values, backend):
 @pytest.mark.parametrize(
     ("block", "shape"), [(Softmax(), [3, 0]), (LogSoftmax(), [3, 0]), (Roll(1, axis=0), [0, 2])]
 )
-def test_no_elements_give_none(block, shape, backend):
+def test_empty_inputs_give_empty_outputs(block, shape, backend):
     compiled = ml.compile(block, backend, shapes={"input": shape})
     output = compiled.evaluate({}, {"input": backend.zeros(shape)})["output"]
     assert list(output.shape) == shape

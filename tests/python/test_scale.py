@@ -255,7 +255,7 @@ def test_native_code_and_gradients_of_many_inputs():
     np.testing.assert_array_equal(np.concatenate([gradients[name] for name in names]), rows)
 
 
-def test_of_many_names_messages_show_the_first():
+def test_messages_show_only_the_first_of_many_names():
     model = ml.Model()
     for i in range(100):
         model |= Tanh()(input="input", output=f"y{i}")

@@ -121,7 +121,7 @@ def assert_near(got: Arrays, expected: Arrays, tolerance: float) -> None:
 
 @pytest.mark.parametrize("make", BACKENDS)
 @pytest.mark.parametrize("name", ["gelu", "attention"])
-def test_shapes_are_not_needed(name: str, make: Callable[..., Any]) -> None:
+def test_second_derivatives_work_without_shapes(name: str, make: Callable[..., Any]) -> None:
     model, backend, data = MODELS[name](), make(dtype=ml.float64), data_of_six()
     params, vector = params_of(ml.compile(model, backend, shapes=SHAPES))
     opened = ml.compile(model, backend, differentiate=True)
@@ -209,7 +209,7 @@ def test_the_hessian_of_least_squares_is_known(make: Any, options: dict[str, Any
     np.testing.assert_allclose(np.concatenate(columns, 1), 2 * x.T @ x / 7, rtol=1e-12)
 
 
-def test_states_and_keys_go_along() -> None:
+def test_second_derivatives_work_with_states_and_keys() -> None:
     model = Model()
     model += Linear(4)(input="input")
     model += BatchNorm1d()
@@ -254,7 +254,7 @@ def test_another_output_than_the_final_cost() -> None:
         (3, "`differentiate` is the name of a scalar output"),
     ],
 )
-def test_what_cannot_be_differentiated(differentiate: Any, message: str) -> None:
+def test_invalid_differentiate_arguments_are_errors(differentiate: Any, message: str) -> None:
     with pytest.raises(ml.MithrilError, match="(?s)" + message.replace("?", r"\?")):
         ml.compile(
             Linear(2), ml.NumpyBackend(), shapes={"input": [4, 3]}, differentiate=differentiate

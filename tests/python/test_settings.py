@@ -63,7 +63,7 @@ def test_numbers_out_of_range(block, settings):
         block(**settings)
 
 
-def test_a_ramp_has_an_end():
+def test_arange_requires_stop():
     with pytest.raises(ml.MithrilError) as caught:
         Arange()
     assert caught.value.args[0] == (
@@ -118,7 +118,7 @@ def test_coefficients_are_finite(coef):
         train.add_loss(SquaredError(), coef=coef, input="y")
 
 
-def test_ends_of_ranges_are_in_them():
+def test_settings_at_the_ends_of_ranges_are_valid():
     x = np.array([[-2.0, 0.5, 3.0]], "float32")
     cases = [
         (Clamp(1, 1), np.ones_like(x)),

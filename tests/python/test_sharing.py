@@ -199,7 +199,7 @@ def test_a_name_is_the_param_of_the_block_that_it_is_connected_to():
     assert params_of(twice) == {"model_0.one", "model_0.two", "model_0.linear_0.b"}
 
 
-def test_what_a_model_learns_by_itself_is_shared_too():
+def test_params_of_a_model_itself_are_shared():
     scaled = Model()
     scaled |= Multiply()(left="input", right=IOKey("scale", differentiable=True), output="output")
     model = model_of(scaled("x"), Relu(), scaled)
@@ -208,7 +208,7 @@ def test_what_a_model_learns_by_itself_is_shared_too():
     assert len(params_of(model_of(scaled("x"), scaled.copy()))) == 2
 
 
-def test_two_objects_of_one_name_are_told_apart():
+def test_two_blocks_with_one_name_are_an_error():
     model = Model()
     model |= Linear(2, name="enc")("left", output="a")
     with pytest.raises(ml.MithrilError) as caught:

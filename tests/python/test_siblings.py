@@ -42,7 +42,7 @@ def test_bound_weights_are_joined_once():
         np.testing.assert_allclose(value, expected[name], rtol=1e-13)
 
 
-def test_weights_that_are_given_are_not_copied_for_nothing():
+def test_unbound_weights_are_not_joined():
     shapes = {"x": [128, 64]}
     for backend in BACKENDS[:3]:
         code = ml.compile(siblings(64), backend(), shapes=shapes, inference=True).code
@@ -74,7 +74,7 @@ def test_narrow_products_of_a_large_operand(backend):
         assert "concatenate" in made[0].code
 
 
-def test_a_product_that_reads_another_stays_behind_it():
+def test_dependent_products_are_not_joined():
     model = Model()
     model |= Linear(6, name="one")(input="x", output="h")
     model |= Tanh()(input="h", output="t")

@@ -57,7 +57,7 @@ def test_snippets_run(story, tmp_path, monkeypatch, frameworks):
         exec(compile(padded, str(story.file), "exec"), namespace)
 
 
-def test_every_snippet_of_the_documents_is_here():
+def test_every_snippet_of_the_spec_is_tested():
     texts = {file.stem: file.read_text(encoding="utf-8") for file in SPEC.glob("*.md")}
     counts = {name: text.count("\n```python\n") for name, text in texts.items()}
     # All snippets except those of meshes, and those of backends under the heading "Backends".

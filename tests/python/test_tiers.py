@@ -200,7 +200,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("pause", [0.0, 0.1])
-def test_a_process_may_end_at_any_time(ending, pause, tmp_path):
+def test_processes_may_exit_while_kernels_compile(ending, pause, tmp_path):
     ended = run(f"time.sleep({pause})\n" + ENDINGS[ending], tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
@@ -279,7 +279,7 @@ def test_a_process_may_fork_while_it_compiles(how, pause, tmp_path):
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_a_forked_process_goes_on_replacing(tmp_path):
+def test_forked_processes_continue_tier_up(tmp_path):
     """The child compiles the kernels that its parent had not started when it forked."""
     code = """
 import re

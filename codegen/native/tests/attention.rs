@@ -129,7 +129,7 @@ fn attention_of_groups_at_any_length() {
 
 /// Heads that only a product reads are written side by side at once.
 #[test]
-fn heads_are_merged_where_they_are_made() {
+fn attention_stores_merged_heads() {
     for (batch, s) in [("2", "17"), ("b", "n"), ("1", "70")] {
         for (causal, back) in [(true, "[0, 2, 1, 3]"), (false, "[2, 0, 1, 3]")] {
             let shape = match back {

@@ -50,7 +50,7 @@ fn fatal_errors_are_errors() {
 }
 
 #[test]
-fn errors_that_llvm_would_exit_at_are_errors() {
+fn errors_that_make_llvm_exit_are_returned() {
     let said = error(BAD_ASSEMBLY);
     assert!(said.contains("invalid instruction mnemonic"), "{said}");
     works();
@@ -84,7 +84,7 @@ fn threads_may_have_little_stack() {
 }
 
 #[test]
-fn a_stack_that_is_used_up_is_an_error() {
+fn stack_overflow_is_an_error() {
     for _ in 0..2 {
         let said = error(&nested(2_000_000));
         assert!(said.contains("LLVM crashed: SIGSEGV"), "{said}");
@@ -93,7 +93,7 @@ fn a_stack_that_is_used_up_is_an_error() {
 }
 
 #[test]
-fn through_the_function_of_the_library() {
+fn errors_cross_the_c_interface() {
     unsafe extern "C" fn take(sink: *mut u8, bytes: Bytes) {
         // SAFETY: the sink is a string, and the bytes can be read.
         unsafe {
@@ -123,7 +123,7 @@ fn through_the_function_of_the_library() {
 
 /// A handler of ours is there only while a kernel is compiled.
 #[test]
-fn handlers_of_signals_are_given_back() {
+fn signal_handlers_are_restored() {
     let handler = || {
         let mut there = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: nothing is changed, and what is read was written.

@@ -50,7 +50,7 @@ fn value(bits: u16) -> f64 {
 }
 
 #[test]
-fn every_half_becomes_its_single() {
+fn every_f16_converts_exactly_to_f32() {
     let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
     let got = converted(DType::F16, DType::F32, &halves);
     for (bits, got) in (0..=u16::MAX).zip(got.chunks_exact(4)) {
@@ -63,7 +63,7 @@ fn every_half_becomes_its_single() {
 
 /// Each f16, what lies in the middle between two of them, and the singles on both sides.
 #[test]
-fn singles_become_the_nearest_half() {
+fn f32_rounds_to_the_nearest_f16() {
     let mut singles: Vec<f32> = Vec::new();
     for bits in 0..0x7c01u16 {
         let next = if bits < 0x7bff { value(bits + 1) } else { 65536.0 };

@@ -229,7 +229,7 @@ fn constant_weights_are_packed_for_tiles() {
 
 /// The first of equal elements, and of NaN, wherever lanes begin.
 #[test]
-fn places_of_extremes() {
+fn positions_of_extrema() {
     for dims in ["17", "33 x 7", "7 x 33", "n x 50", "2 x 270 x 3", "3 x n x m"] {
         let rank = dims.matches('x').count() + 1;
         for dtype in ["f32", "f64", "i8", "u32", "bf16"] {
@@ -320,7 +320,7 @@ fn quotients_by_one_number_are_exact() {
 
 /// Sums over rows are gathered in blocks of rows, on the way through what they are sums of.
 #[test]
-fn sums_beside_rows() {
+fn column_sums_during_row_loops() {
     for (rows, n) in [("7", 5), ("300", 70), ("1000", 333), ("n", 33), ("1", 16)] {
         let text = f(
             &format!(
@@ -382,7 +382,7 @@ fn gradients_of_norms() {
 
 /// Lanes that follow each other may be cut by a view that begins anywhere.
 #[test]
-fn views_that_begin_anywhere() {
+fn views_with_any_offset() {
     let text = f(
         "%x: t<2 x 133 x f32>, %z: t<4 x 48 x f32>) -> (y: t<2 x 2 x 64 x f32>, w: t<2 x 260 x f32>, v: t<8 x 32 x f32>)",
         "%0 = slice(%x) {axes = [1], starts = [5], limits = [133], steps = [1]}

@@ -81,7 +81,7 @@ fn scans_in_scans() {
 
 /// What a loop reads lies in memory of its own until the last iteration.
 #[test]
-fn memory_around_loops() {
+fn memory_is_reused_around_loops() {
     check(
         "mithril 1
 

@@ -39,7 +39,7 @@ const FUNCTIONS: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn nothing_behind_a_row_is_written() {
+fn nothing_after_a_row_is_written() {
     let dtypes = DType::ALL.iter().filter(|d| !d.is_storage_only() && d.bits() >= 8);
     for dtype in dtypes.filter(|d| **d != DType::Bool) {
         for (signature, body) in FUNCTIONS {
@@ -55,7 +55,7 @@ fn nothing_behind_a_row_is_written() {
 }
 
 #[test]
-fn nor_where_dtypes_change() {
+fn conversions_write_nothing_after_a_row() {
     for from in DType::ALL.iter().filter(|d| !d.is_storage_only()) {
         for to in DType::ALL.iter().filter(|d| !d.is_storage_only()) {
             for width in [1, 17, 33] {
@@ -71,7 +71,7 @@ fn nor_where_dtypes_change() {
 }
 
 #[test]
-fn nor_by_sums_and_products_of_halves() {
+fn half_sums_and_products_write_nothing_after_a_row() {
     for dtype in ["bf16", "f16"] {
         for width in WIDTHS {
             let own = |text: &str| text.replace('N', &width.to_string()).replace('T', dtype);

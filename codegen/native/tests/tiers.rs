@@ -43,7 +43,7 @@ fn every_dtype_in_every_family() {
 }
 
 #[test]
-fn nothing_at_all() {
+fn empty_arrays_agree() {
     let text = f(
         "%x: t<n x m x f32>) -> (a: t<n x m x f32>, b: t<m x f32>)",
         "%0 = exp(%x)\n%1 = sum(%0) {axes = [0]}\nreturn %0, %1",
@@ -57,7 +57,7 @@ fn nothing_at_all() {
 /// The order in which lanes are folded shows in sums that are rounded, in zeros of both signs, and
 /// where one number makes all of it infinite.
 #[test]
-fn folds_in_one_order() {
+fn reductions_have_one_order() {
     for dtype in FLOATS {
         for n in [2, 4, 8, 16, 32, 64, 70] {
             let text = f(

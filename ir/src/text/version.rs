@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn older_texts_go_through_every_step() {
+    fn older_versions_are_migrated_step_by_step() {
         let steps = [
             Migration { from: 1, rewrite: |text| Ok(text.replace("mithril 1", "mithril 2")) },
             Migration {

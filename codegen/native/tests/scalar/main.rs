@@ -188,7 +188,7 @@ fn floats_of_two_operands() {
 }
 
 #[test]
-fn halves_are_worked_in_f32() {
+fn halves_are_computed_in_f32() {
     for dtype in [DType::F16, DType::BF16] {
         let [x, y] = pairs(dtype, 20_000);
         check(&of_arity(1), dtype, &[&x], 16);
