@@ -122,7 +122,7 @@ fn nest(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     match plan.scheme {
         Scheme::Direct => direct::emit(b, c, plan, epilogue),
         Scheme::Panels => panels::emit(b, c, plan, epilogue),
-        Scheme::Sweep => sweep::emit(b, c, plan, epilogue),
+        Scheme::Sweep { rows } => sweep::emit(b, c, plan, rows, epilogue),
         Scheme::Dots => dots::emit(b, c, plan, epilogue),
     }
 }

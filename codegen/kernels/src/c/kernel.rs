@@ -315,8 +315,8 @@ impl Printer<'_> {
                 self.values[v.0 as usize] = Some(literal(dtype, *bits));
             }
             inst => {
-                let v = stmt.results[0];
-                let expr = self.expression(v, inst);
+                let &[v] = &stmt.results[..] else { return };
+                let Some(expr) = self.expression(v, inst) else { return };
                 self.define(v, expr);
                 // A selected address gets a name before it is read: see `choice`.
                 if matches!(inst, Inst::Select(..)) && self.dtype(v) == DType::I64 {

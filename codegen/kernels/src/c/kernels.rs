@@ -173,8 +173,8 @@ fn comment(origin: &Origin, names: &Names, printed: &Printed) -> String {
     let Origin { plan, kernel, launches, .. } = *origin;
     // The text shows three paths, and whether there are more.
     let mut paths: Vec<&str> = Vec::new();
-    for path in launches.iter().filter_map(|&launch| plan.locs[launch].shortest()) {
-        if paths.len() <= 3 && !paths.contains(&path) {
+    for path in launches.iter().flat_map(|&launch| plan.locs[launch].paths()) {
+        if paths.len() <= 3 && !paths.contains(&&**path) {
             paths.push(path);
         }
     }

@@ -10,10 +10,11 @@ use crate::code::{Binary, Callee, Cmp, Inst, Unary, V};
 use crate::scalar::has_formula;
 
 impl Printer<'_> {
-    /// The expression of an instruction that has a result.
-    pub(super) fn expression(&mut self, v: V, inst: &Inst) -> Expr {
+    /// The expression of an instruction; `None` for a statement, and for instructions that code in C
+    /// has none of.
+    pub(super) fn expression(&mut self, v: V, inst: &Inst) -> Option<Expr> {
         let dtype = self.dtype(v);
-        match inst {
+        Some(match inst {
             Inst::Dim(n) => self.dim(*n),
             Inst::Unary(op, x) => {
                 let x = self.take(*x);
@@ -64,10 +65,8 @@ impl Printer<'_> {
             | Inst::Tile(_)
             | Inst::For { .. }
             | Inst::If { .. }
-            | Inst::CallPrivate(..) => {
-                unreachable!("code in C has none of it, or it has no value")
-            }
-        }
+            | Inst::CallPrivate(..) => return None,
+        })
     }
 
     /// Reinterprets the bits of a number as another dtype of the same size.

@@ -44,8 +44,9 @@ pub enum Scheme {
     Direct,
     /// Tiles that are computed from panels of both operands, copied to scratch memory.
     Panels,
-    /// Reads each row of `y` from end to end, for few rows of `x`.
-    Sweep,
+    /// Reads each row of `y` from end to end, for few rows of `x`: so many. The sums of all of them
+    /// are kept while `y` is read.
+    Sweep { rows: i64 },
     /// Dot products, for few rows of `x` where `x` and `y` both lie along `k`.
     Dots,
 }
@@ -148,7 +149,7 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
         // Sums are AMX squares, two by two if there are enough columns.
         _ if amx => (register, if shape.n.is_some_and(|n| n <= TILE_ROWS) { 1 } else { 2 }),
         Scheme::Dots => (dot_lanes(shape, register), 1),
-        Scheme::Sweep => (register, 2),
+        Scheme::Sweep { .. } => (register, 2),
         _ => {
             let (lanes, vectors) = width(shape, isa, register);
             // Vectors of pairs have at least 4 lanes.
@@ -183,7 +184,7 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     };
     match scheme {
         Scheme::Panels => plan.block(shape),
-        Scheme::Sweep => plan.sweep(shape),
+        Scheme::Sweep { rows } => plan.sweep(shape, rows),
         Scheme::Direct | Scheme::Dots => return plan,
     }
     plan.narrow(shape);
@@ -228,7 +229,7 @@ fn scheme(shape: &Shape, work: DType) -> Scheme {
     let large = |n: i64, k: i64| n * k * work.bytes() as i64 > SWEPT_BYTES;
     match (shape.n, shape.k) {
         (Some(n), Some(k)) if !large(n, k) => Scheme::Direct,
-        _ if (1..=few.min(8)).contains(&m) => Scheme::Sweep,
+        _ if (1..=few.min(8)).contains(&m) => Scheme::Sweep { rows: m },
         _ if m == 0 => Scheme::Direct,
         _ => Scheme::Panels,
     }
@@ -356,18 +357,8 @@ impl Plan {
         }
     }
 
-    /// The total number of rows: the sums of all of them are kept while `y` is read.
-    ///
-    /// Panics: the number of rows is not known.
-    pub(super) fn swept_rows(&self) -> i64 {
-        match self.rows {
-            Rows::Balanced { height, tall, tiles } => tiles * (height as i64 - 1) + tall,
-            Rows::Greedy(_) | Rows::Steps(_) => unreachable!("a sweep is for rows that are known"),
-        }
-    }
-
-    fn sweep(&mut self, shape: &Shape) {
-        let most = SUM_BYTES / (self.work.bytes() as i64 * self.swept_rows());
+    fn sweep(&mut self, shape: &Shape, rows: i64) {
+        let most = SUM_BYTES / (self.work.bytes() as i64 * rows);
         let most = most.max(self.strip()) / self.strip() * self.strip();
         self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
     }
@@ -426,7 +417,8 @@ impl Plan {
             return;
         };
         let rows = parts(parts(m.max(1), self.height()), self.block_tiles);
-        let most = if self.scheme == Scheme::Sweep { SWEPT_SHARES } else { SHARES };
+        let is_sweep = matches!(self.scheme, Scheme::Sweep { .. });
+        let most = if is_sweep { SWEPT_SHARES } else { SHARES };
         let columns = parts((products / TASK_PRODUCTS).clamp(1, most), rows);
         if parts(n.max(1), self.block_cols) < columns {
             let most = (n / columns / self.strip() * self.strip()).max(self.strip());

@@ -14,14 +14,15 @@ use crate::contract::{Contraction, Epilogue, task};
 /// The number of rows of `y` that are read at the same time.
 const ROWS: i64 = 8;
 
-pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
+/// Emits the contraction, for so many rows of `x`.
+pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, rows: i64, epilogue: Epilogue) {
     let walk = Walk::new(b, c, plan);
     walk.each_task(b, &[], |b, task, _| {
         let (x, y) = (task::start(b, &c.x, task.batch), task::start(b, &c.y, task.batch));
         let x = Panel { mem: c.x.mem, at: x, outer: c.x.outer, k: c.x.k };
         let y = Panel { mem: c.y.mem, at: y, outer: c.y.outer, k: c.y.k };
         let first = task.results.first_column(b);
-        let sweep = Sweep { plan, n: c.n, x, y, first, results: task.results };
+        let sweep = Sweep { plan, height: rows, n: c.n, x, y, first, results: task.results };
         sweep.clear(b);
         let (zero, rows) = (b.index(0), b.index(ROWS));
         let over = b.binary(Binary::Rem, c.k, rows);
@@ -38,6 +39,8 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
 
 /// A block of columns.
 struct Sweep<'a> {
+    /// The number of rows of `x`.
+    height: i64,
     plan: &'a Plan,
     n: V,
     x: Panel,
@@ -57,7 +60,7 @@ impl Sweep<'_> {
         let plan = self.plan;
         let kept = plan.scratch(b, plan.results_at());
         self.results.strips(b, self.first).each(b, |b, strip| {
-            let at = b.times(strip, plan.swept_rows());
+            let at = b.times(strip, self.height);
             let first = b.add(self.first, strip);
             let columns = Columns::new(b, plan, first, self.n);
             self.results.each_tile(b, |b, rows| {

@@ -137,27 +137,27 @@ impl<'f> Nest<'f> {
         v
     }
 
-    /// The index along the row.
-    fn along_row(kept: Kept, index: &[Ix]) -> (V, u32) {
-        match index.get(kept.axis) {
-            Some(Ix::At(v)) => (*v, 1),
-            Some(Ix::Lanes(v)) => (*v, 0),
-            Some(Ix::Back(_) | Ix::Many(_)) | None => unreachable!("kept values are read in line"),
+    fn read_kept(&mut self, kept: Kept, index: &[Ix]) -> V {
+        match index[kept.axis] {
+            Ix::At(at) => self.b.load(kept.mem, at, 1, None),
+            Ix::Lanes(at) => self.b.load(kept.mem, at, self.lanes, None),
+            ix @ (Ix::Back(_) | Ix::Many(_)) => {
+                let at = self.many(ix);
+                self.b.gather(kept.mem, at, None)
+            }
         }
     }
 
-    fn read_kept(&mut self, kept: Kept, index: &[Ix]) -> V {
-        let (at, one) = Self::along_row(kept, index);
-        let lanes = if one == 1 { 1 } else { self.lanes };
-        self.b.load(kept.mem, at, lanes, None)
-    }
-
+    /// Stores a value of a row. Scratch memory has room for whole vectors, so stores have no mask.
     fn write_kept(&mut self, kept: Kept, index: &[Ix], v: V) -> V {
-        let (at, one) = Self::along_row(kept, index);
-        let lanes = if one == 1 { 1 } else { self.lanes };
-        let v = self.lift(v, lanes);
-        // Scratch memory has room for whole vectors.
-        self.b.store(kept.mem, at, v, None);
+        let v = self.lift(v, self.lanes_of(&index[kept.axis..=kept.axis]));
+        match index[kept.axis] {
+            Ix::At(at) | Ix::Lanes(at) => self.b.store(kept.mem, at, v, None),
+            ix @ (Ix::Back(_) | Ix::Many(_)) => {
+                let at = self.many(ix);
+                self.b.scatter(kept.mem, at, v, None);
+            }
+        }
         v
     }
 

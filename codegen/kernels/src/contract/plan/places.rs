@@ -50,7 +50,7 @@ impl Plan {
 
     pub(in crate::contract) fn lanes_at(&self) -> i64 {
         let elements = match self.scheme {
-            Scheme::Sweep => self.swept_rows() * self.block_cols,
+            Scheme::Sweep { rows } => rows * self.block_cols,
             _ if self.deep => self.block_tiles * self.height() * self.block_cols,
             _ => self.height() * self.strip(),
         };

@@ -9,7 +9,7 @@ impl Display for Plan {
         let scheme = match self.scheme {
             Scheme::Direct => "direct",
             Scheme::Panels => "panels",
-            Scheme::Sweep => "sweep",
+            Scheme::Sweep { .. } => "sweep",
             Scheme::Dots => "dots",
         };
         write!(f, "{scheme}")?;

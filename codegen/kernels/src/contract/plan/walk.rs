@@ -90,9 +90,11 @@ impl Counting for Plain {
             Binary::Rem => x % y,
             Binary::Min => x.min(y),
             Binary::Max => x.max(y),
-            Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => {
-                unreachable!("walks do not count in bits")
-            }
+            Binary::And => x & y,
+            Binary::Or => x | y,
+            Binary::Xor => x ^ y,
+            Binary::Shl => x << y,
+            Binary::Shr => x >> y,
         }
     }
 
@@ -306,7 +308,7 @@ impl<N: Copy> Results<'_, N> {
         let size = self.plan.task_columns();
         let count = match self.plan.scheme {
             Scheme::Direct | Scheme::Dots => None,
-            Scheme::Panels | Scheme::Sweep => Some(e.part(self.n, first, size)),
+            Scheme::Panels | Scheme::Sweep { .. } => Some(e.part(self.n, first, size)),
         };
         Strips { first, count, width: self.plan.strip() }
     }
@@ -343,7 +345,7 @@ impl Plan {
     fn splits_rows(&self) -> bool {
         match self.scheme {
             Scheme::Panels => true,
-            Scheme::Direct | Scheme::Sweep | Scheme::Dots => false,
+            Scheme::Direct | Scheme::Sweep { .. } | Scheme::Dots => false,
         }
     }
 
@@ -359,7 +361,7 @@ impl Plan {
     pub(in crate::contract) fn task_columns(&self) -> i64 {
         match self.scheme {
             Scheme::Direct | Scheme::Dots => self.strip(),
-            Scheme::Panels | Scheme::Sweep => self.block_cols,
+            Scheme::Panels | Scheme::Sweep { .. } => self.block_cols,
         }
     }
 

@@ -176,7 +176,10 @@ impl ColumnSum<'_> {
         let (at, lanes) = match nest.address(row, &index[index.len() - row.len()..]) {
             Address::Row(at) => (at, nest.lanes),
             Address::One(at) => (at, 1),
-            Address::Back(_) | Address::Many(_) => unreachable!("rows are walked in line"),
+            Address::Back(_) | Address::Many(_) => {
+                nest.missing(self.op);
+                return;
+            }
         };
         let mask = nest.mask.filter(|_| lanes > 1);
         let before = nest.b.load(self.gathered, at, lanes, mask);
