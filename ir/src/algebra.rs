@@ -255,11 +255,11 @@ impl<'a> Var<'a> {
         self.unary("swap_axes", &[("first", (-2).into()), ("second", (-1).into())])
     }
 
-    /// Whether [`Var::swap_last`] made this value.
+    /// Whether this value is a result of [`Var::swap_last`].
     pub fn is_swapped(self) -> bool {
         self.builder.with(|f| {
-            let made = f.ops.iter().rev().find(|op| op.results().any(|v| v == self.value));
-            made.is_some_and(|op| {
+            let producer = f.ops.iter().rev().find(|op| op.results().any(|v| v == self.value));
+            producer.is_some_and(|op| {
                 let last = |name, axis| matches!(op.attr(name), Attr::Int(own) if *own == axis);
                 op.op.name == "swap_axes" && last("first", -2) && last("second", -1)
             })
@@ -347,8 +347,9 @@ pub fn expand<'a>(
     terms.term(expr.root())
 }
 
-/// Multiplies `g` by a scalar expression, factor by factor: `select(c, a, 0)` becomes `select(c, g *
-/// a, 0)`, so that an infinite or NaN `g` does not turn the 0 into NaN. `None`: the expression is 0.
+/// Multiplies `g` by a scalar expression, factor by factor: `select(c, a, 0)` becomes `select(c, g
+/// * a, 0)`, so that an infinite or NaN `g` does not turn the 0 into NaN. `None`: the expression is
+/// 0.
 pub fn scale<'a>(g: Var<'a>, expr: &Expr, values: &[Var<'a>], attrs: &[Attr]) -> Option<Var<'a>> {
     let dtype = g.dtype();
     let built = vec![None; expr.nodes().len()];

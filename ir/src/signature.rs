@@ -99,8 +99,8 @@ impl Binding {
     }
 
     /// Compares the dims that are expressions, once bare symbols are bound. Solves for symbols that
-    /// occur only in expressions; those without a solution are bound to a dim from `unknowns`, and the
-    /// callee checks them.
+    /// occur only in expressions; those without a solution are bound to a dim from `unknowns`, and
+    /// the callee checks them.
     fn expressions_against(
         &mut self,
         pattern: &Shape,

@@ -275,7 +275,7 @@ pub(crate) fn signature(f: &Function) -> Result<()> {
         }
         info.ty.shape.check_count().or_else(|error| at(*error))?;
     }
-    let made: usize = f.ops.iter().map(|op| op.results as usize).sum();
+    let computed: usize = f.ops.iter().map(|op| op.results as usize).sum();
     if f.external && !f.ops.is_empty() {
         return at(Diagnostic::new("an external function has operations"));
     }
@@ -285,9 +285,9 @@ pub(crate) fn signature(f: &Function) -> Result<()> {
             let what = "an external function has values other than its arguments and results";
             return at(Diagnostic::new(what));
         }
-    } else if f.args.len() + made != f.values.len() {
+    } else if f.args.len() + computed != f.values.len() {
         let error = Diagnostic::new("there are values that no operation defines");
-        return at(error.got(f.values.len()).expected(f.args.len() + made));
+        return at(error.got(f.values.len()).expected(f.args.len() + computed));
     }
     bodies(f).and_then(|()| states(f)).or_else(|error| at(*error))
 }

@@ -79,7 +79,7 @@ fn scalar(dtype: DType, bits: u64) -> Scalar {
     }
 }
 
-/// How many f64 apart two numbers are; 0 for two NaNs.
+/// The distance of two numbers in units of f64 spacing; 0 for two NaNs.
 fn ulps(a: f64, b: f64) -> u64 {
     let place = |x: f64| {
         let bits = x.to_bits() as i64;
@@ -253,7 +253,7 @@ fn expressions() {
     }
 }
 
-/// Wrong expressions, and a part of what is said about them.
+/// Wrong expressions, each with a part of its error.
 #[test]
 fn wrong_expressions() {
     let deep = "(".repeat(5000);

@@ -1,4 +1,4 @@
-//! The text form: what is printed reads back, and every error points at its place.
+//! The text form: printed modules are read back, and every error has a span.
 
 use mithril_ir::text::{parse, print};
 use mithril_ir::verify::verify;

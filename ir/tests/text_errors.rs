@@ -1,4 +1,4 @@
-//! Every mistake in a text is told with what it is, where it is, and what would mend it.
+//! Every mistake in a text is reported with the problem, the location and a fix.
 
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::dtype::DType;

@@ -1,4 +1,4 @@
-//! Each invariant of the verifier: a valid module with one thing broken, and what is said of it.
+//! Each invariant of the verifier: a valid module with one invariant broken, and the error.
 
 use std::sync::Arc;
 
@@ -107,7 +107,7 @@ fn guards_make_dims_equal() {
     let mut main = Function::clone(&module.functions["main"]);
     main.values[4].ty.shape.dims[0] = Dim::symbol("m");
     module.functions["main"] = Arc::new(main.clone());
-    // The type of the next operation follows from it, and differs by the guard alone.
+    // The type of the next operation follows from it, and differs only by the guard.
     verify(&module).unwrap_or_else(|e| panic!("{e}"));
     let Guard { left, right, .. } = main.guards.pop().unwrap();
     module.functions["main"] = Arc::new(main.clone());

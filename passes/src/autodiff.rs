@@ -24,16 +24,16 @@ use smallvec::SmallVec;
 use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::target::{self, Target};
+use backward_pass::backward_pass;
 use calls::BackwardCall;
 use cotangents::Cotangents;
 use forward_backward::{ForwardBackward, split};
-use sweep::sweep;
 
+mod backward_pass;
 mod calls;
 mod cotangents;
 pub(crate) mod forward_backward;
-mod parts;
-mod sweep;
+mod splits;
 
 pass! {
     /// Adds a function that computes the gradients of another one: it takes the arguments of that
@@ -238,7 +238,7 @@ impl<'m> Tape<'m> {
                 cotangents.add(&builder, map[result.value.index()], builder.var(seed));
             }
         }
-        sweep(&builder, &backward, &mut cotangents)?;
+        backward_pass(&builder, &backward, &mut cotangents)?;
         let mut results: Vec<ResultDef> = Vec::new();
         let mut taken: FxHashSet<Arc<str>> = FxHashSet::default();
         if outputs {

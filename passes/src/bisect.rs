@@ -24,8 +24,8 @@ pub struct Culprit {
 }
 
 /// Runs a module in the reference evaluator after each pass of the pipeline. `pipeline` builds the
-/// pipeline without the rules of its argument; `args` are the arguments of the entry. A function that
-/// a pass adds to the entries, such as a gradient, is run after each later pass as well, with
+/// pipeline without the rules of its argument; `args` are the arguments of the entry. A function
+/// that a pass adds to the entries, such as a gradient, is run after each later pass as well, with
 /// cotangents of ones.
 ///
 /// Errors: those of the passes and of the evaluator.

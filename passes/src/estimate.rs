@@ -28,8 +28,8 @@ const MAX_PICOSECONDS: u64 = 1 << 46;
 /// The size assumed for a symbol that is not known.
 pub const NOMINAL: i64 = 128;
 
-/// The picoseconds that an operation takes. An operand is described by its type and the index of the
-/// first operand that is the same value.
+/// The picoseconds that an operation takes. An operand is described by its type and the index of
+/// the first operand that is the same value.
 ///
 /// Errors: a composite whose decomposition fails.
 pub fn time(

@@ -216,8 +216,8 @@ fn splats_as_scalars(
     fits.then(|| operands.iter().map(plain).collect())
 }
 
-/// Whether an elementwise operation has an operand that is a literal splat, and another one with the
-/// shape of the result.
+/// Whether an elementwise operation has an operand that is a literal splat, and another one with
+/// the shape of the result.
 fn has_splat_operand<'f>(
     ty: &dyn Fn(Value) -> &'f Type,
     op: &Operation,

@@ -52,17 +52,17 @@ pub struct Range {
 /// Errors: a callee that does not exist; a composite whose decomposition fails.
 pub fn indexed(module: &Module) -> Result<Vec<Indexed>> {
     let Some(entry) = module.entry() else { return Ok(Vec::new()) };
-    let given = entry.arguments().enumerate().map(|(argument, (value, own))| {
+    let argument_views = entry.arguments().enumerate().map(|(argument, (value, own))| {
         let ty = entry.ty(value);
         let reads = matches!(own.role, Role::Data | Role::Constant) && ty.dtype.is_int();
         reads.then(|| ArgumentView::whole(argument, &ty.shape)).into_iter().collect()
     });
-    let given: Vec<Views> = given.collect();
-    if given.iter().all(Vec::is_empty) {
+    let argument_views: Vec<Views> = argument_views.collect();
+    if argument_views.iter().all(Vec::is_empty) {
         return Ok(Vec::new());
     }
     let mut search = Search { module, entry, found: Vec::new() };
-    search.walk(entry, given, &|dim| dim.clone(), &Loc::unknown())?;
+    search.walk(entry, argument_views, &|dim| dim.clone(), &Loc::unknown())?;
     Ok(search.distinct())
 }
 
@@ -156,42 +156,48 @@ impl Search<'_> {
     fn walk(
         &mut self,
         function: &Function,
-        given: Vec<Views>,
+        argument_views: Vec<Views>,
         resolve: Resolve,
         at: &Loc,
     ) -> Result<Vec<Views>> {
-        let mut held = given;
-        held.resize(function.values.len(), Views::new());
+        let mut value_views = argument_views;
+        value_views.resize(function.values.len(), Views::new());
         let definitions = function.definitions();
         for op in &function.ops {
-            if op.operands.iter().all(|value| held[value.index()].is_empty()) {
+            if op.operands.iter().all(|value| value_views[value.index()].is_empty()) {
                 continue;
             }
             let loc = op.loc.inside(at);
-            let scope = Scope { function, definitions: &definitions, held: &held, resolve };
+            let scope =
+                Scope { function, definitions: &definitions, value_views: &value_views, resolve };
             if let Some(indexes) = op.op.indexes {
-                let views = &held[op.operands[indexes.operand].index()];
+                let views = &value_views[op.operands[indexes.operand].index()];
                 let first = function.ty(op.operands[0]);
                 let extent = indexes.extent.dim(op.op, &op.attrs, first);
                 if let Some(extent) = extent.map(|dim| resolve(&dim)) {
                     views.iter().for_each(|v| self.add(v, &extent, indexes.from_end, &loc));
                 }
             } else if let Some(views) = scope.passed(op) {
-                held[op.first.index()] = views;
+                value_views[op.first.index()] = views;
             } else if let (Meaning::Decompose(_), None) = (op.op.meaning, op.op.indexes) {
                 let parts = parts(function, op)?;
-                let given = op.operands.iter().map(|v| held[v.index()].clone()).collect();
-                let results = self.walk(&parts, given, resolve, &loc)?;
-                held[op.first.index()] = results.into_iter().next().unwrap_or_default();
+                let argument_views =
+                    op.operands.iter().map(|v| value_views[v.index()].clone()).collect();
+                let results = self.walk(&parts, argument_views, resolve, &loc)?;
+                value_views[op.first.index()] = results.into_iter().next().unwrap_or_default();
             } else if op.op.kind == Kind::Call {
                 for (value, views) in
-                    op.results().zip(self.call(function, op, &held, resolve, &loc)?)
+                    op.results().zip(self.call(function, op, &value_views, resolve, &loc)?)
                 {
-                    held[value.index()] = views;
+                    value_views[value.index()] = views;
                 }
             }
         }
-        Ok(function.results.iter().map(|result| held[result.value.index()].clone()).collect())
+        Ok(function
+            .results
+            .iter()
+            .map(|result| value_views[result.value.index()].clone())
+            .collect())
     }
 
     /// The elements that the results of a call hold.
@@ -199,7 +205,7 @@ impl Search<'_> {
         &mut self,
         function: &Function,
         op: &Operation,
-        held: &[Views],
+        value_views: &[Views],
         resolve: Resolve,
         at: &Loc,
     ) -> Result<Vec<Views>> {
@@ -209,17 +215,18 @@ impl Search<'_> {
             return Ok(Vec::new());
         };
         let mut types: Vec<Type> = op.operands.iter().map(|v| function.ty(*v).clone()).collect();
-        let mut given: Vec<Views> = op.operands.iter().map(|v| held[v.index()].clone()).collect();
+        let mut argument_views: Vec<Views> =
+            op.operands.iter().map(|v| value_views[v.index()].clone()).collect();
         // The body of a scan takes slices along the first axis; positions along other axes stay the
         // same.
         let repeated = match op.op.gradient {
             Gradient::Scan => {
                 let (carries, sequences) =
                     (op.attr("carries").as_int(), op.attr("sequences").as_int());
-                given.iter_mut().take(carries as usize).for_each(Vec::clear);
+                argument_views.iter_mut().take(carries as usize).for_each(Vec::clear);
                 for at in carries as usize..(carries + sequences) as usize {
                     types[at].shape.dims.remove(0);
-                    for view in &mut given[at] {
+                    for view in &mut argument_views[at] {
                         view.axes.pop();
                     }
                 }
@@ -231,7 +238,7 @@ impl Search<'_> {
         let types: Vec<&Type> = types.iter().collect();
         let binding = bind(callee, &types, &mut Vec::new())?;
         let inner = |dim: &Dim| resolve(&binding.dim(dim));
-        let results = self.walk(callee, given, &inner, at)?;
+        let results = self.walk(callee, argument_views, &inner, at)?;
         Ok(if repeated { Vec::new() } else { results })
     }
 
@@ -302,7 +309,7 @@ fn parts(function: &Function, op: &Operation) -> Result<Function> {
 struct Scope<'a> {
     function: &'a Function,
     definitions: &'a [Option<u32>],
-    held: &'a [Views],
+    value_views: &'a [Views],
     resolve: Resolve<'a>,
 }
 
@@ -312,7 +319,7 @@ impl Scope<'_> {
     }
 
     fn views(&self, value: Value) -> &Views {
-        &self.held[value.index()]
+        &self.value_views[value.index()]
     }
 
     /// The elements that the result of an operation passes on; none if the operation has to be
@@ -374,12 +381,12 @@ impl Scope<'_> {
     fn reshaped(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
         let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
         let (have, want) = (from.dims.len(), to.dims.len());
-        let behind = from.dims.iter().rev().zip(to.dims.iter().rev());
-        let behind = behind.take_while(|(a, b)| a == b).count();
+        let equal_after = from.dims.iter().rev().zip(to.dims.iter().rev());
+        let equal_after = equal_after.take_while(|(a, b)| a == b).count();
         let before = from.dims.iter().zip(&to.dims).take_while(|(a, b)| a == b).count();
         let before = if from.lead == to.lead { before } else { 0 };
         let source = |back: usize| match want - back {
-            _ if back <= behind => Some(back),
+            _ if back <= equal_after => Some(back),
             front if front < before => Some(have - front),
             _ => None,
         };

@@ -156,8 +156,8 @@ impl Sites<'_> {
         while let Some(function) = open.pop().and_then(|name| module.get(&name)) {
             for op in &function.ops {
                 let inlined = self.callee(module, op).is_some();
-                // The first function is the callee. Once a call is inlined, the other functions that
-                // it names are not called any more.
+                // The first function is the callee. Once a call is inlined, the other functions
+                // that it names are not called any more.
                 for name in op.functions().take(if inlined { 1 } else { usize::MAX }) {
                     if !inlined {
                         found.insert(name.clone());

@@ -94,8 +94,8 @@ impl Legalize {
     }
 }
 
-/// Broadcasts the value to the shape of the result. The value may have fewer axes, if the expression
-/// does not read all operands or is a number.
+/// Broadcasts the value to the shape of the result. The value may have fewer axes, if the
+/// expression does not read all operands or is a number.
 fn with_shape_of(rebuild: &Rebuild, op: &Operation, value: Value) -> Result<Value> {
     let want = rebuild.source.ty(op.result());
     let have = rebuild.builder.ty(value);

@@ -8,8 +8,8 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
-/// The maximum number of operands of a concatenation. A kernel copies each with a separate loop, and compile
-/// time grows faster than the number of loops: LLVM takes 0.1 s for 64 of them.
+/// The maximum number of operands of a concatenation. A kernel copies each with a separate loop,
+/// and compile time grows faster than the number of loops: LLVM takes 0.1 s for 64 of them.
 const MAX_OPERANDS: usize = 64;
 
 pass! {

@@ -1,4 +1,4 @@
-//! A planted fault is found by the numbers alone.
+//! A planted fault is found from the numbers only.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, Module};

@@ -40,8 +40,8 @@ fn cost_of_a_transpose() {
     assert_eq!(cost.to_string(), "0 flop, 80.0 kB");
 }
 
-/// The products of attention backward are five, each of 2·s·s·d: scores and what the values' gradient
-/// makes of them are computed once for all three.
+/// The products of attention backward are five, each of 2·s·s·d: scores and what the values'
+/// gradient makes of them are computed once for all three.
 #[test]
 fn cost_of_gradients_with_common_subexpressions() {
     let (s, d) = (128, 16);

@@ -1,4 +1,4 @@
-//! The driver and pipelines: text, order, what is reported, what is refused.
+//! The driver and pipelines: text, order, reports and errors.
 
 mod targets;
 

@@ -45,7 +45,7 @@ fn layer(body: &mut String, number: usize, x: &str, width: usize, inner: usize) 
     wide(lines.len() - 1)
 }
 
-/// Layers one behind the other, each of another width.
+/// A chain of layers, each with a different width.
 fn deep(layers: usize) -> Module {
     let mut body = String::new();
     let mut last = "%x".to_string();

@@ -1,5 +1,5 @@
-//! Every rule of the table is proved by the evaluator: what it makes of its left side gives the same
-//! numbers, on random and on special values, and the same gradients.
+//! Every rule of the table is proved by the evaluator: what it makes of its left side gives the
+//! same numbers, on random and on special values, and the same gradients.
 
 mod proofs;
 

@@ -108,8 +108,8 @@ impl Block {
         self.bytes == 0
     }
 
-    /// The address of the first byte. Code that writes to it must ensure that no other code accesses
-    /// the block.
+    /// The address of the first byte. Code that writes to it must ensure that no other code
+    /// accesses the block.
     pub fn as_ptr(&self) -> *mut u8 {
         self.pointer.as_ptr()
     }

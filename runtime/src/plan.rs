@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// The number of further orders of placement that are tried while gaps remain.
 const ATTEMPTS: usize = 16;
-/// The maximum number of requests for which further orders are tried: the time of each attempt grows
-/// with the square of the number of requests, and is about 3 ms for this many.
+/// The maximum number of requests for which further orders are tried: the time of each attempt
+/// grows with the square of the number of requests, and is about 3 ms for this many.
 const MAX_REQUESTS: usize = 2048;
 
 /// One temporary: its size in bytes and its lifetime.

@@ -71,7 +71,8 @@ unsafe extern "C" fn add_backwards(
     }
 }
 
-/// Kernels may be replaced while many calls run; what is not there may not.
+/// Kernels may be replaced while many calls run; replacing a kernel that does not exist is an
+/// error.
 #[test]
 fn kernels_are_replaced_while_calls_run() {
     let program = executable(centered(Const(9), Const(333)));

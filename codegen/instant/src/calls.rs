@@ -1,5 +1,5 @@
-//! The private functions of a kernel, and calls of them. Arguments and results are passed in a stack
-//! slot of the caller: calls are rare, and Cranelift returns only a few vectors in registers.
+//! The private functions of a kernel, and calls of them. Arguments and results are passed in a
+//! stack slot of the caller: calls are rare, and Cranelift returns only a few vectors in registers.
 
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::types::I64;

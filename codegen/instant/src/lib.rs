@@ -1,9 +1,10 @@
 //! Compiles loop code to machine code with Cranelift, which takes less than a millisecond for small
 //! kernels. The code serves the calls of a model until LLVM's code is available.
 //!
-//! LLVM compiles the same loop code, and the results have the same bits: each lane computes the same
-//! operations, and lanes are reduced in the same order. The vectors of loop code are as wide as the
-//! machine's registers. Cranelift has vectors of 16 bytes, so a wider vector becomes several pieces.
+//! LLVM compiles the same loop code, and the results have the same bits: each lane computes the
+//! same operations, and lanes are reduced in the same order. The vectors of loop code are as wide
+//! as the machine's registers. Cranelift has vectors of 16 bytes, so a wider vector becomes several
+//! pieces.
 
 mod arithmetic;
 mod calls;

@@ -97,8 +97,8 @@ impl Translator<'_> {
         Ok(self.loaded(ty, pieces))
     }
 
-    /// Converts loaded pieces to a value. Bools are stored as bytes, of which only the lowest bit is
-    /// read.
+    /// Converts loaded pieces to a value. Bools are stored as bytes, of which only the lowest bit
+    /// is read.
     fn loaded(&mut self, ty: Ty, pieces: Pieces) -> Representation {
         if ty.dtype != DType::Bool {
             return Representation::Vector(pieces);

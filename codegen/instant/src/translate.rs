@@ -206,8 +206,8 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// Emits the statements of a region and returns the values that it yields. Addresses computed in
-    /// the region are not reused after it.
+    /// Emits the statements of a region and returns the values that it yields. Addresses computed
+    /// in the region are not reused after it.
     fn region(&mut self, region: &Region) -> Result<Vec<Value>> {
         let addresses = self.addresses.clone();
         self.block(&region.body)?;

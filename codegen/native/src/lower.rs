@@ -69,14 +69,14 @@ pub fn with_context<T>(body: impl FnOnce(&Context) -> Result<T, String>) -> Resu
     let session = SESSION.take().unwrap_or_else(Session::new);
     session.complaints.borrow_mut().clear();
     let session = LlvmValue::new(session);
-    let made = body(&session.context).map_err(|what| {
+    let result = body(&session.context).map_err(|what| {
         let said = session.complaints.borrow().join("\n  ");
         if said.is_empty() { what } else { format!("{what}\n  {said}") }
     });
     if !aborted() {
         SESSION.set(Some(session.take()));
     }
-    made
+    result
 }
 
 /// Parses `text` and lowers it to the llvm dialect.

@@ -1,9 +1,9 @@
 // Calls LLVM such that its fatal errors and crashes return to the caller.
 //
 // LLVM's fatal error handler must not return, so it leaves the call by `siglongjmp`, as clang does
-// when it runs its compiler in its own process. `llvm::CrashRecoveryContext` is not used: its signal
-// handlers do not call the handlers that were installed before (such as Python's faulthandler), so
-// crashes of other code would be lost while a kernel is compiled.
+// when it runs its compiler in its own process. `llvm::CrashRecoveryContext` is not used: its
+// signal handlers do not call the handlers that were installed before (such as Python's
+// faulthandler), so crashes of other code would be lost while a kernel is compiled.
 
 #include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/PrettyStackTrace.h"
@@ -187,8 +187,8 @@ bool run(Recovery &recovery, void (*call)(void *), void *data) {
 
 } // namespace
 
-/// Calls `call(data)`, and returns true if it returned. Otherwise LLVM aborted: the reason is written
-/// to `message` (of `size` bytes), and the stack frames of `call` are left without cleanup.
+/// Calls `call(data)`, and returns true if it returned. Otherwise LLVM aborted: the reason is
+/// written to `message` (of `size` bytes), and the stack frames of `call` are left without cleanup.
 ///
 /// Calls must not be nested.
 extern "C" bool mithril_recover(void (*call)(void *), void *data, char *message, size_t size) {

@@ -5,9 +5,9 @@ use inkwell::context::Context;
 use inkwell::module::Module;
 use inkwell::values::{BasicValueEnum, CallSiteValue, InstructionValue, IntValue, VectorValue};
 
-/// Replaces each masked store whose constant mask has exactly one lane by a store of that lane. This
-/// works around a bug of LLVM 22 for AVX-512: it stores the lane of a truncated vector with the
-/// width before the truncation, which overwrites the memory after it.
+/// Replaces each masked store whose constant mask has exactly one lane by a store of that lane.
+/// This works around a bug of LLVM 22 for AVX-512: it stores the lane of a truncated vector with
+/// the width before the truncation, which overwrites the memory after it.
 pub fn store_lanes(module: &Module, context: &Context) -> Result<(), BuilderError> {
     let builder = context.create_builder();
     for block in module.get_functions().flat_map(|function| function.get_basic_blocks()) {

@@ -39,8 +39,8 @@ pub struct Options {
 /// Compiles the text of a module to the output of `stage`: text, or the bytes of a relocatable
 /// object.
 ///
-/// Errors: messages of MLIR or LLVM about the text or about an unknown processor, including those of
-/// fatal errors.
+/// Errors: messages of MLIR or LLVM about the text or about an unknown processor, including those
+/// of fatal errors.
 pub fn compile(text: &str, options: &Options, stage: Stage) -> Result<Vec<u8>, String> {
     let work = |context: &melior::Context| {
         let module = lower::lower(context, text)?;

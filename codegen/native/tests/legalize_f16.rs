@@ -61,7 +61,7 @@ fn every_f16_converts_exactly_to_f32() {
     }
 }
 
-/// Each f16, what lies in the middle between two of them, and the singles on both sides.
+/// Each f16, the midpoints between neighbours, and the f32 numbers on both sides of these.
 #[test]
 fn f32_rounds_to_the_nearest_f16() {
     let mut singles: Vec<f32> = Vec::new();

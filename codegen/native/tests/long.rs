@@ -1,5 +1,5 @@
-//! Functions of many operations: kernels have a bounded size, equal parts share one, and the time to
-//! make them grows with the number of operations.
+//! Functions of many operations: kernels have a bounded size, equal parts share one, and the time
+//! to make them grows with the number of operations.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn chain(count: usize) -> String {
     text + &format!("return {last}\n}}\n")
 }
 
-/// Operations on what was computed shortly before, or long ago.
+/// Operations on recent results, or on results of long before.
 fn drawn(count: usize) -> String {
     let mut text = format!("mithril 1\n\nfunc @f(%x: {SHAPE}, %y: {SHAPE}) -> (z: {SHAPE}) {{\n");
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
@@ -96,7 +96,8 @@ fn equal_parts_share_a_kernel() {
     assert!(plan.program.launches.len() <= 500, "{} launches", plan.program.launches.len());
 }
 
-/// A cut costs what is read across it: between the steps of a sum that runs on, that is one value.
+/// The cost of a cut is the number of values that are read across it: one value between the steps
+/// of a running sum.
 #[test]
 fn kernels_are_cut_where_little_is_read() {
     let mut text = format!("mithril 1\n\nfunc @f(%x: {SHAPE}, %y: {SHAPE}) -> (z: {SHAPE}) {{\n");

@@ -283,7 +283,7 @@ fn backwards() {
     }
 }
 
-/// A row divided by one number is divided by its reciprocal, but nobody sees that.
+/// Dividing a row by one number multiplies by its reciprocal, without a difference in the results.
 #[test]
 fn quotients_by_one_number_are_exact() {
     let specials = "[0.0, -0.0, 1.0, 49.0, inf, -inf, nan, 1e-45, 1e-38, 3e38, 0.1, -7.5, 2.9, \
@@ -420,7 +420,7 @@ fn streams() {
     }
 }
 
-/// The greatest of a row is found once, also where several axes number the rows.
+/// The row maximum is computed once, also if several axes number the rows.
 #[test]
 fn rows_of_several_axes_stream() {
     let isa = Isa { streams: true, ..machine::machine().0 };
@@ -476,8 +476,8 @@ fn scatters() {
     }
 }
 
-/// The gradient of a linear layer's weights has a row for each feature, and sums over an open batch;
-/// few rows are computed while one operand is read from end to end.
+/// The gradient of a linear layer's weights has a row for each feature, and sums over an open
+/// batch; few rows are computed while one operand is read from end to end.
 #[test]
 fn few_features_and_an_open_batch() {
     for level in ["x86-64-v2", "x86-64-v3"] {

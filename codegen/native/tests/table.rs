@@ -1,6 +1,6 @@
-//! Every operation of the table and its gradient as machine code, LLVM's and Cranelift's, beside
-//! the evaluator: uses that are drawn from what the table says of it, compiled once for any size
-//! and run at sizes that are multiples of no vector and no tile.
+//! Every operation of the table and its gradient as machine code of LLVM and Cranelift, compared
+//! with the evaluator: uses that are drawn from what the table says of it, compiled once for any
+//! size and run at sizes that are multiples of no vector and no tile.
 
 #[path = "../../../ir/tests/cases/mod.rs"]
 mod cases;

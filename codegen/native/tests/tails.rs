@@ -1,5 +1,5 @@
-//! Rows of known sizes that are not multiples of a vector, of every dtype: what is behind them stays
-//! as it is.
+//! Rows of known sizes that are not multiples of a vector, of every dtype: what is behind them
+//! stays as it is.
 
 mod machine;
 

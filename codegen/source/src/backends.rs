@@ -33,7 +33,8 @@
 //! - for attributes: `default`, `single`, `empty`, `natural` (nowhere negative), and dtypes
 //! - `result is matmul`: `@` can compute the result; `result is summed`: a plain sum can;
 //!   `result is scaled`: one operand is a number
-//! - `name is sibling`: the operation of this name exists on the same operands; `name is reader`: it
+//! - `name is sibling`: the operation of this name exists on the same operands; `name is reader`:
+//!   it
 //!   reads the result; `name is used`: it exists anywhere in the file
 //! - `axes is vacant`: one of those axes may be empty
 //!

@@ -57,7 +57,7 @@ fn symbolic_dims() {
     check("symbolic");
 }
 
-/// A symbol that no shape has alone is worked out from one that has it in a sum.
+/// A symbol that no shape has as a bare dim is solved for from a dim that contains it in a sum.
 #[test]
 fn solved_dims() {
     let text = "mithril 1

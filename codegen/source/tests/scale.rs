@@ -16,7 +16,7 @@ const TYPE: &str = "tensor<8 x 16 x f32>";
 /// The time this thread has computed: that of others on the machine does not count.
 fn computed() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes to `time` alone.
+    // SAFETY: the call writes only to `time`.
     let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     assert_eq!(done, 0, "there is a clock");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -57,7 +57,7 @@ fn chain(count: usize) -> String {
     function(&two(), &body, &format!("%{count}"), TYPE)
 }
 
-/// Random operations on what was computed not long before, always the same ones.
+/// Random operations on recent results, the same ones in each run.
 fn random(count: usize) -> String {
     let mut state = 1u64;
     let mut draw = |below: usize| {

@@ -88,11 +88,11 @@ pub fn max(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
 /// # Errors
 /// For an axis out of range or repeated.
 pub fn min(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
-    let greatest = match x.dtype {
+    let identity = match x.dtype {
         DType::Bool => Scalar::bool(true),
         d => Scalar::number(d, f64::INFINITY),
     };
-    fold(x, axes, keepdim, Prim::Min, greatest)
+    fold(x, axes, keepdim, Prim::Min, identity)
 }
 
 /// Whether any element is not 0 (NaN counts as not 0); of no elements false.

@@ -159,8 +159,8 @@ fn stack_shape(cx: &mut Infer) -> Result<Shape> {
     let at = match &shape.lead {
         None => Shape::new(shape.dims.iter().cloned().chain([Dim::Const(1)])).axis(axis)?,
         Some(_) if axis < 0 => {
-            let behind = axis.unsigned_abs() as usize - 1;
-            shape.dims.len() - shape.need_trailing(behind)?.len()
+            let after = axis.unsigned_abs() as usize - 1;
+            shape.dims.len() - shape.need_trailing(after)?.len()
         }
         Some(_) => shape.need_rank()?,
     };

@@ -255,8 +255,8 @@ impl<'a> Parts<'a> {
 
     /// The softmax of the scores. If a mask may exclude all keys of a query, also returns which
     /// queries have a key left. The scores of the other queries are not masked, so that their
-    /// weights are finite (and unused): the softmax of a row of -inf is NaN, and so is its gradient,
-    /// even if it is multiplied by 0.
+    /// weights are finite (and unused): the softmax of a row of -inf is NaN, and so is its
+    /// gradient, even if it is multiplied by 0.
     fn weights(&self, r: &Rule<'a>) -> (Var<'a>, Option<Var<'a>>) {
         let softmax = |scores: Var<'a>| scores.unary("softmax", &[]).named("weights");
         // With a causal mask, every query attends at least to the first key.
@@ -308,8 +308,8 @@ fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     (0..3).map(gradient).collect()
 }
 
-/// The row maximum of the scores, or the lowest finite value if all are -inf, so that subtracting it
-/// from the scores never gives NaN.
+/// The row maximum of the scores, or the lowest finite value if all are -inf, so that subtracting
+/// it from the scores never gives NaN.
 fn row_max<'a>(scores: Var<'a>, keepdim: bool) -> Var<'a> {
     let lowest = scores.scalar(-round::max_finite(scores.dtype()));
     scores.reduce("max", Some(&[-1]), keepdim).binary("maximum", lowest)
@@ -332,7 +332,8 @@ fn attention_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     }
 }
 
-/// Sums a gradient with one head per query head over the query heads that share a key or value head.
+/// Sums a gradient with one head per query head over the query heads that share a key or value
+/// head.
 fn sum_head_groups<'a>(r: &Rule<'a>, gradient: Var<'a>, of: Var<'a>) -> Var<'a> {
     let (own, all) = (of.shape(), gradient.shape());
     let (Ok(last), true) = (own.need_trailing(3), r.bool("grouped")) else {

@@ -101,14 +101,14 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "minimum",
-        noun: "lesser",
+        noun: "minimum",
         doc: "The smaller of two numbers; NaN if either is NaN.",
         meaning: Meaning::Scalar("min(x, y)"),
         ..BINARY
     },
     OpDef {
         name: "maximum",
-        noun: "greater",
+        noun: "maximum",
         doc: "The larger of two numbers; NaN if either is NaN.",
         meaning: Meaning::Scalar("max(x, y)"),
         ..BINARY
@@ -196,7 +196,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "select",
-        noun: "chosen",
+        noun: "selected",
         doc: "`yes` where `condition` holds, `no` elsewhere.",
         operands: &[
             operand("condition", Class::Bool).own_dtype(),

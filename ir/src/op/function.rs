@@ -81,7 +81,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "stop_gradient",
-        noun: "frozen",
+        noun: "detached",
         access: Access::View(View::Identity),
         doc: "`x` itself, treated as a constant in differentiation.",
         kind: Kind::Barrier,

@@ -155,7 +155,8 @@ pub(super) const OPS: &[OpDef] = &[
                 .to_vec();
             let zeros = r.arg(1).full_like(0.0);
             let rest = r.build("slice_update", &[r.g(), zeros], &attrs);
-            // The slice has the update's shape, but inference cannot prove it for all symbolic dims.
+            // The slice has the update's shape, but inference cannot prove it for all symbolic
+            // dims.
             let part = r.g().unary("slice", &attrs);
             vec![Some(rest), Some(part.reshape(r.arg(1).shape()))]
         }),

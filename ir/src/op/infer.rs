@@ -132,8 +132,8 @@ impl Infer<'_> {
         }
     }
 
-    /// Checks that a dim is at least `minimum`. If that is undecided, adds a guard that checks it at
-    /// run time.
+    /// Checks that a dim is at least `minimum`. If that is undecided, adds a guard that checks it
+    /// at run time.
     /// Errors: the dim is smaller.
     pub fn at_least(&mut self, dim: &Dim, minimum: i64, what: impl Fn() -> String) -> Result<()> {
         if dim.is_unknown() || dim.lower_bound().is_some_and(|bound| bound >= minimum) {
@@ -285,8 +285,8 @@ fn needs_function<T>(cx: &Infer) -> Result<T> {
     Diagnostic::new(message![cx.name(), " has no type without the function that it names"]).err()
 }
 
-/// Whether all dims that the result's dims are computed from are numbers. Then an unknown dim of the
-/// result can only come from overflow.
+/// Whether all dims that the result's dims are computed from are numbers. Then an unknown dim of
+/// the result can only come from overflow.
 fn dims_are_known(cx: &Infer) -> bool {
     let has_unknown_dims = |shape: &Shape| {
         shape.lead.is_some() || shape.dims.iter().any(|dim| dim.as_const().is_none())

@@ -10,7 +10,7 @@ use crate::shape::Shape;
 
 pub(super) const OPS: &[OpDef] = &[OpDef {
     name: "argtopk",
-    noun: "greatest",
+    noun: "top_indices",
     access: Access::Library(Library::Sort { indices: true }),
     doc: "The indices of the `k` largest elements along `axis`, or of all if there are fewer, in \
           descending order; equal elements keep their order, and NaN sorts as the largest.",

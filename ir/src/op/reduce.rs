@@ -97,7 +97,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "any",
-        noun: "found",
+        noun: "any_true",
         access: Access::Fold(Fold::Any),
         doc: "Whether any element over `axes` (all if omitted) is true.",
         meaning: Meaning::Kernel(|i| reduce::any(i.arg(0), &i.axes(), i.bool("keepdim"))),
@@ -105,7 +105,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "all",
-        noun: "held",
+        noun: "all_true",
         access: Access::Fold(Fold::All),
         doc: "Whether every element over `axes` (all if omitted) is true.",
         meaning: Meaning::Kernel(|i| reduce::all(i.arg(0), &i.axes(), i.bool("keepdim"))),
@@ -243,8 +243,8 @@ pub(super) const OPS: &[OpDef] = &[
 ];
 
 /// The maximum, or 0 where it is infinite, so that subtracting it keeps `exp` finite. It is 0 if it
-/// is known that there are no elements: frameworks raise for the maximum of an empty array. If there
-/// may be no elements, NumPy's `max` starts from -inf when `is_inf` reads it.
+/// is known that there are no elements: frameworks raise for the maximum of an empty array. If
+/// there may be no elements, NumPy's `max` starts from -inf when `is_inf` reads it.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
     if is_empty(x) {
         return x.scalar(0.0);
@@ -354,8 +354,9 @@ fn prod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let is_zero = x.binary("eq", zero);
     let rest = is_zero.select(x.scalar(1.0), x).reduce("prod", axes, r.bool("keepdim"));
     let zeros = is_zero.cast(x.dtype()).sum(axes, r.bool("keepdim"));
-    let alone = zeros.binary("eq", zero).select(zero, rest);
-    let alone = zeros.binary("eq", x.scalar(1.0)).select(alone, zero);
+    let product_of_rest = zeros.binary("eq", zero).select(zero, rest);
+    let product_of_rest = zeros.binary("eq", x.scalar(1.0)).select(product_of_rest, zero);
     let others = broadcast_to_operand(r, r.y()) / is_zero.select(x.scalar(1.0), x);
-    is_zero.select(broadcast_to_operand(r, alone), others) * broadcast_to_operand(r, r.g())
+    is_zero.select(broadcast_to_operand(r, product_of_rest), others)
+        * broadcast_to_operand(r, r.g())
 }

@@ -12,7 +12,8 @@
 //!   guard batch == n
 //!   return %h, %c
 //! }
-//! entry func @gradients(%x: tensor<n x f32>, %y: tensor<n x f32> cotangent) -> (x: tensor<n x f32>) {
+//! entry func @gradients(%x: tensor<n x f32>, %y: tensor<n x f32> cotangent) -> (x: tensor<n x
+//! f32>) {
 //!   return %y
 //! }
 //! extern func @custom(%x: tensor<*b x f32>) -> (output: tensor<*b x f32>) {

@@ -120,7 +120,7 @@ impl Case {
         Case { op, operands, attrs }
     }
 
-    /// The function of this operation alone; `None` where inference refuses it.
+    /// The function that consists of only this operation; `None` if inference reports an error.
     pub fn function(&self) -> Option<Function> {
         let builder = Builder::new("main");
         let values = self.arguments(&builder);
@@ -147,8 +147,8 @@ impl Case {
         sizes
     }
 
-    /// The case with a symbol for each number above 1 among its dims; `size` says which it was. Where
-    /// inference has to know some of them, these stay numbers.
+    /// The case with a symbol for each number above 1 among its dims; `size` says which it was.
+    /// Where inference has to know some of them, these stay numbers.
     pub fn symbolic(&self) -> Case {
         let sizes = self.sizes();
         let mut sets: Vec<u32> = (0..1 << sizes.len()).collect();

@@ -11,7 +11,7 @@ pub fn base(random: &mut Random) -> Vec<usize> {
     (0..rank).map(|_| *random.pick(&[0, 1, 2, 2, 3, 3, 4])).collect()
 }
 
-/// The shape itself, or one that broadcasting, products, indices or scales put beside it.
+/// The shape itself, or the shape of another operand for broadcasting, products, indices or scales.
 pub fn variation(base: &[usize], random: &mut Random) -> Vec<usize> {
     let mut shape = base.to_vec();
     match random.below(12) {

@@ -122,8 +122,8 @@ impl Site<'_> {
 }
 
 impl Tape<'_> {
-    /// Copies a call, with its forward function as the callee if the gradient needs one, and records
-    /// the call of the backward function.
+    /// Copies a call, with its forward function as the callee if the gradient needs one, and
+    /// records the call of the backward function.
     pub(super) fn call(
         &mut self,
         builder: &Builder,

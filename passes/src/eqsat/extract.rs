@@ -23,8 +23,8 @@ pub struct Extraction<'t> {
     pub after: u64,
 }
 
-/// A batch of joined products is taken only if it saves at least a tenth of the cost of the terms it
-/// replaces: estimates are not more accurate than that.
+/// A batch of joined products is taken only if it saves at least a tenth of the cost of the terms
+/// it replaces: estimates are not more accurate than that.
 const MIN_GAIN: u128 = 10;
 
 /// Limits of `revise`: the alternatives that it tries one by one, and the classes that it visits.

@@ -163,8 +163,8 @@ fn composed(place: &AxisMap, axes: &[AxisMap]) -> AxisMap {
     out
 }
 
-/// The map from the index of a reshape to a position, given the map from its operand's index, if the
-/// reshape does not change the axes that the position depends on.
+/// The map from the index of a reshape to a position, given the map from its operand's index, if
+/// the reshape does not change the axes that the position depends on.
 fn kept(
     place: &AxisMap,
     runs: &[(Range<usize>, Range<usize>)],

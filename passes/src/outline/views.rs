@@ -7,8 +7,8 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, Constant, Pieces};
 use mithril_ir::op::view::{AxisMap, IndexMap, View};
 
-/// The position of an axis of a value in the space of a kernel. A list with one entry per axis of the
-/// value is its alignment.
+/// The position of an axis of a value in the space of a kernel. A list with one entry per axis of
+/// the value is its alignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpaceAxis {
     /// An axis of the space.

@@ -11,7 +11,7 @@ use super::Class::{Fast, Reassociating, Recognise};
 use super::masks;
 use super::matched::Match;
 use super::pattern::{Pattern, any, near, number, op, product, unary, vars};
-use super::{Attrs, Rule, choice, recognise, reduction_attrs};
+use super::{Attrs, Rule, axes_of, choice, recognise};
 
 pub(super) fn rules() -> Vec<Rule> {
     [activations(), soft(), norms(), attention()].into_iter().flatten().collect()
@@ -329,7 +329,7 @@ fn shifted(m: &Match) -> Option<Attrs> {
 /// The axes of a reduction over one axis, and whether they are kept.
 fn reduction_axes(m: &Match, name: &str) -> Option<Attrs> {
     axis_of(m, name)?;
-    reduction_attrs(m, name)
+    axes_of(m, name)
 }
 
 /// The axes of a sum, if it is divided by the number of elements summed or multiplied by its
@@ -356,7 +356,7 @@ fn mean_of_sum(m: &Match) -> Option<Attrs> {
         Some(_) => number == count,
         None => is_close(m, number * count, 1.0),
     };
-    fits.then(|| reduction_attrs(m, "sum"))?
+    fits.then(|| axes_of(m, "sum"))?
 }
 
 /// Whether two numbers are equal up to rounding in the result's dtype.
@@ -381,7 +381,7 @@ fn of_deviations(m: &Match) -> Option<Attrs> {
     let axes = m.attr(first, "axes") == m.attr(second, "axes");
     let keep = |at: usize| *m.attr(at, "keepdim") == Attr::Bool(true);
     let fits = axes && if inside { keep(second) } else { keep(first) == keep(second) };
-    fits.then(|| reduction_attrs(m, "mean"))?
+    fits.then(|| axes_of(m, "mean"))?
 }
 
 fn reduces_last(m: &Match, name: &str) -> bool {

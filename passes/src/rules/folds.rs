@@ -6,7 +6,7 @@ use mithril_ir::op::infer::as_ints;
 use super::Class::{Exact, Fast, Reassociating};
 use super::matched::Match;
 use super::pattern::{any, op, part_of_joined, unary, vars};
-use super::{Attrs, Class, Rule, choice, reduction_attrs};
+use super::{Attrs, Class, Rule, axes_of, choice};
 
 /// Reductions whose nested form equals one reduction over all axes. For max and min, ties share the
 /// gradient differently, so these rules are not exact.
@@ -24,31 +24,21 @@ pub(super) fn rules() -> Vec<Rule> {
     let mut rules = vec![
         choice(Reassociating, "sum-sum", sum(sum(x)), sum(x).with(joined)),
         choice(Reassociating, "mean-mean", mean(mean(x)), mean(x).with(joined)),
-        choice(
-            Reassociating,
-            "sum-scaled",
-            sum(x * y),
-            y * sum(x).with(|m| reduction_attrs(m, "sum")),
-        )
-        .when(is_scaled),
+        choice(Reassociating, "sum-scaled", sum(x * y), y * sum(x).with(|m| axes_of(m, "sum")))
+            .when(is_scaled),
         choice(
             Reassociating,
             "mean-scaled-by",
             mean(x * y),
-            y * mean(x).with(|m| reduction_attrs(m, "mean")),
+            y * mean(x).with(|m| axes_of(m, "mean")),
         )
         .when(is_scaled),
-        choice(Reassociating, "sum-neg", sum(-x), -sum(x).with(|m| reduction_attrs(m, "sum"))),
-        choice(
-            Reassociating,
-            "sum-add",
-            sum(x) + sum(y),
-            sum(x + y).with(|m| reduction_attrs(m, "sum")),
-        )
-        .when(|m| m.shape(0) == m.shape(1) && have_equal_attrs(m, "sum")),
-        choice(Exact, "max-neg", max(-x), -min(x).with(|m| reduction_attrs(m, "max")))
+        choice(Reassociating, "sum-neg", sum(-x), -sum(x).with(|m| axes_of(m, "sum"))),
+        choice(Reassociating, "sum-add", sum(x) + sum(y), sum(x + y).with(|m| axes_of(m, "sum")))
+            .when(|m| m.shape(0) == m.shape(1) && have_equal_attrs(m, "sum")),
+        choice(Exact, "max-neg", max(-x), -min(x).with(|m| axes_of(m, "max")))
             .when(super::is_float),
-        choice(Exact, "min-neg", min(-x), -max(x).with(|m| reduction_attrs(m, "min")))
+        choice(Exact, "min-neg", min(-x), -max(x).with(|m| axes_of(m, "min")))
             .when(super::is_float),
         choice(Reassociating, "matmul-left", matmul(x, matmul(y, z)), matmul(matmul(x, y), z))
             .when(matrices),

@@ -17,8 +17,8 @@ const MASKED: f64 = -1e30;
 /// The maximum number of operations to look through.
 const MAX_DEPTH: usize = 6;
 
-/// Whether the variable with index `mask` is a causal mask: each query attends to the keys up to its
-/// own position.
+/// Whether the variable with index `mask` is a causal mask: each query attends to the keys up to
+/// its own position.
 pub fn is_causal(m: &Match, mask: usize) -> bool {
     let [queries, keys] = [m.shape(0), m.shape(1)].map(|shape| shape.dims.iter().nth_back(1));
     let dims = &m.shape(mask).dims;

@@ -71,7 +71,7 @@ impl Class {
 }
 
 /// The axes of the first reduction of this name on the left side, and whether they are kept.
-fn reduction_attrs(m: &Match, name: &str) -> Option<Attrs> {
+fn axes_of(m: &Match, name: &str) -> Option<Attrs> {
     let at = m.find(name)?;
     Some(vec![("axes", m.attr(at, "axes").clone()), ("keepdim", m.attr(at, "keepdim").clone())])
 }

@@ -1,5 +1,5 @@
-//! Moves reductions before broadcasts, transposes and reshapes. A reduction before a broadcast reads
-//! fewer elements. Layouts after a reduction may cancel with other layouts.
+//! Moves reductions before broadcasts, transposes and reshapes. A reduction before a broadcast
+//! reads fewer elements. Layouts after a reduction may cancel with other layouts.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;

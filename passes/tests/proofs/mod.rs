@@ -40,7 +40,7 @@ pub fn examples() -> impl Iterator<Item = &'static Example> {
     examples::COMPOSED.iter().chain(placed::PLACED)
 }
 
-/// Proves the rule, or says what is wrong.
+/// Checks the rule. Errors: the reason why it does not hold, or cannot be checked.
 pub fn prove(rule: &'static Rule) -> Result<(), String> {
     let examples: Vec<&Example> = examples().filter(|example| example.rule == rule.name).collect();
     let mut fired = 0;
@@ -139,7 +139,7 @@ pub enum Sample {
     Positive,
     /// -1, 0 and 1: ties, and corners of functions.
     Corners,
-    /// Finite numbers near the greatest one.
+    /// Finite numbers near the largest one.
     Large,
 }
 
@@ -353,7 +353,8 @@ fn same(before: &Tensor, now: &Tensor, tolerance: f64) -> Result<(), String> {
     }
 }
 
-/// Whether what was finite still is, and near; bit by bit where the tolerance is 0.
+/// Whether finite numbers stay finite, within the tolerance; equal bit by bit if the tolerance is
+/// 0.
 fn agree(before: &Tensor, now: &Tensor, tolerance: f64) -> Result<(), String> {
     for at in 0..before.len() {
         let (a, b) = (before.element_f64(at), now.element_f64(at));

@@ -1,4 +1,4 @@
-//! Uses of the rules of parts, of what is repeated or moved, and of indices.
+//! Uses of the rules of slices, broadcasts, layouts and indices.
 
 use super::examples::{CUBE, Example, LONE, SAME, on, one};
 

@@ -44,7 +44,7 @@ fn check(rule: &'static Rule, module: &Module, args: &[Tensor]) -> Result<bool, 
     let Some(after) = rewritten(rule, module)? else {
         return Ok(false);
     };
-    // What has no value, such as the greatest of nothing, need not keep it.
+    // Undefined results, such as the maximum of no elements, may change.
     let Ok(before) = run(module, module.entry().expect("an entry"), args) else {
         return Ok(true);
     };
@@ -156,7 +156,7 @@ fn shapes(axes: usize, most: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// A form whose literals are variables behind all others.
+/// A form whose literals are additional variables, after all others.
 fn without_literals(form: &Form, literals: &mut Vec<f64>) -> Form {
     match form {
         Form::Var(i) => Form::Var(*i),
@@ -299,7 +299,7 @@ fn descend(
     Ok(fired)
 }
 
-/// Parts of what is joined, and what is joined of parts, of at most two axes.
+/// Slices of concatenations, and concatenations of slices, of at most two axes.
 fn on_joined(rule: &'static Rule) -> Result<bool, String> {
     let parts_of_joined = match rule.left.node() {
         Node::Neighbours(..) => false,

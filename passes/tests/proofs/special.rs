@@ -1,6 +1,6 @@
 //! Numbers at the edges of dtypes and functions.
 
-/// Zeros, infinities, NaN, the least subnormal, the greatest number, and some between.
+/// Zeros, infinities, NaN, the smallest subnormal, the largest number, and some in between.
 pub const SPECIAL: [f64; 18] = [
     0.0,
     -0.0,

@@ -157,8 +157,8 @@ impl Shared {
         self.panicked.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Waits until there may be a piece to claim. If `may_spin` is set, the worker spins for a while
-    /// before it sleeps.
+    /// Waits until there may be a piece to claim. If `may_spin` is set, the worker spins for a
+    /// while before it sleeps.
     pub fn idle(&self, may_spin: bool) {
         if may_spin && spin_until(IDLE_SPINS, || self.unclaimed.0.load(Relaxed) != 0) {
             return;

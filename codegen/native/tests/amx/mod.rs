@@ -62,7 +62,7 @@ pub fn in_use() -> bool {
 }
 
 fn trap() {
-    // SAFETY: the handler does what a handler may, and goes on behind the instruction.
+    // SAFETY: the handler does what a handler may, and continues after the instruction.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as *const () as usize;
@@ -84,7 +84,7 @@ unsafe extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_v
     }
 }
 
-/// An instruction's bytes behind its opcode, and the registers.
+/// The bytes of an instruction after its opcode, and the registers.
 struct Operands<'a> {
     at: *const u8,
     /// The bits that make numbers of registers greater than 7: of the base and of the index.
@@ -93,7 +93,8 @@ struct Operands<'a> {
     registers: &'a [i64; 23],
 }
 
-/// What is behind the instruction at `at`, once it is done; `None` where it is none of these.
+/// Executes the instruction at `at` and returns the address after it; `None` if it is none of
+/// these.
 unsafe fn run(at: *const u8, registers: &[i64; 23]) -> Option<usize> {
     // SAFETY: the processor has read the instruction.
     unsafe {
@@ -163,7 +164,8 @@ impl Tiles {
 }
 
 impl Operands<'_> {
-    /// The address that a ModRM byte and what follows give, with the index apart, and what is behind.
+    /// The address that a ModRM byte and what follows give, with the index apart, and what is
+    /// behind.
     unsafe fn address(&self) -> (i64, i64, usize) {
         // SAFETY: the processor has read the instruction.
         unsafe {
@@ -208,7 +210,8 @@ impl Operands<'_> {
     }
 }
 
-/// TDPBF16PS: the even and the odd products of a sum are added up apart. Subnormal numbers are zero.
+/// TDPBF16PS: the even and the odd products of a sum are accumulated separately. Subnormal numbers
+/// count as zero.
 fn multiply(sums: &mut [u8], x: &[u8], y: &[u8]) {
     let flushed = |x: f32| if x.is_subnormal() { 0.0_f32.copysign(x) } else { x };
     let half = |tile: &[u8], at: usize| {

@@ -20,7 +20,7 @@ fn level(name: &'static str, here: impl Fn(&Host) -> bool) -> Level {
         .map(|host| host.unwrap_or_else(|e| panic!("{e}")));
     let here = here(&machine);
     let isa = level.isa;
-    // Pairs and tiles are LLVM's alone. Lanes are cut into what every machine has, but no other
+    // Only LLVM supports pairs and tiles. Lanes are cut into what every machine has, but no other
     // instruction multiplies and adds at once.
     let known = !isa.extensions.pairs && !isa.extensions.amx && (here || machine.isa.fma);
     let own = if here { &level } else { &machine };

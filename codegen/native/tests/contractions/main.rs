@@ -43,7 +43,7 @@ fn sweep(level: &Level) {
             if level.instant.is_some() && (open || sample.has((level.name, form), FORMS)) {
                 try_form(level, &form, Compiler::Cranelift, sample, &numbers, &mut memory);
             }
-            // Tiles and pairs are LLVM's alone.
+            // Only LLVM supports tiles and pairs.
             let of = match (sample.is_all(), level.instant.is_some()) {
                 (false, true) => LLVM,
                 (true, true) | (false, false) => LLVM_OF_ALL,

@@ -1,9 +1,10 @@
-//! Memory of which nobody touches a byte too many unnoticed.
+//! Memory that detects accesses out of bounds.
 
 // Each user takes a part of it.
 #![allow(dead_code)]
 
-/// Bytes behind which nothing may be touched, and around which nothing may be written.
+/// Bytes that are followed by a page without access, and surrounded by guard bytes that must not be
+/// written.
 pub struct Guarded {
     pages: *mut u8,
     size: usize,

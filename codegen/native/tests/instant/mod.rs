@@ -16,7 +16,7 @@ pub fn instant(code: &code::Code, level: &str) -> Code {
     let level = if level == "x86-64" { "x86-64-v2" } else { level };
     let host = Host::parse(level).unwrap_or_else(|e| panic!("{e}"));
     let machine = Machine::of(&host).expect("a level of Cranelift's");
-    // Its verifier sees what is printed.
+    // Runs Cranelift's verifier on the printed function.
     machine.text(code).unwrap_or_else(|e| panic!("{e}"));
     let made = machine.compile(code).unwrap_or_else(|e| panic!("{e}"));
     Code::of_function("kernel", &made).expect("memory")

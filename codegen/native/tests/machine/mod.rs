@@ -1,4 +1,4 @@
-//! Runs functions as native code, LLVM's and Cranelift's, beside the evaluator.
+//! Runs functions as native code of LLVM and of Cranelift, and compares them with the evaluator.
 
 // Each user takes a part of it.
 #![allow(dead_code)]
@@ -44,7 +44,7 @@ pub fn f(signature: &str, body: &str) -> String {
 /// The level that MITHRIL_CPU names, or this machine's.
 pub fn machine() -> (Isa, Options) {
     let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
-    // What a level may have beside it is tested where it is used.
+    // The optional features beyond a level have their own tests.
     let level = Host::parse(host.level.name).unwrap_or_else(|e| panic!("{e}"));
     (
         level.isa,
@@ -52,7 +52,8 @@ pub fn machine() -> (Isa, Options) {
     )
 }
 
-/// Whether every case of a table runs: at the machine's own level, and where MITHRIL_TESTS is `all`.
+/// Whether every case of a table runs: at the machine's own level, and where MITHRIL_TESTS is
+/// `all`.
 pub fn is_whole() -> bool {
     let own = host::machine().is_ok_and(|own| own.level.cpu == machine().1.cpu);
     own || env::var_os("MITHRIL_TESTS").is_some_and(|tests| tests == "all")
@@ -111,7 +112,7 @@ impl Native {
             let object = object.unwrap_or_else(|e| panic!("{e}\n{}\n{text}", shown()));
             let code = Arc::new(Code::load(&object).unwrap_or_else(|e| panic!("{e}")));
             kernels.push(code.kernel("kernel").expect("the kernel"));
-            // Tiles are LLVM's alone.
+            // Only LLVM supports tiles.
             let quick = match kernel.lowered.code.tiles {
                 true => code.clone(),
                 false => Arc::new(instant(&kernel.lowered.code, &options.cpu)),

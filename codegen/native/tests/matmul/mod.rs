@@ -1,4 +1,4 @@
-//! Kernels that contract, with a bias and a relu behind.
+//! Kernels of contractions with a bias and a relu as epilogue.
 
 use std::path::Path;
 use std::process::Command;
@@ -65,7 +65,7 @@ pub const PLAIN: Case = Case {
 /// The level that MITHRIL_CPU names, or this machine's, as LLVM and as plans see it.
 pub fn host() -> (Options, Isa) {
     let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
-    // What a level may have beside it is tested where it is used.
+    // The optional features beyond a level have their own tests.
     let level = Host::parse(host.level.name).unwrap_or_else(|e| panic!("{e}"));
     (
         Options { cpu: level.level.cpu.into(), features: level.features, ..Options::default() },

@@ -99,7 +99,7 @@ fn scalar(framework: &'static Backend, mut case: Case, expr: &Expr) -> Option<Va
     Some(value)
 }
 
-/// Numbers far from zero, and numbers far apart.
+/// Numbers far from zero, and numbers of very different magnitudes.
 fn sums(framework: &'static Backend, case: &Case, random: &mut Random) -> Vec<Value> {
     let mut wide = case.clone();
     wide.operands.iter_mut().for_each(|ty| ty.dtype = DType::F64);

@@ -120,7 +120,7 @@ pub struct Body<'f, 'm> {
     pub file: &'f mut File<'m>,
     pub function: &'m Function,
     pub names: Names,
-    pub held: Vec<Binding>,
+    pub bindings: Vec<Binding>,
     pub statements: Vec<Statement>,
     pub symbols: FxHashMap<Symbol, String>,
     /// Operations on the same operands, and the readers of each value.
@@ -158,7 +158,7 @@ impl<'f, 'm> Body<'f, 'm> {
             file,
             function,
             names,
-            held: vec![Binding::Missing; count],
+            bindings: vec![Binding::Missing; count],
             statements: Vec::new(),
             symbols: FxHashMap::default(),
             neighbours: Neighbours::of(function),
@@ -175,7 +175,7 @@ impl<'f, 'm> Body<'f, 'm> {
         for ((value, arg), name) in function.arguments().zip(preferred_names) {
             let gradient = if arg.role == Role::Cotangent { "_gradient" } else { "" };
             let name = body.names.unique(&format!("{name}{gradient}"));
-            body.held[value.index()] = Binding::Variable(name);
+            body.bindings[value.index()] = Binding::Variable(name);
         }
         body
     }
@@ -207,19 +207,19 @@ impl<'f, 'm> Body<'f, 'm> {
     pub fn hide_arguments(&mut self, role: Role) -> Vec<(Value, Binding)> {
         let function = self.function;
         let late = function.arguments().filter(|(_, arg)| arg.role == role);
-        late.map(|(v, _)| (v, std::mem::replace(&mut self.held[v.index()], Binding::Missing)))
+        late.map(|(v, _)| (v, std::mem::replace(&mut self.bindings[v.index()], Binding::Missing)))
             .collect()
     }
 
-    /// Restores the arguments that `hide_arguments` hid, and adds these results, whose variables end in
-    /// `suffix`.
+    /// Restores the arguments that `hide_arguments` hid, and adds these results, whose variables
+    /// end in `suffix`.
     pub fn restore_arguments(
         &mut self,
         late: Vec<(Value, Binding)>,
         results: &[ResultDef],
         suffix: &'static str,
     ) {
-        late.into_iter().for_each(|(value, held)| self.held[value.index()] = held);
+        late.into_iter().for_each(|(value, binding)| self.bindings[value.index()] = binding);
         self.suffix = suffix;
         for result in results {
             self.results.insert(result.value, format!("{}{suffix}", result.name));
@@ -301,19 +301,19 @@ impl<'f, 'm> Body<'f, 'm> {
         }
         let result = op.result();
         if let Some(known) = &self.function.info(result).known {
-            self.held[result.index()] = Binding::Known(known.clone());
+            self.bindings[result.index()] = Binding::Known(known.clone());
             return Ok(());
         }
-        if let Some(held) = self.numeric(op)? {
-            self.held[result.index()] = held;
+        if let Some(binding) = self.numeric(op)? {
+            self.bindings[result.index()] = binding;
             return Ok(());
         }
-        if !matches!(self.held[result.index()], Binding::Missing) {
+        if !matches!(self.bindings[result.index()], Binding::Missing) {
             return Ok(());
         }
         let expr = self.spell(op)?;
         if op.op.kind == Kind::Dim {
-            self.held[result.index()] = Binding::Number(expr);
+            self.bindings[result.index()] = Binding::Number(expr);
             return Ok(());
         }
         match expr.part() {
@@ -355,16 +355,16 @@ impl<'f, 'm> Body<'f, 'm> {
     /// Binds the value to a new variable. The caller must write its assignment.
     fn name_result(&mut self, value: Value) -> String {
         let name = self.new_name(value);
-        self.held[value.index()] = Binding::Variable(name.clone());
+        self.bindings[value.index()] = Binding::Variable(name.clone());
         name
     }
 
-    /// Inlines the expression into its only use if it is short, else assigns it to a variable.
+    /// Inlines the expression into its only use if it is short; otherwise assigns it to a variable.
     pub fn keep(&mut self, value: Value, expr: Expr) {
         if let Expr::Name(name) = &expr {
-            self.held[value.index()] = Binding::Variable(name.clone());
+            self.bindings[value.index()] = Binding::Variable(name.clone());
         } else if self.is_inlined(value) && expr.fits(MAX_INLINED) {
-            self.held[value.index()] = Binding::Pending(expr);
+            self.bindings[value.index()] = Binding::Pending(expr);
         } else {
             self.assign(value, expr);
         }
@@ -375,7 +375,7 @@ impl<'f, 'm> Body<'f, 'm> {
         let computed =
             self.function.ops.iter().filter(|op| !is_constant(op)).flat_map(|op| op.results());
         let arrays = computed.filter(|value| self.function.ty(*value).shape.rank() != Some(0));
-        let named = arrays.filter_map(|value| match &self.held[value.index()] {
+        let named = arrays.filter_map(|value| match &self.bindings[value.index()] {
             Binding::Variable(name) => Some(name.clone()),
             _ => None,
         });
@@ -469,7 +469,7 @@ impl<'f, 'm> Body<'f, 'm> {
 
     /// Assigns a value that would have been inlined to a variable instead.
     pub fn assign_pending(&mut self, value: Value) {
-        if let Binding::Pending(expr) = &self.held[value.index()] {
+        if let Binding::Pending(expr) = &self.bindings[value.index()] {
             let expr = expr.clone();
             self.assign(value, expr);
         }

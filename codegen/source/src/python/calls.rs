@@ -77,7 +77,7 @@ impl<'m> Body<'_, 'm> {
             true => self.new_name(value),
             false => "_".to_string(),
         };
-        self.held[value.index()] = Binding::Variable(name.clone());
+        self.bindings[value.index()] = Binding::Variable(name.clone());
         name
     }
 }

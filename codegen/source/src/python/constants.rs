@@ -26,7 +26,7 @@ impl<'m> Body<'_, 'm> {
         };
         let value = op.result();
         if tensor.shape().is_empty() {
-            self.held[value.index()] = Binding::Literal((**tensor).clone());
+            self.bindings[value.index()] = Binding::Literal((**tensor).clone());
             return Ok(());
         }
         if let Some(first) = uniform(tensor) {
@@ -53,7 +53,7 @@ impl<'m> Body<'_, 'm> {
                 let moved = Expr::name(name).attribute("to").call([Argument::plain(device)]);
                 self.keep(value, moved);
             }
-            _ => self.held[value.index()] = Binding::Variable(name),
+            _ => self.bindings[value.index()] = Binding::Variable(name),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Writes contractions as matrix products where possible, else as `einsum`.
+//! Writes contractions as matrix products if possible, otherwise as `einsum`.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::graph::{Function, Operation};

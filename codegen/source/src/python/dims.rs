@@ -38,9 +38,9 @@ impl Translator for Body<'_, '_> {
         }
         let places = self.shape_sources.symbol(symbol).iter();
         let is_variable =
-            |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Binding::Variable(_));
+            |(v, _): &&(Value, usize)| matches!(self.bindings[v.index()], Binding::Variable(_));
         let waiting =
-            |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Binding::Pending(_));
+            |(v, _): &&(Value, usize)| matches!(self.bindings[v.index()], Binding::Pending(_));
         let found = places.clone().find(is_variable).or_else(|| places.clone().find(waiting));
         let source = found.map(|(v, at)| self.source(*v, *at));
         let bound = match source {
@@ -103,7 +103,7 @@ impl Body<'_, '_> {
         let count = self.function.args.len();
         let mut args =
             self.shape_sources.symbol(symbol).iter().take_while(|(v, _)| v.index() < count);
-        args.any(|(v, _)| !matches!(self.held[v.index()], Binding::Missing))
+        args.any(|(v, _)| !matches!(self.bindings[v.index()], Binding::Missing))
     }
 
     fn source(&self, value: Value, at: usize) -> DimSource {
@@ -163,8 +163,8 @@ impl Body<'_, '_> {
     /// `*x.shape[:-1]`: the dims that a rank variable stands for.
     fn lead(&mut self, lead: &Symbol) -> Result<Expr> {
         let values = self.shape_sources.lead(lead).iter();
-        let is_variable = |v: &&Value| matches!(self.held[v.index()], Binding::Variable(_));
-        let waiting = |v: &&Value| matches!(self.held[v.index()], Binding::Pending(_));
+        let is_variable = |v: &&Value| matches!(self.bindings[v.index()], Binding::Variable(_));
+        let waiting = |v: &&Value| matches!(self.bindings[v.index()], Binding::Pending(_));
         let found = values.clone().find(is_variable).or_else(|| values.clone().find(waiting));
         let Some(&value) = found else {
             return Diagnostic::new(format!("no shape gives the dims `*{lead}`"))
@@ -249,8 +249,8 @@ impl Body<'_, '_> {
         if open || shape.as_fixed().is_some() {
             return Ok(None);
         }
-        let (args, all) = (self.function.args.len() as u32, self.held.len() as u32);
-        let is_variable = |v: &Value| matches!(self.held[v.index()], Binding::Variable(_));
+        let (args, all) = (self.function.args.len() as u32, self.bindings.len() as u32);
+        let is_variable = |v: &Value| matches!(self.bindings[v.index()], Binding::Variable(_));
         // Prefers arguments, then the most recent arrays, which are close in the text. If all dims
         // already have names, arrays other than arguments are not used.
         let mut named = shape.lead.is_none();
@@ -258,7 +258,7 @@ impl Body<'_, '_> {
         let recent = if named { 0 } else { MAX_RECENT };
         let computed = (args..all).rev().map(Value).filter(is_variable).take(recent);
         // The gradients of the outputs are not available in the forward pass.
-        let is_available = |v: &Value| !matches!(self.held[v.index()], Binding::Missing);
+        let is_available = |v: &Value| !matches!(self.bindings[v.index()], Binding::Missing);
         let argument = self.shape_sources.arguments(shape).iter().copied().find(is_available);
         let mut computed = computed.filter(|v| self.function.ty(*v).shape == *shape);
         match argument.or_else(|| computed.next()) {

@@ -283,9 +283,9 @@ fn dict(arg: &Argument) -> &'static str {
 impl Body<'_, '_> {
     /// The variables of all arguments.
     fn parameters(&self) -> Vec<String> {
-        let names = self.held.iter().take(self.function.args.len());
+        let names = self.bindings.iter().take(self.function.args.len());
         names
-            .map(|held| match held {
+            .map(|binding| match binding {
                 super::body::Binding::Variable(name) => name.clone(),
                 _ => "_".to_string(),
             })

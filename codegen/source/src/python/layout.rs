@@ -189,7 +189,7 @@ impl Lines {
             && !self.fits(indent, prefix, head, "[")
     }
 
-    /// Writes all arguments on one line if they fit, else one per line.
+    /// Writes all arguments on one line if they fit, otherwise one per line.
     fn arguments(&mut self, indent: usize, args: &[Argument]) {
         let joined: Vec<String> = args.iter().map(Argument::to_string).collect();
         let joined = joined.join(", ");

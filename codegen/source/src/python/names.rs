@@ -168,7 +168,7 @@ pub fn format_text(text: &str) -> String {
     out
 }
 
-/// A block path as a comment: unchanged if it is plain, else as a string of bounded length.
+/// A block path as a comment: unchanged if it is plain, otherwise as a string of bounded length.
 pub fn comment(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     if path.len() <= 80 && path.chars().all(plain) {

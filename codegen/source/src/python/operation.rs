@@ -56,14 +56,14 @@ impl<'m> Body<'_, 'm> {
         }
         let dtype = self.function.ty(op.result()).dtype;
         if let (DTypeRule::Attr(_), [value]) = (op.op.dtype, &op.operands[..]) {
-            let held = match &self.held[value.index()] {
+            let binding = match &self.bindings[value.index()] {
                 Binding::Literal(tensor) => Binding::Literal(recast(tensor, dtype)),
                 _ => match self.number(*value)? {
                     Some(number) if dtype.is_float() => Binding::Number(number),
                     _ => return Ok(None),
                 },
             };
-            return Ok(Some(held));
+            return Ok(Some(binding));
         }
         let literal = operand_forms.iter().all(|w| matches!(w, OperandForm::Literal(_)));
         if literal || !dtype.is_float() {
@@ -88,7 +88,8 @@ impl<'m> Body<'_, 'm> {
         Ok((!arrays).then_some(Binding::Number(expr)))
     }
 
-    /// The forms in which the operands are available. The operand `forced_array` counts as an array.
+    /// The forms in which the operands are available. The operand `forced_array` counts as an
+    /// array.
     fn operand_forms(&self, op: &Operation, forced_array: Option<usize>) -> Vec<OperandForm> {
         let each = op.operands.iter().enumerate().map(|(i, value)| {
             let dtype = self.function.ty(*value).dtype;
@@ -98,7 +99,7 @@ impl<'m> Body<'_, 'm> {
             // A bool counts as a number only where it is repeated, which gives an array of ones or
             // zeros.
             let repeated = op.op.kind == Kind::Layout && op.operands.len() == 1;
-            match &self.held[value.index()] {
+            match &self.bindings[value.index()] {
                 Binding::Literal(t) if repeated || t.dtype() != DType::Bool => {
                     OperandForm::Literal(t.element_f64(0))
                 }
@@ -187,7 +188,7 @@ impl<'m> Body<'_, 'm> {
 
     /// Assigns all inlined operands to variables; returns false if there is none.
     fn assign_all_pending(&mut self, op: &Operation) -> bool {
-        let pending = |value: &&Value| matches!(self.held[value.index()], Binding::Pending(_));
+        let pending = |value: &&Value| matches!(self.bindings[value.index()], Binding::Pending(_));
         let folded: Vec<Value> = op.operands.iter().filter(pending).copied().collect();
         folded.iter().for_each(|value| self.assign_pending(*value));
         !folded.is_empty()
@@ -195,7 +196,7 @@ impl<'m> Body<'_, 'm> {
 
     /// Assigns the longest inlined operand to a variable; returns false if there is none.
     fn assign_longest(&mut self, op: &Operation) -> bool {
-        let width = |value: &Value| match &self.held[value.index()] {
+        let width = |value: &Value| match &self.bindings[value.index()] {
             Binding::Pending(expr) => Some(expr.width()),
             _ => None,
         };
@@ -262,7 +263,7 @@ impl<'m> Body<'_, 'm> {
     pub fn array(&mut self, value: Value) -> Result<Expr> {
         self.mark_read(value);
         let dtype = self.function.ty(value).dtype;
-        match self.held[value.index()].clone() {
+        match self.bindings[value.index()].clone() {
             Binding::Variable(name) => Ok(Expr::Name(name)),
             Binding::Pending(expr) => Ok(expr),
             Binding::Number(number) => self.number_as(number, dtype),
@@ -289,7 +290,7 @@ impl<'m> Body<'_, 'm> {
 
     /// The value as a Python number, if it is one.
     fn number(&mut self, value: Value) -> Result<Option<Expr>> {
-        Ok(match self.held[value.index()].clone() {
+        Ok(match self.bindings[value.index()].clone() {
             Binding::Number(number) => Some(number),
             Binding::Literal(tensor) if tensor.dtype() != DType::Bool => {
                 Some(self.file.element(&tensor, 0))
@@ -347,7 +348,7 @@ impl<'m> Body<'_, 'm> {
         let arguments = || self.function.arguments();
         let data = arguments().find(|(_, a)| a.role == Role::Data);
         let (value, _) = data.or_else(|| arguments().next())?;
-        match &self.held[value.index()] {
+        match &self.bindings[value.index()] {
             Binding::Variable(name) if self.file.backend.devices => Some((value, name.clone())),
             _ => None,
         }

@@ -67,7 +67,7 @@ impl<'m> Body<'_, 'm> {
         for (value, first) in op.results().zip(&scan.carries) {
             let name = self.new_name(value);
             self.write(value, format!("{name} = "), first.clone());
-            self.held[value.index()] = Binding::Variable(name.clone());
+            self.bindings[value.index()] = Binding::Variable(name.clone());
             targets.push(name);
         }
         let carries = targets.iter().map(Expr::name).collect::<Vec<_>>();
@@ -95,7 +95,7 @@ impl<'m> Body<'_, 'm> {
         for (value, name, list) in lists {
             let whole = self.stack(&scan, value, list)?;
             self.write(value, format!("{name} = "), whole);
-            self.held[value.index()] = Binding::Variable(name);
+            self.bindings[value.index()] = Binding::Variable(name);
         }
         Ok(())
     }
@@ -168,8 +168,9 @@ impl<'m> Body<'_, 'm> {
             [one] => one.clone(),
             many => Expr::Tuple(many.to_vec()),
         };
-        let alone = carries == 1 && stacked == 1 && rows.len() == 1 && scan.captures.is_empty();
-        let function = match alone {
+        let step_is_enough =
+            carries == 1 && stacked == 1 && rows.len() == 1 && scan.captures.is_empty();
+        let function = match step_is_enough {
             true => scan.step.clone(),
             false => Expr::Lambda(vec![carry, row], Box::new(pair)),
         };

@@ -12,7 +12,7 @@ impl<'m> Body<'_, 'm> {
     /// which the two together take one element. `squeeze(x[:1], 0)` is `x[0]`.
     pub fn picked(&self, op: &Operation) -> Option<(&'m Operation, Vec<usize>)> {
         let value = *op.operands.first()?;
-        if !matches!(self.held[value.index()], Binding::Pending(Expr::Index(..))) {
+        if !matches!(self.bindings[value.index()], Binding::Pending(Expr::Index(..))) {
             return None;
         }
         let ops = &self.function.ops;

@@ -51,8 +51,8 @@ impl Grouping<'_> {
             if !self.is_view(at) {
                 continue;
             }
-            let behind = op.operands.iter().filter_map(|v| self.definitions[v.index()]);
-            views[at] = behind.fold(1, |all, at| all.saturating_add(views[at as usize]));
+            let producers = op.operands.iter().filter_map(|v| self.definitions[v.index()]);
+            views[at] = producers.fold(1, |all, at| all.saturating_add(views[at as usize]));
             if views[at] > MAX_VIEWS && op.op.kind == Kind::Layout {
                 (self.views[at], views[at]) = (false, 0);
             }
@@ -142,8 +142,8 @@ impl Grouping<'_> {
         let mut last = vec![0; count];
         let mut note = |at: usize, place: usize| {
             for value in self.inputs(at) {
-                let made = self.definitions[value.index()].map(|at| at as usize);
-                let own = made.and_then(|at| group.ops.binary_search(&at).ok());
+                let producer = self.definitions[value.index()].map(|at| at as usize);
+                let own = producer.and_then(|at| group.ops.binary_search(&at).ok());
                 own.into_iter().for_each(|own| last[own] = place);
             }
         };
@@ -168,7 +168,7 @@ impl Grouping<'_> {
         let Some(first) = self.groups[group].as_mut() else { return group };
         let (ops, core) = (first.ops.split_off(cut), first.core.clone());
         let mut parts = [first.ops.clone(), ops];
-        let made = parts.each_ref().map(|ops| {
+        let halves = parts.each_ref().map(|ops| {
             let inputs = ops.iter().flat_map(|&at| self.inputs(at));
             let is_own = |value: &Value| {
                 let at = self.definitions[value.index()].map(|at| at as usize);
@@ -180,7 +180,7 @@ impl Grouping<'_> {
             let work = ops.iter().map(|&at| self.work(at)).sum();
             (inputs, work)
         });
-        let [(inputs, work), (later, rest)] = made;
+        let [(inputs, work), (later, rest)] = halves;
         let ops = std::mem::take(&mut parts[1]);
         ops.iter().for_each(|&at| self.group_of[at] = Some(own));
         if let Some(first) = self.groups[group].as_mut() {

@@ -58,8 +58,8 @@ impl Grouping<'_> {
         [read(0), read(1)]
     }
 
-    /// Whether a contraction gathers the elements of a view. It does if a copy would repeat elements,
-    /// or if the elements of the copy would have to be gathered as well.
+    /// Whether a contraction gathers the elements of a view. It does if a copy would repeat
+    /// elements, or if the elements of the copy would have to be gathered as well.
     fn is_gathered(&self, op: &Operation, operand: Value, axes: &str) -> bool {
         let own = strides::padded(self.function, &self.definitions, operand);
         let Some(own) = own.filter(|own| self.is_materialized(own)) else {

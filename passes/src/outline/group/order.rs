@@ -1,8 +1,8 @@
 //! The dependency graph of groups, updated as groups are created and merged.
 //!
-//! Each merge asks whether a group depends on another one. This search is short for two reasons. The
-//! level of a group is above those of the groups it needs, so a search stops at the level of its
-//! goal. And the search is bidirectional, so it costs about as much as the shorter direction.
+//! Each merge asks whether a group depends on another one. This search is short for two reasons.
+//! The level of a group is above those of the groups it needs, so a search stops at the level of
+//! its goal. And the search is bidirectional, so it costs about as much as the shorter direction.
 
 /// The graph of groups, by index. A merged group stands for the group it is part of.
 #[derive(Default)]

@@ -119,12 +119,12 @@ impl<'m> File<'m> {
         }
         lines.statement(4, "return ", &Expr::Name(format!("outputs, gradients{own}")));
 
-        let mut alone = Lines::default();
-        alone.def(gradients, &params);
+        let mut gradients_lines = Lines::default();
+        gradients_lines.def(gradients, &params);
         let given = "lambda _: output_gradients";
         let call = format!("{NAME}(params, inputs{own}, {given})[1]");
-        alone.statement(4, "return ", &Expr::Name(call));
-        Ok([lines.into_text(), alone.into_text()])
+        gradients_lines.statement(4, "return ", &Expr::Name(call));
+        Ok([lines.into_text(), gradients_lines.into_text()])
     }
 
     fn assign(&mut self, lines: &mut Lines, name: &str, value: Expr) {

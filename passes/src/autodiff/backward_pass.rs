@@ -10,10 +10,14 @@ use mithril_ir::op::{self, Gradient, GradientRule, Kind, Op};
 
 use super::Backward;
 use super::cotangents::Cotangents;
-use super::parts::Splits;
+use super::splits::Splits;
 
 /// Visits the operations from the last to the first, and passes cotangents on to operands.
-pub fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) -> Result<()> {
+pub fn backward_pass(
+    builder: &Builder,
+    backward: &Backward,
+    cotangents: &mut Cotangents,
+) -> Result<()> {
     let operations = builder.with(|f| f.ops.clone());
     let names = builder.with(value_names);
     let splits = builder.with(|f| Splits::new(f, &operations));
