@@ -69,7 +69,7 @@ LINES = {
         lambda: LogSumExp(axis=-1),
         {"input": [4, 5]},
         {
-            "numpy": "np.squeeze(logs + frozen, -1)",
+            "numpy": "np.squeeze(logs + detached, -1)",
             "torch": "torch.logsumexp(x, -1)",
             "jax": "jax.nn.logsumexp(x, axis=-1)",
         },
