@@ -85,6 +85,11 @@ impl Form {
         product
     }
 
+    /// Whether it is another value.
+    fn is_atom(&self) -> bool {
+        matches!(&self.terms[..], [(of, 1)] if of.len() == 1) && self.constant == 0
+    }
+
     fn is_small(&self) -> bool {
         self.terms.len() <= MOST_TERMS && self.terms.iter().all(|(of, _)| of.len() <= MOST_FACTORS)
     }
@@ -149,7 +154,7 @@ impl Builder {
             _ => (a.times(&b), false),
         };
         let ty = self.ty(x);
-        let v = match cancels {
+        let v = match cancels || form.is_atom() {
             true => self.emit(&form, ty),
             false => self.push(ty, Inst::Binary(op, x, y)),
         };
@@ -281,4 +286,66 @@ fn shared(terms: &[(Product, i64)]) -> Option<V> {
     // Of equally frequent values, the first one.
     let most = values.reduce(|best, next| if next.0 > best.0 { next } else { best });
     most.filter(|(count, _)| *count > 1).map(|(_, v)| v)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+
+    #[test]
+    fn a_divided_index_multiplied_again_is_the_index() {
+        for isa in [Isa::new(32, 16), Isa::PORTABLE] {
+            let mut b = Builder::new(0, 2).for_isa(&isa);
+            let (x, n, width) = (b.dim(0), b.dim(1), b.index(8));
+            for divisor in [width, n] {
+                let (rest, quotient) = b.div_rem(x, divisor);
+                let whole = b.mul(quotient, divisor);
+                assert_eq!(b.add(whole, rest), x);
+            }
+            // Terms that only merge are left as they are.
+            let twice = b.add(x, x);
+            assert_ne!(twice, x);
+            assert_eq!(b.sub(twice, x), x);
+        }
+    }
+
+    #[test]
+    fn nested_quotients_divide_once() {
+        let mut b = Builder::new(0, 1);
+        let (x, three, four) = (b.dim(0), b.index(3), b.index(4));
+        let third = b.div(x, three);
+        let nested = b.div(third, four);
+        let twelve = b.index(12);
+        let code = b.finish();
+        let last = code.body.iter().find(|stmt| stmt.results == [nested]).expect("a statement");
+        assert!(matches!(last.inst, Inst::Binary(Binary::Div, v, by) if v == x && by == twelve));
+    }
+
+    #[test]
+    fn lanes_in_line_are_found_through_arithmetic() {
+        let mut b = Builder::new(0, 2);
+        let wide = Ty { lanes: 8, ..Ty::INDEX };
+        let (base, n) = (b.dim(0), b.dim(1));
+        let (start, ramp, size) = (b.splat(base, 8), b.iota(wide), b.splat(n, 8));
+        let number = b.add(start, ramp);
+        let (rest, quotient) = b.div_rem(number, size);
+        assert_eq!(b.in_line(rest), None);
+        let whole = b.mul(quotient, size);
+        let again = b.add(whole, rest);
+        assert_eq!(b.in_line(again), Some((base, true)));
+        let back = b.sub(start, ramp);
+        assert_eq!(b.in_line(back), Some((base, false)));
+    }
+
+    #[test]
+    fn forms_know_their_multiples() {
+        let mut b = Builder::new(0, 2);
+        let (x, y) = (b.dim(0), b.dim(1));
+        let row = b.times(x, 32);
+        let sum = b.add(row, y);
+        assert!(b.form(row).is_multiple(16, |_| false));
+        assert!(!b.form(sum).is_multiple(16, |_| false));
+        assert!(b.form(sum).is_multiple(16, |v| v == y));
+    }
 }
