@@ -239,21 +239,6 @@ impl Builder {
         }
     }
 
-    /// The remainder and the quotient of two indices that are not negative. Languages have an
-    /// operator for the remainder; other code multiplies, which is faster than to divide again.
-    pub fn div_rem(&mut self, x: V, y: V) -> (V, V) {
-        let quotient = self.div(x, y);
-        let whole = self.mul(quotient, y);
-        let rest = self.sub(x, whole);
-        if !self.source().vectorizes || self.constant(rest).is_some() {
-            return (rest, quotient);
-        }
-        let form = self.form(rest);
-        let rest = self.binary(Binary::Rem, x, y);
-        self.learn(rest, form);
-        (rest, quotient)
-    }
-
     pub fn add(&mut self, x: V, y: V) -> V {
         self.binary(Binary::Add, x, y)
     }
