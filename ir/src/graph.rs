@@ -12,7 +12,9 @@ use crate::dim::Dim;
 use crate::external::TargetBody;
 use crate::loc::Loc;
 use crate::op::Op;
+use crate::op::access::Access;
 use crate::op::infer::find_attr;
+use crate::op::view::{self, View};
 use crate::shape::{Guard, Type};
 
 /// A value of a function: an argument or a result of an operation.
@@ -201,6 +203,20 @@ impl Function {
 
     pub fn ty(&self, value: Value) -> &Type {
         &self.values[value.index()].ty
+    }
+
+    /// The index map of an operation; `None` if it is not a view.
+    pub fn index_map(&self, op: &Operation) -> Option<view::IndexMap> {
+        match op.op.access {
+            Access::View(map) => Some(map(&self.view(op))),
+            _ => None,
+        }
+    }
+
+    /// A view operation, as its index map takes it.
+    pub fn view<'a>(&'a self, op: &'a Operation) -> View<'a> {
+        let [from, to] = [op.operands[0], op.result()].map(|value| &self.ty(value).shape);
+        View::new(op.op, &op.attrs, from, to)
     }
 
     /// The value of argument `index`.

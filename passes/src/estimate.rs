@@ -9,7 +9,6 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value, ValueInfo};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::access::{Access, Constant};
-use mithril_ir::op::view::View;
 use mithril_ir::op::{Kind, Meaning, Op};
 use mithril_ir::scalar::Prim;
 use mithril_ir::shape::Type;
@@ -144,7 +143,7 @@ fn of_primitive(function: &Function, operation: &Operation, profile: &Profile) -
     }
     let mut bytes_moved = bytes_moved(function, operation);
     let mut overhead = profile.overhead;
-    if is_view(operation.op.access) {
+    if is_view(function, operation) {
         bytes_moved = 0.0;
         overhead *= profile.view;
     }
@@ -158,11 +157,10 @@ fn of_primitive(function: &Function, operation: &Operation, profile: &Profile) -
 }
 
 /// Whether frameworks return a view of the same memory.
-fn is_view(access: Access) -> bool {
-    match access {
-        Access::Constant(Constant::Known) => true,
-        Access::View(view) => view != View::Reverse,
-        _ => false,
+fn is_view(function: &Function, operation: &Operation) -> bool {
+    match function.index_map(operation) {
+        Some(map) => !map.reverses(),
+        None => matches!(operation.op.access, Access::Constant(Constant::Known)),
     }
 }
 

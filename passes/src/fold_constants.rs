@@ -248,7 +248,7 @@ fn is_bound(function: &Function, shape: &Shape) -> bool {
 /// Whether the operation only copies its operands, so that the result is no larger than the
 /// operands. Constants are concatenated whatever their size.
 pub fn is_joined(op: Op) -> bool {
-    op.access == Access::Pieces(Pieces::Concat)
+    matches!(op.access, Access::Pieces(Pieces::Concat))
 }
 
 /// Evaluates the operation on these arrays; `None` if it fails. The program then reports the error

@@ -15,8 +15,7 @@ use mithril_ir::evaluate::decompose;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::access::{Access, Passes, Pieces, passes};
-use mithril_ir::op::infer::as_ints;
-use mithril_ir::op::view::{View, slice_bounds};
+use mithril_ir::op::view::IndexMap;
 use mithril_ir::op::{Gradient, Kind, Meaning};
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::signature::bind;
@@ -327,17 +326,10 @@ impl Scope<'_> {
     fn passed(&self, op: &Operation) -> Option<Views> {
         let views = || self.views(op.operands[0]).iter();
         Some(match op.op.access {
-            Access::View(View::Identity) => views().cloned().collect(),
-            Access::View(View::Broadcast) => views().map(|view| self.broadcast(op, view)).collect(),
-            Access::View(View::Reshape) => views().map(|view| self.reshaped(op, view)).collect(),
-            Access::View(View::Transpose) => {
-                views().map(|view| self.transposed(op, view)).collect()
+            Access::View(map) => {
+                let map = map(&self.function.view(op));
+                views().filter_map(|view| self.viewed(op, &map, view)).collect()
             }
-            Access::View(View::Slice) => views().filter_map(|view| self.sliced(op, view)).collect(),
-            Access::View(View::Reverse | View::Skew) => {
-                views().map(|view| self.without(op, "axes", view)).collect()
-            }
-            Access::View(View::Windows) => views().map(|view| self.windows(op, view)).collect(),
             Access::Pieces(Pieces::Concat) => {
                 let all = op.operands.iter().flat_map(|value| self.views(*value));
                 all.map(|view| self.without(op, "axis", view)).collect()
@@ -365,16 +357,30 @@ impl Scope<'_> {
         view.permuted((1..=to.dims.len()).map(|back| Some(back).filter(same)))
     }
 
-    fn broadcast(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
+    /// The elements that a view of a value passes on; none if the view slices an axis that is not
+    /// one of the argument.
+    fn viewed(&self, op: &Operation, map: &IndexMap, view: &ArgumentView) -> Option<ArgumentView> {
         let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
-        let Some(axes) = as_ints(op.attr("axes")) else { return self.aligned(view, from, to) };
-        let rank = to.dims.len();
-        let source = |back: usize| {
-            let front = |axis: &i64| axis.rem_euclid(rank.max(1) as i64) as usize;
-            let at = axes.iter().position(|axis| front(axis) == rank - back)?;
-            (from.dims[at] == to.dims[rank - back]).then_some(axes.len() - at)
-        };
-        view.permuted((1..=rank).map(source))
+        let Some(axes) = map.axes() else { return Some(self.reshaped(op, view)) };
+        let mut view = view.clone();
+        let mut sources = vec![None; to.dims.len()];
+        for (at, axis_map) in axes.iter().enumerate() {
+            let back = from.dims.len() - at;
+            let (dim, own) = (&from.dims[at], axis_map.terms.first().copied());
+            match (own, axis_map.terms.len()) {
+                (Some((axis, step)), 1) if step > 0 => {
+                    let count = (self.resolve)(&to.dims[axis]);
+                    if count != (self.resolve)(dim) {
+                        let start = (self.resolve)(&axis_map.offset);
+                        view = view.sliced(back, start, count, step)?;
+                    }
+                    sources[axis] = Some(back);
+                }
+                // The axis is read at one position, backwards, or by overlapping windows.
+                _ => {}
+            }
+        }
+        Some(view.permuted(sources.into_iter().rev()))
     }
 
     /// An axis keeps its positions if all axes before it stay the same, or all axes after it.
@@ -391,27 +397,6 @@ impl Scope<'_> {
             _ => None,
         };
         view.permuted((1..=want).map(source))
-    }
-
-    fn transposed(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
-        let permutation = as_ints(op.attr("permutation")).unwrap_or(&[]);
-        let rank = permutation.len();
-        let source = |back: usize| rank - permutation[rank - back].rem_euclid(rank as i64) as usize;
-        view.permuted((1..=rank).map(|back| Some(source(back))))
-    }
-
-    /// The axes without windows; those of the taps follow them.
-    fn windows(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
-        let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
-        let taps = to.dims.len() - from.dims.len();
-        let axes = as_ints(op.attr("axes")).unwrap_or(&[]);
-        let seen: Vec<Option<usize>> =
-            axes.iter().map(|axis| from.axis_from_back(*axis).ok()).collect();
-        let source = |back: usize| {
-            let own = back.checked_sub(taps).filter(|own| *own > 0)?;
-            (!seen.contains(&Some(own))).then_some(own)
-        };
-        view.permuted((1..=to.dims.len()).map(source))
     }
 
     /// All axes except those of an attribute, along which positions change.
@@ -431,27 +416,6 @@ impl Scope<'_> {
             }
             None => view.permuted(std::iter::empty()),
         }
-    }
-
-    fn sliced(&self, op: &Operation, view: &ArgumentView) -> Option<ArgumentView> {
-        let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
-        let (Attr::Shape(starts), Attr::Shape(limits)) = (op.attr("starts"), op.attr("limits"))
-        else {
-            return None;
-        };
-        let steps = as_ints(op.attr("steps"));
-        let mut view = view.clone();
-        for (at, axis) in as_ints(op.attr("axes"))?.iter().enumerate() {
-            let back = from.axis_from_back(*axis).ok()?;
-            let dim = &from.dims[from.dims.len() - back];
-            let (start, _) = slice_bounds(&starts.dims[at], &limits.dims[at], dim);
-            let count = (self.resolve)(&to.dims[to.dims.len() - back]);
-            if count != (self.resolve)(dim) {
-                let step = steps.map_or(1, |steps| steps[at]);
-                view = view.sliced(back, (self.resolve)(&start), count, step)?;
-            }
-        }
-        Some(view)
     }
 
     fn chosen(&self, op: &Operation) -> Views {

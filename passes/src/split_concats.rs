@@ -39,7 +39,7 @@ impl Pass for SplitConcats {
 }
 
 fn is_split(op: &Operation) -> bool {
-    op.op.access == Access::Pieces(Pieces::Concat) && op.operands.len() > MAX_OPERANDS
+    matches!(op.op.access, Access::Pieces(Pieces::Concat)) && op.operands.len() > MAX_OPERANDS
 }
 
 fn split(rebuild: &mut Rebuild, op: &Operation) -> Result<()> {

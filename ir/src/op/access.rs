@@ -3,7 +3,7 @@
 
 use super::Op;
 use super::infer::find_attr;
-use super::view::View;
+use super::view::ViewMap;
 use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::scalar::Prim;
@@ -11,14 +11,14 @@ use crate::scalar::expr::Node;
 use crate::shape::{Shape, Type};
 
 /// How loops compute one element of an operation's result.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Access {
     /// By the operation's meaning: a scalar expression, a decomposition, or a callee.
     Meaning,
     /// By a formula of the index, without operands.
     Constant(Constant),
-    /// An element of the operand, at the index given by the view's map.
-    View(View),
+    /// An element of the operand, at the index that the map gives.
+    View(ViewMap),
     /// An element of one of several operands; the index decides which one.
     Pieces(Pieces),
     /// An element at an index that is data.

@@ -1,7 +1,6 @@
 //! Convolutions: contractions of weights with a view of the windows.
 
-use super::view::{Window, windows};
-use super::window::{DILATIONS, Padding, STRIDES, cropped, padding_of};
+use super::window::{DILATIONS, Padding, STRIDES, Window, cropped, padding_of, windows};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };

@@ -1,7 +1,6 @@
 //! Operations that name functions of the module, and barriers to optimization and differentiation.
 
 use super::access::Access;
-use super::view::View;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, ShapeRule, attr,
     operand,
@@ -69,7 +68,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "optimization_barrier",
-        access: Access::View(View::Identity),
+        access: Access::View(|view| view.identity()),
         doc: "`x`, available only after `other` has been computed. CSE does not merge operations \
               on the result with operations on `x`.",
         kind: Kind::Barrier,
@@ -82,7 +81,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "stop_gradient",
         noun: "detached",
-        access: Access::View(View::Identity),
+        access: Access::View(|view| view.identity()),
         doc: "`x` itself, treated as a constant in differentiation.",
         kind: Kind::Barrier,
         operands: &[operand("x", Class::Any)],

@@ -1,12 +1,12 @@
 //! Operations that only move or repeat elements according to shapes, and those that make shapes and
 //! ramps.
 
+mod maps;
 pub(super) mod rules;
 
 use rules::*;
 
 use super::access::{Access, Constant, Fold, Pieces};
-use super::view::View;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -107,7 +107,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "broadcast_in_dim",
         noun: "expanded",
-        access: Access::View(View::Broadcast),
+        access: Access::View(maps::broadcast),
         doc: "`x` broadcast to `shape`. Its axes become `axes` of the result; if omitted, they \
               become the last ones, as in NumPy.",
         attrs: &[SHAPE, attr("axes", AttrKind::Ints, Default::None)],
@@ -147,7 +147,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "reshape",
         noun: "reshaped",
-        access: Access::View(View::Reshape),
+        access: Access::View(maps::reshape),
         doc: "The same elements in row-major order in another shape; one dim may be `?`, which is \
               inferred from the others.",
         attrs: &[SHAPE],
@@ -160,7 +160,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "transpose",
         noun: "transposed",
-        access: Access::View(View::Transpose),
+        access: Access::View(maps::transpose),
         doc: "Axis `i` of the result is axis `permutation[i]` of `x`.",
         attrs: &[attr("permutation", AttrKind::Ints, Default::Required)],
         shape: ShapeRule::Rule(transpose_shape),
@@ -228,7 +228,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "slice",
         noun: "part",
-        access: Access::View(View::Slice),
+        access: Access::View(maps::slice),
         doc: "Every `steps`-th element from `starts` up to but not including `limits` along each \
               of `axes`; a limit of `?` is the end.",
         attrs: &[
@@ -249,7 +249,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "reverse",
         noun: "flipped",
-        access: Access::View(View::Reverse),
+        access: Access::View(maps::reverse),
         doc: "`x` with the elements along each of `axes` in reverse order.",
         attrs: &[AXES],
         shape: ShapeRule::Rule(|cx| {

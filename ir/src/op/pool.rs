@@ -1,7 +1,6 @@
 //! Pooling: reductions over windows.
 
-use super::view::windows;
-use super::window::{DILATIONS, STRIDES, padding_of, windows_gradient};
+use super::window::{DILATIONS, STRIDES, padding_of, windows, windows_gradient};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };

@@ -10,19 +10,19 @@ use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::shape::Shape;
 
-/// A view. [`View::map`] gives the index that it reads.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum View {
-    Identity,
-    Broadcast,
-    Reshape,
-    Transpose,
-    Slice,
-    Reverse,
-    /// The positions of windows, followed by axes for their taps.
-    Windows,
-    /// Axes whose index shifts with the index along other axes.
-    Skew,
+/// The index map of a view: the map of an op's table entry, given one operation.
+pub type ViewMap = fn(&View) -> IndexMap;
+
+/// A view operation, as its index map sees it. Axes are counted in `from` and `to`: without those
+/// that a leading variable stands for.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    op: Op,
+    attrs: &'a [Attr],
+    /// The dims of the operand.
+    pub from: &'a [Dim],
+    /// The dims of the result.
+    pub to: &'a [Dim],
 }
 
 /// Maps an index of a view's result to the index in the operand that it reads.
@@ -46,149 +46,98 @@ pub struct AxisMap {
 
 impl AxisMap {
     /// Always index 0.
-    fn first() -> AxisMap {
+    pub fn first() -> AxisMap {
         AxisMap { offset: Dim::Const(0), terms: SmallVec::new() }
     }
 
     /// The index along one axis of the result.
-    fn axis(axis: usize) -> AxisMap {
-        AxisMap { offset: Dim::Const(0), terms: [(axis, 1)].into_iter().collect() }
+    pub fn axis(axis: usize) -> AxisMap {
+        AxisMap::strided(Dim::Const(0), axis, 1)
+    }
+
+    /// `offset + step · index[axis]`.
+    pub fn strided(offset: Dim, axis: usize, step: i64) -> AxisMap {
+        AxisMap { offset, terms: [(axis, step)].into_iter().collect() }
+    }
+
+    /// The axis of the result whose index it is.
+    pub fn same_axis(&self) -> Option<usize> {
+        match (&self.terms[..], self.offset.as_const()) {
+            (&[(axis, 1)], Some(0)) => Some(axis),
+            _ => None,
+        }
+    }
+
+    /// Whether it is always index 0.
+    pub fn is_first(&self) -> bool {
+        self.terms.is_empty() && self.offset.as_const() == Some(0)
     }
 }
 
-impl View {
-    /// The index map of a view with these attributes. `from` is the shape of its operand, `to` the
-    /// shape of its result. Both ranks must be known.
-    pub fn map(self, op: Op, attrs: &[Attr], from: &Shape, to: &Shape) -> IndexMap {
-        let (from, to) = (&from.dims[..], &to.dims[..]);
-        let ints = |name: &str| as_ints(find_attr(op, attrs, name));
-        let mut axes: Vec<AxisMap> = (0..from.len()).map(AxisMap::axis).collect();
+impl IndexMap {
+    /// The same index in the operand as in the result, both of this rank.
+    pub fn identity(rank: usize) -> IndexMap {
+        IndexMap::Affine((0..rank).map(AxisMap::axis).collect())
+    }
+
+    /// The axes of the operand, if the map is affine.
+    pub fn axes(&self) -> Option<&[AxisMap]> {
         match self {
-            View::Identity => {}
-            View::Reshape => return IndexMap::Reshape(runs(to, from)),
-            View::Broadcast => {
-                let result_axes: Vec<usize> = match ints("axes") {
-                    Some(axes) => {
-                        axes.iter().map(|axis| axis_from_front(*axis, to.len())).collect()
-                    }
-                    None => (to.len() - from.len()..to.len()).collect(),
-                };
-                let map = |(dim, axis): (&Dim, usize)| match dim.as_const() {
-                    Some(1) => AxisMap::first(),
-                    _ => AxisMap::axis(axis),
-                };
-                axes = from.iter().zip(result_axes).map(map).collect();
-            }
-            View::Transpose => {
-                let permutation = ints("permutation").unwrap_or(&[]);
-                for (to, axis) in permutation.iter().enumerate() {
-                    axes[axis_from_front(*axis, from.len())] = AxisMap::axis(to);
-                }
-            }
-            View::Slice => {
-                for (axis, start, step) in slice_starts(op, attrs, from) {
-                    axes[axis] =
-                        AxisMap { offset: start, terms: [(axis, step)].into_iter().collect() };
-                }
-            }
-            View::Reverse => {
-                let reversed = match ints("axes") {
-                    Some(axes) => {
-                        axes.iter().map(|axis| axis_from_front(*axis, from.len())).collect()
-                    }
-                    None => (0..from.len()).collect::<Vec<usize>>(),
-                };
-                for axis in reversed {
-                    axes[axis].offset = &from[axis] - &Dim::Const(1);
-                    axes[axis].terms = [(axis, -1)].into_iter().collect();
-                }
-            }
-            View::Windows => set_window_maps(&mut axes, &ints),
-            View::Skew => set_skew_maps(&mut axes, &ints, from),
-        }
-        IndexMap::Affine(axes)
-    }
-}
-
-/// Sets the maps of windowed axes: position · stride + tap · dilation.
-fn set_window_maps<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>) {
-    let rank = axes.len();
-    let named = ints("axes").unwrap_or(&[]).iter().map(|a| axis_from_front(*a, rank));
-    let own = windows(named, ints("sizes").unwrap_or(&[]), ints("strides"), ints("dilations"));
-    for (i, window) in own.into_iter().enumerate() {
-        let terms = [(window.axis, window.stride), (rank + i, window.dilation)];
-        axes[window.axis].terms = terms.into_iter().collect();
-    }
-}
-
-/// Sets the maps of skewed axes. The offset keeps index 0 inside the operand for every tap.
-fn set_skew_maps<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>, from: &[Dim]) {
-    let list = |name| ints(name).unwrap_or(&[]);
-    for one in skewed(list("axes"), list("taps"), list("shifts"), from.len()) {
-        axes[one.axis].terms = [(one.axis, 1), (one.tap, one.shift)].into_iter().collect();
-        if one.shift < 0 {
-            axes[one.axis].offset = (&from[one.tap] + -1) * Dim::Const(-one.shift);
+            IndexMap::Affine(axes) => Some(axes),
+            IndexMap::Reshape(_) => None,
         }
     }
-}
 
-/// A window along one axis of an operand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Window {
-    /// The axis, counted from the front.
-    pub axis: usize,
-    pub size: i64,
-    pub stride: i64,
-    pub dilation: i64,
-}
-
-impl Window {
-    /// The distance from its first to its last element, both included.
-    pub fn span(self) -> i64 {
-        self.dilation.saturating_mul(self.size - 1).saturating_add(1)
+    /// Whether the operand is read backwards along an axis.
+    pub fn reverses(&self) -> bool {
+        self.some_axis(|map| map.terms.iter().any(|&(_, coefficient)| coefficient < 0))
     }
 
-    /// The number of positions of the window along an axis.
-    pub fn positions(self, dim: &Dim) -> Dim {
-        (dim + -self.span()).floor_div(&Dim::Const(self.stride)) + 1
+    /// Whether several axes of the result move along one axis of the operand, so that an element
+    /// is read at several positions, as in overlapping windows.
+    pub fn overlaps(&self) -> bool {
+        self.some_axis(|map| map.terms.len() > 1)
+    }
+
+    fn some_axis(&self, is: impl Fn(&AxisMap) -> bool) -> bool {
+        self.axes().is_some_and(|axes| axes.iter().any(is))
+    }
+
+    /// For each axis of the operand, the axis of the result with the same index, if the view only
+    /// permutes axes.
+    pub fn permutation(&self) -> Option<Vec<usize>> {
+        let axes: Vec<usize> =
+            self.axes()?.iter().map(AxisMap::same_axis).collect::<Option<_>>()?;
+        let distinct = (0..axes.len()).all(|axis| axes.contains(&axis));
+        distinct.then_some(axes)
     }
 }
 
-/// The windows that the attributes describe. The shape rule has checked that the lists have equal
-/// lengths.
-pub(super) fn windows(
-    axes: impl IntoIterator<Item = usize>,
-    sizes: &[i64],
-    strides: Option<&[i64]>,
-    dilations: Option<&[i64]>,
-) -> Vec<Window> {
-    let at = |list: Option<&[i64]>, i: usize| list.map_or(1, |list| list[i]);
-    let window = |(i, axis): (usize, usize)| Window {
-        axis,
-        size: sizes[i],
-        stride: at(strides, i),
-        dilation: at(dilations, i),
-    };
-    axes.into_iter().enumerate().map(window).collect()
-}
+impl<'a> View<'a> {
+    /// An operation with these attributes, between these shapes.
+    pub fn new(op: Op, attrs: &'a [Attr], from: &'a Shape, to: &'a Shape) -> View<'a> {
+        View { op, attrs, from: &from.dims, to: &to.dims }
+    }
 
-/// One skewed axis.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Skewed {
-    pub axis: usize,
-    pub tap: usize,
-    pub shift: i64,
-}
+    pub(super) fn ints(&self, name: &str) -> Option<&'a [i64]> {
+        as_ints(find_attr(self.op, self.attrs, name))
+    }
 
-/// The skewed axes that the attributes describe, for an operand of this rank.
-pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) -> Vec<Skewed> {
-    let axis_from_front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
-    let one = |((&axis, &tap), &shift): ((&i64, &i64), &i64)| Skewed {
-        axis: axis_from_front(axis),
-        tap: axis_from_front(tap),
-        shift,
-    };
-    axes.iter().zip(taps).zip(shifts).map(one).collect()
+    /// The axes that an attribute lists, counted from the front of `dims`; `None` if it is omitted.
+    pub(super) fn axes(&self, name: &str, dims: &[Dim]) -> Option<Vec<usize>> {
+        let axes = self.ints(name)?.iter().map(|axis| axis_from_front(*axis, dims.len()));
+        Some(axes.collect())
+    }
+
+    /// The operand's dims are those of the result.
+    pub(super) fn identity(&self) -> IndexMap {
+        IndexMap::identity(self.from.len())
+    }
+
+    /// See [`slice_starts`].
+    pub(super) fn slice_starts(&self) -> Vec<(usize, Dim, i64)> {
+        slice_starts(self.op, self.attrs, self.from)
+    }
 }
 
 /// Start and limit of a slice, clamped to `0..=dim`. Negative numbers count from the end, and a `?`
@@ -222,12 +171,12 @@ pub fn slice_starts(op: Op, attrs: &[Attr], dims: &[Dim]) -> Vec<(usize, Dim, i6
 }
 
 /// The axis, counted from the front.
-fn axis_from_front(axis: i64, rank: usize) -> usize {
+pub(super) fn axis_from_front(axis: i64, rank: usize) -> usize {
     axis.rem_euclid(rank.max(1) as i64) as usize
 }
 
 /// Pairs of the shortest ranges of dims in both shapes that have equal products, in order.
-fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Range<usize>, Range<usize>)> {
+pub(super) fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Range<usize>, Range<usize>)> {
     let mut out = Vec::new();
     let (mut i, mut j) = (0, 0);
     while i < a.len() || j < b.len() {

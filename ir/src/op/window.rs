@@ -2,7 +2,7 @@
 //! over which its gradient sums.
 
 use super::access::Access;
-use super::view::{Skewed, View, Window, skewed, windows};
+use super::view::{AxisMap, IndexMap, View, axis_from_front};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -22,7 +22,7 @@ pub(super) const DILATIONS: super::AttrDef = attr("dilations", AttrKind::Ints, D
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "windows",
-        access: Access::View(View::Windows),
+        access: Access::View(windows_map),
         doc: "The sliding windows over `axes`. Each of these axes becomes the positions of its \
               window, `strides` apart, and its taps are added as a last axis: `sizes` of them, \
               `dilations` apart. Windows lie inside `x`.",
@@ -34,7 +34,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "skew",
-        access: Access::View(View::Skew),
+        access: Access::View(skew_map),
         doc: "`x` with each of `axes` shifted in proportion to the index along one of `taps`: \
               element `i` of tap `t` is the one at `i + shift * t`, counted from the first \
               position that is in range for every tap. The axis keeps only positions that are in \
@@ -50,6 +50,92 @@ pub(super) const OPS: &[OpDef] = &[
         ..VIEW
     },
 ];
+
+/// Along a windowed axis: position · stride + tap · dilation.
+fn windows_map(view: &View) -> IndexMap {
+    let rank = view.from.len();
+    let named = view.axes("axes", view.from).unwrap_or_default();
+    let sizes = view.ints("sizes").unwrap_or(&[]);
+    let mut axes: Vec<AxisMap> = (0..rank).map(AxisMap::axis).collect();
+    let own = windows(named, sizes, view.ints("strides"), view.ints("dilations"));
+    for (i, window) in own.into_iter().enumerate() {
+        let terms = [(window.axis, window.stride), (rank + i, window.dilation)];
+        axes[window.axis].terms = terms.into_iter().collect();
+    }
+    IndexMap::Affine(axes)
+}
+
+/// Along a skewed axis: position + tap · shift. The offset keeps index 0 inside the operand for
+/// every tap.
+fn skew_map(view: &View) -> IndexMap {
+    let list = |name| view.ints(name).unwrap_or(&[]);
+    let mut axes: Vec<AxisMap> = (0..view.from.len()).map(AxisMap::axis).collect();
+    for one in skewed(list("axes"), list("taps"), list("shifts"), view.from.len()) {
+        axes[one.axis].terms = [(one.axis, 1), (one.tap, one.shift)].into_iter().collect();
+        if one.shift < 0 {
+            axes[one.axis].offset = (&view.from[one.tap] + -1) * Dim::Const(-one.shift);
+        }
+    }
+    IndexMap::Affine(axes)
+}
+
+/// A window along one axis of an operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Window {
+    /// The axis, counted from the front.
+    pub axis: usize,
+    pub size: i64,
+    pub stride: i64,
+    pub dilation: i64,
+}
+
+impl Window {
+    /// The distance from its first to its last element, both included.
+    pub fn span(self) -> i64 {
+        self.dilation.saturating_mul(self.size - 1).saturating_add(1)
+    }
+
+    /// The number of positions of the window along an axis.
+    pub fn positions(self, dim: &Dim) -> Dim {
+        (dim + -self.span()).floor_div(&Dim::Const(self.stride)) + 1
+    }
+}
+
+/// The windows that the attributes describe. The shape rule has checked that the lists have equal
+/// lengths.
+pub(super) fn windows(
+    axes: impl IntoIterator<Item = usize>,
+    sizes: &[i64],
+    strides: Option<&[i64]>,
+    dilations: Option<&[i64]>,
+) -> Vec<Window> {
+    let at = |list: Option<&[i64]>, i: usize| list.map_or(1, |list| list[i]);
+    let window = |(i, axis): (usize, usize)| Window {
+        axis,
+        size: sizes[i],
+        stride: at(strides, i),
+        dilation: at(dilations, i),
+    };
+    axes.into_iter().enumerate().map(window).collect()
+}
+
+/// One skewed axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Skewed {
+    pub axis: usize,
+    pub tap: usize,
+    pub shift: i64,
+}
+
+/// The skewed axes that the attributes describe, for an operand of this rank.
+pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) -> Vec<Skewed> {
+    let one = |((&axis, &tap), &shift): ((&i64, &i64), &i64)| Skewed {
+        axis: axis_from_front(axis, rank),
+        tap: axis_from_front(tap, rank),
+        shift,
+    };
+    axes.iter().zip(taps).zip(shifts).map(one).collect()
+}
 
 /// The padding from a composite's attributes `low` and `high` and from the list `between` of
 /// interior padding. The lists describe the last axes of an operand of this rank.

@@ -4,8 +4,6 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
-use mithril_ir::op::access::Access;
-use mithril_ir::op::view::View;
 use mithril_ir::shape::Shape;
 
 /// The part of one axis that a slice takes, all in constants: elements before it, in it and after
@@ -25,9 +23,8 @@ pub struct Cut {
 
 /// The parts that a slice takes of its axes; none if its positions are not constants.
 fn parts(function: &Function, op: &Operation) -> Option<Vec<AxisCut>> {
-    if op.op.access != Access::View(View::Slice) {
-        return None;
-    }
+    // Only slices have limits.
+    op.op.attr_index("limits")?;
     let (Attr::Ints(axes), Attr::Shape(starts), Attr::Shape(limits), Attr::None) =
         (op.attr("axes"), op.attr("starts"), op.attr("limits"), op.attr("steps"))
     else {

@@ -134,7 +134,7 @@ fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -
         let computed = definitions[result.value.index()].is_some_and(|at| {
             let op = &function.ops[at as usize];
             let stored = !grouped.views[at as usize];
-            stored && op.op.access != Access::Constant(Constant::Literal)
+            stored && !matches!(op.op.access, Access::Constant(Constant::Literal))
         });
         if !computed {
             copies.insert(result.value);
@@ -289,7 +289,7 @@ impl<'f> Extraction<'f> {
             }
             // The launch supplies the number that is folded into a key, because it differs between
             // random blocks.
-            if op.op.access == Access::Random(Random::KeyFold)
+            if matches!(op.op.access, Access::Random(Random::KeyFold))
                 && let Attr::Int(data) = &attrs[0]
             {
                 attrs[0] = Shape::new(vec![naming.number((*data as u32).into())]).into();

@@ -99,7 +99,7 @@ struct Grouping<'f> {
 /// Whether the operation is a literal. Kernels read it from memory if it is too large to be part of
 /// the code.
 fn is_literal(op: &Operation) -> bool {
-    op.op.access == Access::Constant(Constant::Literal)
+    matches!(op.op.access, Access::Constant(Constant::Literal))
 }
 
 /// A value that a kernel reads, looking through views.

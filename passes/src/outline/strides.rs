@@ -87,9 +87,8 @@ fn located(f: &Function, definitions: &[Option<u32>], value: Value, pads: bool) 
     let op = definitions[value.index()].map(|at| &f.ops[at as usize]);
     let inner = |op: &Operation| located(f, definitions, op.operands[0], pads);
     match op.map(|op| (op, op.op.access)) {
-        Some((op, Access::View(view))) => {
-            let (own, shape) = (&f.ty(op.operands[0]).shape, &f.ty(value).shape);
-            at(&view.map(op.op, &op.attrs, own, shape), &own.dims, dims, inner(op)?)
+        Some((op, Access::View(map))) => {
+            at(&map(&f.view(op)), &f.ty(op.operands[0]).shape.dims, dims, inner(op)?)
         }
         Some((op, Access::Pieces(Pieces::Pad))) if pads && has_zeros(f, definitions, op) => {
             padded_at(op, &f.ty(op.operands[0]).shape.dims, inner(op)?)

@@ -5,7 +5,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, Constant, Pieces};
-use mithril_ir::op::view::{AxisMap, IndexMap, View};
+use mithril_ir::op::view::{AxisMap, IndexMap};
 
 /// The position of an axis of a value in the space of a kernel. A list with one entry per axis of
 /// the value is its alignment.
@@ -43,10 +43,8 @@ pub fn windowed(function: &Function) -> Vec<bool> {
     let mut windowed = vec![false; function.values.len()];
     for op in &function.ops {
         let passes = op.op.kind == Kind::Elementwise || is_view(function, op);
-        windowed[op.first.index()] = match op.op.access {
-            Access::View(View::Windows | View::Skew) => true,
-            _ => passes && op.operands.iter().any(|value| windowed[value.index()]),
-        };
+        windowed[op.first.index()] = function.index_map(op).is_some_and(|map| map.overlaps())
+            || (passes && op.operands.iter().any(|value| windowed[value.index()]));
     }
     windowed
 }
@@ -57,7 +55,7 @@ const MAX_SELECTED: usize = 4;
 /// Whether it concatenates so many operands that copying each to its position is less work than
 /// selecting the operand for each element.
 pub fn joins_many(op: &Operation) -> bool {
-    op.op.access == Access::Pieces(Pieces::Concat) && op.operands.len() > MAX_SELECTED
+    matches!(op.op.access, Access::Pieces(Pieces::Concat)) && op.operands.len() > MAX_SELECTED
 }
 
 /// Literals of at most this many elements are part of the code.
@@ -75,18 +73,15 @@ pub fn through(
     op: &Operation,
     alignment: &[SpaceAxis],
 ) -> Option<Vec<SpaceAxis>> {
-    let Access::View(view) = op.op.access else {
-        return None;
-    };
+    let map = function.index_map(op)?;
     let [from, to] = [op.operands[0], op.result()].map(|value| &function.ty(value).shape);
-    let map = match view.map(op.op, &op.attrs, from, to) {
+    let map = match map {
         IndexMap::Affine(map) => map,
         IndexMap::Reshape(_) => return reshaped(&from.dims, &to.dims, alignment),
     };
-    let place = |(map, dim): (&AxisMap, &Dim)| match (&map.terms[..], map.offset.as_const()) {
-        ([], Some(0)) => Some(SpaceAxis::One),
-        (&[(axis, 1)], Some(0)) if to.dims[axis] == *dim => Some(alignment[axis]),
-        _ => None,
+    let place = |(map, dim): (&AxisMap, &Dim)| match map.same_axis() {
+        Some(axis) => (to.dims[axis] == *dim).then(|| alignment[axis]),
+        None => map.is_first().then_some(SpaceAxis::One),
     };
     map.iter().zip(&from.dims).map(place).collect()
 }

@@ -40,7 +40,7 @@ struct Find {
 impl Standalone<'_> {
     /// Chooses a loop structure. A task computes one element of the result, or a block of columns.
     fn find(&mut self) -> Dim {
-        let max = self.op.op.access == Access::Library(Library::ArgExtremum { max: true });
+        let max = matches!(self.op.op.access, Access::Library(Library::ArgExtremum { max: true }));
         let x = self.op.operands[0];
         let (dims, axes) = (self.nest.dims(x), self.nest.fold_axes(self.op));
         let open: Vec<usize> = (0..dims.len()).filter(|&a| axes.folded[a]).collect();

@@ -17,7 +17,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
-use mithril_ir::op::access::{Access, Attention, Library};
+use mithril_ir::op::access::Attention;
 use mithril_passes::library::LibraryKernel;
 use mithril_passes::outline::strides::{Strided, strided};
 
@@ -113,7 +113,7 @@ fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     let (grouped, causal) = (flag("grouped"), flag("causal"));
     let mask = op.operand_index("mask");
     let site = Site { sides, dims, width, value_width, grouped, causal, scale, mask };
-    let gradient = op.op.access == Access::Library(Library::Attention(Attention::Gradient));
+    let gradient = fusion::result_of(op) == Some(Attention::Gradient);
     Ok(match (gradient, isa.source.vectorizes) {
         (true, true) => plain::backward(nest, &site),
         (true, false) => backward::lower(nest, &site, isa),

@@ -20,9 +20,10 @@ pub const ENTRY: Entry = Entry {
 
 impl Standalone<'_> {
     fn cumulative(&mut self) -> Dim {
-        let product = Access::Library(Library::Cumulative(Fold::Product));
-        let (prim, neutral) =
-            if self.op.op.access == product { (Prim::Mul, 1) } else { (Prim::Add, 0) };
+        let (prim, neutral) = match self.op.op.access {
+            Access::Library(Library::Cumulative(Fold::Product)) => (Prim::Mul, 1),
+            _ => (Prim::Add, 0),
+        };
         self.lines(|own, place, axis| own.accumulate(place, axis, prim, neutral))
     }
 

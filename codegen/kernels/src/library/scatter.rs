@@ -62,7 +62,7 @@ impl Standalone<'_> {
             rows: dims[axis].clone(),
             inner: &dims[axis + 1..],
         };
-        let along = self.op.op.access == Access::Scatter(Scatter::Along);
+        let along = matches!(self.op.op.access, Access::Scatter(Scatter::Along));
         match along || product(scatter.inner).as_const() == Some(1) {
             true => self.scatter_lines(&scatter, along),
             false => self.scatter_rows(&scatter),

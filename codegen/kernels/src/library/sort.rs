@@ -44,7 +44,7 @@ const ROOM: i64 = 72;
 
 impl Standalone<'_> {
     fn order(&mut self) -> Dim {
-        let places = self.op.op.access == Access::Library(Library::Sort { indices: true });
+        let places = matches!(self.op.op.access, Access::Library(Library::Sort { indices: true }));
         let x = self.op.operands[0];
         let axis = self.axis();
         let length = self.nest.dims(x)[axis].clone();

@@ -4,7 +4,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Operation, Value};
 use mithril_ir::op::access::Constant;
-use mithril_ir::op::view::{AxisMap, IndexMap, View};
+use mithril_ir::op::view::{AxisMap, IndexMap};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -37,11 +37,11 @@ impl Nest<'_> {
     }
 
     /// The index in the operand of a view.
-    pub fn viewed(&mut self, op: &Operation, view: View, index: &[Ix]) -> Index {
+    pub fn viewed(&mut self, op: &Operation, map: &IndexMap, index: &[Ix]) -> Index {
         let [from, to] = [op.operands[0], op.result()].map(|value| &self.f.ty(value).shape);
-        match view.map(op.op, &op.attrs, from, to) {
+        match map {
             IndexMap::Affine(axes) => axes.iter().map(|map| self.affine(map, index)).collect(),
-            IndexMap::Reshape(runs) => self.reshaped(&runs, &from.dims, &to.dims, index),
+            IndexMap::Reshape(runs) => self.reshaped(runs, &from.dims, &to.dims, index),
         }
     }
 

@@ -172,8 +172,8 @@ impl<'f> Nest<'f> {
                 Meaning::Kernel(_) | Meaning::Decompose(_) | Meaning::Call(_) => self.missing(op),
             },
             Access::Constant(constant) => self.constant(op, constant, index),
-            Access::View(view) => {
-                let place = self.viewed(op, view, index);
+            Access::View(map) => {
+                let place = self.viewed(op, &map(&self.f.view(op)), index);
                 self.pull(op.operands[0], &place)
             }
             Access::Pieces(Pieces::Concat) => self.concat(op, index),

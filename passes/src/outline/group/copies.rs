@@ -25,7 +25,7 @@ impl Grouping<'_> {
                 continue;
             }
             let axes = match (self.library)(op) {
-                None if op.op.access == Access::Contract => CONTRACTED,
+                None if matches!(op.op.access, Access::Contract) => CONTRACTED,
                 Some(kernel) if kernel.reads_views => [""; 2],
                 _ => continue,
             };

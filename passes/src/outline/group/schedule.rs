@@ -49,7 +49,8 @@ impl Group {
             }
             Core::Separate { space } => Schedule::Loops(LoopNest::over(space)),
             Core::Contraction { reads, .. } => {
-                let is_contraction = |op: &&usize| function.ops[**op].op.access == Access::Contract;
+                let is_contraction =
+                    |op: &&usize| matches!(function.ops[**op].op.access, Access::Contract);
                 let op = self.ops.iter().find(is_contraction).expect("the group has one");
                 Schedule::Contraction { op: number(op), reads: *reads }
             }

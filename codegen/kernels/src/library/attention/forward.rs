@@ -5,9 +5,10 @@
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::op::access::{Access, Attention, Library};
+use mithril_ir::op::access::Attention;
 use mithril_ir::scalar::Prim;
 
+use super::fusion::result_of;
 use super::masks::{self, Masked};
 use super::tiles::{Head, ROWS, Seen, Strip, Tiles};
 use super::{KEY, QUERY, Site, VALUE, place};
@@ -46,11 +47,8 @@ struct Heads {
 /// Lowers attention, with a task for each head.
 pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let output = site.output(&nest);
-    let [logs, row_max] = [
-        Access::Library(Library::Attention(Attention::LogSumExp)),
-        Access::Library(Library::Attention(Attention::RowMax)),
-    ]
-    .map(|access| site.result(&nest, |op| op.op.access == access));
+    let [logs, row_max] = [Attention::LogSumExp, Attention::RowMax]
+        .map(|result| site.result(&nest, |op| result_of(op) == Some(result)));
     let mut tiles = Tiles::new(nest, site, isa);
     let t = &mut tiles;
     let [transposed, scores, out] =

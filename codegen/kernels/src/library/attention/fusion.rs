@@ -6,7 +6,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::{Access, Attention, Library};
-use mithril_ir::op::view::View;
+use mithril_ir::op::view::IndexMap;
 
 use super::is_one;
 
@@ -15,7 +15,8 @@ const LANES: i64 = 16;
 /// Larger heads would not stay in the first-level cache.
 const WIDEST: i64 = 256;
 
-fn result_of(op: &Operation) -> Option<Attention> {
+/// The result of attention that an operation computes, if it is attention or its gradient.
+pub fn result_of(op: &Operation) -> Option<Attention> {
     match op.op.access {
         Access::Library(Library::Attention(result)) => Some(result),
         _ => None,
@@ -93,7 +94,8 @@ pub fn transposed(
 ) -> Option<Transposed> {
     let definition = |value: Value| definitions[value.index()].map(|at| at as usize);
     let mut at = definition(value)?;
-    while function.ops[at].op.access == Access::View(View::Reshape) {
+    let is_reshape = |op| matches!(function.index_map(op), Some(IndexMap::Reshape(_)));
+    while is_reshape(&function.ops[at]) {
         at = definition(function.ops[at].operands[0])?;
     }
     let op = &function.ops[at];
@@ -102,19 +104,12 @@ pub fn transposed(
     for axis in (1..dims.len()).rev() {
         strides[axis - 1] = &strides[axis] * &dims[axis];
     }
-    if op.op.access == Access::View(View::Transpose) {
-        let Attr::Ints(permutation) = op.attr("permutation") else { return None };
-        let last = dims.len() as i64 - 1;
-        let from = |axis: &i64| axis.rem_euclid(dims.len() as i64) as usize;
-        if permutation.last().is_none_or(|axis| axis.rem_euclid(last + 1) != last) {
+    if let Some(map) = function.index_map(op) {
+        let permutation = map.permutation()?;
+        if permutation.last() != dims.len().checked_sub(1).as_ref() {
             return None;
         }
-        let mut own = strides.clone();
-        permutation
-            .iter()
-            .zip(&strides)
-            .for_each(|(axis, stride)| own[from(axis)] = stride.clone());
-        strides = own;
+        strides = permutation.iter().map(|axis| strides[*axis].clone()).collect();
         at = definition(op.operands[0])?;
     }
     let is = result_of(&function.ops[at]) == Some(Attention::Output);

@@ -1,10 +1,11 @@
 //! Attention in portable code.
 
 use mithril_ir::dtype::DType;
-use mithril_ir::op::access::{Access, Attention, Library};
+use mithril_ir::op::access::Attention;
 use mithril_ir::scalar::Prim;
 
 use super::super::forward::LEAST;
+use super::super::fusion::result_of;
 use super::super::tiles::Head;
 use super::super::{KEY, Mask, QUERY, Site, VALUE};
 use super::{
@@ -20,11 +21,8 @@ use crate::scalar;
 
 pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     let output = site.output(&nest);
-    let [logs, row_max] = [
-        Access::Library(Library::Attention(Attention::LogSumExp)),
-        Access::Library(Library::Attention(Attention::RowMax)),
-    ]
-    .map(|access| site.result(&nest, |op| op.op.access == access));
+    let [logs, row_max] = [Attention::LogSumExp, Attention::RowMax]
+        .map(|result| site.result(&nest, |op| result_of(op) == Some(result)));
     let n = &mut nest;
     let own = Forward {
         site,
