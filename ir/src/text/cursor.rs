@@ -10,10 +10,12 @@ use super::is_identifier_char;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Dim, parse_dim};
 
-pub(super) type Span = Range<usize>;
+pub type Span = Range<usize>;
 
 /// Reads tokens from the text. Space and comments may precede every token.
-pub(super) struct Cursor<'s> {
+///
+/// Errors of its methods: the text has something else at this position.
+pub struct Cursor<'s> {
     source: &'s str,
     rest: &'s str,
     /// Where the last token ended.

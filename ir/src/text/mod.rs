@@ -45,6 +45,7 @@ use crate::dtype::DType;
 use crate::graph::Module;
 use syntax::FunctionTree;
 
+pub use cursor::Cursor;
 pub use dot::dot;
 pub use version::VERSION;
 

@@ -1,12 +1,10 @@
 //! Signatures of custom functions, `(x: [*b, n], w: f32[n, m]) -> (y: [*b, m])`, as `.mir` text.
 
-use std::ops::Range;
 use std::str::FromStr;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
-use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::text::is_identifier;
+use mithril_ir::text::Cursor;
 
 use crate::text_function::located;
 
@@ -25,165 +23,95 @@ const OUTPUT: &str = "output";
 ///
 /// Errors: text of another form, with the line and the column.
 pub(super) fn parse(text: &str) -> Result<(Vec<Slot>, Vec<Slot>)> {
-    let mut reader = Reader { text, at: 0 };
-    let read = |reader: &mut Reader| {
-        let inputs = reader.list()?;
-        reader.expect("->")?;
-        let outputs = match reader.peek() {
-            Some('(') => reader.list()?,
-            _ => vec![Slot { name: OUTPUT.into(), ty: reader.ty()? }],
-        };
-        match reader.peek() {
-            None => Ok((inputs, outputs)),
-            Some(_) => reader.wrong("the end of the signature"),
+    read(&mut Cursor::new(text)).map_err(|mut error| {
+        if error.hint.is_none() {
+            error.hint = Some(FORM.into());
         }
+        Box::new(located(*error, text))
+    })
+}
+
+const FORM: &str = "a signature reads `(x: [*b, n], w: [n, m]) -> [*b, m]`; `i32[n]` has a dtype";
+
+fn read(cursor: &mut Cursor) -> Result<(Vec<Slot>, Vec<Slot>)> {
+    let inputs = list(cursor)?;
+    cursor.expect("->")?;
+    let outputs = match cursor.peek() {
+        Some('(') => list(cursor)?,
+        _ => vec![Slot { name: OUTPUT.into(), ty: ty(cursor)? }],
     };
-    read(&mut reader).map_err(|error| Box::new(located(*error, text)))
+    match cursor.is_done() {
+        true => Ok((inputs, outputs)),
+        false => cursor.expected("the end of the signature"),
+    }
 }
 
-struct Reader<'t> {
-    text: &'t str,
-    at: usize,
+/// Parses `(x: [n], y: [n])`.
+fn list(cursor: &mut Cursor) -> Result<Vec<Slot>> {
+    cursor.expect("(")?;
+    let mut slots: Vec<Slot> = Vec::new();
+    while !cursor.eat(")") {
+        let (name, span) = cursor.identifier("a name")?;
+        if name.contains('.') {
+            let what = "a name is made of letters, digits and underscores";
+            return Diagnostic::new(what).got(format!("`{name}`")).span(span).err();
+        }
+        if slots.iter().any(|slot| slot.name == name) {
+            return Diagnostic::new(format!("`{name}` is declared twice")).span(span).err();
+        }
+        cursor.expect(":")?;
+        slots.push(Slot { name: name.into(), ty: ty(cursor)? });
+        if !cursor.eat(",") && cursor.peek() != Some(')') {
+            return cursor.expected("`,` or `)`");
+        }
+    }
+    Ok(slots)
 }
 
-impl<'t> Reader<'t> {
-    fn rest(&self) -> &'t str {
-        &self.text[self.at..]
-    }
-
-    fn peek(&mut self) -> Option<char> {
-        self.at = self.text.len() - self.rest().trim_start().len();
-        self.rest().chars().next()
-    }
-
-    fn eat(&mut self, what: &str) -> bool {
-        self.peek();
-        let found = self.rest().starts_with(what);
-        if found {
-            self.at += what.len();
-        }
-        found
-    }
-
-    fn expect(&mut self, what: &str) -> Result<()> {
-        match self.eat(what) {
-            true => Ok(()),
-            false => self.wrong(&format!("`{what}`")),
+/// Parses `f32[*b, n]`.
+fn ty(cursor: &mut Cursor) -> Result<String> {
+    let (word, span) = cursor.scalar();
+    let dtype = match word {
+        "" => "float",
+        "float" => word,
+        _ => match DType::from_str(word) {
+            Ok(dtype) => dtype.name(),
+            Err(()) => {
+                let mut error = Diagnostic::new(format!("there is no dtype `{word}`")).span(span);
+                error.hint = did_you_mean(word, DType::ALL.into_iter().map(DType::name));
+                return error.err();
+            }
+        },
+    };
+    cursor.expect("[")?;
+    let mut dims: Vec<String> = Vec::new();
+    while !cursor.eat("]") {
+        dims.push(dim(cursor, dims.is_empty())?);
+        if !cursor.eat(",") && cursor.peek() != Some(']') {
+            return cursor.expected("`,` or `]`");
         }
     }
+    dims.push(dtype.into());
+    Ok(format!("tensor<{}>", dims.join(" x ")))
+}
 
-    fn wrong<T>(&mut self, expected: &str) -> Result<T> {
-        let got = match self.peek() {
-            Some(c) => format!("`{c}`"),
-            None => "the end of the text".into(),
+/// Parses a dim, or `*b`, which only the first one may be. Returns it as `.mir` text.
+fn dim(cursor: &mut Cursor, first: bool) -> Result<String> {
+    let start = cursor.start();
+    if cursor.eat("*") {
+        let (name, _) = cursor.identifier("a name")?;
+        return match first {
+            true => Ok(format!("*{name}")),
+            false => Diagnostic::new("`*` and a name stand for the dims before all others")
+                .got(format!("`*{name}`"))
+                .span(cursor.since(start))
+                .err(),
         };
-        let span = self.at..self.at + 1;
-        Diagnostic::new(format!("{expected} is expected in a signature"))
-            .got(got)
-            .hint("a signature reads `(x: [*b, n], w: [n, m]) -> [*b, m]`; `i32[n]` has a dtype")
-            .span(span)
-            .err()
     }
-
-    fn word(&mut self) -> (&'t str, Range<usize>) {
-        self.peek();
-        let rest = self.rest();
-        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-        let start = self.at;
-        self.at += end;
-        (&rest[..end], start..self.at)
-    }
-
-    /// `(x: [n], y: [n])`.
-    fn list(&mut self) -> Result<Vec<Slot>> {
-        self.expect("(")?;
-        let mut slots: Vec<Slot> = Vec::new();
-        while !self.eat(")") {
-            let (name, span) = self.word();
-            if !is_identifier(name) {
-                self.at = span.start;
-                return self.wrong("a name, made of letters, digits and underscores,");
-            }
-            if slots.iter().any(|slot| slot.name == name) {
-                return Diagnostic::new(format!("`{name}` is declared twice")).span(span).err();
-            }
-            self.expect(":")?;
-            slots.push(Slot { name: name.into(), ty: self.ty()? });
-            if !self.eat(",") && self.peek() != Some(')') {
-                return self.wrong("`,` or `)`");
-            }
-        }
-        Ok(slots)
-    }
-
-    /// `f32[*b, n]`.
-    fn ty(&mut self) -> Result<String> {
-        let (word, span) = self.word();
-        let dtype = match word {
-            "" => "float",
-            "float" => word,
-            _ => match DType::from_str(word) {
-                Ok(dtype) => dtype.name(),
-                Err(()) => {
-                    let mut error =
-                        Diagnostic::new(format!("there is no dtype `{word}`")).span(span);
-                    error.hint = did_you_mean(word, DType::ALL.into_iter().map(DType::name));
-                    return error.err();
-                }
-            },
-        };
-        self.expect("[")?;
-        let mut dims: Vec<String> = Vec::new();
-        while !self.eat("]") {
-            let start = self.at;
-            let dim = self.dim()?;
-            let symbol = dim.strip_prefix('*').unwrap_or(dim).trim();
-            if dim.starts_with('*') && !(is_identifier(symbol) && dims.is_empty()) {
-                let what = "`*` and a name stand for the dims before all others";
-                return Diagnostic::new(what).got(dim).span(start..self.at).err();
-            }
-            dims.push(match Dim::from_str(symbol) {
-                Ok(_) if dim.starts_with('*') => format!("*{symbol}"),
-                Ok(_) if is_identifier(symbol) => symbol.into(),
-                Ok(dim) if dim.as_const().is_some() => symbol.into(),
-                Ok(_) => format!("({symbol})"),
-                Err(error) => {
-                    let at = start + error.offset;
-                    return Diagnostic::new("a dim is a number, a name or a formula of them")
-                        .got(format!("`{dim}`"))
-                        .expected(error.expected)
-                        .span(at..at + 1)
-                        .err();
-                }
-            });
-            if !self.eat(",") && self.peek() != Some(']') {
-                return self.wrong("`,` or `]`");
-            }
-        }
-        dims.push(dtype.into());
-        Ok(format!("tensor<{}>", dims.join(" x ")))
-    }
-
-    /// The text of a dim, up to a comma or bracket outside of parentheses.
-    fn dim(&mut self) -> Result<&'t str> {
-        self.peek();
-        let rest = self.rest();
-        let mut depth = 0;
-        let end = rest.find(|c: char| {
-            match c {
-                '(' => depth += 1,
-                ')' => depth -= 1,
-                _ => {}
-            }
-            (depth == 0 && matches!(c, ',' | ']')) || depth < 0
-        });
-        let end = end.unwrap_or(rest.len());
-        let dim = rest[..end].trim();
-        if dim.is_empty() {
-            return self.wrong("a dim");
-        }
-        self.at += end;
-        Ok(dim)
+    let dim = cursor.dim()?;
+    match dim.as_const().is_some() || dim.as_symbol().is_some() {
+        true => Ok(dim.to_string()),
+        false => Ok(format!("({dim})")),
     }
 }
 
@@ -227,7 +155,8 @@ mod tests {
             ("(x: n) -> [n]", "column 5", "no dtype `n`"),
             ("(x: [n,, m]) -> [n]", "column 8", "a dim is expected"),
             ("(x: [n, *b]) -> [n]", "column 9", "before all others"),
-            ("(x: [n $ 2]) -> [n]", "column 8", "a dim is a number"),
+            ("(x: [n $ 2]) -> [n]", "column 8", "`,` or `]`"),
+            ("(x: [n + ]) -> [n]", "column 10", "is expected here"),
             ("(x: [n], x: [n]) -> [n]", "column 10", "declared twice"),
             ("(x: [n]) -> [n] é", "column 17", "the end of the signature"),
             ("(é: [n]) -> [n]", "column 2", "a name"),
