@@ -11,6 +11,7 @@ import pytest
 from arm64 import Arm64Library
 from c_programs import CROSS, EMULATOR
 from comparing import chain, random
+from custom_operations import C
 from conftest import has
 from exported import agrees, export, near
 
@@ -51,6 +52,16 @@ def test_convolutions(tmp_path):
     model = chain(ml.Conv2d(5, kernel_size=3, padding=1), Relu(), ml.MaxPool2d(kernel_size=2))
     shapes = {"input": ["batch", 3, 9, 11]}
     agrees(model, tmp_path, {"input": random(3, 3, 9, 11)}, {"batch": 3}, shapes, tolerance=1e-4)
+
+
+def test_a_custom_operation_in_c(tmp_path):
+    swish = ml.custom(name="swish", shape="(x: [n]) -> [n]", c=C["c"])
+    compiled = ml.compile(swish, ml.CpuBackend(), shapes={"x": ["n"]}, inference=True)
+    library = exported(compiled, tmp_path)
+    x = random(37)
+    status, results = library.call(dims={"n": 37}, data={"x": x})
+    assert status == 0
+    near(results["output", "output"], x / (1 + np.exp(-x)), 1e-6)
 
 
 def test_a_model_with_state(tmp_path):

@@ -10,7 +10,7 @@ use libloading::Library;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_kernels::c::external::{self, COMMENT};
 use mithril_kernels::c::{Source, caller};
-use mithril_kernels::host;
+use mithril_kernels::host::{self, Architecture};
 use mithril_kernels::program::Plan;
 
 use super::cache::{Cache, Key, Miss};
@@ -23,6 +23,9 @@ use crate::VERSION;
 ///
 /// Nothing reads `errno`, and square roots are vectorised only if they do not set it.
 const FLAGS: [&str; 5] = ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC"];
+const MISSING: &str =
+    "install gcc or clang, or set CC to a compiler; `jit=False` only writes the file";
+const ARM64_MISSING: &str = "install the cross compiler: apt-get install gcc-aarch64-linux-gnu";
 /// The number of lines of a compiler's errors that are shown.
 const SHOWN: usize = 8;
 
@@ -101,12 +104,14 @@ pub fn external_kernels(plan: &Plan, symbol: &dyn Fn(usize) -> String) -> Result
     Ok((!text.is_empty()).then(|| format!("{}{text}", external::HEAD)))
 }
 
-/// The object of a C file, for linking.
+/// The object of a C file, for linking into a library for any processor of an architecture.
 ///
 /// Errors: there is no compiler, or it rejects the file; `stop`.
-pub fn object(text: &str, stop: &AtomicBool) -> Result<Vec<u8>> {
-    // The library may run on other processors than this one.
-    let compiler = Compiler { march: Vec::new(), ..Compiler::find()? };
+pub fn object(text: &str, architecture: Architecture, stop: &AtomicBool) -> Result<Vec<u8>> {
+    let compiler = match architecture {
+        Architecture::X86_64 => Compiler { march: Vec::new(), ..Compiler::find()? },
+        Architecture::Arm64 => Compiler::named("aarch64-linux-gnu-gcc", ARM64_MISSING)?,
+    };
     compiler.compile(text, &["-c", "-fvisibility=hidden"], &Folder::new()?, stop)
 }
 
@@ -124,6 +129,11 @@ impl Compiler {
     fn find() -> Result<Compiler> {
         let named = env::var("CC").ok().filter(|cc| !cc.trim().is_empty());
         let named = named.unwrap_or_else(|| "cc".into());
+        Ok(Compiler { march: march(host::setting())?, ..Compiler::named(&named, MISSING)? })
+    }
+
+    /// The compiler of this command, for the processor that it compiles for by itself.
+    fn named(named: &str, hint: &str) -> Result<Compiler> {
         let command: Vec<String> = named.split_whitespace().map(String::from).collect();
         let missing = |error: io::Error| {
             Box::new(
@@ -132,15 +142,12 @@ impl Compiler {
                     "C cannot be compiled: there is no C compiler",
                 )
                 .got(format!("{named}: {error}"))
-                .hint(
-                    "install gcc or clang, or set CC to a compiler; `jit=False` only writes \
-                           the file",
-                ),
+                .hint(hint),
             )
         };
         let output = start(&command).arg("--version").output().map_err(missing)?;
-        let march = march(host::setting())?;
-        Ok(Compiler { command, march, about: String::from_utf8_lossy(&output.stdout).into_owned() })
+        let about = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(Compiler { command, march: Vec::new(), about })
     }
 
     fn key(&self, text: &str) -> Key {

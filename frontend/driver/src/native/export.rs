@@ -250,9 +250,10 @@ fn objects(
     Ok(objects)
 }
 
-/// The objects of kernels whose bodies the user wrote, by the system's compiler.
+/// The objects of kernels whose bodies the user wrote, by the system's compiler or, for another
+/// architecture, a cross compiler.
 ///
-/// Errors: another architecture than that of the compiler; a body that does not compile.
+/// Errors: there is no compiler; a body that does not compile.
 fn external_objects(
     interface: &Interface,
     plans: &[Vec<Plan>],
@@ -264,17 +265,8 @@ fn external_objects(
         for (variant, plan) in plans.iter().enumerate() {
             let symbol = |at| external_symbol(interface, entry, variant, at);
             let Some(text) = c_library::external_kernels(plan, &symbol)? else { continue };
-            if architecture != Architecture::X86_64 {
-                return Diagnostic::of(
-                    ErrorKind::Native,
-                    "Native code has no custom bodies in C for this processor",
-                )
-                .got(architecture.triple())
-                .hint("give the operation `mir=`, or export for x86-64")
-                .err();
-            }
             let name = format!("mithril_{}_custom_{entry}_{variant}", interface.model);
-            objects.push(Object { name, bytes: c_library::object(&text, stop)? });
+            objects.push(Object { name, bytes: c_library::object(&text, architecture, stop)? });
         }
     }
     Ok(objects)

@@ -119,6 +119,8 @@ fn command_for(
             // The objects need no startup files or libraries of the compiler.
             arguments.push("-nostdlib".into());
             arguments.extend(own.iter().flat_map(|option| ["-Xlinker".into(), (*option).into()]));
+            // Bodies in C that the user wrote may call functions of `math.h`.
+            arguments.extend(["-Xlinker".into(), "--as-needed".into(), "-lm".into()]);
         }
         false => arguments.extend(own.iter().map(OsString::from)),
     }
