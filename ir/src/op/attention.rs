@@ -23,6 +23,8 @@ const SCALE: super::AttrDef = attr("scale", AttrKind::Float, Default::None);
 const CAUSAL: super::AttrDef = attr("causal", AttrKind::Bool, Default::Bool(false));
 const GROUPED: super::AttrDef = attr("grouped", AttrKind::Bool, Default::Bool(false));
 
+const NO_KEYS_NOTE: &str = "Frameworks may raise if there are no keys.";
+
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "attention",
@@ -38,7 +40,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(attention_shape),
         meaning: Meaning::Decompose(attention),
         pullback: Some(Pullback { by: "attention_gradient", wrt: 3, rule: attention_gradients }),
-        note: "Frameworks may raise if there are no keys.",
+        note: NO_KEYS_NOTE,
         kind: Kind::Composite,
         ..BASE
     },
@@ -58,6 +60,7 @@ pub(super) const OPS: &[OpDef] = &[
             let less = r.optional(3).map(|_| scores - row_max(scores, true));
             less.unwrap_or(scores).reduce("logsumexp", Some(&[-1]), false)
         }),
+        note: NO_KEYS_NOTE,
         ..BASE
     },
     OpDef {
@@ -70,6 +73,7 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(logsumexp_shape),
         meaning: Meaning::Decompose(|r| row_max(Parts::of(r).scores(), false)),
+        note: NO_KEYS_NOTE,
         ..BASE
     },
     OpDef {

@@ -302,7 +302,7 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[attr("cutoff", AttrKind::Float, Default::Float(1e-30))],
         meaning: Meaning::Scalar(
             "select(a < cutoff, s * (2 - min(a, cutoff) / cutoff) / cutoff, s / max(a, cutoff)) \
-             where a = abs(x); s = select(x < 0, -1, 1)",
+             where s = select(x < 0, -1, 1); a = s * x",
         ),
         gradient: Gradient::Partials(&["-1 / (t * t) where t = max(abs(x), cutoff)"]),
         ..UNARY

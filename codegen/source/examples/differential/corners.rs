@@ -12,8 +12,8 @@ use crate::forward::{has_rare_dtype, inputs, is_empty, is_rare, one, rounds_each
 
 pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(5000 + number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 5000);
         let mut add = |corner: String, case: &Case, inputs: &[Tensor]| {
             let value = one(framework, case, case, inputs);
             all.extend(value.map(|mut value| {

@@ -15,8 +15,8 @@ use crate::emitted::{arguments, results, write};
 
 pub fn cases(framework: &'static Backend, count: usize) -> Vec<Value> {
     let mut all = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 0);
         for at in 0..count {
             // Half of the cases are floats of the dtypes that models have.
             let dtype = [Some(DType::F32), None, Some(DType::F64), None][at % 4];

@@ -36,8 +36,8 @@ const EDGES: &[Wanted] = &[
 /// On numbers at which every operation is smooth.
 pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(9000 + number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 9000);
         for (dtype, fits) in EDGES {
             let Some(case) = find(op, *dtype, *fits, &mut random) else {
                 continue;
@@ -57,8 +57,8 @@ pub fn cases(framework: &'static Backend) -> Vec<Value> {
 /// On whole numbers, many of them alike: where operations have ties and corners.
 pub fn kinks(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(3000 + number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 3000);
         let fits = |case: &Case| {
             case.operands.iter().any(|ty| ty.shape.dims.len() > 1)
                 && !case.operands.iter().any(is_empty)

@@ -50,8 +50,8 @@ const FEW: usize = 3;
 
 pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
-    for (number, op) in operations().enumerate() {
-        let mut random = Random(11_000 + number as u64);
+    for op in operations() {
+        let mut random = Random::named(op.name, 11_000);
         for dtype in [DType::F64, DType::F32] {
             let floats = |case: &Case| {
                 let first = |ty: &Type| ty.dtype == dtype && !is_empty(ty);

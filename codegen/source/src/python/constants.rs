@@ -4,6 +4,7 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
+use mithril_ir::scalar::round::max_finite;
 use mithril_ir::graph::Operation;
 use mithril_ir::naming::last_part;
 use mithril_ir::shape::Shape;
@@ -146,7 +147,7 @@ impl File<'_> {
             // dtype.
             let short = float_text(dtype, x);
             let beyond =
-                short.parse().is_ok_and(|read: f64| read.abs() > x.abs().max(largest_value(dtype)));
+                short.parse().is_ok_and(|read: f64| read.abs() > x.abs().max(max_finite(dtype)));
             return Expr::Literal(if beyond { format!("{x:?}") } else { short });
         }
         let word = if x.is_nan() { "nan" } else { "inf" };
@@ -156,9 +157,4 @@ impl File<'_> {
             false => named,
         }
     }
-}
-
-/// The largest value of a dtype, if a shorter text might round to more; else infinity.
-fn largest_value(dtype: DType) -> f64 {
-    if dtype == DType::F32 { f32::MAX.into() } else { f64::INFINITY }
 }

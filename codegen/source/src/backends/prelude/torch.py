@@ -289,11 +289,16 @@ def _rand(key, shape, dtype, low, high, device="cpu"):
 
 
 def _fits_flash(query, key, value):
-    """Whether PyTorch's flash attention for CPUs supports these arrays."""
-    shapes = [x.shape for x in (query, key, value)]
+    """Whether PyTorch's flash attention for CPUs supports these arrays.
+
+    It does not differentiate the log-sum-exp.
+    """
+    arrays = query, key, value
+    shapes = [x.shape for x in arrays]
     plain = all(len(shape) == 4 for shape in shapes) and query.numel() > 0
     alike = plain and len({(*shape[:2], shape[3]) for shape in shapes}) == 1
-    return alike and key.numel() > 0 and query.device.type == "cpu"
+    graded = torch.is_grad_enabled() and any(x.requires_grad for x in arrays)
+    return alike and key.numel() > 0 and query.device.type == "cpu" and not graded
 
 
 def _with_contiguous_rows(*arrays):
@@ -317,7 +322,7 @@ def _attention(query, key, value, causal=False, scale=None, grouped=False):
     output = F.scaled_dot_product_attention(
         query, key, value, is_causal=causal, scale=scale
     )
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scale = 1 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
     scores = query * scale @ key.mT
     if causal:
         mask = torch.ones_like(scores, dtype=torch.bool).tril()
