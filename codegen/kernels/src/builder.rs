@@ -291,8 +291,8 @@ impl Builder {
         self.scales(ty).then(|| self.push(ty, Inst::Scale(x, n)))
     }
 
-    /// Whether [`Inst::Scale`] exists for a type: for 64-byte vectors, not for wider ones, such as an
-    /// f32 vector that is computed in f64.
+    /// Whether [`Inst::Scale`] exists for a type: for 64-byte vectors, not for wider ones, such as
+    /// an f32 vector that is computed in f64.
     pub fn scales(&self, ty: Ty) -> bool {
         self.isa.extensions.scales && ty.lanes as usize * ty.dtype.bytes() == 64
     }

@@ -52,8 +52,8 @@ impl Host {
         Host::parse_as(text, None, None)
     }
 
-    /// The same for the value of an environment variable, which errors name. They suggest the levels
-    /// of `architecture`, if it is given.
+    /// The same for the value of an environment variable, which errors name. They suggest the
+    /// levels of `architecture`, if it is given.
     fn parse_as(
         text: &str,
         variable: Option<&str>,

@@ -2,15 +2,15 @@
 
 mod contraction;
 mod flatten;
-pub(crate) mod fold;
+mod gathers;
 pub(crate) mod index;
+mod ix;
 pub(crate) mod layout;
 pub(crate) mod lowered;
 pub(crate) mod nest;
 pub mod packing;
-mod position;
-mod positions;
 mod random;
+pub(crate) mod reduce;
 mod rows;
 
 use mithril_ir::diagnostic::Result;
@@ -24,11 +24,11 @@ use packing::Packing;
 
 pub use lowered::{Lowered, Partial};
 
-/// The loop code of a kernel. Its buffers are the kernel's arguments and then its results, and its
-/// dims are the numbered symbols. If `packing` is given, the argument that it names is packed
-/// in that way.
+/// Lowers a kernel to loop code. The buffers of the code are the kernel's arguments, then its
+/// results. Its dims are the numbered symbols. If `packing` is given, it describes the layout of
+/// the argument `packing.arg`, which is packed.
 ///
-/// Errors: an operation that has no loops.
+/// Errors: the kernel has an operation without loops.
 pub fn lower(kernel: &Kernel, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
     let function = &kernel.function;
     let mut lowered = match &kernel.schedule {
@@ -42,7 +42,8 @@ pub fn lower(kernel: &Kernel, isa: &Isa, packing: Option<&Packing>) -> Result<Lo
     Ok(lowered)
 }
 
-/// The packing that the kernel prefers for one of its arguments, if that argument is constant.
+/// Returns the packing that the kernel prefers for one of its arguments. Only constant arguments
+/// are packed.
 pub fn packing(kernel: &Kernel, isa: &Isa) -> Option<Packing> {
     match &kernel.schedule {
         Schedule::Contraction { op, reads } => {

@@ -10,8 +10,8 @@ use crate::code::{Binary, Callee, Cmp, Inst, Unary, V};
 use crate::scalar::has_formula;
 
 impl Printer<'_> {
-    /// The expression of an instruction; `None` for a statement, and for instructions that code in C
-    /// has none of.
+    /// The expression of an instruction; `None` for a statement, and for instructions that code in
+    /// C has none of.
     pub(super) fn expression(&mut self, v: V, inst: &Inst) -> Option<Expr> {
         let dtype = self.dtype(v);
         Some(match inst {

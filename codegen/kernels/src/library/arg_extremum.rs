@@ -12,9 +12,9 @@ use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Ty, Unary, V};
 use crate::contract::lanes;
 use crate::loops::Loops;
-use crate::lower::fold::{Folder, product};
 use crate::lower::index::{Index, Ix};
-use crate::lower::nest::held;
+use crate::lower::nest::register_dtype;
+use crate::lower::reduce::{Reducer, product};
 
 pub const ENTRY: Entry = Entry {
     fusion: LibraryKernel::plain("arg_extremum"),
@@ -46,7 +46,8 @@ impl Standalone<'_> {
         let open: Vec<usize> = (0..dims.len()).filter(|&a| axes.folded[a]).collect();
         let lengths: Vec<Dim> = open.iter().map(|&a| dims[a].clone()).collect();
         let few = product(&lengths).as_const().is_some_and(|n| n <= i64::from(i32::MAX));
-        let (dtype, places) = (held(self.nest.dtype(x)), if few { DType::I32 } else { DType::I64 });
+        let (dtype, places) =
+            (register_dtype(self.nest.dtype(x)), if few { DType::I32 } else { DType::I64 });
         let find = Find { max, dtype, places, axes, open, lengths };
         let lanes = i64::from(self.nest.lanes);
         let wide = match dims.last().map(Dim::as_const) {
@@ -64,12 +65,12 @@ impl Standalone<'_> {
     fn find_each(&mut self, find: &Find) -> Dim {
         let dims = self.nest.dims(self.op.result()).to_vec();
         self.tasks(&dims, |own, place| {
-            let start = own.nest.unfolded(&find.axes, place);
+            let start = own.nest.operand_index(&find.axes, place);
             let (zero, count) = (own.nest.b.index(0), own.nest.dim(&product(&find.lengths)));
             let best = find.start(own, 1, Ty::INDEX.dtype);
             let best = own.repeat(zero, count, 1, &best, |own, i, best| {
                 let mut at = start.clone();
-                let places = own.nest.unflat(&find.lengths, Ix::At(i));
+                let places = own.nest.unravel(&find.lengths, Ix::Uniform(i));
                 find.open.iter().zip(places).for_each(|(&axis, ix)| at[axis] = ix);
                 find.step(own, &at, i, best, None)
             });
@@ -84,7 +85,7 @@ impl Standalone<'_> {
         let (length, lengths) = find.lengths.split_last().expect("it has a length");
         let wide = self.nest.lanes;
         self.tasks(&dims, |own, place| {
-            let start = own.nest.unfolded(&find.axes, place);
+            let start = own.nest.operand_index(&find.axes, place);
             let (zero, count) = (own.nest.b.index(0), own.nest.dim(&product(lengths)));
             let size = own.nest.dim(length);
             let lanes = own.nest.b.index(i64::from(wide));
@@ -93,12 +94,12 @@ impl Standalone<'_> {
             let best = find.start(own, wide, find.places);
             let best = own.repeat(zero, count, 1, &best, |own, row, best| {
                 let mut start = start.clone();
-                let places = own.nest.unflat(lengths, Ix::At(row));
+                let places = own.nest.unravel(lengths, Ix::Uniform(row));
                 lead.iter().zip(places).for_each(|(&axis, ix)| start[axis] = ix);
                 let before = own.nest.b.mul(row, size);
                 let step = |own: &mut Self, i: V, best: &[V], mask: Option<V>| {
                     let mut at = start.clone();
-                    at[*last] = Ix::Lanes(i);
+                    at[*last] = Ix::Ascending(i);
                     let place = own.nest.b.add(before, i);
                     find.step(own, &at, place, best, mask)
                 };
@@ -124,7 +125,7 @@ impl Standalone<'_> {
         let outer = [&dims[..], &[blocks]].concat();
         self.tasks(&outer, |own, task| {
             let (block, outer) = task.split_last().expect("the block");
-            let block = own.nest.position(*block);
+            let block = own.nest.as_value(*block);
             let first = own.nest.b.times(block, COLUMNS);
             let end = own.nest.b.offset(first, COLUMNS);
             let all = own.nest.dim(&columns);
@@ -134,12 +135,12 @@ impl Standalone<'_> {
                 let left = own.nest.b.sub(end, column);
                 let mask = lanes::below(&mut own.nest.b, left, wide);
                 let mut place: Index = outer.into();
-                place.push(Ix::Lanes(column));
-                let start = own.nest.unfolded(&find.axes, &place);
+                place.push(Ix::Ascending(column));
+                let start = own.nest.operand_index(&find.axes, &place);
                 let best = find.start(own, wide, find.places);
                 let best = own.repeat(zero, count, 1, &best, |own, i, best| {
                     let mut at = start.clone();
-                    let places = own.nest.unflat(&find.lengths, Ix::At(i));
+                    let places = own.nest.unravel(&find.lengths, Ix::Uniform(i));
                     find.open.iter().zip(places).for_each(|(&axis, ix)| at[axis] = ix);
                     find.step(own, &at, i, best, mask)
                 });
@@ -156,7 +157,7 @@ impl Find {
     fn start(&self, own: &mut Standalone, lanes: u32, places: DType) -> Vec<V> {
         let fold = if self.max { Fold::Max } else { Fold::Min };
         let b = &mut own.nest.b;
-        let worst = Folder::of(own.op, fold, self.dtype).neutral(b, lanes);
+        let worst = Reducer::of(own.op, fold, self.dtype).neutral(b, lanes);
         vec![worst, b.int(Ty { dtype: places, lanes }, 0)]
     }
 
@@ -181,7 +182,7 @@ impl Find {
         let better = mask.map_or(better, |mask| b.binary(Binary::And, better, mask));
         let place = b.convert(place, ty.dtype);
         let mut place = b.splat(place, ty.lanes);
-        if at.iter().any(|ix| !ix.is_one()) && self.axes.folded.last() == Some(&true) {
+        if at.iter().any(|ix| !ix.is_uniform()) && self.axes.folded.last() == Some(&true) {
             let ramp = b.iota(ty);
             place = b.add(place, ramp);
         }

@@ -217,6 +217,6 @@ fn is_one(dim: &Dim) -> bool {
 
 /// The indices of task number `task` along the axes `heads`.
 fn place(nest: &mut Nest, heads: &[Dim], task: V) -> Vec<V> {
-    let place = nest.unflat(heads, Ix::At(task));
-    place.into_iter().map(|ix| nest.position(ix)).collect()
+    let place = nest.unravel(heads, Ix::Uniform(task));
+    place.into_iter().map(|ix| nest.as_value(ix)).collect()
 }

@@ -10,9 +10,9 @@ use super::standalone::{self, Standalone};
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::contract::lanes::below;
 use crate::loops::Loops;
-use crate::lower::fold::product;
 use crate::lower::index::{Index, Ix};
 use crate::lower::nest::Nest;
+use crate::lower::reduce::product;
 
 pub const ENTRY: Entry = Entry {
     fusion: LibraryKernel::plain("concat"),
@@ -104,7 +104,7 @@ impl Standalone<'_> {
     /// Computes a part that is not in memory, vector by vector.
     fn copy_elements(&mut self, part: &Piece, axis: usize, row: V) {
         let dims = self.nest.dims(part.value);
-        let front = self.nest.unflat(&dims[..axis], Ix::At(row));
+        let front = self.nest.unravel(&dims[..axis], Ix::Uniform(row));
         let (middle, length) = match dims[axis..].split_last() {
             Some((last, middle)) => (middle.to_vec(), last.clone()),
             None => (vec![], Dim::Const(1)),
@@ -113,11 +113,11 @@ impl Standalone<'_> {
         self.every(&middle, |own, place| {
             own.vectors(length, |nest, at, _| {
                 nest.multiples.insert(at);
-                let inner = place.iter().copied().chain([Ix::Lanes(at)]);
+                let inner = place.iter().copied().chain([Ix::Ascending(at)]);
                 let index: Index = front.iter().copied().chain(inner).collect();
                 let v = nest.pull(part.value, &index);
                 let mut target = index;
-                target[axis] = nest.arith(Binary::Add, target[axis], Ix::At(offset));
+                target[axis] = nest.arithmetic(Binary::Add, target[axis], Ix::Uniform(offset));
                 nest.write(nest.results[0], nest.dims(nest.f.results[0].value), &target, v);
             });
         });
@@ -135,7 +135,7 @@ impl Standalone<'_> {
             return;
         }
         let rest = self.nest.b.compare(Cmp::Lt, end, length);
-        self.nest.choose(rest, &[], |nest| {
+        self.nest.emit_if(rest, &[], |nest| {
             let left = nest.b.sub(length, end);
             nest.mask = below(&mut nest.b, left, lanes);
             body(nest, end, lanes);

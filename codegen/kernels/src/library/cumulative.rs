@@ -10,7 +10,7 @@ use super::standalone::{self, Standalone};
 use crate::code::Ty;
 use crate::loops::Loops;
 use crate::lower::index::{Index, Ix};
-use crate::lower::nest::held;
+use crate::lower::nest::register_dtype;
 use crate::scalar;
 
 pub const ENTRY: Entry = Entry {
@@ -29,13 +29,13 @@ impl Standalone<'_> {
 
     fn accumulate(&mut self, place: &Index, axis: usize, prim: Prim, neutral: i64) {
         let x = self.op.operands[0];
-        let dtype = held(self.nest.dtype(x));
+        let dtype = register_dtype(self.nest.dtype(x));
         let first = self.nest.b.int(Ty::scalar(dtype), neutral);
         let size = self.nest.dim(&self.nest.dims(x)[axis].clone());
         let from = self.nest.b.index(0);
         self.repeat(from, size, 1, &[first], |own, i, so_far| {
             let mut place = place.clone();
-            place[axis] = Ix::At(i);
+            place[axis] = Ix::Uniform(i);
             let element = own.nest.pull(x, &place);
             let next = scalar::apply(&mut own.nest.b, prim, dtype, &[so_far[0], element], None);
             own.write(&place, next);

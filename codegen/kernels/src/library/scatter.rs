@@ -13,9 +13,9 @@ use super::Entry;
 use super::standalone::{self, Standalone};
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::loops::Loops;
-use crate::lower::fold::product;
 use crate::lower::index::{Index, Ix};
-use crate::lower::nest::{Nest, held};
+use crate::lower::nest::{Nest, register_dtype};
+use crate::lower::reduce::product;
 use crate::scalar;
 
 pub const ENTRY: Entry = Entry {
@@ -72,7 +72,7 @@ impl Standalone<'_> {
     /// A task for each line along the axis, accumulated in scratch memory, element by element.
     fn scatter_lines(&mut self, scatter: &ScatterLoops, along: bool) -> Dim {
         let ScatterLoops { x, indices, updates, ref rows, .. } = *scatter;
-        let dtype = held(self.nest.dtype(x));
+        let dtype = register_dtype(self.nest.dtype(x));
         // Extra space: if the axis is empty, updates still load and store there.
         self.scratch = &(rows + &Dim::Const(8)) * &Dim::Const(8);
         let zero = self.nest.b.index(0);
@@ -85,7 +85,7 @@ impl Standalone<'_> {
                 at
             };
             own.each(zero, size, 1, |own, i| {
-                let v = own.nest.pull(x, &at(Ix::At(i)));
+                let v = own.nest.pull(x, &at(Ix::Uniform(i)));
                 own.nest.b.store(sums, i, v, None);
             });
             let lengths = match along {
@@ -97,8 +97,8 @@ impl Standalone<'_> {
                 from.extend_from_slice(i);
                 from.extend_from_slice(&place[axis + 1..]);
                 let spot = if along { &from[..] } else { i };
-                let spot = own.nest.resolved(indices, spot, rows);
-                let spot = own.nest.position(spot);
+                let spot = own.nest.resolve_index(indices, spot, rows);
+                let spot = own.nest.as_value(spot);
                 let update = own.nest.pull(updates, &from);
                 let old = own.nest.b.load(sums, spot, 1, None);
                 let sum = own.nest.sum(dtype, old, update);
@@ -106,7 +106,7 @@ impl Standalone<'_> {
             });
             own.each(zero, size, 1, |own, i| {
                 let sum = own.nest.b.load(sums, i, 1, None);
-                own.write(&at(Ix::At(i)), sum);
+                own.write(&at(Ix::Uniform(i)), sum);
             });
         })
     }
@@ -137,7 +137,7 @@ impl Standalone<'_> {
             let [low, high] = [first, last].map(|end| b.sub(end, start));
             let low = b.binary(Binary::Max, low, zero);
             let high = b.binary(Binary::Min, high, size);
-            let outer = own.nest.unflat(scatter.outer, Ix::At(number));
+            let outer = own.nest.unravel(scatter.outer, Ix::Uniform(number));
             own.block(scatter, &outer, low, high);
         });
         &product(scatter.outer) * rows
@@ -192,14 +192,14 @@ impl Standalone<'_> {
         high: V,
         body: impl FnOnce(&mut Nest, V),
     ) {
-        let at = self.nest.unflat(self.nest.dims(scatter.indices), Ix::At(i));
-        let row = self.nest.resolved(scatter.indices, &at, &scatter.rows);
-        let row = self.nest.position(row);
+        let at = self.nest.unravel(self.nest.dims(scatter.indices), Ix::Uniform(i));
+        let row = self.nest.resolve_index(scatter.indices, &at, &scatter.rows);
+        let row = self.nest.as_value(row);
         let b = &mut self.nest.b;
         let (behind, before) = (b.compare(Cmp::Ge, row, low), b.compare(Cmp::Lt, row, high));
         let inside = b.binary(Binary::And, behind, before);
         let row = b.sub(row, low);
-        self.nest.choose(inside, &[], |nest| {
+        self.nest.emit_if(inside, &[], |nest| {
             body(nest, row);
             vec![]
         });
@@ -209,7 +209,7 @@ impl Standalone<'_> {
 impl Nest<'_> {
     fn sum(&mut self, dtype: DType, a: V, b: V) -> V {
         let lanes = self.b.ty(a).lanes.max(self.b.ty(b).lanes);
-        let [a, b] = [a, b].map(|v| self.lift(v, lanes));
+        let [a, b] = [a, b].map(|v| self.splat(v, lanes));
         scalar::apply(&mut self.b, Prim::Add, dtype, &[a, b], None)
     }
 
@@ -224,7 +224,7 @@ impl Nest<'_> {
         self.each(middle, end, lanes, |nest, at| nest.scatter_vectors(row, at, 1));
         if lanes > 1 {
             let rest = self.b.compare(Cmp::Lt, end, size);
-            self.choose(rest, &[], |nest| {
+            self.emit_if(rest, &[], |nest| {
                 let left = nest.b.sub(size, end);
                 let left = nest.b.convert(left, DType::I32);
                 let left = nest.b.splat(left, nest.lanes);
@@ -247,27 +247,27 @@ impl Nest<'_> {
     /// Computes some vectors of a row from `at` on: `x` plus the updates there.
     fn scatter_vectors(&mut self, row: &Row, at: V, vectors: i64) {
         let ScatterLoops { x, indices, updates, inner, .. } = *row.of;
-        let dtype = held(self.dtype(x));
+        let dtype = register_dtype(self.dtype(x));
         let places: Vec<Index> = (0..vectors)
             .map(|u| {
                 let at = self.b.offset(at, u * i64::from(self.lanes));
                 self.multiples.insert(at);
-                self.unflat(inner, Ix::Lanes(at))
+                self.unravel(inner, Ix::Ascending(at))
             })
             .collect();
         let index = |middle: &[Ix], place: &Index| -> Index {
             row.outer.iter().chain(middle).chain(place).copied().collect()
         };
-        let own = [Ix::At(row.number)];
+        let own = [Ix::Uniform(row.number)];
         let mut first = Vec::new();
         for place in &places {
             let v = self.pull(x, &index(&own, place));
-            first.push(self.lift(v, self.lanes));
+            first.push(self.splat(v, self.lanes));
         }
         let (from, to) = row.updates;
         let sums = self.repeat(from, to, 1, &first, |nest, k, sums| {
             let number = nest.b.load(row.order, k, 1, None);
-            let from = nest.unflat(nest.dims(indices), Ix::At(number));
+            let from = nest.unravel(nest.dims(indices), Ix::Uniform(number));
             let all = places.iter().zip(sums).map(|(place, &sum)| {
                 let update = nest.pull(updates, &index(&from, place));
                 nest.sum(dtype, sum, update)

@@ -19,7 +19,7 @@ use crate::contract::lanes;
 use crate::loops::Loops;
 use crate::lower::index::{Index, Ix};
 use crate::lower::layout::int;
-use crate::lower::nest::{Nest, held};
+use crate::lower::nest::{Nest, register_dtype};
 use crate::scalar;
 
 pub const ENTRY: Entry = Entry {
@@ -52,7 +52,7 @@ impl Standalone<'_> {
         // Top-k returns the largest elements.
         let descending = self.op.op.attr_index("k").is_some()
             || matches!(self.op.attr("descending"), Attr::Bool(true));
-        let dtype = held(self.nest.dtype(x));
+        let dtype = register_dtype(self.nest.dtype(x));
         let wordy = dtype.bits() <= 32 && self.nest.lanes > 1;
         self.lines(|own, place, axis| {
             let size = own.nest.dim(&length);
@@ -96,7 +96,8 @@ impl Standalone<'_> {
         let total = self.nest.b.sub(full, over);
         let behind = self.nest.b.offset(line.size, ROOM);
         let behind = self.nest.b.times(behind, 16);
-        let elements = self.nest.b.scratch(held(self.nest.dtype(self.op.operands[0])), behind);
+        let elements =
+            self.nest.b.scratch(register_dtype(self.nest.dtype(self.op.operands[0])), behind);
         self.make_words(line, words, elements, total);
         let b = &mut self.nest.b;
         b.each(zero, total, lanes * lanes, |b, first| sort_square(b, words, first, lanes as u32));
@@ -123,7 +124,7 @@ impl Standalone<'_> {
                 false => b.load(elements, number, 1, None),
             };
             let mut place = line.place.clone();
-            place[line.axis] = Ix::At(i);
+            place[line.axis] = Ix::Uniform(i);
             own.write(&place, value);
         });
     }
@@ -151,9 +152,9 @@ impl Standalone<'_> {
         let over = self.nest.b.binary(Binary::Rem, line.size, size);
         let whole = if inner { self.nest.b.sub(line.size, over) } else { zero };
         if inner {
-            self.each(zero, whole, wide, |own, i| step(own, i, Ix::Lanes(i)));
+            self.each(zero, whole, wide, |own, i| step(own, i, Ix::Ascending(i)));
         }
-        self.each(whole, line.size, 1, |own, i| step(own, i, Ix::At(i)));
+        self.each(whole, line.size, 1, |own, i| step(own, i, Ix::Uniform(i)));
         let most = self.nest.b.index(i64::MAX);
         self.each(line.size, total, 1, |own, i| own.nest.b.store(words, i, most, None));
     }
@@ -179,7 +180,7 @@ impl Standalone<'_> {
     fn sort_pairs(&mut self, line: &Line) {
         let &Line { place, axis, size, limit, descending, places } = line;
         let x = self.op.operands[0];
-        let dtype = held(self.nest.dtype(x));
+        let dtype = register_dtype(self.nest.dtype(x));
         let (zero, one) = (self.nest.b.index(0), self.nest.b.index(1));
         let elements = self.nest.b.scratch(dtype, zero);
         let half = self.nest.b.offset(size, 8);
@@ -187,7 +188,7 @@ impl Standalone<'_> {
         let numbers = self.nest.b.scratch(DType::I64, half);
         let at = |nest: &mut Nest, i: V| {
             let mut place = place.clone();
-            place[axis] = Ix::At(i);
+            place[axis] = Ix::Uniform(i);
             nest.pull(x, &place)
         };
         self.nest.each(zero, size, 1, |nest, i| {
@@ -218,7 +219,7 @@ impl Standalone<'_> {
             let at = own.nest.b.add(source, i);
             let value = own.nest.b.load(from, at, 1, None);
             let mut place = place.clone();
-            place[axis] = Ix::At(i);
+            place[axis] = Ix::Uniform(i);
             own.write(&place, value);
         });
     }

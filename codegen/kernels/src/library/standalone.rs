@@ -7,11 +7,11 @@ use mithril_ir::graph::{Function, Operation};
 
 use crate::code::V;
 use crate::isa::Isa;
-use crate::lower::fold::product;
 use crate::lower::index::{Index, Ix};
 use crate::lower::layout::int;
 use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
+use crate::lower::reduce::product;
 
 /// Lowers a kernel whose body `kernel` writes; it returns the number of tasks.
 ///
@@ -76,7 +76,7 @@ impl Standalone<'_> {
         }
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
         self.each(first, last, 1, |own, task| {
-            let place = own.nest.unflat(dims, Ix::At(task));
+            let place = own.nest.unravel(dims, Ix::Uniform(task));
             body(own, &place);
         });
         product(dims)
@@ -97,7 +97,7 @@ impl Standalone<'_> {
         let count = self.nest.dim(&product(dims));
         let zero = self.nest.b.index(0);
         self.each(zero, count, 1, |own, i| {
-            let place = own.nest.unflat(dims, Ix::At(i));
+            let place = own.nest.unravel(dims, Ix::Uniform(i));
             body(own, &place);
         });
     }

@@ -1,4 +1,4 @@
-//! Kernels of a contraction and of the operations on its results.
+//! Lowers kernels that consist of a contraction and operations on its results.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
@@ -10,7 +10,7 @@ use mithril_passes::outline::strides::{self, Run, Strided, collapse, padded, str
 use super::index::{Index, Ix};
 use super::layout::ints;
 use super::lowered::Lowered;
-use super::nest::{Nest, held};
+use super::nest::{Nest, register_dtype};
 use super::packing::Packing;
 use crate::builder::Builder;
 use crate::code::{Mem, V};
@@ -19,7 +19,7 @@ use crate::contract::{Contraction, Position, Side, emit, plain, plan};
 use crate::isa::Isa;
 use crate::loops::Loops;
 
-/// The axes of an operand, by their role.
+/// An operand, with its axes grouped by role.
 struct Operand {
     mem: Mem,
     read: Read,
@@ -29,7 +29,7 @@ struct Operand {
     contract: Vec<usize>,
 }
 
-/// The kernel of `dot`. If `packing` is given, its `y` is packed in that way.
+/// Lowers the kernel of `dot`. If `packing` is given, it describes the layout of `y`.
 pub fn lower(
     function: &Function,
     dot: &Operation,
@@ -38,13 +38,13 @@ pub fn lower(
     packing: Option<&Packing>,
 ) -> Result<Lowered> {
     let mut nest = Nest::new(function, isa);
-    let setup = Setup::of(&nest, dot, reads).expect("its schedule says how operands are read");
+    let setup = Setup::of(&nest, dot, reads).expect("the schedule matches the operands' layouts");
     let lowered = setup.emit(&mut nest, dot, isa, packing);
     nest.fault.take().map_or(Ok(lowered), Err)
 }
 
-/// The packing that the kernel of `dot` prefers for a constant `y`; `None` where it reads `y` as it
-/// is.
+/// Returns the packing that the kernel of `dot` prefers for a constant `y`, or `None` if it reads
+/// `y` unpacked.
 pub fn packing(
     function: &Function,
     dot: &Operation,
@@ -68,10 +68,11 @@ pub fn packing(
     let own = setup.batch.iter().filter(|(.., strides)| !is_zero(&strides[1]));
     let batch = own.map(|(_, run, strides)| Some((known(&run.extent)?, known(&strides[1])?)));
     let reads = function.ops.iter().flat_map(|op| &op.operands);
-    let alone = reads.filter(|value| value.index() == arg).count() == 1;
-    // A single column is read in place, and the kernel converts other dtypes while it copies them.
+    let read_once = reads.filter(|value| value.index() == arg).count() == 1;
+    // `y` is not packed if it is a single column, which is read in place, or if its dtype must be
+    // converted, which the kernel does while it copies `y`.
     let (n, dtype) = (run(&setup.n)?, function.ty(y.strided.root).dtype);
-    let fits = alone && n.0 > 1 && plan.held == dtype;
+    let fits = read_once && n.0 > 1 && plan.held == dtype;
     Some(Packing {
         arg,
         dtype,
@@ -90,7 +91,7 @@ fn is_zero(dim: &Dim) -> bool {
     dim.as_const() == Some(0)
 }
 
-/// The axes of the result that a loop of the contraction runs over.
+/// The group of result axes that a loop of the contraction runs over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LoopKind {
     Batch,
@@ -109,16 +110,16 @@ struct Setup {
 }
 
 impl Setup {
-    /// `None` where an operand's elements do not have the layout that `reads` says.
+    /// Returns `None` if an operand does not have the layout that `reads` names.
     fn of(nest: &Nest, dot: &Operation, reads: &[Read; 2]) -> Option<Setup> {
-        let (x, y) = (parts(nest, dot, 0, reads[0])?, parts(nest, dot, 1, reads[1])?);
-        let runs_of = |side: usize, parts: &Operand, axes: &[usize]| {
+        let (x, y) = (operand(nest, dot, 0, reads[0])?, operand(nest, dot, 1, reads[1])?);
+        let runs_of = |side: usize, own: &Operand, axes: &[usize]| {
             let dims = nest.dims(dot.operands[side]);
-            collapse(axes.iter().map(|&a| (dims[a].clone(), parts.strided.strides[a].clone())))
+            collapse(axes.iter().map(|&a| (dims[a].clone(), own.strided.strides[a].clone())))
         };
-        let stride_along_k = |side: usize, parts: &Operand| match parts.read {
+        let stride_along_k = |side: usize, own: &Operand| match own.read {
             Read::Gathered => Some(Dim::Const(0)),
-            Read::Strided => match &runs_of(side, parts, &parts.contract)[..] {
+            Read::Strided => match &runs_of(side, own, &own.contract)[..] {
                 [run] => Some(run.stride.clone()),
                 _ => None,
             },
@@ -132,35 +133,35 @@ impl Setup {
             let run = Run { dims: vec![extent.clone()], extent, stride: Dim::Const(0) };
             batch.push((LoopKind::Batch, run, strides));
         }
-        // All other axes of a gathered operand are one index.
-        let rest = |side: usize, parts: &Operand| match parts.read {
-            Read::Strided => runs_of(side, parts, &parts.rest),
+        // The remaining axes of a gathered operand are merged to one index.
+        let rest = |side: usize, own: &Operand| match own.read {
+            Read::Strided => runs_of(side, own, &own.rest),
             Read::Gathered => {
                 let dims = nest.dims(dot.operands[side]);
-                let dims: Vec<Dim> = parts.rest.iter().map(|&a| dims[a].clone()).collect();
+                let dims: Vec<Dim> = own.rest.iter().map(|&a| dims[a].clone()).collect();
                 let extent = dims.iter().cloned().product();
                 vec![Run { extent, stride: Dim::Const(0), dims }]
             }
         };
         let (rows, columns) = (rest(0, &x), rest(1, &y));
         let mut setup = Setup { sides: [x, y], batch, m: None, n: None, k, k_strides };
-        setup.rest(rows, LoopKind::Rows);
-        setup.rest(columns, LoopKind::Columns);
+        setup.assign_rest(rows, LoopKind::Rows);
+        setup.assign_rest(columns, LoopKind::Columns);
         Some(setup)
     }
 
-    /// Divides the axes that only one operand has. The last run becomes the rows or the columns;
-    /// the others become batch axes along which the other operand is repeated.
-    fn rest(&mut self, mut all: Vec<Run>, part: LoopKind) {
+    /// Assigns the axes that only one operand has. The last run becomes the rows or columns. The
+    /// other runs become batch axes, along which the other operand is repeated (stride 0).
+    fn assign_rest(&mut self, mut all: Vec<Run>, kind: LoopKind) {
         let last = all.pop();
         for run in all {
-            let strides = match part {
+            let strides = match kind {
                 LoopKind::Rows => [run.stride.clone(), Dim::Const(0)],
                 _ => [Dim::Const(0), run.stride.clone()],
             };
-            self.batch.push((part, run, strides));
+            self.batch.push((kind, run, strides));
         }
-        match part {
+        match kind {
             LoopKind::Rows => self.m = last,
             _ => self.n = last,
         }
@@ -169,8 +170,8 @@ impl Setup {
     fn contraction(&self, nest: &mut Nest, dot: &Operation, packed: bool) -> Contraction {
         let dtype = nest.dtype(dot.operands[0]);
         let acc = match dot.attr("acc") {
-            Attr::DType(acc) => held(*acc),
-            _ => held(dtype),
+            Attr::DType(acc) => register_dtype(*acc),
+            _ => register_dtype(dtype),
         };
         let [m, n] = [&self.m, &self.n].map(extent);
         let x = self.side(nest, dot, 0, &self.m);
@@ -200,7 +201,7 @@ impl Setup {
         }
     }
 
-    /// How an operand is gathered; `None` if it is strided.
+    /// Returns how an operand is gathered, or `None` if it is strided.
     fn gather(&self, nest: &mut Nest, dot: &Operation, at: usize) -> Option<Gather> {
         let side = &self.sides[at];
         if side.read == Read::Strided {
@@ -215,7 +216,7 @@ impl Setup {
             axes.iter().map(axis).collect()
         };
         let (outer, k) = (axes(&side.rest), axes(&side.contract));
-        // The axes of the batch are the first of the outer loops.
+        // Batch indices come first in the order of the outer loops.
         let padding = |own: &strides::Padding| {
             let steps = |axes: &[usize]| -> Vec<i64> {
                 let by = |a: &usize| own.place.terms.iter().find(|(to, _)| to == a);
@@ -274,7 +275,8 @@ impl Setup {
         Lowered { code: b.finish(), tasks, grain: 1, scratch, partials: vec![] }
     }
 
-    /// Computes and writes the kernel's results for a vector of the contraction's results.
+    /// Takes a vector of the contraction's results, and computes and stores the kernel's results
+    /// for it.
     fn results(
         &self,
         nest: &mut Nest,
@@ -287,10 +289,10 @@ impl Setup {
         nest.lanes = nest.b.ty(value).lanes;
         nest.mask = if nest.lanes == 1 { None } else { mask };
         nest.multiples.clear();
-        let col = if nest.lanes == 1 { Ix::At(col) } else { Ix::Lanes(col) };
-        let index = self.index(nest, batch, Ix::At(row), col);
-        let value = nest.b.convert(value, held(nest.dtype(dot.result())));
-        nest.learn(dot.result(), index.clone(), value);
+        let col = if nest.lanes == 1 { Ix::Uniform(col) } else { Ix::Ascending(col) };
+        let index = self.index(nest, batch, Ix::Uniform(row), col);
+        let value = nest.b.convert(value, register_dtype(nest.dtype(dot.result())));
+        nest.memoize(dot.result(), index.clone(), value);
         let f = nest.f;
         for (at, result) in f.results.iter().enumerate() {
             let v = nest.pull(result.value, &index);
@@ -298,27 +300,27 @@ impl Setup {
         }
     }
 
-    /// The index in the result: the batch, then the axes that only `x` has, then those that only
-    /// `y` has.
+    /// Returns the index in the result: batch axes first, then the axes of `x` alone, then the axes
+    /// of `y` alone.
     fn index(&self, nest: &mut Nest, batch: &[V], row: Ix, col: Ix) -> Index {
         let mut index = Index::new();
         let mut add = |nest: &mut Nest, run: &Run, ix: Ix| {
             let place = match &run.dims[..] {
                 [_] => [ix].into_iter().collect(),
-                dims => nest.unflat(dims, ix),
+                dims => nest.unravel(dims, ix),
             };
             for (dim, ix) in run.dims.iter().zip(place) {
                 let ix = if dim.as_const() == Some(1) { nest.zero() } else { ix };
                 index.push(ix);
             }
         };
-        for part in [LoopKind::Batch, LoopKind::Rows, LoopKind::Columns] {
+        for kind in [LoopKind::Batch, LoopKind::Rows, LoopKind::Columns] {
             for ((own, run, _), &at) in self.batch.iter().zip(batch) {
-                if *own == part {
-                    add(nest, run, Ix::At(at));
+                if *own == kind {
+                    add(nest, run, Ix::Uniform(at));
                 }
             }
-            match (part, &self.m, &self.n) {
+            match (kind, &self.m, &self.n) {
                 (LoopKind::Rows, Some(run), _) => add(nest, run, row),
                 (LoopKind::Columns, _, Some(run)) => add(nest, run, col),
                 _ => {}
@@ -332,8 +334,9 @@ fn extent(run: &Option<Run>) -> Dim {
     run.as_ref().map_or(Dim::Const(1), |run| run.extent.clone())
 }
 
-/// The axes of an operand; `None` if its elements do not have the layout that `read` says.
-fn parts(nest: &Nest, dot: &Operation, side: usize, read: Read) -> Option<Operand> {
+/// Groups the axes of an operand by role. Returns `None` if the operand does not have the layout
+/// that `read` names.
+fn operand(nest: &Nest, dot: &Operation, side: usize, read: Read) -> Option<Operand> {
     let value = dot.operands[side];
     let strided = match read {
         Read::Strided => strided(nest.f, &nest.definitions, value)?,
@@ -341,12 +344,12 @@ fn parts(nest: &Nest, dot: &Operation, side: usize, read: Read) -> Option<Operan
     };
     let mem = nest.arg(strided.root)?;
     let rank = nest.dims(value).len();
-    let front = |name: &str| -> Vec<usize> {
+    let axes_of = |name: &str| -> Vec<usize> {
         ints(dot, name).iter().map(|a| a.rem_euclid(rank as i64) as usize).collect()
     };
     let [batch, contract] = match side {
-        0 => [front("x_batch"), front("x_contract")],
-        _ => [front("y_batch"), front("y_contract")],
+        0 => [axes_of("x_batch"), axes_of("x_contract")],
+        _ => [axes_of("y_batch"), axes_of("y_contract")],
     };
     let rest = (0..rank).filter(|a| !batch.contains(a) && !contract.contains(a)).collect();
     Some(Operand { mem, read, strided, batch, rest, contract })

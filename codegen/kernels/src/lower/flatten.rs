@@ -1,4 +1,5 @@
-//! Elementwise kernels over one space do not depend on its shape, so they run along a single axis.
+//! Flattens the space of elementwise kernels to a single axis, because such kernels do not depend
+//! on the shape of their space.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -9,11 +10,11 @@ use mithril_ir::op::view::{AxisMap, IndexMap};
 use mithril_ir::shape::Shape;
 use smallvec::smallvec;
 
-use super::fold::product;
+use super::reduce::product;
 use mithril_passes::outline::schedule::LoopNest;
 
-/// The kernel with its space flattened to one axis; `None` where an operation depends on the shape,
-/// or where there is only one axis.
+/// Returns the kernel with its space flattened to one axis. Returns `None` if an operation depends
+/// on the shape, or if the space has a single axis already.
 pub fn flatten(f: &Function, loops: &LoopNest) -> Option<(Function, LoopNest)> {
     let space = Shape::new(loops.space.iter().cloned());
     let one = |shape: &Shape| shape.dims.iter().all(|dim| dim.as_const() == Some(1));

@@ -1,16 +1,16 @@
-//! Indices in a tensor as values of loop code, and their addresses.
+//! Emits loop code that computes dims, tensor indices and memory addresses.
 
 use std::convert::Infallible;
 
 use mithril_ir::dim::{Dim, Operator, Symbol, Translator};
 use smallvec::SmallVec;
 
+pub use super::ix::{Address, Index, Ix};
 use super::nest::Nest;
-pub use super::position::{Address, Index, Ix};
 use crate::code::{Binary, Cmp, Ty, V};
 use crate::loops::Loops;
 
-/// Emits the value of a dim.
+/// Emits the arithmetic of dims.
 impl Translator for Nest<'_> {
     type Value = V;
     type Error = Infallible;
@@ -43,8 +43,8 @@ impl Translator for Nest<'_> {
         Ok(self.b.binary(op, left, right))
     }
 
-    /// Divisors are not negative. A division truncates, so the quotient of a dividend that may be
-    /// negative is corrected.
+    /// Emits a floor division or a modulo by a non-negative divisor. The loop code's division
+    /// truncates, so the result is corrected where the dividend may be negative.
     fn divide(&mut self, op: Operator, dividend: &Dim, x: V, y: V) -> Result<V, Infallible> {
         if dividend.lower_bound().is_some_and(|least| least >= 0) {
             return self.binary(op, x, y);
@@ -74,40 +74,40 @@ impl Nest<'_> {
     }
 
     pub fn zero(&mut self) -> Ix {
-        Ix::At(self.b.index(0))
+        Ix::Uniform(self.b.index(0))
     }
 
     fn wide(&self) -> Ty {
         Ty { lanes: self.lanes, ..Ty::INDEX }
     }
 
-    /// An index as a vector.
-    pub fn many(&mut self, ix: Ix) -> V {
+    /// Converts an index to a vector, one index per lane.
+    pub fn as_vector(&mut self, ix: Ix) -> V {
         match ix {
-            Ix::Lanes(v) | Ix::Back(v) if self.lanes == 1 => v,
-            Ix::At(v) => self.b.splat(v, self.lanes),
-            Ix::Lanes(v) => {
+            Ix::Ascending(v) | Ix::Descending(v) if self.lanes == 1 => v,
+            Ix::Uniform(v) => self.b.splat(v, self.lanes),
+            Ix::Ascending(v) => {
                 let (base, ramp) = (self.b.splat(v, self.lanes), self.b.iota(self.wide()));
                 self.b.add(base, ramp)
             }
-            Ix::Back(v) => {
+            Ix::Descending(v) => {
                 let (base, ramp) = (self.b.splat(v, self.lanes), self.b.iota(self.wide()));
                 self.b.sub(base, ramp)
             }
-            Ix::Many(v) => v,
+            Ix::Scattered(v) => v,
         }
     }
 
-    /// An index as a value: a scalar if it is the same for all lanes, otherwise a vector.
-    pub fn position(&mut self, ix: Ix) -> V {
+    /// Converts an index to a scalar if all lanes share it, otherwise to a vector.
+    pub fn as_value(&mut self, ix: Ix) -> V {
         match ix {
-            Ix::At(v) => v,
-            _ => self.many(ix),
+            Ix::Uniform(v) => v,
+            _ => self.as_vector(ix),
         }
     }
 
     pub fn ix(&self, v: V) -> Ix {
-        if self.b.ty(v).lanes == 1 { Ix::At(v) } else { Ix::Many(v) }
+        if self.b.ty(v).lanes == 1 { Ix::Uniform(v) } else { Ix::Scattered(v) }
     }
 
     /// Whether an index is known to be a multiple of the number of lanes.
@@ -115,54 +115,53 @@ impl Nest<'_> {
         self.b.form(v).is_multiple(self.lanes.into(), |v| self.multiples.contains(&v))
     }
 
-    /// An operation on indices. Contiguous lanes stay contiguous where their normal form shows it.
-    pub fn arith(&mut self, op: Binary, x: Ix, y: Ix) -> Ix {
+    /// Emits an operation on indices. The result is `Ascending` or `Descending` if its normal form
+    /// shows that, otherwise `Scattered`.
+    pub fn arithmetic(&mut self, op: Binary, x: Ix, y: Ix) -> Ix {
         match (op, x, y) {
-            (_, Ix::At(a), Ix::At(b)) => Ix::At(self.b.binary(op, a, b)),
-            (Binary::Add, Ix::Lanes(a), Ix::At(b)) | (Binary::Add, Ix::At(a), Ix::Lanes(b)) => {
-                Ix::Lanes(self.b.add(a, b))
-            }
-            (Binary::Sub, Ix::Lanes(a), Ix::At(b)) => Ix::Lanes(self.b.sub(a, b)),
-            (Binary::Add, Ix::Back(a), Ix::At(b)) | (Binary::Add, Ix::At(a), Ix::Back(b)) => {
-                Ix::Back(self.b.add(a, b))
-            }
-            (Binary::Sub, Ix::At(a), Ix::Lanes(b)) => Ix::Back(self.b.sub(a, b)),
-            (Binary::Sub, Ix::At(a), Ix::Back(b)) => Ix::Lanes(self.b.sub(a, b)),
-            (Binary::Mul | Binary::Div, x, Ix::At(b)) if self.b.constant(b) == Some(1) => x,
+            (_, Ix::Uniform(a), Ix::Uniform(b)) => Ix::Uniform(self.b.binary(op, a, b)),
+            (Binary::Add, Ix::Ascending(a), Ix::Uniform(b))
+            | (Binary::Add, Ix::Uniform(a), Ix::Ascending(b)) => Ix::Ascending(self.b.add(a, b)),
+            (Binary::Sub, Ix::Ascending(a), Ix::Uniform(b)) => Ix::Ascending(self.b.sub(a, b)),
+            (Binary::Add, Ix::Descending(a), Ix::Uniform(b))
+            | (Binary::Add, Ix::Uniform(a), Ix::Descending(b)) => Ix::Descending(self.b.add(a, b)),
+            (Binary::Sub, Ix::Uniform(a), Ix::Ascending(b)) => Ix::Descending(self.b.sub(a, b)),
+            (Binary::Sub, Ix::Uniform(a), Ix::Descending(b)) => Ix::Ascending(self.b.sub(a, b)),
+            (Binary::Mul | Binary::Div, x, Ix::Uniform(b)) if self.b.constant(b) == Some(1) => x,
             _ => {
-                let (a, b) = (self.many(x), self.many(y));
+                let (a, b) = (self.as_vector(x), self.as_vector(y));
                 let v = self.b.binary(op, a, b);
                 match self.b.in_line(v) {
-                    Some((base, true)) => Ix::Lanes(base),
-                    Some((base, false)) => Ix::Back(base),
-                    None => Ix::Many(v),
+                    Some((base, true)) => Ix::Ascending(base),
+                    Some((base, false)) => Ix::Descending(base),
+                    None => Ix::Scattered(v),
                 }
             }
         }
     }
 
     pub fn ix_const(&mut self, x: i64) -> Ix {
-        Ix::At(self.b.index(x))
+        Ix::Uniform(self.b.index(x))
     }
 
-    /// The flat index of an element of a shape, in row-major order.
-    pub fn flat(&mut self, dims: &[Dim], index: &[Ix]) -> Ix {
+    /// Returns the row-major flat index of an element.
+    pub fn flat_index(&mut self, dims: &[Dim], index: &[Ix]) -> Ix {
         let mut total = self.zero();
         for (dim, &ix) in dims.iter().zip(index) {
-            let size = Ix::At(self.dim(dim));
-            total = self.arith(Binary::Mul, total, size);
-            total = self.arith(Binary::Add, total, ix);
+            let size = Ix::Uniform(self.dim(dim));
+            total = self.arithmetic(Binary::Mul, total, size);
+            total = self.arithmetic(Binary::Add, total, ix);
         }
         total
     }
 
-    /// The index along each axis for a flat index in row-major order.
-    pub fn unflat(&mut self, dims: &[Dim], number: Ix) -> Index {
+    /// Splits a row-major flat index into one index per axis.
+    pub fn unravel(&mut self, dims: &[Dim], number: Ix) -> Index {
         let mut rest = number;
         let mut index: Index = SmallVec::new();
         for (axis, dim) in dims.iter().enumerate().rev() {
-            // This includes the first axis: memoized values are found under index 0 along axes of
-            // size 1.
+            // The index along an axis of size 1 is always the constant 0, so that lookups of
+            // memoized values match. This includes the first axis.
             if dim.as_const() == Some(1) {
                 index.push(self.zero());
                 continue;
@@ -179,49 +178,49 @@ impl Nest<'_> {
         index
     }
 
-    /// The remainder and the quotient of `number` by `dim`. Contiguous lanes stay contiguous if the
-    /// dim is a multiple of the number of lanes and the first lane is at a multiple.
+    /// Returns the remainder and the quotient of `number` by `dim`. Contiguous lanes stay
+    /// contiguous if `dim` and the first lane's index are multiples of the number of lanes.
     fn split(&mut self, number: Ix, dim: &Dim) -> (Ix, Ix) {
-        // An axis without elements has no index, and C rejects a division by 0 even if it is never
-        // executed.
+        // Divides by 1 instead of 0 for an empty axis: C compilers reject a constant division by 0
+        // even in code that never runs.
         let size = if dim.as_const() == Some(0) { self.b.index(1) } else { self.dim(dim) };
-        if let Ix::Lanes(base) = number {
+        if let Ix::Ascending(base) = number {
             let whole = dim.as_const().is_some_and(|n| n > 0 && n % i64::from(self.lanes) == 0);
             if whole && self.is_multiple(base) {
                 let (rest, above) = self.b.div_rem(base, size);
-                return (Ix::Lanes(rest), Ix::At(above));
+                return (Ix::Ascending(rest), Ix::Uniform(above));
             }
         }
         match number {
-            Ix::At(v) => {
+            Ix::Uniform(v) => {
                 let (rest, above) = self.b.div_rem(v, size);
-                (Ix::At(rest), Ix::At(above))
+                (Ix::Uniform(rest), Ix::Uniform(above))
             }
             _ => {
-                let (number, size) = (self.many(number), self.b.splat(size, self.lanes));
+                let (number, size) = (self.as_vector(number), self.b.splat(size, self.lanes));
                 let (rest, above) = self.b.div_rem(number, size);
-                (Ix::Many(rest), Ix::Many(above))
+                (Ix::Scattered(rest), Ix::Scattered(above))
             }
         }
     }
 
-    /// The address of an index in dense row-major memory.
+    /// Returns the address of an index in dense row-major memory.
     pub fn address(&mut self, dims: &[Dim], index: &[Ix]) -> Address {
-        match self.flat(dims, index) {
-            Ix::At(v) => Address::One(v),
-            Ix::Lanes(v) => Address::Row(v),
-            Ix::Back(v) => Address::Back(v),
-            Ix::Many(v) => Address::Many(v),
+        match self.flat_index(dims, index) {
+            Ix::Uniform(v) => Address::One(v),
+            Ix::Ascending(v) => Address::Ascending(v),
+            Ix::Descending(v) => Address::Descending(v),
+            Ix::Scattered(v) => Address::Scattered(v),
         }
     }
 }
 
-/// Open loops, from the outermost on. Each has its counter, start and end.
+/// Loops that are still open, outermost first. Each has its counter, start and end.
 pub struct Axes(Vec<[V; 3]>);
 
 impl Nest<'_> {
-    /// Opens a loop for each dim that is not 1. Returns the index of the body, and the loops to
-    /// pass to [`Nest::close_axes`].
+    /// Opens a loop for each dim that is not 1. Returns the index inside the loops, and the loops,
+    /// which [`Nest::close_axes`] closes.
     pub fn open_axes(&mut self, dims: &[Dim]) -> (Index, Axes) {
         let (mut place, mut axes) = (Index::new(), Vec::new());
         for dim in dims {
@@ -232,7 +231,7 @@ impl Nest<'_> {
             let (from, to) = (self.b.index(0), self.dim(dim));
             let (i, _) = self.b.open_repeat(&[]);
             self.enter();
-            place.push(Ix::At(i));
+            place.push(Ix::Uniform(i));
             axes.push([i, from, to]);
         }
         (place, Axes(axes))

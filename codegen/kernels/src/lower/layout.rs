@@ -1,4 +1,4 @@
-//! Elements of views: layout operations as arithmetic on indices.
+//! Lowers layout operations (views, concat, pad) and constants to arithmetic on indices.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 use super::index::{Index, Ix};
-use super::nest::{Nest, held};
+use super::nest::{Nest, register_dtype};
 use crate::code::{Binary, Cmp, Ty, V};
 
 impl Nest<'_> {
@@ -18,7 +18,7 @@ impl Nest<'_> {
             Constant::Literal => self.literal(op, index),
             Constant::Iota => {
                 let axis = int(op, "axis").rem_euclid(index.len() as i64) as usize;
-                let at = self.position(index[axis]);
+                let at = self.as_value(index[axis]);
                 self.integer(at, op)
             }
             Constant::Known => {
@@ -31,13 +31,13 @@ impl Nest<'_> {
         }
     }
 
-    /// An index in the dtype of a result.
+    /// Converts an index to the dtype of the operation's result.
     fn integer(&mut self, at: V, op: &Operation) -> V {
-        self.b.convert(at, held(self.dtype(op.result())))
+        self.b.convert(at, register_dtype(self.dtype(op.result())))
     }
 
-    /// The index in the operand of a view.
-    pub fn viewed(&mut self, op: &Operation, map: &IndexMap, index: &[Ix]) -> Index {
+    /// Maps an index in the result of a view to an index in its operand.
+    pub fn view_operand_index(&mut self, op: &Operation, map: &IndexMap, index: &[Ix]) -> Index {
         let [from, to] = [op.operands[0], op.result()].map(|value| &self.f.ty(value).shape);
         match map {
             IndexMap::Affine(axes) => axes.iter().map(|map| self.affine(map, index)).collect(),
@@ -48,25 +48,26 @@ impl Nest<'_> {
     fn affine(&mut self, map: &AxisMap, index: &[Ix]) -> Ix {
         let mut place = match map.offset.as_const() {
             Some(0) => None,
-            _ => Some(Ix::At(self.dim(&map.offset))),
+            _ => Some(Ix::Uniform(self.dim(&map.offset))),
         };
         for &(axis, coefficient) in &map.terms {
             let size = self.ix_const(coefficient.abs());
-            let term = self.arith(Binary::Mul, index[axis], size);
+            let term = self.arithmetic(Binary::Mul, index[axis], size);
             place = Some(match (place, coefficient < 0) {
                 (None, false) => term,
                 (None, true) => {
                     let zero = self.zero();
-                    self.arith(Binary::Sub, zero, term)
+                    self.arithmetic(Binary::Sub, zero, term)
                 }
-                (Some(place), false) => self.arith(Binary::Add, place, term),
-                (Some(place), true) => self.arith(Binary::Sub, place, term),
+                (Some(place), false) => self.arithmetic(Binary::Add, place, term),
+                (Some(place), true) => self.arithmetic(Binary::Sub, place, term),
             });
         }
         place.unwrap_or_else(|| self.zero())
     }
 
-    /// Each run is reshaped separately, so that unchanged axes need no arithmetic.
+    /// Maps an index through a reshape. Each run of axes is mapped separately, so unchanged axes
+    /// need no arithmetic.
     fn reshaped(
         &mut self,
         runs: &[(Range<usize>, Range<usize>)],
@@ -91,8 +92,8 @@ impl Nest<'_> {
                     }
                 }
                 _ => {
-                    let number = self.flat(dims, ix);
-                    place.extend(self.unflat(own, number));
+                    let number = self.flat_index(dims, ix);
+                    place.extend(self.unravel(own, number));
                 }
             }
         }
@@ -101,9 +102,9 @@ impl Nest<'_> {
 
     fn literal(&mut self, op: &Operation, index: &[Ix]) -> V {
         let Attr::Tensor(tensor) = op.attr("value") else {
-            return self.missing(op);
+            return self.unsupported(op);
         };
-        let ty = Ty::scalar(held(tensor.dtype()));
+        let ty = Ty::scalar(register_dtype(tensor.dtype()));
         let element = |nest: &mut Self, i: usize, ty: Ty| match ty.dtype.is_float() {
             true => nest.b.number(ty, tensor.element_f64(i)),
             false => nest.b.int(ty, tensor.element_i64(i)),
@@ -111,11 +112,11 @@ impl Nest<'_> {
         if tensor.is_empty() {
             return self.b.int(ty, 0);
         }
-        let flat = self.flat(self.dims(op.result()), index);
+        let flat = self.flat_index(self.dims(op.result()), index);
         if tensor.is_uniform() {
             return element(self, 0, ty);
         }
-        let at = self.position(flat);
+        let at = self.as_value(flat);
         let (lanes, place) = (self.b.ty(at).lanes, self.b.ty(at));
         let ty = Ty { lanes, ..ty };
         let mut value = element(self, 0, ty);
@@ -128,11 +129,11 @@ impl Nest<'_> {
         value
     }
 
-    /// Selects one of two values. All are widened to the largest number of lanes.
-    pub fn either(&mut self, condition: V, yes: V, no: V) -> V {
+    /// Selects one of two values after splatting scalars to the largest number of lanes.
+    pub fn select_lanes(&mut self, condition: V, yes: V, no: V) -> V {
         let count = [condition, yes, no].map(|v| self.b.ty(v).lanes);
         let lanes = count.into_iter().max().unwrap_or(1);
-        let [condition, yes, no] = [condition, yes, no].map(|v| self.lift(v, lanes));
+        let [condition, yes, no] = [condition, yes, no].map(|v| self.splat(v, lanes));
         self.b.select(condition, yes, no)
     }
 
@@ -146,16 +147,16 @@ impl Nest<'_> {
                 continue;
             }
             let start = self.dim(&offset);
-            let place = self.arith(Binary::Sub, index[axis], Ix::At(start));
-            let (at, inside) = self.within(place, 1, size);
+            let place = self.arithmetic(Binary::Sub, index[axis], Ix::Uniform(start));
+            let (at, inside) = self.move_inside(place, 1, size);
             value = Some(self.part(part, axis, index, at, inside, value));
             offset = &offset + size;
         }
-        let ty = Ty::scalar(held(self.dtype(op.result())));
+        let ty = Ty::scalar(register_dtype(self.dtype(op.result())));
         value.unwrap_or_else(|| self.b.int(ty, 0))
     }
 
-    /// Selects a part of a concatenation where `inside` holds, otherwise `before`.
+    /// Selects the element of one concatenated part where `inside` holds, otherwise `before`.
     fn part(
         &mut self,
         part: Value,
@@ -171,29 +172,30 @@ impl Nest<'_> {
         let value = self.pull_inside(part, &place, inside, empty);
         match before {
             None => value,
-            Some(before) => self.either(inside, value, before),
+            Some(before) => self.select_lanes(inside, value, before),
         }
     }
 
-    /// The element at an index that is valid only where `inside` holds. Contiguous lanes are
-    /// masked. Other indices have been moved inside, where an element exists unless the array
-    /// `may_be_empty`. If loads may run early, all have a mask.
+    /// Computes the element at an index that is valid only where `inside` holds. Loads of
+    /// contiguous lanes are masked. Other indices have been moved inside by [`Nest::move_inside`],
+    /// so they need no mask unless the array `may_be_empty`. If the target may execute loads
+    /// speculatively, all loads are masked.
     pub fn pull_inside(&mut self, value: Value, place: &[Ix], inside: V, may_be_empty: bool) -> V {
-        let in_line = place.iter().any(|ix| matches!(ix, Ix::Lanes(_)));
+        let contiguous = place.iter().any(|ix| matches!(ix, Ix::Ascending(_)));
         let uniform = self.b.ty(inside).lanes == 1;
-        if !self.b.source().speculates && (!in_line || uniform) {
+        if !self.b.source().speculates && (!contiguous || uniform) {
             if !may_be_empty {
                 return self.pull(value, place);
             }
-            if place.iter().all(|ix| matches!(ix, Ix::At(_))) && uniform {
-                let none = self.b.int(Ty::scalar(held(self.dtype(value))), 0);
-                return self.choose(inside, &[none], |nest| vec![nest.pull(value, place)])[0];
+            if place.iter().all(|ix| matches!(ix, Ix::Uniform(_))) && uniform {
+                let none = self.b.int(Ty::scalar(register_dtype(self.dtype(value))), 0);
+                return self.emit_if(inside, &[none], |nest| vec![nest.pull(value, place)])[0];
             }
         }
         let outer = self.mask;
-        // A single condition may stand for all lanes.
-        let inside = if in_line { self.lift(inside, self.lanes) } else { inside };
-        self.mask = Some(self.both(outer, inside));
+        // A scalar condition applies to all lanes.
+        let inside = if contiguous { self.splat(inside, self.lanes) } else { inside };
+        self.mask = Some(self.and_mask(outer, inside));
         let v = self.scoped(|nest| nest.pull(value, place));
         self.mask = outer;
         v
@@ -213,9 +215,9 @@ impl Nest<'_> {
                 continue;
             }
             let lead = self.ix_const(lead);
-            let moved = self.arith(Binary::Sub, index[axis], lead);
-            let (at, holds) = self.within(moved, step, &operand[axis]);
-            inside = Some(self.both(inside, holds));
+            let moved = self.arithmetic(Binary::Sub, index[axis], lead);
+            let (at, holds) = self.move_inside(moved, step, &operand[axis]);
+            inside = Some(self.and_mask(inside, holds));
             empty |= may_be_empty(&operand[axis]);
             place[axis] = at;
         }
@@ -224,17 +226,18 @@ impl Nest<'_> {
         };
         let value = self.pull_inside(op.operands[0], &place, inside, empty);
         let filler = self.pull(op.operands[1], &[]);
-        self.either(inside, value, filler)
+        self.select_lanes(inside, value, filler)
     }
 
-    /// The index in the operand for an index in the padded result, and whether it is an element
-    /// there.
-    pub fn hit(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
-        let at = self.position(moved);
+    /// Maps an index in a padded result to an index in its operand. Also returns whether there is
+    /// an element at that index, rather than padding. `moved` is the index minus the leading
+    /// padding; `step` is the distance of elements in the result.
+    pub fn source_index(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
+        let at = self.as_value(moved);
         let ty = self.b.ty(at);
         let (zero, by) = (self.b.int(ty, 0), self.b.int(ty, step));
         let size = self.dim(size);
-        let size = self.lift(size, ty.lanes);
+        let size = self.splat(size, ty.lanes);
         let mut holds = self.b.compare(Cmp::Ge, at, zero);
         let mut place = at;
         if step != 1 {

@@ -1,5 +1,5 @@
-//! Packing of constant operands of contractions: they are stored once, in the order in which tiles
-//! read them.
+//! Packs constant operands of contractions: stores them once, in the order in which tiles read
+//! them.
 
 use bytes::Bytes;
 use mithril_ir::dtype::DType;
@@ -7,7 +7,7 @@ use mithril_ir::tensor::{Layout, Tensor};
 use mithril_runtime::memory::{Block, OutOfMemory};
 use std::ops::Range;
 
-/// All elements of a constant, packed.
+/// A constant whose elements are stored packed.
 pub struct Packed {
     packing: Packing,
     elements: usize,
@@ -19,32 +19,33 @@ impl Layout for Packed {
         let packing = &self.packing;
         let mut to = vec![0; self.elements * packing.dtype.bytes()];
         match packing.dtype.bytes() {
-            1 => packing.restore::<1>(&self.bytes, &mut to),
-            2 => packing.restore::<2>(&self.bytes, &mut to),
-            4 => packing.restore::<4>(&self.bytes, &mut to),
-            _ => packing.restore::<8>(&self.bytes, &mut to),
+            1 => packing.unpack::<1>(&self.bytes, &mut to),
+            2 => packing.unpack::<2>(&self.bytes, &mut to),
+            4 => packing.unpack::<4>(&self.bytes, &mut to),
+            _ => packing.unpack::<8>(&self.bytes, &mut to),
         }
         to.into()
     }
 }
 
-/// The layout of the `y` of a contraction, and the order in which its kernel reads it: strips of
-/// columns, each as `[k / group][columns of a strip][group]`, one batch index after the other. The
-/// last strip and the last unit are padded with zeros.
+/// The original layout of the operand `y` of a contraction, and the parameters of its packed
+/// layout. The packed layout consists of strips of columns, each stored as
+/// `[k / group][columns of a strip][group]`. The matrices of a batch follow each other. The last
+/// strip and the last unit of `k` are padded with zeros.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Packing {
     /// The index of the argument.
     pub arg: usize,
     pub dtype: DType,
     pub offset: i64,
-    /// Extents and strides, in elements, of the batch axes, of the columns, and along `k`.
+    /// The original extents and strides of the batch axes, the columns and `k`, in elements.
     pub batch: Vec<(i64, i64)>,
     pub n: (i64, i64),
     pub k: (i64, i64),
     /// The number of columns of a strip.
     pub strip: i64,
-    /// How many neighbours along `k` are stored next to each other, and the number of which a
-    /// strip's `k` is padded to a multiple.
+    /// The number of neighbours along `k` that are stored next to each other, and the number to a
+    /// multiple of which `k` is padded.
     pub group: i64,
     pub unit: i64,
 }
@@ -85,7 +86,7 @@ impl Packing {
     pub fn pack(&self, tensor: &Tensor) -> Result<Tensor, OutOfMemory> {
         let whole = |bytes: Bytes| {
             let packed = Tensor::from_bytes(self.dtype, vec![self.count()], bytes);
-            packed.expect("as many as there are")
+            packed.expect("the packed elements fill the tensor")
         };
         if let Some(layout) = tensor.layout::<Packed>()
             && layout.packing.is_same(self)
@@ -103,15 +104,16 @@ impl Packing {
         Ok(whole(Bytes::from_owner(packed)))
     }
 
-    /// The layout that lets the packed elements replace the tensor's own. `None` where the operand
-    /// is only a part of the tensor, whose other elements would be lost.
+    /// Returns the layout with which the packed elements can replace the tensor's own elements.
+    /// Returns `None` if the operand is only a part of the tensor, because the other elements would
+    /// be lost.
     pub fn layout(&self, tensor: &Tensor, packed: Bytes) -> Option<Packed> {
         let elements = tensor.len();
         let whole = self.dtype == tensor.dtype() && self.is_whole(elements);
         whole.then(|| Packed { packing: self.clone(), elements, bytes: packed })
     }
 
-    /// Whether both pack a tensor to the same elements, regardless of the argument.
+    /// Whether both packings are the same except for the argument's index.
     fn is_same(&self, other: &Packing) -> bool {
         *self == Packing { arg: self.arg, ..other.clone() }
     }
@@ -120,7 +122,7 @@ impl Packing {
     fn is_whole(&self, elements: usize) -> bool {
         let mut axes: Vec<(i64, i64)> =
             self.batch.iter().copied().chain([self.n, self.k]).filter(|axis| axis.0 != 1).collect();
-        // Axes with a negative stride begin at their last element.
+        // An axis with a negative stride begins at its highest address.
         let back = |(extent, stride): &(i64, i64)| (extent - 1) * stride.min(&0);
         let first = self.offset + axes.iter().map(back).sum::<i64>();
         axes.sort_by_key(|(_, stride)| stride.abs());
@@ -133,9 +135,9 @@ impl Packing {
         first == 0 && dense && elements > 0 && count == elements as i64
     }
 
-    /// Unpacks elements to their original order: whole rows of strips where columns are contiguous,
-    /// otherwise one at a time.
-    fn restore<const N: usize>(&self, packed: &[u8], to: &mut [u8]) {
+    /// Unpacks elements to their original order. Copies whole rows of strips if columns are
+    /// contiguous, otherwise single elements.
+    fn unpack<const N: usize>(&self, packed: &[u8], to: &mut [u8]) {
         let matrix = (self.matrix() as usize * N).max(1);
         let (width, group) = (self.strip as usize * N, self.group as usize);
         for (number, packed) in packed.chunks_exact(matrix).enumerate() {
@@ -156,9 +158,9 @@ impl Packing {
                 }
                 for (place, column) in columns.enumerate() {
                     for (i, rows) in packed.chunks_exact(width * group).enumerate() {
-                        let some = i * group..self.k.0 as usize;
+                        let rows_here = i * group..self.k.0 as usize;
                         let from = rows[place * group * N..][..group * N].chunks_exact(N);
-                        for (k, element) in some.zip(from) {
+                        for (k, element) in rows_here.zip(from) {
                             to[at(k, column)..][..N].copy_from_slice(element);
                         }
                     }
@@ -167,7 +169,8 @@ impl Packing {
         }
     }
 
-    /// Copies elements of `N` bytes: whole rows where columns are contiguous, otherwise along `k`.
+    /// Packs elements of `N` bytes. Copies whole rows if columns are contiguous, otherwise along
+    /// `k`.
     fn copy<const N: usize>(&self, source: &[u8], to: &mut [u8]) {
         let matrix = (self.matrix() as usize * N).max(1);
         for (number, to) in to.chunks_exact_mut(matrix).enumerate() {
@@ -195,7 +198,7 @@ impl Packing {
         first..(self.n.0 as usize).min(first + self.strip as usize)
     }
 
-    /// Copies a matrix a few rows at a time, because neighbours in one order are far apart in the
+    /// Packs a matrix a few rows at a time, because neighbours in one layout are far apart in the
     /// other.
     fn copy_rows<const N: usize>(
         &self,
@@ -207,11 +210,11 @@ impl Packing {
         let width = self.strip as usize * N;
         let rows = self.k.0 as usize;
         for first in (0..rows).step_by(ROWS) {
-            let some = first..rows.min(first + ROWS);
+            let rows_here = first..rows.min(first + ROWS);
             for (strip, to) in to.chunks_exact_mut(self.strip_bytes::<N>()).enumerate() {
                 let columns = self.columns(strip);
                 let to = to[first * width..].chunks_exact_mut(width);
-                for (row, to) in some.clone().zip(to) {
+                for (row, to) in rows_here.clone().zip(to) {
                     let bytes = columns.len() * N;
                     to[..bytes].copy_from_slice(&source[at(row, columns.start)..][..bytes]);
                 }
@@ -229,9 +232,9 @@ impl Packing {
         for (strip, to) in to.chunks_exact_mut(self.strip_bytes::<N>()).enumerate() {
             for (place, column) in self.columns(strip).enumerate() {
                 for (i, rows) in to.chunks_exact_mut(width * group).enumerate() {
-                    let some = i * group..self.k.0 as usize;
+                    let rows_here = i * group..self.k.0 as usize;
                     let to = rows[place * group * N..][..group * N].chunks_exact_mut(N);
-                    for (k, element) in some.zip(to) {
+                    for (k, element) in rows_here.zip(to) {
                         element.copy_from_slice(&source[at(k, column)..][..N]);
                     }
                 }
@@ -239,7 +242,7 @@ impl Packing {
         }
     }
 
-    /// Where matrix `number` of the batch begins.
+    /// Returns the offset of matrix `number` of the batch, in elements.
     fn batch_at(&self, mut number: i64) -> i64 {
         let mut at = 0;
         for (extent, stride) in self.batch.iter().rev() {

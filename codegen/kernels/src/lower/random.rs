@@ -1,4 +1,4 @@
-//! Random numbers: each element depends only on its key and its index, as in the evaluator.
+//! Lowers random numbers. Each element depends only on its key and its index, as in the evaluator.
 
 use std::sync::LazyLock;
 
@@ -29,25 +29,25 @@ impl Nest<'_> {
         let dims = self.dims(op.result());
         match random {
             Random::Bits => {
-                let number = self.flat(dims, index);
+                let number = self.flat_index(dims, index);
                 self.word(op, number, self.dtype(op.result()).bits())
             }
             Random::Uniform => {
-                let number = self.flat(dims, index);
+                let number = self.flat_index(dims, index);
                 let [low, high] = ["low", "high"].map(|name| float(op, name));
                 self.uniform(op, number, low, high)
             }
             Random::Normal => {
-                let number = self.flat(dims, index);
+                let number = self.flat_index(dims, index);
                 self.normal(op, number)
             }
-            Random::KeySplit => self.of_block(op, index[0], index[1]),
+            Random::KeySplit => self.word_of_block(op, index[0], index[1]),
             Random::KeyFold => {
                 let data = match op.attr("data") {
-                    Attr::Shape(given) => Ix::At(self.dim(&given.dims[0])),
+                    Attr::Shape(given) => Ix::Uniform(self.dim(&given.dims[0])),
                     _ => self.ix_const(i64::from(int(op, "data") as u32)),
                 };
-                self.of_block(op, data, index[0])
+                self.word_of_block(op, data, index[0])
             }
         }
     }
@@ -59,26 +59,26 @@ impl Nest<'_> {
         })
     }
 
-    /// Word `which` (0 or 1) of the cipher block for a number.
-    fn of_block(&mut self, op: &Operation, number: Ix, which: Ix) -> V {
-        let [high, low] = self.block_of(op, number);
-        let which = self.position(which);
+    /// Returns word `which` (0 or 1) of the cipher block for a number.
+    fn word_of_block(&mut self, op: &Operation, number: Ix, which: Ix) -> V {
+        let [high, low] = self.cipher_block(op, number);
+        let which = self.as_value(which);
         let zero = self.b.int(self.b.ty(which), 0);
         let first = self.b.compare(Cmp::Eq, which, zero);
-        self.either(first, high, low)
+        self.select_lanes(first, high, low)
     }
 
     /// Encrypts a number with the operation's key.
-    fn block_of(&mut self, op: &Operation, number: Ix) -> [V; 2] {
+    fn cipher_block(&mut self, op: &Operation, number: Ix) -> [V; 2] {
         let [k0, k1] = self.key(op);
-        let number = self.position(number);
+        let number = self.as_value(number);
         let ty = self.b.ty(number);
         let half = self.b.int(ty, 32);
         let unsigned = self.b.bitcast(number, DType::U64);
         let half = self.b.bitcast(half, DType::U64);
         let high = self.b.binary(Binary::Shr, unsigned, half);
         let counter = [high, unsigned].map(|v| self.b.convert(v, DType::U32));
-        let keys = [k0, k1].map(|k| self.lift(k, ty.lanes));
+        let keys = [k0, k1].map(|k| self.splat(k, ty.lanes));
         self.threefry(keys, counter)
     }
 
@@ -92,7 +92,7 @@ impl Nest<'_> {
             x[0] = self.b.add(x[0], x[1]);
             let rotated = self.rotated(x[1], ROTATIONS[round % 8]);
             x[1] = self.b.binary(Binary::Xor, rotated, x[0]);
-            // Every four rounds the key is added again, rotated by one word.
+            // Every four rounds the key schedule is added, rotated by one word.
             if round % 4 == 3 {
                 let nth = round / 4 + 1;
                 x[0] = self.b.add(x[0], keys[nth % 3]);
@@ -114,7 +114,7 @@ impl Nest<'_> {
 
     /// A random unsigned integer of `width` bits.
     fn word(&mut self, op: &Operation, number: Ix, width: u32) -> V {
-        let [high, low] = self.block_of(op, number);
+        let [high, low] = self.cipher_block(op, number);
         if width == 64 {
             let [high, low] = [high, low].map(|v| self.b.convert(v, DType::U64));
             let half = self.b.int(self.b.ty(high), 32);
@@ -130,7 +130,7 @@ impl Nest<'_> {
         self.b.convert(word, dtype)
     }
 
-    /// Uniform in `low..high`: random mantissa bits, scaled and shifted.
+    /// Uniformly distributed in `low..high`: random mantissa bits, scaled and shifted.
     fn uniform(&mut self, op: &Operation, number: Ix, low: f64, high: f64) -> V {
         let dtype = self.dtype(op.result());
         let mantissa = round::mantissa_bits(dtype);
@@ -138,15 +138,15 @@ impl Nest<'_> {
         let word = self.word(op, number, width);
         let shift = self.b.int(self.b.ty(word), i64::from(width - mantissa));
         let bits = self.b.binary(Binary::Shr, word, shift);
-        let held = super::nest::held(dtype);
-        let whole = self.b.convert(bits, held);
+        let register = super::nest::register_dtype(dtype);
+        let whole = self.b.convert(bits, register);
         let ty = self.b.ty(whole);
         let [low, high] = [low, high].map(|v| round::round(dtype, v));
         let span = round::round(dtype, high - low);
         let unit = self.b.number(ty, 2f64.powi(-(mantissa as i32)));
         let u = self.b.mul(whole, unit);
         let [low, span] = [low, span].map(|v| self.b.number(ty, v));
-        let value = match dtype == held {
+        let value = match dtype == register {
             true => self.b.fma(u, span, low),
             false => {
                 let scaled = self.b.mul(u, span);
@@ -159,18 +159,19 @@ impl Nest<'_> {
         self.b.select(below, low, value)
     }
 
-    /// Rounds a value to `dtype`, as a store would.
+    /// Rounds a value to `dtype`, as a store and a load would.
     fn rounded(&mut self, v: V, dtype: DType) -> V {
         let own = self.b.ty(v).dtype;
         let short = self.b.convert(v, dtype);
         self.b.convert(short, own)
     }
 
-    /// Normal with mean 0 and variance 1: √2 erf⁻¹(u), with u uniform between -1 and 1.
+    /// Normally distributed with mean 0 and variance 1: √2 erf⁻¹(u), with u uniform between -1 and
+    /// 1.
     fn normal(&mut self, op: &Operation, number: Ix) -> V {
         let dtype = self.dtype(op.result());
-        let above = 2f64.powi(-(round::mantissa_bits(dtype) as i32) - 1) - 1.0;
-        let u = self.uniform(op, number, above, 1.0);
+        let lowest = 2f64.powi(-(round::mantissa_bits(dtype) as i32) - 1) - 1.0;
+        let u = self.uniform(op, number, lowest, 1.0);
         let Ty { dtype: work, lanes } = self.b.ty(u);
         let inverse = &ERF_INV[usize::from(work == DType::F64)];
         let y = crate::scalar::expression(&mut self.b, inverse, work, &[work], &[u], &[], lanes);

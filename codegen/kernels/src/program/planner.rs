@@ -374,7 +374,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
             let sums = self.planner.add_buffer(bytes, Place::Temporary, "partial_sums");
             let pair = vec![sums, *place];
             *place = pair[0];
-            let rest = self.planner.rest(&partial.rest, &self.isa)?;
+            let rest = self.planner.rest(&partial.second, &self.isa)?;
             rests.push((rest, pair, [own(&partial.count), own(&partial.length)]));
         }
         self.planner.launch(kernel, buffers, &launch.dims)?;

@@ -5,7 +5,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::{Prim, round};
 
 use super::value::Val;
-use super::{float8, held, integer};
+use super::{float8, integer, register_dtype};
 
 /// Casts `x`, which is of dtype `from`, to `to`.
 pub fn cast<'a>(x: Val<'a>, from: DType, to: DType) -> Val<'a> {
@@ -14,7 +14,7 @@ pub fn cast<'a>(x: Val<'a>, from: DType, to: DType) -> Val<'a> {
     }
     match (from.is_float(), to.is_float()) {
         (true, false) if to != DType::Bool && x.calls() => {
-            x.call_prim(Prim::Cast, None, to).convert(held(to))
+            x.call_prim(Prim::Cast, None, to).convert(register_dtype(to))
         }
         (true, true) if is_narrow(to) && x.calls() => x.convert(to).convert(DType::F32),
         (false, true) if is_narrow(to) && x.calls() => {
@@ -24,8 +24,8 @@ pub fn cast<'a>(x: Val<'a>, from: DType, to: DType) -> Val<'a> {
         (true, false) => saturated(x, to),
         (true, true) if is_narrow(to) => rounded(x, to),
         (false, true) if is_narrow(to) => rounded(exact_enough(x), to),
-        (false, false) => low_bits(x.convert(held(to)), to),
-        _ => x.convert(held(to)),
+        (false, false) => low_bits(x.convert(register_dtype(to)), to),
+        _ => x.convert(register_dtype(to)),
     }
 }
 
@@ -47,7 +47,7 @@ fn saturated(x: Val, to: DType) -> Val {
     let (low, high) = round::int_range(to);
     let top = greatest_below(x.dtype(), high);
     let within = x.at_least(low as f64).at_most(top);
-    let whole = within.number(0.0).when(x.is_nan(), within).convert(held(to));
+    let whole = within.number(0.0).when(x.is_nan(), within).convert(register_dtype(to));
     match top as i128 == high {
         true => whole,
         false => whole.int(high as i64).when(x.gt(top), whole),

@@ -4,7 +4,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::expr::{Expr, Kind, Node};
 use mithril_ir::scalar::{Prim, Scalar};
 
-use super::{apply, arithmetic, exp, held, unary_float};
+use super::{apply, arithmetic, exp, register_dtype, unary_float};
 use crate::builder::Builder;
 use crate::code::{Ty, V};
 use crate::scalar::value::build;
@@ -74,12 +74,12 @@ pub fn expression(
 
 /// A constant of an expression. Like intermediate values, it is not rounded to narrow floats.
 fn literal(b: &mut Builder, dtype: DType, x: f64, lanes: u32) -> V {
-    let exact = if dtype.is_float() { held(dtype) } else { dtype };
+    let exact = if dtype.is_float() { register_dtype(dtype) } else { dtype };
     constant(b, dtype, Scalar::number(exact, x), lanes)
 }
 
 fn constant(b: &mut Builder, dtype: DType, value: Scalar, lanes: u32) -> V {
-    let ty = Ty { dtype: held(dtype), lanes };
+    let ty = Ty { dtype: register_dtype(dtype), lanes };
     match value {
         Scalar::F(x) => b.number(ty, x),
         Scalar::I(x) => b.int(ty, x),

@@ -8,7 +8,7 @@ use crate::builder::Builder;
 use crate::code::V;
 
 /// The dtype that registers hold for an element: f32 for narrower floats, bytes for 4-bit integers.
-pub fn held(dtype: DType) -> DType {
+pub fn register_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2 => DType::F32,
         DType::I4 => DType::I8,
@@ -29,14 +29,14 @@ pub fn stored(dtype: DType) -> DType {
 /// Converts a loaded element of dtype `dtype` to the form that registers hold.
 pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
     match dtype {
-        _ if b.source().calls => b.convert(loaded, held(dtype)),
+        _ if b.source().calls => b.convert(loaded, register_dtype(dtype)),
         // Shifts bits: if LLVM saw a conversion it would round results to bf16, for which it then
         // has no instruction.
         DType::BF16 => build(b, [loaded], |[x]| {
             (x.bitcast(DType::U16).convert(DType::U32) << 16).bitcast(DType::F32)
         }),
         DType::F8E4M3 | DType::F8E5M2 => build(b, [loaded], |[x]| float8::decode(x, dtype)),
-        _ => b.convert(loaded, held(dtype)),
+        _ => b.convert(loaded, register_dtype(dtype)),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Scalar primitives as loop code, on scalars and on vectors of any number of lanes, following
 //! [`mithril_ir::scalar`] in every special case.
 //!
-//! Floats narrower than 32 bits are held as f32 in registers ([`held`]): a primitive of dtype f16
-//! or bf16 takes and returns f32 values. Only a cast and [`to_memory`] round to 16 bits. Results in
-//! f32 are within 2 units in the last place, in f64 within 4; no library is called.
+//! Floats narrower than 32 bits are held as f32 in registers ([`register_dtype`]): a primitive of
+//! dtype f16 or bf16 takes and returns f32 values. Only a cast and [`to_memory`] round to 16 bits.
+//! Results in f32 are within 2 units in the last place, in f64 within 4; no library is called.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
@@ -11,7 +11,7 @@ use mithril_ir::scalar::Prim;
 use crate::builder::Builder;
 use crate::code::{Callee, Code, Ty, Unary, V};
 pub use expression::expression;
-pub use memory::{from_memory, held, stored, to_memory};
+pub use memory::{from_memory, register_dtype, stored, to_memory};
 use value::{Val, build};
 
 mod arithmetic;
@@ -51,8 +51,8 @@ pub fn exp2_nonpositive(b: &mut Builder, x: V) -> V {
     build(b, [x], |[x]| exp::exp2_nonpositive(x))
 }
 
-/// Maps a float to an integer of the same order, for compilers that vectorize. NaN comes last, or first if
-/// `first` is set.
+/// Maps a float to an integer of the same order, for compilers that vectorize. NaN comes last, or
+/// first if `first` is set.
 pub fn rank(b: &mut Builder, x: V, first: bool) -> V {
     build(b, [x], |[x]| rank::rank(x, first))
 }

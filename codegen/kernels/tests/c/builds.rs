@@ -1,8 +1,8 @@
 //! Generated C as each compiler that is there makes it at each level of optimization.
 //!
-//! `MITHRIL_TESTS=all` runs every program in every build. Otherwise one program in six runs, each in
-//! one build, chosen by `MITHRIL_SEED` (0 if that is not set). `CC` names the only compiler to test,
-//! `CFLAGS` the only options.
+//! `MITHRIL_TESTS=all` runs every program in every build. Otherwise one program in six runs, each
+//! in one build, chosen by `MITHRIL_SEED` (0 if that is not set). `CC` names the only compiler to
+//! test, `CFLAGS` the only options.
 
 use std::env;
 use std::fmt::{self, Display};

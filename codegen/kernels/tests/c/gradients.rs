@@ -1,4 +1,5 @@
-//! The gradients of every operation: what the evaluator gives for the function that `autodiff` makes.
+//! The gradients of every operation: what the evaluator gives for the function that `autodiff`
+//! makes.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dtype::DType;

@@ -227,7 +227,8 @@ fn integer_products() -> Vec<Check> {
     checks
 }
 
-/// Sums over small dims that are read backwards or across. GCC before 12.4 takes some numbers twice.
+/// Sums over small dims that are read backwards or across. GCC before 12.4 takes some numbers
+/// twice.
 fn sums_of_what_is_turned() -> Vec<Check> {
     let mut checks = Vec::new();
     for dtype in ["f32", "f64", "i32"] {

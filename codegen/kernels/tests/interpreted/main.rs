@@ -45,9 +45,9 @@ fn agree(module: &Module, truth: &Module, isa: &Isa, arguments: &[Vec<Tensor>]) 
     count
 }
 
-/// Compares a result with the evaluator's: by the size of its greatest number, and by how finely the
-/// operands' are told apart, as sums near zero lose the digits of their terms. Constants of formulas
-/// on halves are halves, too.
+/// Compares a result with the evaluator's: by the size of its greatest number, and by how finely
+/// the operands' are told apart, as sums near zero lose the digits of their terms. Constants of
+/// formulas on halves are halves, too.
 fn compare(want: &Tensor, got: &Tensor, operands: &[Tensor]) {
     assert_eq!(want.shape(), got.shape());
     if !want.dtype().is_float() {
@@ -166,8 +166,8 @@ fn every_gradient_at_every_level() {
     assert!(compared > 1000, "{compared} gradients were compared");
 }
 
-/// One size after the other is each of these while the others stay; the least are known when code is
-/// made, and open.
+/// One size after the other is each of these while the others stay; the least are known when code
+/// is made, and open.
 #[test]
 fn every_extent() {
     let all = env::var_os("MITHRIL_TESTS").is_some_and(|tests| tests == "all");

@@ -1,4 +1,5 @@
-//! Programs of kernels, run by the interpreter: an executor of launch lists that is slow and simple.
+//! Programs of kernels, run by the interpreter: an executor of launch lists that is slow and
+//! simple.
 
 use std::collections::HashMap;
 use std::ops::Range;

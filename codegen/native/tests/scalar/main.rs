@@ -10,7 +10,7 @@ use mithril_ir::scalar::expr::Expr;
 use mithril_ir::scalar::{self, Prim, Scalar, Signature, round};
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::V;
-use mithril_kernels::scalar::{apply, exp2_nonpositive, expression, held};
+use mithril_kernels::scalar::{apply, exp2_nonpositive, expression, register_dtype};
 
 use machine::{Body, Kernel};
 use samples::{Array, pairs, singles};
@@ -96,10 +96,10 @@ fn worst(prim: Prim, dtype: DType, args: &[&Array], got: &Array) -> Worst {
     for i in 0..got.len() {
         let values: Vec<Scalar> = args.iter().map(|a| a.get(i)).collect();
         let exact = matches!(prim, Prim::FloorDiv | Prim::Mod) || !got.dtype.is_float();
-        let within = if exact { held(dtype) } else { DType::F64 };
+        let within = if exact { register_dtype(dtype) } else { DType::F64 };
         let want = scalar::apply(prim, within, &values, None);
         let error = match (got.get(i), want) {
-            (Scalar::F(got), Scalar::F(want)) => error(held(dtype), got, want),
+            (Scalar::F(got), Scalar::F(want)) => error(register_dtype(dtype), got, want),
             (got, want) if got == want => 0.0,
             _ => f64::INFINITY,
         };
@@ -119,7 +119,7 @@ fn check(prims: &[Prim], dtype: DType, args: &[&Array], lanes: u32) {
         .collect();
     let result = |prim: Prim| match prim.signature() {
         Signature::Test => DType::Bool,
-        _ => held(dtype),
+        _ => register_dtype(dtype),
     };
     let bodies: Vec<(DType, Body)> =
         prims.iter().zip(&bodies).map(|(p, body)| (result(*p), body as Body)).collect();

@@ -4,9 +4,9 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
-use mithril_ir::scalar::round::max_finite;
 use mithril_ir::graph::Operation;
 use mithril_ir::naming::last_part;
+use mithril_ir::scalar::round::max_finite;
 use mithril_ir::shape::Shape;
 use mithril_ir::tensor::{Tensor, float_text};
 

@@ -16,9 +16,9 @@ use crate::code::{Binary, Cmp, Mem, V};
 use crate::contract::lanes;
 use crate::isa::Isa;
 use crate::loops::Loops;
-use crate::lower::fold::product;
 use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
+use crate::lower::reduce::product;
 use crate::scalar::exp2_nonpositive;
 
 struct Backward<'s> {

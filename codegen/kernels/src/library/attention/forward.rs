@@ -1,7 +1,8 @@
-//! Attention: for a block of queries and a block of keys, in the manner of Milakov & Gimelshein 2018
-//! (online softmax) and Dao et al. 2022 (FlashAttention):
+//! Attention: for a block of queries and a block of keys, in the manner of Milakov & Gimelshein
+//! 2018 (online softmax) and Dao et al. 2022 (FlashAttention):
 //!
-//! scores = K·Qᵀ, masked; m' = max(m, scores); P = 2^(scores - m'); l = l·2^(m - m') + ΣP; O = O·2^(m - m') + Vᵀ·P
+//! scores = K·Qᵀ, masked; m' = max(m, scores); P = 2^(scores - m'); l = l·2^(m - m') + ΣP; O =
+//! O·2^(m - m') + Vᵀ·P
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -15,9 +16,9 @@ use super::{KEY, QUERY, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::isa::Isa;
 use crate::loops::Loops;
-use crate::lower::fold::product;
 use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
+use crate::lower::reduce::product;
 use crate::scalar;
 
 /// No larger than any score but -inf. As the initial row maximum it avoids -inf - -inf, which is

@@ -138,8 +138,8 @@ impl Site {
         });
     }
 
-    /// `to[k][i] = Σ over d of from[k][d]·transposed[d][i]` for the keys of a block, rounded up to a
-    /// multiple of [`STEPS`].
+    /// `to[k][i] = Σ over d of from[k][d]·transposed[d][i]` for the keys of a block, rounded up to
+    /// a multiple of [`STEPS`].
     fn products(
         &self,
         nest: &mut Nest,

@@ -26,28 +26,28 @@ pub struct PendingRow<'a, 'f> {
     stores: &'a Stores<'f>,
     place: Index,
     kept: FxHashMap<Value, Kept>,
-    /// The values kept, in the order in which they are read.
+    /// The kept values, in the order in which they are read.
     order: Vec<Value>,
 }
 
-/// The work for other rows that a pass over a row does.
+/// Work for other rows that is interleaved with a pass over a row.
 #[derive(Default)]
 pub struct Interleaved<'a, 'f> {
-    /// Stores the results of this row.
+    /// The row whose results are stored.
     pub pending: Option<PendingRow<'a, 'f>>,
-    /// Computes the first reductions of the row at this position.
+    /// The first element of the next row, whose first reductions are computed.
     pub next: Option<Index>,
 }
 
-/// The index in the row at `place` that corresponds to `other` in another row. The first `outer`
-/// axes number the rows.
+/// Returns the index in the row of `place` at the same position as `other` in its row. The first
+/// `outer` axes number the rows.
 pub fn in_row(place: &Index, outer: usize, other: &Index) -> Index {
     place[..outer].iter().chain(&other[outer..]).copied().collect()
 }
 
 /// Whether the second pass over a row also computes the first reductions of the next row. It does
-/// so where that pass stores the previous row.
-fn folds_next_row(interleaved_level: usize) -> bool {
+/// so if the second pass is the one that stores the previous row.
+fn reduces_next_row(interleaved_level: usize) -> bool {
     interleaved_level == 2
 }
 
@@ -62,13 +62,15 @@ impl Stores<'_> {
             let v = nest.pull(*value, index);
             nest.write(nest.results[*at], nest.dims(*value), index, v);
         }
-        self.column_sums.iter().for_each(|side| side.take(nest, &self.row, index));
+        self.column_sums
+            .iter()
+            .for_each(|column_sum| column_sum.accumulate(nest, &self.row, index));
     }
 }
 
 impl PendingRow<'_, '_> {
-    /// Reads the kept values of this row at the position that corresponds to `other`. Returns that
-    /// position.
+    /// Loads the kept values of this row at the position of `other` in its row. Returns their
+    /// index.
     pub fn read(&self, nest: &mut Nest, other: &Index) -> Index {
         let index = in_row(&self.place, other.len() - self.stores.row.len(), other);
         self.with_kept(nest, |nest| {
@@ -100,16 +102,19 @@ impl<'f> Rows<'f> {
         let column_sums = std::mem::take(&mut self.column_sums);
         let results = f.results.iter().map(|result| result.value).enumerate();
         let full = results.filter(|(at, value)| {
-            self.is_whole(*value) && !column_sums.iter().any(|side| side.result == *at)
+            self.spans_space(*value)
+                && !column_sums.iter().any(|column_sum| column_sum.result == *at)
         });
         Stores { full: full.collect(), column_sums, row: self.space[self.outer..].to_vec() }
     }
 
     /// Stores the results that have one element for each row.
-    pub fn write_folded(&mut self, stores: &Stores<'f>, place: &Index) {
+    pub fn store_row_results(&mut self, stores: &Stores<'f>, place: &Index) {
         let f = self.nest.f;
         for (at, value) in f.results.iter().map(|result| result.value).enumerate() {
-            if self.is_whole(value) || stores.column_sums.iter().any(|side| side.result == at) {
+            if self.spans_space(value)
+                || stores.column_sums.iter().any(|column_sum| column_sum.result == at)
+            {
                 continue;
             }
             let dims = self.nest.dims(value);
@@ -120,20 +125,21 @@ impl<'f> Rows<'f> {
         }
     }
 
-    /// The pass that also stores the previous row, where interleaving pays. It is the first pass
-    /// that keeps values: it reads those of the previous row before it overwrites them.
+    /// Returns the number of the pass that also stores the previous row, or `None` if interleaving
+    /// does not pay. It is the first pass that stores kept values, so that it loads the previous
+    /// row's before it overwrites them.
     pub fn interleaved_level(&self) -> Option<usize> {
-        let separate = !self.folds.is_empty() && !self.at_once;
+        let separate = !self.reductions.is_empty() && !self.single_pass;
         if self.nest.streamed.is_empty() || !separate {
             return None;
         }
-        let keeps = self.first_sweeps.iter().map(|(_, level)| *level);
+        let keeps = self.first_passes.iter().map(|(_, level)| *level);
         let busy = Some(self.prefetch.level).filter(|level| *level <= self.levels());
         keeps.filter(|level| *level <= self.levels()).min().or(busy).or(Some(1))
     }
 
     /// Reduces a row and stores its results in one pass.
-    pub fn row_at_once(&mut self, place: &Index) {
+    pub fn reduce_and_store_row(&mut self, place: &Index) {
         let stores = self.open_stores();
         let pending = PendingRow {
             stores: &stores,
@@ -141,33 +147,34 @@ impl<'f> Rows<'f> {
             kept: FxHashMap::default(),
             order: Vec::new(),
         };
-        self.fold_level(1, place, &Interleaved { pending: Some(pending), next: None });
-        self.write_folded(&stores, place);
+        self.reduce_level(1, place, &Interleaved { pending: Some(pending), next: None });
+        self.store_row_results(&stores, place);
         self.column_sums = stores.column_sums;
     }
 
-    /// The rows from `from` to `to`, at least one. Each is stored during a pass over the next one.
+    /// Computes the rows `from..to`, at least one. Each row is stored during a pass over the next
+    /// row.
     pub fn interleaved_rows(&mut self, from: V, to: V, interleaved_level: usize) {
         self.prefetch.level = self.prefetch.level.min(self.levels());
         let stores = self.open_stores();
         let end = self.nest.b.offset(to, -1);
         let place = self.place(from);
-        if folds_next_row(interleaved_level) {
-            self.fold_level(1, &place, &Interleaved::default());
+        if reduces_next_row(interleaved_level) {
+            self.reduce_level(1, &place, &Interleaved::default());
         }
-        let first = self.fold_row((from, &place), end, interleaved_level, &stores, None);
+        let first = self.reduce_row((from, &place), end, interleaved_level, &stores, None);
         let second = self.nest.b.offset(from, 1);
-        let done = self.repeat(second, to, 1, &first, |rows, row, folded| {
+        let done = self.repeat(second, to, 1, &first, |rows, row, reduced| {
             let before = rows.nest.b.offset(row, -1);
             let (before, place) = (rows.place(before), rows.place(row));
-            let pending = rows.pending(before, &place, folded, &stores);
-            rows.fold_row((row, &place), end, interleaved_level, &stores, Some(pending))
+            let pending = rows.pending(before, &place, reduced, &stores);
+            rows.reduce_row((row, &place), end, interleaved_level, &stores, Some(pending))
         });
         let place = self.place(end);
         let pending = self.pending(place.clone(), &place, &done, &stores);
         self.nest.kept = pending.kept;
-        // The same setting as for the other rows, so that a row's bits do not depend on its
-        // position in a task.
+        // Uses the same setting as for the other rows, so that the bits of a row do not depend on
+        // its position in a task.
         self.nest.b.set_divides(true);
         self.write_stores(&stores, &pending.place, None);
         self.nest.b.set_divides(false);
@@ -175,8 +182,8 @@ impl<'f> Rows<'f> {
     }
 
     /// Reduces the row at `place`; `end` is the last row. Returns the results of the reductions,
-    /// then those of the next row that have been computed with them.
-    fn fold_row(
+    /// followed by those of the next row that the interleaved pass computes.
+    fn reduce_row(
         &mut self,
         (row, place): (V, &Index),
         end: V,
@@ -184,8 +191,8 @@ impl<'f> Rows<'f> {
         stores: &Stores<'f>,
         pending: Option<PendingRow>,
     ) -> Vec<V> {
-        self.nest.kept.values_mut().for_each(|kept| kept.written = false);
-        let ahead = folds_next_row(interleaved_level);
+        self.nest.kept.values_mut().for_each(|kept| kept.stored = false);
+        let ahead = reduces_next_row(interleaved_level);
         let next = ahead.then(|| {
             let next = self.nest.b.offset(row, 1);
             let next = self.nest.b.binary(Binary::Min, next, end);
@@ -194,16 +201,16 @@ impl<'f> Rows<'f> {
         let mut interleaved = Interleaved { pending, next: next.clone() };
         for level in 1 + usize::from(ahead)..=self.levels() {
             match level == interleaved_level {
-                true => self.fold_level(level, place, &std::mem::take(&mut interleaved)),
-                false => self.fold_level(level, place, &Interleaved::default()),
+                true => self.reduce_level(level, place, &std::mem::take(&mut interleaved)),
+                false => self.reduce_level(level, place, &Interleaved::default()),
             }
         }
-        self.write_folded(stores, place);
-        let own = self.folds.clone().into_iter().map(|(_, op, _)| (op, place));
-        let first = self.folds.clone().into_iter().filter(|(level, ..)| *level == 1);
+        self.store_row_results(stores, place);
+        let own = self.reductions.clone().into_iter().map(|(_, op, _)| (op, place));
+        let first = self.reductions.clone().into_iter().filter(|(level, ..)| *level == 1);
         let first = next.iter().flat_map(|next| first.clone().map(move |(_, op, _)| (op, next)));
         let result = |(op, place): (&Operation, &Index)| {
-            let index = self.folded(op, place);
+            let index = self.result_index(op, place);
             self.nest.pull(op.result(), &index)
         };
         own.chain(first).map(result).collect()
@@ -215,19 +222,20 @@ impl<'f> Rows<'f> {
         &mut self,
         place: Index,
         next: &Index,
-        folded: &[V],
+        reduced: &[V],
         stores: &'a Stores<'f>,
     ) -> PendingRow<'a, 'f> {
-        let folds = self.folds.clone();
-        let own = folds.iter().map(|(_, op, _)| (*op, &place));
-        let first = folds.iter().filter(|(level, ..)| *level == 1).map(|(_, op, _)| (*op, next));
-        for ((op, place), &v) in own.chain(first).zip(folded) {
-            let index = self.folded(op, place);
-            self.nest.learn(op.result(), index, v);
+        let reductions = self.reductions.clone();
+        let own = reductions.iter().map(|(_, op, _)| (*op, &place));
+        let first =
+            reductions.iter().filter(|(level, ..)| *level == 1).map(|(_, op, _)| (*op, next));
+        for ((op, place), &v) in own.chain(first).zip(reduced) {
+            let index = self.result_index(op, place);
+            self.nest.memoize(op.result(), index, v);
         }
         let mut kept = self.nest.kept.clone();
-        kept.values_mut().for_each(|kept| kept.written = true);
-        let order = self.first_sweeps.iter().map(|(value, _)| *value).collect();
+        kept.values_mut().for_each(|kept| kept.stored = true);
+        let order = self.first_passes.iter().map(|(value, _)| *value).collect();
         PendingRow { stores, place, kept, order }
     }
 }

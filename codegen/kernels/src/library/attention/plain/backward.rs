@@ -34,8 +34,8 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
         mask: site.mask_room(n),
     };
     let (place, axes) = nest.open_axes(site.heads(KEY));
-    let head = match nest.flat(site.heads(KEY), &place) {
-        Ix::At(v) | Ix::Lanes(v) | Ix::Back(v) | Ix::Many(v) => v,
+    let head = match nest.flat_index(site.heads(KEY), &place) {
+        Ix::Uniform(v) | Ix::Ascending(v) | Ix::Descending(v) | Ix::Scattered(v) => v,
     };
     let of_key = results[KEY].map(|mem| site.dense(&mut nest, mem, (KEY, site.width), head));
     let of_value =
@@ -50,9 +50,9 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
         let number = if one_each { head } else { nest.b.add(first, group) };
         let place = match one_each {
             true => place.clone(),
-            false => nest.unflat(site.heads(QUERY), Ix::At(number)),
+            false => nest.unravel(site.heads(QUERY), Ix::Uniform(number)),
         };
-        let place: Vec<V> = place.into_iter().map(|ix| nest.position(ix)).collect();
+        let place: Vec<V> = place.into_iter().map(|ix| nest.as_value(ix)).collect();
         let sides = [QUERY, KEY, VALUE, OUTPUT, LOGS, GRADIENT];
         let sides = sides.map(|side| site.head(nest, side, &place));
         let of_query = results[QUERY].map(|mem| site.dense(nest, mem, (QUERY, site.width), number));

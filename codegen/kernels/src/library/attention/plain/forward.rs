@@ -35,10 +35,10 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
         mask: site.mask_room(n),
     };
     let (place, axes) = nest.open_axes(site.heads(QUERY));
-    let number = match nest.flat(site.heads(QUERY), &place) {
-        Ix::At(v) | Ix::Lanes(v) | Ix::Back(v) | Ix::Many(v) => v,
+    let number = match nest.flat_index(site.heads(QUERY), &place) {
+        Ix::Uniform(v) | Ix::Ascending(v) | Ix::Descending(v) | Ix::Scattered(v) => v,
     };
-    let place: Vec<V> = place.into_iter().map(|ix| nest.position(ix)).collect();
+    let place: Vec<V> = place.into_iter().map(|ix| nest.as_value(ix)).collect();
     let sides = [QUERY, KEY, VALUE].map(|side| site.head(&mut nest, side, &place));
     let mask = site.mask(&mut nest, &place);
     let output = output.map(|output| output.head(&mut nest, &place));

@@ -1,4 +1,4 @@
-//! Elements at indices that are data: gathers and updates.
+//! Lowers gathers and slice updates, whose indices are tensor elements.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -19,83 +19,84 @@ impl Nest<'_> {
                 let axis = int(op, "axis").rem_euclid(self.dims(x).len() as i64) as usize;
                 let rank = self.dims(op.operands[1]).len();
                 let places = &index[axis..axis + rank];
-                let at = self.resolved(op.operands[1], places, &self.dims(x)[axis]);
+                let at = self.resolve_index(op.operands[1], places, &self.dims(x)[axis]);
                 let mut place: Index = index[..axis].into();
                 place.push(at);
                 place.extend_from_slice(&index[axis + rank..]);
-                self.pull_within(x, axis, &place)
+                self.pull_or_zero(x, axis, &place)
             }
             Gather::TakeAlong => {
                 let axis = int(op, "axis").rem_euclid(self.dims(x).len() as i64) as usize;
-                let at = self.resolved(op.operands[1], index, &self.dims(x)[axis]);
+                let at = self.resolve_index(op.operands[1], index, &self.dims(x)[axis]);
                 let mut place: Index = index.into();
                 place[axis] = at;
-                self.pull_within(x, axis, &place)
+                self.pull_or_zero(x, axis, &place)
             }
             Gather::SliceUpdate => self.slice_update(op, index),
             Gather::DynamicSlice => {
                 let starts = self.starts(op, 1, self.dims(op.result()));
                 let pairs: Vec<(Ix, Ix)> = index.iter().copied().zip(starts).collect();
                 let place: Index =
-                    pairs.into_iter().map(|(i, s)| self.arith(Binary::Add, i, s)).collect();
+                    pairs.into_iter().map(|(i, s)| self.arithmetic(Binary::Add, i, s)).collect();
                 self.pull(x, &place)
             }
             Gather::DynamicUpdate => self.dynamic_update(op, index),
         }
     }
 
-    /// The element at an index; 0 where the axis is empty.
-    fn pull_within(&mut self, x: Value, axis: usize, place: &[Ix]) -> V {
+    /// Computes the element at an index, or 0 if the axis is empty.
+    fn pull_or_zero(&mut self, x: Value, axis: usize, place: &[Ix]) -> V {
         let size = self.dims(x)[axis].clone();
         match size.as_const() {
             Some(0) => {
-                let ty = Ty::scalar(super::nest::held(self.dtype(x)));
+                let ty = Ty::scalar(super::nest::register_dtype(self.dtype(x)));
                 self.b.int(ty, 0)
             }
             Some(_) => self.pull(x, place),
-            None => self.pull_if_any(x, &size, place),
+            None => self.pull_if_nonempty(x, &size, place),
         }
     }
 
-    /// The same along an axis of `size`, which may be empty. If it is, lanes are masked and a
-    /// single element is not read. If loads may run early, it is read at index 0, under a mask.
-    fn pull_if_any(&mut self, x: Value, size: &Dim, place: &[Ix]) -> V {
+    /// Computes the element at an index along an axis of `size`, or 0 if the axis is empty. For
+    /// vectors, the loads are masked. A single element is loaded inside an `if`, or, if the target
+    /// may execute loads speculatively, at index 0 under a mask.
+    fn pull_if_nonempty(&mut self, x: Value, size: &Dim, place: &[Ix]) -> V {
         let (size, zero) = (self.dim(size), self.b.index(0));
         let any = self.b.compare(Cmp::Gt, size, zero);
-        if !self.b.source().speculates && place.iter().all(|ix| matches!(ix, Ix::At(_))) {
-            let none = self.b.int(Ty::scalar(super::nest::held(self.dtype(x))), 0);
-            return self.choose(any, &[none], |nest| vec![nest.pull(x, place)])[0];
+        if !self.b.source().speculates && place.iter().all(|ix| matches!(ix, Ix::Uniform(_))) {
+            let none = self.b.int(Ty::scalar(super::nest::register_dtype(self.dtype(x))), 0);
+            return self.emit_if(any, &[none], |nest| vec![nest.pull(x, place)])[0];
         }
-        let brought = |nest: &mut Self, ix: &Ix| match *ix {
-            Ix::At(at) => Ix::At(nest.b.select(any, at, zero)),
+        let or_first = |nest: &mut Self, ix: &Ix| match *ix {
+            Ix::Uniform(at) => Ix::Uniform(nest.b.select(any, at, zero)),
             lanes => lanes,
         };
-        let place: Index = place.iter().map(|ix| brought(self, ix)).collect();
+        let place: Index = place.iter().map(|ix| or_first(self, ix)).collect();
         let outer = self.mask;
-        let lanes = self.lift(any, self.lanes);
-        self.mask = Some(self.both(outer, lanes));
+        let lanes = self.splat(any, self.lanes);
+        self.mask = Some(self.and_mask(outer, lanes));
         let found = self.scoped(|nest| nest.pull(x, &place));
         self.mask = outer;
         let none = self.b.int(self.b.ty(found), 0);
-        self.either(any, found, none)
+        self.select_lanes(any, found, none)
     }
 
-    /// The position that a data index refers to. Negative indices count from the end, once; an
-    /// index that is still out of range is clamped to the nearest element.
-    pub fn resolved(&mut self, indices: Value, at: &[Ix], size: &Dim) -> Ix {
+    /// Resolves an index that is a tensor element. Negative indices count from the end. Indices
+    /// that are still out of range are clamped.
+    pub fn resolve_index(&mut self, indices: Value, at: &[Ix], size: &Dim) -> Ix {
         let unsigned = self.dtype(indices) == DType::U64;
         let raw = self.pull(indices, at);
         let raw = self.b.convert(raw, DType::I64);
         let ty = self.b.ty(raw);
         let (zero, one) = (self.b.int(ty, 0), self.b.int(ty, 1));
         let size = self.dim(size);
-        let size = self.lift(size, ty.lanes);
+        let size = self.splat(size, ty.lanes);
         let last = self.b.sub(size, one);
         let negative = self.b.compare(Cmp::Lt, raw, zero);
         let place = match unsigned {
-            // As an i64, an index that looks negative is beyond the end.
+            // A u64 index that is negative as an i64 is past the end.
             true => self.b.select(negative, last, raw),
-            // An index that is not negative has 0 added: large ones would overflow.
+            // Adds 0 to non-negative indices, because adding the size could overflow.
             false => {
                 let shift = self.b.select(negative, size, zero);
                 self.b.add(raw, shift)
@@ -114,14 +115,14 @@ impl Nest<'_> {
             let start = self.dim(&start);
             // With a negative step, indices descend from the start.
             let moved = match step > 0 {
-                true => self.arith(Binary::Sub, index[axis], Ix::At(start)),
-                false => self.arith(Binary::Sub, Ix::At(start), index[axis]),
+                true => self.arithmetic(Binary::Sub, index[axis], Ix::Uniform(start)),
+                false => self.arithmetic(Binary::Sub, Ix::Uniform(start), index[axis]),
             };
-            let (at, holds) = self.within(moved, step.abs(), &self.dims(update)[axis]);
+            let (at, holds) = self.move_inside(moved, step.abs(), &self.dims(update)[axis]);
             place[axis] = at;
-            inside = Some(self.both(inside, holds));
+            inside = Some(self.and_mask(inside, holds));
         }
-        self.updated(op, index, &place, inside)
+        self.select_updated(op, index, &place, inside)
     }
 
     fn dynamic_update(&mut self, op: &Operation, index: &[Ix]) -> V {
@@ -130,15 +131,21 @@ impl Nest<'_> {
         let mut place: Index = index.into();
         let mut inside: Option<V> = None;
         for (axis, start) in starts.into_iter().enumerate() {
-            let moved = self.arith(Binary::Sub, index[axis], start);
-            let (at, holds) = self.within(moved, 1, &self.dims(update)[axis]);
+            let moved = self.arithmetic(Binary::Sub, index[axis], start);
+            let (at, holds) = self.move_inside(moved, 1, &self.dims(update)[axis]);
             place[axis] = at;
-            inside = Some(self.both(inside, holds));
+            inside = Some(self.and_mask(inside, holds));
         }
-        self.updated(op, index, &place, inside)
+        self.select_updated(op, index, &place, inside)
     }
 
-    fn updated(&mut self, op: &Operation, index: &[Ix], place: &[Ix], inside: Option<V>) -> V {
+    fn select_updated(
+        &mut self,
+        op: &Operation,
+        index: &[Ix],
+        place: &[Ix],
+        inside: Option<V>,
+    ) -> V {
         let update = op.operands[1];
         let empty = self.dims(update).iter().any(|dim| dim.as_const() == Some(0));
         let old = self.pull(op.operands[0], index);
@@ -147,59 +154,61 @@ impl Nest<'_> {
             Some(inside) => {
                 let empty = self.dims(update).iter().any(may_be_empty);
                 let new = self.pull_inside(update, place, inside, empty);
-                self.either(inside, new, old)
+                self.select_lanes(inside, new, old)
             }
             None => self.pull(update, place),
         }
     }
 
-    pub fn both(&mut self, a: Option<V>, b: V) -> V {
+    pub fn and_mask(&mut self, a: Option<V>, b: V) -> V {
         let Some(a) = a else {
             return b;
         };
         let lanes = self.b.ty(a).lanes.max(self.b.ty(b).lanes);
-        let [a, b] = [a, b].map(|v| self.lift(v, lanes));
+        let [a, b] = [a, b].map(|v| self.splat(v, lanes));
         self.b.binary(Binary::And, a, b)
     }
 
-    /// The index in a part that begins at 0 and covers every `step`-th element, moved inside, and
-    /// whether it was inside. Contiguous lanes stay contiguous, and some may remain outside: read
-    /// them with [`Nest::pull_inside`].
-    pub fn within(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
-        if let (Ix::Lanes(base), 1) = (moved, step) {
-            return self.lanes_within(base, size);
+    /// Maps an index to an index in a part that covers every `step`-th element from 0 on. Also
+    /// returns whether the index lies inside the part. Indices outside are moved inside. Contiguous
+    /// lanes stay contiguous, so some of them may remain outside: read them with
+    /// [`Nest::pull_inside`].
+    pub fn move_inside(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
+        if let (Ix::Ascending(base), 1) = (moved, step) {
+            return self.move_lanes_inside(base, size);
         }
-        let (at, holds) = self.hit(moved, step, size);
-        let at = self.position(at);
+        let (at, holds) = self.source_index(moved, step, size);
+        let at = self.as_value(at);
         let zero = self.b.int(self.b.ty(at), 0);
         let at = self.b.select(holds, at, zero);
         (self.ix(at), holds)
     }
 
-    /// Where the lanes are known to be either all inside or all outside, the condition is a scalar.
-    /// Other lanes are moved to at most a vector beyond either end, because masked reads far away
-    /// are slow.
-    fn lanes_within(&mut self, base: V, size: &Dim) -> (Ix, V) {
+    /// [`Nest::move_inside`] for contiguous lanes. If all lanes are known to be on the same side,
+    /// the condition is a scalar. Otherwise the lanes are moved to at most one vector past either
+    /// end, because masked loads far outside the array are slow.
+    fn move_lanes_inside(&mut self, base: V, size: &Dim) -> (Ix, V) {
         let lanes = i64::from(self.lanes);
-        let whole =
+        let same_side =
             size.as_const().is_some_and(|n| n > 0 && n % lanes == 0) && self.is_multiple(base);
         let (zero, end) = (self.b.index(0), self.dim(size));
-        if whole {
-            let behind = self.b.compare(Cmp::Ge, base, zero);
-            let before = self.b.compare(Cmp::Lt, base, end);
-            let inside = self.b.binary(Binary::And, behind, before);
+        if same_side {
+            let after_start = self.b.compare(Cmp::Ge, base, zero);
+            let before_end = self.b.compare(Cmp::Lt, base, end);
+            let inside = self.b.binary(Binary::And, after_start, before_end);
             let at = self.b.select(inside, base, zero);
             self.multiples.insert(at);
-            return (Ix::Lanes(at), inside);
+            return (Ix::Ascending(at), inside);
         }
-        let (_, holds) = self.hit(Ix::Lanes(base), 1, size);
-        let least = self.b.index(-lanes);
-        let at = self.b.binary(Binary::Max, base, least);
+        let (_, holds) = self.source_index(Ix::Ascending(base), 1, size);
+        let lowest = self.b.index(-lanes);
+        let at = self.b.binary(Binary::Max, base, lowest);
         let at = self.b.binary(Binary::Min, at, end);
-        (Ix::Lanes(at), holds)
+        (Ix::Ascending(at), holds)
     }
 
-    /// The start of a block of `sizes`, clamped so that the block lies within the first operand.
+    /// Returns the start of a block of `sizes` elements, clamped so that the block lies inside the
+    /// first operand.
     fn starts(&mut self, op: &Operation, first: usize, sizes: &[Dim]) -> Vec<Ix> {
         let x = self.dims(op.operands[0]);
         let mut starts = Vec::with_capacity(x.len());
@@ -210,7 +219,7 @@ impl Nest<'_> {
             let zero = self.b.index(0);
             let at = self.b.binary(Binary::Min, raw, room);
             let at = self.b.binary(Binary::Max, at, zero);
-            starts.push(Ix::At(at));
+            starts.push(Ix::Uniform(at));
         }
         starts
     }

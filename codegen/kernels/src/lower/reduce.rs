@@ -8,56 +8,58 @@ use mithril_ir::op::access::{Fold, FoldAxes, fold_axes};
 use mithril_ir::scalar::{Prim, round};
 
 use super::index::{Index, Ix};
-use super::nest::{Nest, held};
+use super::nest::{Nest, register_dtype};
 use crate::builder::Builder;
 use crate::code::{self, Binary, Cmp, Ty, V};
 use crate::loops::Loops;
 use crate::scalar;
 
-/// How a reduction combines elements: one of these for each reduction.
+/// Emits the arithmetic of one reduction: initial accumulators, accumulation and final result.
 #[derive(Clone, Copy, Debug)]
-pub struct Folder {
+pub struct Reducer {
     fold: Fold,
     /// The dtype of the accumulator.
     pub dtype: DType,
-    /// Whether a maximum or minimum of floats is computed in the fast form, which also accumulates
-    /// a sum: the sum is NaN if any element is.
-    quick: bool,
+    /// Whether a float maximum or minimum uses the fast form. The fast form also accumulates a sum,
+    /// which is NaN if any element is NaN.
+    fast: bool,
 }
 
-/// The accumulators: one value. An exact maximum or minimum of floats also has whether there was a
-/// NaN, and the combined signs.
-pub type Gathered = Vec<V>;
+/// The accumulators of a reduction. Most reductions have one. An exact float maximum or minimum has
+/// three: the value, a flag for NaN elements, and the combined sign bits. The fast form has two:
+/// the value and the sum.
+pub type Accumulators = Vec<V>;
 
-impl Folder {
-    pub fn of(op: &Operation, fold: Fold, operand: DType) -> Folder {
+impl Reducer {
+    pub fn of(op: &Operation, fold: Fold, operand: DType) -> Reducer {
         let acc = match op.op.attr_index("acc").map(|i| &op.attrs[i]) {
             Some(Attr::DType(acc)) => *acc,
             _ => operand,
         };
-        Folder { fold, dtype: held(acc), quick: false }
+        Reducer { fold, dtype: register_dtype(acc), fast: false }
     }
 
     fn is_extreme_of_floats(self) -> bool {
         matches!(self.fold, Fold::Max | Fold::Min) && self.dtype.is_float()
     }
 
-    /// Whether NaN and the signs of zeros need treatment of their own.
+    /// Whether NaN and the signs of zeros must be handled separately from the maximum or minimum.
     pub fn is_float_extreme(self, b: &Builder) -> bool {
         self.is_extreme_of_floats() && !b.source().vectorizes
     }
 
-    /// The same reduction, with maxima and minima of floats in the fast form. [`Folder::doubt`]
-    /// says whether their results may be wrong.
-    pub fn quick(self, b: &Builder) -> Folder {
-        Folder { quick: self.is_float_extreme(b), ..self }
+    /// Returns the same reduction with float maxima and minima in the fast form, whose result must
+    /// be checked with [`Reducer::may_be_wrong`].
+    pub fn fast(self, b: &Builder) -> Reducer {
+        Reducer { fast: self.is_float_extreme(b), ..self }
     }
 
-    /// Whether the result of a fast maximum or minimum may be wrong, after its lanes have been
-    /// reduced. It may be if the sum is NaN, because there may be a NaN, or if the result is zero,
-    /// because the sign of a zero is not tracked.
-    pub fn doubt(self, b: &mut Builder, across: &[V]) -> Option<V> {
-        self.quick.then(|| {
+    /// Emits the test whether the result of a fast maximum or minimum may be wrong. It may be wrong
+    /// if the sum is NaN, because an element may be NaN, or if the result is zero, because the fast
+    /// form does not track the sign of zeros. `across` are the accumulators after
+    /// [`Reducer::reduce_lanes`].
+    pub fn may_be_wrong(self, b: &mut Builder, across: &[V]) -> Option<V> {
+        self.fast.then(|| {
             let zero = b.number(b.ty(across[0]), 0.0);
             let is_zero = b.compare(Cmp::Eq, across[0], zero);
             let nan = b.compare(Cmp::Ne, across[1], across[1]);
@@ -65,8 +67,9 @@ impl Folder {
         })
     }
 
-    /// Whether floats are compared as integers of the same order, which C compilers can vectorize.
-    fn is_ranked(self, b: &Builder) -> bool {
+    /// Whether floats are mapped to integers in the same order and compared as such. C compilers
+    /// can vectorize integer comparisons, but not float maxima that handle NaN.
+    fn compares_as_integers(self, b: &Builder) -> bool {
         self.is_extreme_of_floats() && b.source().vectorizes
     }
 
@@ -78,7 +81,7 @@ impl Folder {
         if self.dtype == DType::F64 { DType::I64 } else { DType::I32 }
     }
 
-    /// The neutral element: the result for no elements.
+    /// The identity of the reduction, which is also its result for no elements.
     pub fn neutral(self, b: &mut Builder, lanes: u32) -> V {
         let ty = Ty { dtype: self.dtype, lanes };
         let float = self.dtype.is_float();
@@ -93,31 +96,32 @@ impl Folder {
         }
     }
 
-    pub fn start(self, b: &mut Builder, lanes: u32) -> Gathered {
+    pub fn initial(self, b: &mut Builder, lanes: u32) -> Accumulators {
         let first = self.neutral(b, lanes);
-        if self.is_ranked(b) {
+        if self.compares_as_integers(b) {
             let infinity = match self.dtype {
                 DType::F64 => f64::INFINITY.to_bits() as i64,
                 _ => f32::INFINITY.to_bits().into(),
             };
-            // The integer of `-x` is that of `x` with all bits flipped.
+            // Flipping all bits of the integer for `x` gives the integer for `-x`.
             let none = if self.fold == Fold::Max { !infinity } else { infinity };
             return vec![b.int(Ty { dtype: self.signs(), lanes }, none)];
         }
         if !self.is_float_extreme(b) {
             return vec![first];
         }
-        if self.quick {
+        if self.fast {
             return vec![first, b.int(Ty { dtype: self.dtype, lanes }, 0)];
         }
         let nan = b.int(Ty { dtype: DType::Bool, lanes }, 0);
-        // A maximum of zeros is -0 if all of them are, a minimum if any of them is.
+        // A maximum of zeros is -0 if all of them are -0; a minimum is -0 if any of them is -0. So
+        // sign bits are combined with `and` or `or`.
         let all = if self.fold == Fold::Max { -1 } else { 0 };
         vec![first, nan, b.int(Ty { dtype: self.signs(), lanes }, all)]
     }
 
     /// Combines an element with the accumulators, in the lanes where `mask` holds.
-    pub fn take(self, b: &mut Builder, so_far: &[V], x: V, mask: Option<V>) -> Gathered {
+    pub fn accumulate(self, b: &mut Builder, so_far: &[V], x: V, mask: Option<V>) -> Accumulators {
         let lanes = b.ty(so_far[0]).lanes;
         let x = b.splat(x, lanes);
         let x = b.convert(x, self.dtype);
@@ -128,20 +132,21 @@ impl Folder {
             }
             _ => x,
         };
-        if self.is_ranked(b) {
+        if self.compares_as_integers(b) {
             let x = self.rank(b, x);
-            return self.join(b, &so_far[..1], &[x]);
+            return self.merge(b, &so_far[..1], &[x]);
         }
         if !self.is_float_extreme(b) {
-            return vec![self.pair(b, so_far[0], x)];
+            return vec![self.combine(b, so_far[0], x)];
         }
         let (op, signs) = match self.fold {
             Fold::Max => (Binary::Max, Binary::And),
             _ => (Binary::Min, Binary::Or),
         };
-        // The operation returns its second operand where the first is NaN.
+        // `Max` and `Min` return their second operand if the first is NaN, so NaN elements are
+        // skipped.
         let value = b.binary(op, x, so_far[0]);
-        if self.quick {
+        if self.fast {
             return vec![value, b.add(so_far[1], x)];
         }
         let nan = b.compare(Cmp::Ne, x, x);
@@ -150,7 +155,7 @@ impl Folder {
         vec![value, nan, b.binary(signs, so_far[2], bits)]
     }
 
-    fn pair(self, b: &mut Builder, x: V, y: V) -> V {
+    fn combine(self, b: &mut Builder, x: V, y: V) -> V {
         let prim = match self.fold {
             Fold::Sum if b.source().calls => Prim::Add,
             Fold::Sum => return b.add(x, y),
@@ -164,29 +169,29 @@ impl Folder {
         scalar::apply(b, prim, self.dtype, &[x, y], None)
     }
 
-    /// Combines two sets of accumulators.
-    pub fn join(self, b: &mut Builder, x: &[V], y: &[V]) -> Gathered {
-        if self.is_ranked(b) {
+    /// Merges two sets of accumulators.
+    pub fn merge(self, b: &mut Builder, x: &[V], y: &[V]) -> Accumulators {
+        if self.compares_as_integers(b) {
             let op = if self.fold == Fold::Max { Binary::Max } else { Binary::Min };
             return vec![b.binary(op, x[0], y[0])];
         }
         if !self.is_float_extreme(b) {
-            return vec![self.pair(b, x[0], y[0])];
+            return vec![self.combine(b, x[0], y[0])];
         }
         let (op, signs) = match self.fold {
             Fold::Max => (Binary::Max, Binary::And),
             _ => (Binary::Min, Binary::Or),
         };
         let value = b.binary(op, x[0], y[0]);
-        if self.quick {
+        if self.fast {
             return vec![value, b.add(x[1], y[1])];
         }
         let nan = b.binary(Binary::Or, x[1], y[1]);
         vec![value, nan, b.binary(signs, x[2], y[2])]
     }
 
-    /// Reduces the lanes to one.
-    pub fn across(self, b: &mut Builder, so_far: &[V]) -> Gathered {
+    /// Reduces the lanes of the accumulators to scalars.
+    pub fn reduce_lanes(self, b: &mut Builder, so_far: &[V]) -> Accumulators {
         let bool = self.dtype == DType::Bool;
         let fold = match self.fold {
             Fold::Sum if !bool => code::Fold::Add,
@@ -200,20 +205,20 @@ impl Folder {
         if !self.is_float_extreme(b) {
             return vec![value];
         }
-        if self.quick {
+        if self.fast {
             return vec![value, b.fold(code::Fold::Add, so_far[1])];
         }
         let signs = if self.fold == Fold::Max { code::Fold::And } else { code::Fold::Or };
         vec![value, b.fold(code::Fold::Or, so_far[1]), b.fold(signs, so_far[2])]
     }
 
-    /// The result of the reduction, in the dtype that registers hold for `dtype`.
+    /// Returns the result of the reduction in the register dtype of `dtype`.
     pub fn finish(self, b: &mut Builder, so_far: &[V], dtype: DType) -> V {
         let mut value = so_far[0];
-        if self.is_ranked(b) {
+        if self.compares_as_integers(b) {
             value = scalar::of_rank(b, value);
         }
-        if self.is_float_extreme(b) && !self.quick {
+        if self.is_float_extreme(b) && !self.fast {
             let ty = b.ty(value);
             let zero = b.number(ty, 0.0);
             let is_zero = b.compare(Cmp::Eq, value, zero);
@@ -225,7 +230,7 @@ impl Folder {
             let nan = b.number(ty, f64::NAN);
             value = b.select(so_far[1], nan, value);
         }
-        b.convert(value, held(dtype))
+        b.convert(value, register_dtype(dtype))
     }
 }
 
@@ -235,8 +240,8 @@ impl Nest<'_> {
         fold_axes(op.op, &op.attrs, from, to)
     }
 
-    /// The index in a reduction's operand for an index in its result. Reduced axes are at 0.
-    pub fn unfolded(&mut self, axes: &FoldAxes, index: &[Ix]) -> Index {
+    /// Maps an index in a reduction's result to an index in its operand. Reduced axes get index 0.
+    pub fn operand_index(&mut self, axes: &FoldAxes, index: &[Ix]) -> Index {
         let place = |place: &Option<usize>| match place {
             Some(at) => index[*at],
             None => self.zero(),
@@ -244,31 +249,32 @@ impl Nest<'_> {
         axes.places.iter().map(place).collect()
     }
 
-    /// The results of a reduction at several indices, computed in one pass over its operand.
-    pub fn fold_at(&mut self, op: &Operation, fold: Fold, at: &[Index]) -> Vec<V> {
+    /// Computes the results of a reduction at several indices in one pass over its operand.
+    pub fn reduce_at(&mut self, op: &Operation, fold: Fold, at: &[Index]) -> Vec<V> {
         let axes = self.fold_axes(op);
-        let folder = Folder::of(op, fold, self.dtype(op.operands[0]));
-        let mut places: Vec<Index> = at.iter().map(|index| self.unfolded(&axes, index)).collect();
+        let reducer = Reducer::of(op, fold, self.dtype(op.operands[0]));
+        let mut places: Vec<Index> =
+            at.iter().map(|index| self.operand_index(&axes, index)).collect();
         let mut so_far = Vec::new();
         let width = {
-            let start = folder.start(&mut self.b, 1);
+            let start = reducer.initial(&mut self.b, 1);
             start.len()
         };
         for index in at {
             let lanes = self.lanes_of(index);
-            so_far.extend(folder.start(&mut self.b, lanes));
+            so_far.extend(reducer.initial(&mut self.b, lanes));
         }
         let open: Vec<usize> = (0..axes.folded.len()).filter(|&a| axes.folded[a]).collect();
-        let done = self.fold_along(op, folder, &open, &mut places, &so_far, width);
+        let done = self.reduce_along(op, reducer, &open, &mut places, &so_far, width);
         let dtype = self.dtype(op.result());
-        done.chunks(width).map(|one| folder.finish(&mut self.b, one, dtype)).collect()
+        done.chunks(width).map(|one| reducer.finish(&mut self.b, one, dtype)).collect()
     }
 
-    /// Loops over the axes in `open` and accumulates the elements at all of `places`.
-    fn fold_along(
+    /// Emits loops over the axes in `open`, and accumulates the elements at all `places`.
+    fn reduce_along(
         &mut self,
         op: &Operation,
-        folder: Folder,
+        reducer: Reducer,
         open: &[usize],
         places: &mut [Index],
         so_far: &[V],
@@ -279,20 +285,21 @@ impl Nest<'_> {
             let mut next = Vec::with_capacity(so_far.len());
             for (place, so_far) in places.iter().zip(so_far.chunks(width)) {
                 let x = self.pull(operand, place);
-                next.extend(folder.take(&mut self.b, so_far, x, None));
+                next.extend(reducer.accumulate(&mut self.b, so_far, x, None));
             }
             return next;
         };
         let size = self.dim(&self.dims(operand)[axis]);
         let zero = self.b.index(0);
         self.repeat(zero, size, 1, so_far, |nest, i, so_far| {
-            places.iter_mut().for_each(|place| place[axis] = Ix::At(i));
-            nest.fold_along(op, folder, inner, places, so_far, width)
+            places.iter_mut().for_each(|place| place[axis] = Ix::Uniform(i));
+            nest.reduce_along(op, reducer, inner, places, so_far, width)
         })
     }
 
-    /// Runs statements only if a scalar condition holds, in a scope of their own.
-    pub fn choose(
+    /// Emits `body` so that it runs only if a scalar condition holds. Yields its values, or
+    /// `otherwise`. Values computed in `body` are not reused outside.
+    pub fn emit_if(
         &mut self,
         condition: V,
         otherwise: &[V],
@@ -307,7 +314,6 @@ impl Nest<'_> {
     }
 }
 
-/// The product of dims.
 pub fn product(dims: &[Dim]) -> Dim {
     dims.iter().cloned().product()
 }

@@ -1,4 +1,4 @@
-//! Indices in a tensor, and their addresses.
+//! Types of tensor indices and memory addresses.
 
 use smallvec::SmallVec;
 
@@ -8,30 +8,31 @@ use crate::code::V;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Ix {
     /// The same for all lanes.
-    At(V),
+    Uniform(V),
     /// Ascending: the first lane's index, and the following ones in the other lanes.
-    Lanes(V),
+    Ascending(V),
     /// Descending: the first lane's index, and the preceding ones in the other lanes.
-    Back(V),
+    Descending(V),
     /// An arbitrary index in each lane: a vector of i64.
-    Many(V),
+    Scattered(V),
 }
 
 /// An index along each axis of a tensor.
 pub type Index = SmallVec<[Ix; 4]>;
 
-/// The address of one element or of several, in elements.
+/// The address of one element, or of a vector of elements. Its unit is the element.
 pub enum Address {
     One(V),
     /// Contiguous and ascending, from the first lane's address on.
-    Row(V),
+    Ascending(V),
     /// Contiguous and descending, from the first lane's address on.
-    Back(V),
-    Many(V),
+    Descending(V),
+    /// An arbitrary address in each lane: a vector of i64.
+    Scattered(V),
 }
 
 impl Ix {
-    pub fn is_one(self) -> bool {
-        matches!(self, Ix::At(_))
+    pub fn is_uniform(self) -> bool {
+        matches!(self, Ix::Uniform(_))
     }
 }
