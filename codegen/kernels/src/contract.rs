@@ -25,10 +25,9 @@ use crate::scalar::from_memory;
 pub use pack::pack;
 pub use plan::{Layout, Plan, Scheme, Shape, plan};
 
-/// An operand. The element at a batch index, an outer index (the row of `x`, the column of `y`) and
-/// `k` lies at `offset + Σ batchᵢ·strideᵢ + outer·stride + k·stride` in its memory. Strides of zero
-/// repeat elements. Where `gather` is set, it maps the outer index and `k` to addresses instead of
-/// the strides.
+/// An operand. Its outer index is the row of `x` or the column of `y`. The address of an element is
+/// `offset + Σ batchᵢ·strideᵢ + outer·stride + k·stride`. A stride of 0 repeats elements. If
+/// `gather` is set, it maps the outer index and `k` to addresses, and the strides are not used.
 #[derive(Clone, Debug)]
 pub struct Side {
     pub mem: Mem,
@@ -39,14 +38,14 @@ pub struct Side {
     pub gather: Option<gather::Gather>,
 }
 
-/// The sizes and operands of a contraction. Extents and strides are index values; where they are
-/// constants of the builder, the code is specialised for them.
+/// The sizes and operands of a contraction. Extents and strides are index values. The code is
+/// specialised for those that are constants.
 #[derive(Clone, Debug)]
 pub struct Contraction {
     /// The dtype of the operands.
     pub dtype: DType,
-    /// The dtype of the results. Floats are accumulated in f32, or in f64 where one of the two
-    /// dtypes is f64; integers wrap.
+    /// The dtype of the results. Floats are accumulated in f64 if `dtype` or `acc` is f64,
+    /// otherwise in f32. Integers wrap.
     pub acc: DType,
     pub batch: Vec<V>,
     pub m: V,
@@ -54,7 +53,7 @@ pub struct Contraction {
     pub k: V,
     pub x: Side,
     pub y: Side,
-    /// Whether `y` has been packed by [`pack`]. If so, only its batch strides are read.
+    /// Whether `y` has been packed by [`pack`]. Then its outer and `k` strides are not used.
     pub packed: bool,
 }
 
@@ -70,7 +69,7 @@ impl Side {
 }
 
 impl Contraction {
-    /// The parts of the contraction that are known when code is generated.
+    /// The properties of the contraction that are known when code is generated.
     pub fn shape(&self, b: &Builder) -> Shape {
         Shape {
             dtype: self.dtype,
@@ -84,26 +83,30 @@ impl Contraction {
         }
     }
 
-    /// The contraction that computes the results as `yᵀ·xᵀ`.
+    /// The contraction that computes the transposed results `yᵀ·xᵀ`.
     fn swapped(&self) -> Contraction {
         Contraction { m: self.n, n: self.m, x: self.y.clone(), y: self.x.clone(), ..self.clone() }
     }
 }
 
-/// The position of the first of some finished results; the others are in the columns after it.
+/// The position of a vector of finished results: that of its first lane. The other lanes are in the
+/// following columns.
 pub struct Position<'a> {
     pub batch: &'a [V],
     pub row: V,
     pub col: V,
 }
 
-/// Takes finished results: a vector (or a scalar) of the dtype `acc`, and a mask of the lanes that
-/// hold results. Without a mask all lanes do. A mask may be empty.
+/// Receives finished results: a vector (or a scalar) of the dtype `acc`, and a mask of the lanes
+/// that hold results. Without a mask, all lanes hold results. All lanes of a mask may be false.
 pub type Epilogue<'a> = &'a mut dyn FnMut(&mut Builder, &Position, V, Option<V>);
 
 /// Emits the loops of the tasks `first..last`.
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
-    debug_assert!(!c.packed || plan.held == c.dtype, "panels hold what was packed");
+    debug_assert!(
+        !c.packed || plan.panel_dtype == c.dtype,
+        "a packed operand has the dtype of panels"
+    );
     if plan.swapped {
         let c = c.swapped();
         let mut lane_by_lane = |b: &mut Builder, at: &Position, value: V, mask: Option<V>| {
@@ -129,6 +132,6 @@ fn nest(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
 
 /// Converts a loaded value to the dtype of the multiplication.
 fn operand(b: &mut Builder, loaded: V, work: DType) -> V {
-    let held = from_memory(b, loaded, b.ty(loaded).dtype);
-    b.convert(held, work)
+    let value = from_memory(b, loaded, b.ty(loaded).dtype);
+    b.convert(value, work)
 }

@@ -146,7 +146,7 @@ fn check_on(case: &Case, (options, isa): &(Options, Isa)) {
         assert_eq!(batch, 1);
         let strips = (n + plan.strip() - 1) / plan.strip();
         let depth = (k as u64).next_multiple_of(plan.unit as u64) as i64;
-        let size = strips * plan.strip() * depth * plan.held.bytes() as i64;
+        let size = strips * plan.strip() * depth * plan.panel_dtype.bytes() as i64;
         let to = Guarded::new(&vec![0; size as usize]);
         let pack = case.pack_code(AlongK, &plan);
         run(&pack, options, &[&gx, &gy, &to], &case.sizes(), 64, &[(0, strips)]);

@@ -1,74 +1,75 @@
-//! Sums in AMX tile registers: squares of 16 rows and 16 columns, up to 2×2 of which share their
-//! operands.
+//! Computes tiles of results in AMX tile registers. A register holds a block of 16 × 16 sums. Up to
+//! 2 × 2 blocks are computed together, so that each loaded operand is used twice.
 
 use crate::builder::Builder;
 use crate::code::{Cmp, Mem, TILE_ROWS, TileOp, V};
 use crate::contract::plan::Plan;
-use crate::contract::tile::{Panel, Share};
+use crate::contract::tile::{Panel, PrefetchShare};
 use crate::loops::Loops;
 
-/// A tile of results that is summed up in AMX tiles. Rows of `x` lie along `k`.
-pub struct Squares<'a> {
+/// A tile of results, consisting of up to 2 × 2 blocks in AMX tile registers. Rows of `x` are
+/// contiguous along `k`.
+pub struct AmxTile<'a> {
     pub plan: &'a Plan,
     pub x: Panel,
     pub y: Panel,
     /// The cache lines to prefetch as `k` runs.
-    pub next: Option<Share>,
-    /// The memory and index at which the sums are stored. They are loaded from there first if
-    /// `later` holds.
-    pub kept: (Mem, V),
-    pub later: Option<V>,
+    pub next: Option<PrefetchShare>,
+    /// The memory and the index where the sums are stored. If `resumes` holds, the sums of earlier
+    /// panels are loaded from there first.
+    pub stored: (Mem, V),
+    pub resumes: Option<V>,
 }
 
-/// The first tile registers for rows of `x` and columns of `y`. The registers below them hold sums.
+/// The first tile registers for blocks of `x` and of `y`. The lower registers hold sums.
 const X: u8 = 4;
 const Y: u8 = 6;
 
-impl Squares<'_> {
-    /// Adds the products for each `k` below `depth`. The tile has room for `height` rows, of which
-    /// `rows` are used.
+impl AmxTile<'_> {
+    /// Adds the products for each `k` below `depth`. The tile has `height` rows, of which `rows`
+    /// are used.
     pub fn sum(&self, b: &mut Builder, depth: V, (height, rows): (u32, V)) {
-        let depth = self.plan.filled(b, depth);
+        let depth = self.plan.round_up_depth(b, depth);
         match (height as i64, b.constant(rows)) {
-            (_, Some(..=TILE_ROWS)) | (..=TILE_ROWS, _) => self.squares(b, depth, 1),
-            (_, Some(_)) => self.squares(b, depth, 2),
+            (_, Some(..=TILE_ROWS)) | (..=TILE_ROWS, _) => self.sum_rows(b, depth, 1),
+            (_, Some(_)) => self.sum_rows(b, depth, 2),
             _ => {
                 let one = b.index(TILE_ROWS);
                 let both = b.compare(Cmp::Gt, rows, one);
-                let squares = |high: u8| {
+                let sum_rows = |high: u8| {
                     move |b: &mut Builder| {
-                        self.squares(b, depth, high);
+                        self.sum_rows(b, depth, high);
                         vec![]
                     }
                 };
-                b.choose(both, squares(2), squares(1));
+                b.choose(both, sum_rows(2), sum_rows(1));
             }
         }
     }
 
-    /// Sums up `high` rows of squares.
-    fn squares(&self, b: &mut Builder, depth: V, high: u8) {
+    /// Computes `high` rows of blocks.
+    fn sum_rows(&self, b: &mut Builder, depth: V, high: u8) {
         let wide = self.plan.vectors as u8;
         let all = || (0..high).flat_map(|row| (0..wide).map(move |col| (row, col)));
         let sum = |row: u8, col: u8| row * wide + col;
         all().for_each(|(row, col)| b.tile(TileOp::Zero(sum(row, col))));
         let strip = b.index(self.plan.strip());
-        let kept = |b: &mut Builder, row: u8, col: u8| {
+        let stored = |b: &mut Builder, row: u8, col: u8| {
             let first = row as i64 * self.plan.strip() + col as i64;
-            b.offset(self.kept.1, first * TILE_ROWS)
+            b.offset(self.stored.1, first * TILE_ROWS)
         };
-        if let Some(later) = self.later {
-            b.when(later, |b| {
+        if let Some(resumes) = self.resumes {
+            b.when(resumes, |b| {
                 for (row, col) in all() {
-                    let (tile, at) = (sum(row, col), kept(b, row, col));
-                    b.tile(TileOp::Load { tile, mem: self.kept.0, at, stride: strip });
+                    let (tile, at) = (sum(row, col), stored(b, row, col));
+                    b.tile(TileOp::Load { tile, mem: self.stored.0, at, stride: strip });
                 }
             });
         }
         let zero = b.index(0);
         b.each(zero, depth, self.plan.unit, |b, k| {
             if let Some(next) = &self.next {
-                next.ask(b, k);
+                next.prefetch(b, k);
             }
             self.load(b, k, (high, wide));
             for (row, col) in all() {
@@ -76,12 +77,12 @@ impl Squares<'_> {
             }
         });
         for (row, col) in all() {
-            let (tile, at) = (sum(row, col), kept(b, row, col));
-            b.tile(TileOp::Store { tile, mem: self.kept.0, at, stride: strip });
+            let (tile, at) = (sum(row, col), stored(b, row, col));
+            b.tile(TileOp::Store { tile, mem: self.stored.0, at, stride: strip });
         }
     }
 
-    /// Loads the `high` squares of `x` and the `wide` squares of `y` that start at `k`.
+    /// Loads `high` blocks of `x` and `wide` blocks of `y` that start at `k`.
     fn load(&self, b: &mut Builder, k: V, (high, wide): (u8, u8)) {
         let (x, y) = (&self.x, &self.y);
         let first = b.add(x.at, k);
@@ -92,7 +93,7 @@ impl Squares<'_> {
         }
         let along = b.mul(k, y.k);
         let first = b.add(y.at, along);
-        // Each row of an AMX tile holds one group of `k` for each column.
+        // Each row of an AMX tile of `y` holds one group of neighbours along `k` for each column.
         let stride = b.times(y.k, self.plan.group);
         for col in 0..wide {
             let across = b.times(y.outer, col as i64 * TILE_ROWS);

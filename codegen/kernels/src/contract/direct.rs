@@ -1,4 +1,4 @@
-//! Computes tiles directly from both operands, for few rows, where packing would not pay.
+//! Computes tiles directly from both operands. Used for few rows, where packing would not pay.
 //!
 //! A task is a strip of columns.
 
@@ -9,8 +9,9 @@ use crate::contract::plan::walk::{TileRows, Walk};
 use crate::contract::tile::{self, Columns, Panel, Tile};
 use crate::contract::{Contraction, Epilogue, task};
 
-/// Tiles of up to this many vectors are passed to the epilogue in registers.
-const INLINE: u32 = 16;
+/// Tiles of up to this many vectors are passed to the epilogue in registers. The sums of larger
+/// tiles are stored in scratch memory first.
+const MAX_IN_REGISTERS: u32 = 16;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     let walk = Walk::new(b, c, plan);
@@ -28,14 +29,14 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
                 let x = Panel { mem: c.x.mem, at: b.add(x, across), outer: c.x.outer, k: c.x.k };
                 let masks = &columns.masks;
                 let tile = Tile { plan, height: rows.height, x, y, masks, next: None };
-                one(b, &tile, c.k, (task.batch, rows), &columns, &mut *epilogue);
+                emit_tile(b, &tile, c.k, (task.batch, rows), &columns, &mut *epilogue);
             });
         });
         vec![]
     });
 }
 
-fn one(
+fn emit_tile(
     b: &mut Builder,
     tile: &Tile,
     depth: V,
@@ -47,11 +48,11 @@ fn one(
     let start = b.number(Ty::vector(plan.work, plan.lanes), 0.0);
     let count = tile.height * plan.vectors;
     let sums = tile.sum(b, depth, vec![start; count as usize]);
-    if count <= INLINE {
-        return tile::finish(b, plan, &sums, (batch, rows.row), columns, epilogue);
+    if count <= MAX_IN_REGISTERS {
+        return tile::pass_to_epilogue(b, plan, &sums, (batch, rows.row), columns, epilogue);
     }
-    let kept = (plan.scratch(b, plan.results_at()), zero);
-    tile::store(b, plan, kept, &sums);
+    let stored = (plan.scratch(b, plan.results_offset()), zero);
+    tile::store_sums(b, plan, stored, &sums);
     let height = rows.count(b);
-    tile::finish_kept(b, plan, kept, (batch, rows.row, height), columns, epilogue);
+    tile::pass_stored_to_epilogue(b, plan, stored, (batch, rows.row, height), columns, epilogue);
 }

@@ -1,5 +1,5 @@
-//! Dot products, for few rows of `x` where `x` and `y` both lie along `k`. Vectors run along `k`,
-//! and their lanes are summed up at the end.
+//! Dot products, for few rows of `x`, if both operands are contiguous along `k`. Vectors run along
+//! `k`, and their lanes are summed at the end.
 //!
 //! A task is a block of columns.
 
@@ -11,7 +11,7 @@ use crate::contract::tile::{self, Columns, multiply_add};
 use crate::contract::{Contraction, Epilogue, lanes, operand, task};
 use crate::loops::Loops;
 
-/// The number of columns whose products are accumulated at the same time.
+/// The number of columns whose dot products are accumulated together.
 const COLUMNS: usize = 4;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
@@ -27,7 +27,14 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
                 let y = starts(b, y, (c.y.outer, c.n), col, plan.lanes as i64);
                 let sums = sums(b, c, plan, (&x, &y));
                 let columns = Columns::new(b, plan, col, c.n);
-                tile::finish(b, plan, &sums, (task.batch, rows.row), &columns, &mut *epilogue);
+                tile::pass_to_epilogue(
+                    b,
+                    plan,
+                    &sums,
+                    (task.batch, rows.row),
+                    &columns,
+                    &mut *epilogue,
+                );
             });
         });
         vec![]
@@ -36,7 +43,7 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
 
 /// Returns for each row a vector of its results, one lane per column.
 fn sums(b: &mut Builder, c: &Contraction, plan: &Plan, (x, y): (&[V], &[V])) -> Vec<V> {
-    // Memory is read fastest at few addresses at a time.
+    // Memory is read fastest in few streams, so only a few columns are read at a time.
     let parts: Vec<Vec<V>> = y.chunks(COLUMNS).map(|y| sum(b, c, plan, x, y)).collect();
     let row = |row: usize| -> Vec<V> {
         let part =
@@ -47,8 +54,8 @@ fn sums(b: &mut Builder, c: &Contraction, plan: &Plan, (x, y): (&[V], &[V])) -> 
     rows.iter().map(|row| lanes::sums(b, row)).collect()
 }
 
-/// The start indices of the vectors for `count` outer indices from `first` on. Indices past the end
-/// read the last one instead; their results are not used.
+/// Returns the addresses of the vectors at `count` outer indices from `first` on. Indices past the
+/// end are clamped to the last one; their results are not used.
 fn starts(b: &mut Builder, at: V, (stride, extent): (V, V), first: V, count: i64) -> Vec<V> {
     let last = b.offset(extent, -1);
     let start = |i: i64| {
@@ -60,7 +67,7 @@ fn starts(b: &mut Builder, at: V, (stride, extent): (V, V), first: V, count: i64
     (0..count).map(start).collect()
 }
 
-/// Returns for each row and column a vector whose lanes add up to the result.
+/// Returns a vector for each row and column. The sum of its lanes is the result.
 fn sum(b: &mut Builder, c: &Contraction, plan: &Plan, x: &[V], y: &[V]) -> Vec<V> {
     let register = plan.register;
     let step = |b: &mut Builder, k: V, mask: Option<V>, sums: &[V]| {

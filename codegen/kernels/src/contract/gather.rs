@@ -1,12 +1,13 @@
-//! Operands whose elements are gathered: each axis has a stride of its own, and elements may be
-//! zeros of a padding. So a convolution's contraction reads its windows without materializing them.
+//! Operands whose elements are gathered: each axis has its own stride, and elements may lie in zero
+//! padding. With such operands, a convolution reads its windows without materializing them
+//! (implicit im2col).
 
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Fold, Mem, Ty, V};
 use crate::contract::{Side, task};
 
-/// How the elements of an operand are found. The outer index and `k` are flat indices over several
-/// axes, in row-major order.
+/// Maps indices of an operand to addresses. The outer index and `k` are row-major flat indices over
+/// several axes.
 #[derive(Clone, Debug)]
 pub struct Gather {
     pub outer: Vec<Axis>,
@@ -21,8 +22,9 @@ pub struct Axis {
     pub stride: V,
 }
 
-/// A padded axis. Its coordinate is `offset` plus a step for each index along the other axes. The
-/// first `extent` multiples of `spacing` are elements; all other coordinates are zeros.
+/// A padded axis. The coordinate of an element along it is `offset` plus a multiple of each index:
+/// `batch`, `outer` and `k` hold the factors. The first `extent` multiples of `spacing` are
+/// elements of the operand. All other coordinates are zeros.
 #[derive(Clone, Debug)]
 pub struct Padding {
     pub offset: V,
@@ -31,67 +33,67 @@ pub struct Padding {
     pub k: Vec<i64>,
     pub spacing: i64,
     pub extent: V,
-    /// The distance between neighbouring elements in memory, used where `spacing` is above 1.
+    /// The distance between neighbouring elements in memory. Used only if `spacing` is above 1.
     pub stride: V,
 }
 
-/// The amount that an index adds to an element's address, and to the coordinate along each padded
-/// axis. All are scalars, or all vectors of the same number of lanes.
+/// A part of an element's location: an index's contribution to the address and to the coordinate
+/// along each padded axis. All values are scalars, or all are vectors of the same number of lanes.
 #[derive(Clone, Debug)]
-pub struct Place {
-    pub at: V,
-    places: Vec<V>,
+pub struct Location {
+    pub address: V,
+    coordinates: Vec<V>,
 }
 
 impl Side {
-    /// Where the elements of a batch index begin.
-    pub fn start(&self, b: &mut Builder, batch: &[V]) -> Place {
+    /// The contribution of the offset and a batch index.
+    pub fn start(&self, b: &mut Builder, batch: &[V]) -> Location {
         let at = task::start(b, self, batch);
-        let place = |padding: &Padding| {
-            padding.batch.iter().zip(batch).fold(padding.offset, |place, (&by, &index)| {
+        let location = |padding: &Padding| {
+            padding.batch.iter().zip(batch).fold(padding.offset, |location, (&by, &index)| {
                 let step = b.times(index, by);
-                b.add(place, step)
+                b.add(location, step)
             })
         };
-        let places = self.gather.iter().flat_map(|gather| &gather.paddings).map(place);
-        Place { at, places: places.collect() }
+        let coordinates = self.gather.iter().flat_map(|gather| &gather.paddings).map(location);
+        Location { address: at, coordinates: coordinates.collect() }
     }
 
     /// The contribution of an outer index, or of several in the lanes of a vector.
-    pub fn outer(&self, b: &mut Builder, number: V) -> Place {
+    pub fn outer(&self, b: &mut Builder, number: V) -> Location {
         match &self.gather {
-            Some(gather) => gather.place(b, &gather.outer, number, |padding| &padding.outer),
-            None => Place { at: b.mul(number, self.outer), places: vec![] },
+            Some(gather) => gather.location(b, &gather.outer, number, |padding| &padding.outer),
+            None => Location { address: b.mul(number, self.outer), coordinates: vec![] },
         }
     }
 
     /// The contribution of an index along `k`.
-    pub fn k(&self, b: &mut Builder, number: V) -> Place {
+    pub fn k(&self, b: &mut Builder, number: V) -> Location {
         match &self.gather {
-            Some(gather) => gather.place(b, &gather.k, number, |padding| &padding.k),
-            None => Place { at: b.mul(number, self.k), places: vec![] },
+            Some(gather) => gather.location(b, &gather.k, number, |padding| &padding.k),
+            None => Location { address: b.mul(number, self.k), coordinates: vec![] },
         }
     }
 
-    /// Loads the element at `place`, or zero in the padding.
-    pub fn element(&self, b: &mut Builder, place: &Place) -> V {
-        let (at, there) = match &self.gather {
-            Some(gather) => gather.find(b, place),
-            None => (place.at, None),
+    /// Loads the element at a location, or zero in the padding.
+    pub fn element(&self, b: &mut Builder, location: &Location) -> V {
+        let (at, exists) = match &self.gather {
+            Some(gather) => gather.locate(b, location),
+            None => (location.address, None),
         };
-        b.load(self.mem, at, 1, there)
+        b.load(self.mem, at, 1, exists)
     }
 }
 
 impl Gather {
-    fn place(
+    fn location(
         &self,
         b: &mut Builder,
         axes: &[Axis],
         number: V,
         steps: impl Fn(&Padding) -> &Vec<i64>,
-    ) -> Place {
-        let indices = digits(b, axes, number);
+    ) -> Location {
+        let indices = axis_indices(b, axes, number);
         let lanes = b.ty(number).lanes;
         let start = b.int(b.ty(number), 0);
         let at = axes.iter().zip(&indices).fold(start, |at, (axis, &index)| {
@@ -99,30 +101,31 @@ impl Gather {
             let step = b.mul(index, stride);
             b.add(at, step)
         });
-        let places = self.paddings.iter().map(|padding| {
-            steps(padding).iter().zip(&indices).fold(start, |place, (&by, &index)| {
+        let coordinates = self.paddings.iter().map(|padding| {
+            steps(padding).iter().zip(&indices).fold(start, |location, (&by, &index)| {
                 let by = b.int(b.ty(number), by);
                 let step = b.mul(index, by);
-                b.add(place, step)
+                b.add(location, step)
             })
         });
-        let places = places.collect();
-        Place { at, places }
+        let coordinates = coordinates.collect();
+        Location { address: at, coordinates }
     }
 
-    /// The address of an element, and whether it exists: `None` if it always does.
-    fn find(&self, b: &mut Builder, place: &Place) -> (V, Option<V>) {
-        let (ty, mut at) = (b.ty(place.at), place.at);
-        let mut there: Option<V> = None;
-        for (padding, &here) in self.paddings.iter().zip(&place.places) {
+    /// Returns the address of an element, and whether it lies outside the padding: `None` if it
+    /// always does.
+    fn locate(&self, b: &mut Builder, location: &Location) -> (V, Option<V>) {
+        let (ty, mut at) = (b.ty(location.address), location.address);
+        let mut exists: Option<V> = None;
+        for (padding, &coordinate) in self.paddings.iter().zip(&location.coordinates) {
             let zero = b.int(ty, 0);
-            let mut conditions = vec![b.compare(Cmp::Ge, here, zero)];
-            let mut index = here;
+            let mut conditions = vec![b.compare(Cmp::Ge, coordinate, zero)];
+            let mut index = coordinate;
             if padding.spacing > 1 {
                 let by = b.int(ty, padding.spacing);
-                index = b.binary(Binary::Div, here, by);
+                index = b.binary(Binary::Div, coordinate, by);
                 let back = b.mul(index, by);
-                conditions.push(b.compare(Cmp::Eq, back, here));
+                conditions.push(b.compare(Cmp::Eq, back, coordinate));
                 let stride = b.splat(padding.stride, ty.lanes);
                 let step = b.mul(index, stride);
                 at = b.add(at, step);
@@ -130,93 +133,101 @@ impl Gather {
             let extent = b.splat(padding.extent, ty.lanes);
             conditions.push(b.compare(Cmp::Lt, index, extent));
             for condition in conditions {
-                there = Some(match there {
+                exists = Some(match exists {
                     None => condition,
-                    Some(there) => b.binary(Binary::And, there, condition),
+                    Some(exists) => b.binary(Binary::And, exists, condition),
                 });
             }
         }
-        (at, there)
+        (at, exists)
     }
 
-    /// Prepares to load the elements at some outer indices, one per lane, for each `k`.
-    pub fn lanes(&self, b: &mut Builder, outer: &Place, mask: Option<V>) -> Lanes<'_> {
-        let ty = b.ty(outer.at);
-        let first = b.extract(outer.at, 0);
+    /// Prepares to load vectors: one outer index per lane, at any `k`.
+    pub fn lanes(&self, b: &mut Builder, outer: &Location, mask: Option<V>) -> Lanes<'_> {
+        let ty = b.ty(outer.address);
+        let first = b.extract(outer.address, 0);
         let (wide, iota) = (b.splat(first, ty.lanes), b.iota(ty));
         let next = b.add(wide, iota);
-        let same = b.compare(Cmp::Eq, outer.at, next);
-        let mut follow = b.fold(Fold::And, same);
-        let is_spread = self.paddings.iter().any(|padding| padding.spacing > 1);
-        if is_spread {
-            follow = b.int(Ty::scalar(b.ty(follow).dtype), 0);
+        let same = b.compare(Cmp::Eq, outer.address, next);
+        let mut contiguous = b.fold(Fold::And, same);
+        let is_spaced = self.paddings.iter().any(|padding| padding.spacing > 1);
+        if is_spaced {
+            contiguous = b.int(Ty::scalar(b.ty(contiguous).dtype), 0);
         }
-        let ends = outer.places.iter().map(|&place| {
-            let (least, most) = (b.fold(Fold::Min, place), b.fold(Fold::Max, place));
-            [least, most]
+        let bounds = outer.coordinates.iter().map(|&location| {
+            let (min, max) = (b.fold(Fold::Min, location), b.fold(Fold::Max, location));
+            [min, max]
         });
         Lanes {
             gather: self,
-            ends: ends.collect(),
+            bounds: bounds.collect(),
             outer: outer.clone(),
             first,
-            follow,
+            contiguous,
             mask,
-            is_spread,
+            is_spaced,
         }
     }
 }
 
-/// Loads one vector of elements for each `k`.
+/// The outer indices of a vector, whose elements are loaded for each `k`.
 pub struct Lanes<'a> {
     gather: &'a Gather,
-    outer: Place,
+    outer: Location,
     /// The address of the first lane.
     first: V,
     /// Whether the lanes are contiguous in memory.
-    follow: V,
+    contiguous: V,
     /// The minimum and maximum coordinate of the lanes along each padded axis.
-    ends: Vec<[V; 2]>,
+    bounds: Vec<[V; 2]>,
     /// The lanes that are within the operand.
     mask: Option<V>,
-    is_spread: bool,
+    is_spaced: bool,
 }
 
 impl Lanes<'_> {
-    /// Whether the lanes are contiguous in memory; `None` where they are known not to be.
-    pub fn follow(&self) -> Option<V> {
-        (!self.is_spread).then_some(self.follow)
+    /// Whether the lanes are contiguous in memory, or `None` if they are known not to be.
+    pub fn contiguous(&self) -> Option<V> {
+        (!self.is_spaced).then_some(self.contiguous)
     }
 
-    /// Loads the elements at `k`, in the lanes that are also in the mask `also`. `follow` says
+    /// Loads the elements at `k`, in the lanes that are also in `extra_mask`. `contiguous` says
     /// whether the lanes are contiguous.
-    pub fn load(&self, b: &mut Builder, mem: Mem, k: &Place, also: Option<V>, follow: bool) -> V {
+    pub fn load(
+        &self,
+        b: &mut Builder,
+        mem: Mem,
+        k: &Location,
+        extra_mask: Option<V>,
+        contiguous: bool,
+    ) -> V {
         let masked = |b: &mut Builder| {
-            let lanes = b.ty(self.outer.at).lanes;
+            let lanes = b.ty(self.outer.address).lanes;
             let add = |b: &mut Builder, own: V, k: V| {
                 let k = b.splat(k, lanes);
                 b.add(own, k)
             };
-            let at = add(b, self.outer.at, k.at);
-            let places = self.outer.places.iter().zip(&k.places).map(|(&own, &k)| add(b, own, k));
-            let place = Place { at, places: places.collect() };
-            let (at, there) = self.gather.find(b, &place);
-            let masks = [self.mask, there, also].into_iter().flatten();
+            let at = add(b, self.outer.address, k.address);
+            let coordinates =
+                self.outer.coordinates.iter().zip(&k.coordinates).map(|(&own, &k)| add(b, own, k));
+            let location = Location { address: at, coordinates: coordinates.collect() };
+            let (at, exists) = self.gather.locate(b, &location);
+            let masks = [self.mask, exists, extra_mask].into_iter().flatten();
             let mask = masks.reduce(|x, y| b.binary(Binary::And, x, y));
-            match follow {
+            match contiguous {
                 true => {
-                    let at = b.add(self.first, k.at);
+                    let at = b.add(self.first, k.address);
                     b.load(mem, at, lanes, mask)
                 }
                 false => b.gather(mem, at, mask),
             }
         };
-        // Away from the padding the load needs no mask.
+        // If no lane is in the padding, the load needs no mask.
         match self.inside(b, k) {
-            Some(inside) if follow => {
-                let lanes = b.ty(self.outer.at).lanes;
+            Some(inside) if contiguous => {
+                let lanes = b.ty(self.outer.address).lanes;
                 let whole = |b: &mut Builder| {
-                    let at = b.add(self.first, k.at);
+                    let at = b.add(self.first, k.address);
                     vec![b.load(mem, at, lanes, None)]
                 };
                 b.choose(inside, whole, |b: &mut Builder| vec![masked(b)])[0]
@@ -225,17 +236,19 @@ impl Lanes<'_> {
         }
     }
 
-    /// Whether all lanes are outside the padding; `None` where the test does not pay.
-    fn inside(&self, b: &mut Builder, k: &Place) -> Option<V> {
-        if self.mask.is_some() || self.ends.is_empty() {
+    /// Tests whether all lanes are outside the padding. Returns `None` if the test does not pay.
+    fn inside(&self, b: &mut Builder, k: &Location) -> Option<V> {
+        if self.mask.is_some() || self.bounds.is_empty() {
             return None;
         }
         let mut inside: Option<V> = None;
-        for ((padding, ends), &k) in self.gather.paddings.iter().zip(&self.ends).zip(&k.places) {
-            let [least, most] = ends.map(|end| b.add(end, k));
+        for ((padding, bounds), &k) in
+            self.gather.paddings.iter().zip(&self.bounds).zip(&k.coordinates)
+        {
+            let [min, max] = bounds.map(|bound| b.add(bound, k));
             let zero = b.index(0);
             let conditions =
-                [b.compare(Cmp::Ge, least, zero), b.compare(Cmp::Lt, most, padding.extent)];
+                [b.compare(Cmp::Ge, min, zero), b.compare(Cmp::Lt, max, padding.extent)];
             for condition in conditions {
                 inside = Some(match inside {
                     None => condition,
@@ -247,31 +260,31 @@ impl Lanes<'_> {
     }
 }
 
-impl Place {
-    /// The sum of both contributions.
-    pub fn with(&self, b: &mut Builder, other: &Place) -> Place {
-        let lanes = b.ty(self.at).lanes.max(b.ty(other.at).lanes);
+impl Location {
+    /// Adds two contributions.
+    pub fn plus(&self, b: &mut Builder, other: &Location) -> Location {
+        let lanes = b.ty(self.address).lanes.max(b.ty(other.address).lanes);
         let mut add = |x: V, y: V| {
             let [x, y] = [x, y].map(|v| b.splat(v, lanes));
             b.add(x, y)
         };
-        let at = add(self.at, other.at);
-        let places = self.places.iter().zip(&other.places).map(|(&x, &y)| add(x, y));
-        Place { at, places: places.collect() }
+        let at = add(self.address, other.address);
+        let coordinates = self.coordinates.iter().zip(&other.coordinates).map(|(&x, &y)| add(x, y));
+        Location { address: at, coordinates: coordinates.collect() }
     }
 }
 
-/// The index along each axis that a flat index stands for.
-fn digits(b: &mut Builder, axes: &[Axis], number: V) -> Vec<V> {
+/// Splits a row-major flat index into one index per axis.
+fn axis_indices(b: &mut Builder, axes: &[Axis], number: V) -> Vec<V> {
     let lanes = b.ty(number).lanes;
     let mut rest = number;
-    let mut digits = vec![number; axes.len()];
+    let mut axis_indices = vec![number; axes.len()];
     for (at, axis) in axes.iter().enumerate().rev() {
         if at == 0 {
-            digits[0] = rest;
+            axis_indices[0] = rest;
             break;
         }
-        // An axis without elements has no index: this avoids a division by zero.
+        // Avoids a division by zero if the axis is empty.
         let one = b.index(1);
         let extent = match b.constant(axis.extent) {
             Some(0) => one,
@@ -279,7 +292,7 @@ fn digits(b: &mut Builder, axes: &[Axis], number: V) -> Vec<V> {
             None => b.binary(Binary::Max, axis.extent, one),
         };
         let extent = b.splat(extent, lanes);
-        (digits[at], rest) = b.div_rem(rest, extent);
+        (axis_indices[at], rest) = b.div_rem(rest, extent);
     }
-    digits
+    axis_indices
 }

@@ -6,7 +6,7 @@ use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Fold, Mem, Ty, V};
 use crate::loops::Loops;
 
-/// A mask of the lanes below `count`; `None` where all of them are known to be.
+/// Returns a mask of the lanes below `count`, or `None` if all of them are known to be.
 pub fn below(b: &mut Builder, count: V, lanes: u32) -> Option<V> {
     if b.constant(count).is_some_and(|count| count >= lanes as i64) {
         return None;
@@ -48,8 +48,9 @@ pub fn each(
     });
 }
 
-/// Interleaves the lanes of two vectors for one step of a transposition: first units of `width`
-/// lanes within each part of 16 bytes, then whole parts. Machines have these shuffles.
+/// Interleaves the lanes of two vectors, as one step of a transposition. Interleaves units of
+/// `width` lanes inside each 16-byte part, or whole parts if `width` is at least a part. Processors
+/// have instructions for these shuffles.
 fn interleave(b: &mut Builder, x: V, y: V, width: u32) -> (V, V) {
     let ty = b.ty(x);
     let part = (16 / ty.dtype.bytes() as u32).min(ty.lanes);
@@ -70,7 +71,7 @@ fn interleave(b: &mut Builder, x: V, y: V, width: u32) -> (V, V) {
     (b.shuffle(x, y, &pick(0)), b.shuffle(x, y, &pick(1)))
 }
 
-/// Transposes a square of vectors.
+/// Transposes a square matrix, given as one vector per row.
 pub fn transpose(b: &mut Builder, rows: &[V]) -> Vec<V> {
     let count = rows.len();
     let mut rows = rows.to_vec();
@@ -82,7 +83,7 @@ pub fn transpose(b: &mut Builder, rows: &[V]) -> Vec<V> {
         }
         width *= 2;
     }
-    // Within a part of 16 bytes, interleaving leaves the rows in bit-reversed order.
+    // Interleaving leaves the rows in bit-reversed order within each 16-byte part.
     let part = (16 / b.ty(rows[0]).dtype.bytes()).min(count);
     let bits = part.trailing_zeros();
     let place = |i: usize| match bits {
@@ -92,8 +93,8 @@ pub fn transpose(b: &mut Builder, rows: &[V]) -> Vec<V> {
     (0..count).map(|i| rows[place(i)]).collect()
 }
 
-/// Sums the lanes of each vector; the number of vectors is a power of two. The sums are the lanes
-/// of one vector, or a scalar if there is one sum.
+/// Sums the lanes of each vector. The number of vectors is a power of two. Returns a vector with
+/// one sum per lane, or a scalar for a single vector.
 pub fn sums(b: &mut Builder, vectors: &[V]) -> V {
     let (lanes, count) = (b.ty(vectors[0]).lanes, vectors.len() as u32);
     let mut vectors = vectors.to_vec();

@@ -1,24 +1,24 @@
 //! Computes tiles from packed panels of both operands, block by block.
 //!
 //! A task is a block of columns and a block of rows. The block of `y` stays in the second-level
-//! cache; it is copied only if it differs from the block of the previous task. Panels of `x` are
-//! streamed.
+//! cache. It is copied only if it is not the previous task's block. Panels of `x` are copied or
+//! read one after the other.
 
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
-use crate::contract::amx::Squares;
+use crate::contract::amx::AmxTile;
 use crate::contract::pack::{Copy, Gathered};
 use crate::contract::plan::walk::{Results, Strips, TileRows, Walk};
-use crate::contract::plan::{Layout, Plan, parts};
-use crate::contract::tile::{self, Columns, Panel, Share, Tile};
+use crate::contract::plan::{Layout, Plan, div_ceil};
+use crate::contract::tile::{self, Columns, Panel, PrefetchShare, Tile};
 use crate::contract::{Contraction, Epilogue, task};
 use crate::loops::Loops;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     let walk = Walk::new(b, c, plan);
-    let panels = match plan.deep {
+    let panels = match plan.several_panels {
         true => {
-            let (panels, one) = (task::blocks(b, c.k, plan.depth), b.index(1));
+            let (panels, one) = (task::block_count(b, c.k, plan.depth), b.index(1));
             b.binary(Binary::Max, panels, one)
         }
         false => b.index(1),
@@ -38,14 +38,14 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
             batch,
             x: task::start(b, &c.x, batch),
             y: task::start(b, &c.y, batch),
-            own: task.results,
+            task: task.results,
             strips: task.results.strips(b, col),
             key,
             panels,
-            results: plan.scratch(b, plan.results_at()),
+            results: plan.scratch(b, plan.results_offset()),
         };
         let zero = b.index(0);
-        match plan.deep {
+        match plan.several_panels {
             false => vec![block.panel(b, zero, copied[0], epilogue)],
             true if plan.panels > 1 => {
                 b.each(zero, panels, 1, |b, panel| {
@@ -60,25 +60,25 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     });
 }
 
-/// The data of a task.
+/// A task.
 struct Block<'a> {
     c: &'a Contraction,
     plan: &'a Plan,
     batch: &'a [V],
-    /// Where the operands begin at this batch index.
+    /// The offsets of the operands at this batch index.
     x: V,
     y: V,
-    /// The results of this task, and their columns.
-    own: Results<'a, V>,
+    /// The results of the task, and their columns.
+    task: Results<'a, V>,
     strips: Strips<V>,
-    /// Identifies the block of `y`: no two blocks have the same key.
+    /// A unique number of the block of `y`.
     key: V,
     /// The number of panels along `k`.
     panels: V,
     results: Mem,
 }
 
-/// The rows of a tile, how many of them are used, and their panel of `x`.
+/// The rows of a tile, the number of them that are used, and their panel of `x`.
 struct Band {
     rows: TileRows<V>,
     count: V,
@@ -99,12 +99,12 @@ impl Block<'_> {
     fn panel(&self, b: &mut Builder, panel: V, copied: V, epilogue: Epilogue) -> V {
         let (c, plan) = (self.c, self.plan);
         let k = b.times(panel, plan.depth);
-        let depth = match plan.deep {
-            true => task::part(b, c.k, k, plan.depth),
+        let depth = match plan.several_panels {
+            true => task::part_size(b, c.k, k, plan.depth),
             false => c.k,
         };
-        let y = if c.packed { c.y.mem } else { plan.panel_scratch(b, plan.y_at()) };
-        let x = if plan.x_in_place { c.x.mem } else { plan.panel_scratch(b, plan.x_at()) };
+        let y = if c.packed { c.y.mem } else { plan.panel_scratch(b, plan.y_offset()) };
+        let x = if plan.x_in_place { c.x.mem } else { plan.panel_scratch(b, plan.x_offset()) };
         let operands = Operands { panel, k, depth, y, x };
         let key = match plan.panels {
             1 => {
@@ -117,7 +117,7 @@ impl Block<'_> {
             let differs = b.compare(Cmp::Ne, key, copied);
             b.when(differs, |b| self.copy_y(b, &operands));
         }
-        self.own.each_tile(b, |b, rows| {
+        self.task.each_tile(b, |b, rows| {
             let count = rows.count(b);
             let x = self.x_panel(b, &operands, rows.row, count);
             let band = Band { rows, count, x };
@@ -128,7 +128,7 @@ impl Block<'_> {
         key
     }
 
-    /// The index at which the panel of `y` is stored.
+    /// The index in scratch memory where the panel of `y` is stored.
     fn block_at(&self, b: &mut Builder, o: &Operands) -> V {
         match self.plan.panels {
             1 => b.index(0),
@@ -151,10 +151,10 @@ impl Block<'_> {
             depth: o.depth,
             lanes: plan.lanes,
             width: plan.strip(),
-            room: plan.room(),
+            strip_depth: plan.padded_depth(),
         };
         let to = self.block_at(b, o);
-        copy.across(b, (o.y, to));
+        copy.to_strips(b, (o.y, to));
     }
 
     fn x_panel(&self, b: &mut Builder, o: &Operands, row: V, count: V) -> Panel {
@@ -175,20 +175,20 @@ impl Block<'_> {
             depth: o.depth,
             lanes: plan.register,
             width: plan.x_width(),
-            room: 0,
+            strip_depth: 0,
         };
         if layout == Layout::AlongK || plan.amx {
             match layout {
-                Layout::AlongK => copy.along(b, plan.x_pitch(), (o.x, zero)),
-                _ => copy.transposed(b, plan.x_pitch(), (o.x, zero)),
+                Layout::AlongK => copy.to_rows(b, plan.x_pitch(), (o.x, zero)),
+                _ => copy.to_rows_transposed(b, plan.x_pitch(), (o.x, zero)),
             }
             return Panel { mem: o.x, at: zero, outer: b.index(plan.x_pitch()), k: one };
         }
-        copy.across(b, (o.x, zero));
+        copy.to_strips(b, (o.x, zero));
         Panel { mem: o.x, at: zero, outer: b.index(plan.group), k: b.index(plan.x_width()) }
     }
 
-    /// The panel of `x` from `row` on, in the operand's own memory.
+    /// The unpacked panel of `x` from `row` on.
     fn x_at(&self, b: &mut Builder, o: &Operands, row: V) -> Panel {
         let x = &self.c.x;
         let (across, along) = (b.mul(row, x.outer), b.mul(o.k, x.k));
@@ -196,9 +196,15 @@ impl Block<'_> {
         Panel { mem: x.mem, at: b.add(at, along), outer: x.outer, k: x.k }
     }
 
-    /// The cache lines of the next panel of `x`, after that of `row`, that the tiles of one strip
-    /// prefetch.
-    fn share(&self, b: &mut Builder, o: &Operands, (row, height): (V, u32), strip: V) -> Share {
+    /// The cache lines of the next panel of `x`, after the one at `row`, that a tile of this strip
+    /// prefetches.
+    fn prefetch_share(
+        &self,
+        b: &mut Builder,
+        o: &Operands,
+        (row, height): (V, u32),
+        strip: V,
+    ) -> PrefetchShare {
         let plan = self.plan;
         let width = b.index(plan.strip());
         let strip = b.div(strip, width);
@@ -206,12 +212,12 @@ impl Block<'_> {
         let below = b.offset(row, height as i64);
         let panel = self.x_at(b, o, below);
         let along_k = b.constant(panel.k) == Some(1);
-        let lines = if along_k { height as i64 } else { plan.line() };
-        let count = parts(lines, strips);
+        let lines = if along_k { height as i64 } else { plan.line_elements() };
+        let count = div_ceil(lines, strips);
         let step = if along_k { panel.outer } else { panel.k };
         let first = b.times(strip, count);
         let first = b.mul(first, step);
-        Share { panel: Panel { at: b.add(panel.at, first), ..panel }, step, count }
+        PrefetchShare { panel: Panel { at: b.add(panel.at, first), ..panel }, step, count }
     }
 
     fn tile(&self, b: &mut Builder, o: &Operands, band: &Band, strip: V, epilogue: Epilogue) {
@@ -219,52 +225,59 @@ impl Block<'_> {
         let col = b.add(self.strips.first, strip);
         let at = match c.packed {
             true => {
-                let depth = plan.filled(b, c.k);
+                let depth = plan.round_up_depth(b, c.k);
                 let (before, along) = (b.mul(col, depth), b.times(o.k, plan.strip()));
                 let at = b.add(self.y, before);
                 b.add(at, along)
             }
             false => {
-                let (block, before) = (self.block_at(b, o), b.times(strip, plan.room()));
+                let (block, before) = (self.block_at(b, o), b.times(strip, plan.padded_depth()));
                 b.add(block, before)
             }
         };
         let y = Panel { mem: o.y, at, outer: b.index(plan.group), k: b.index(plan.strip()) };
         let unmasked = vec![None; plan.vectors as usize];
         let &Band { rows: TileRows { row, height, .. }, count, x } = band;
-        let ahead = plan.rows_ahead() && c.x.gather.is_none();
-        let next = ahead.then(|| self.share(b, o, (row, height), strip));
-        let kept = (self.results, self.kept_at(b, row, height, strip));
+        let prefetches = plan.prefetches_rows() && c.x.gather.is_none();
+        let next = prefetches.then(|| self.prefetch_share(b, o, (row, height), strip));
+        let stored = (self.results, self.stored_at(b, row, height, strip));
         if plan.amx {
-            let later = plan.deep.then(|| self.later(b, o));
-            let squares = Squares { plan, x, y, next, kept, later };
-            squares.sum(b, o.depth, (height, count));
+            let resumes = plan.several_panels.then(|| self.has_earlier_sums(b, o));
+            let tile = AmxTile { plan, x, y, next, stored, resumes };
+            tile.sum(b, o.depth, (height, count));
         } else {
             let tile = Tile { plan, height, x, y, masks: &unmasked, next };
-            let start = self.start(b, o, kept, (height * plan.vectors) as usize);
+            let start = self.start(b, o, stored, (height * plan.vectors) as usize);
             let sums = tile.sum(b, o.depth, start);
-            tile::store(b, plan, kept, &sums);
+            tile::store_sums(b, plan, stored, &sums);
         }
         let mut finish = |b: &mut Builder| {
             let columns = Columns::new(b, plan, col, c.n);
-            tile::finish_kept(b, plan, kept, (self.batch, row, count), &columns, epilogue);
+            tile::pass_stored_to_epilogue(
+                b,
+                plan,
+                stored,
+                (self.batch, row, count),
+                &columns,
+                epilogue,
+            );
         };
-        if !plan.deep {
+        if !plan.several_panels {
             return finish(b);
         }
-        let behind = b.offset(o.panel, 1);
-        let last = b.compare(Cmp::Ge, behind, self.panels);
+        let next_panel = b.offset(o.panel, 1);
+        let last = b.compare(Cmp::Ge, next_panel, self.panels);
         b.when(last, finish);
     }
 
-    /// The index at which the sums of a tile are stored. It is always the same if `k` needs only
-    /// one panel.
-    fn kept_at(&self, b: &mut Builder, row: V, height: u32, strip: V) -> V {
+    /// The index at which the sums of a tile are stored. If `k` fits one panel, all tiles use the
+    /// same memory.
+    fn stored_at(&self, b: &mut Builder, row: V, height: u32, strip: V) -> V {
         let zero = b.index(0);
-        if !self.plan.deep {
+        if !self.plan.several_panels {
             return zero;
         }
-        let first = self.own.first_row(b);
+        let first = self.task.first_row(b);
         let above = b.sub(row, first);
         let above = b.times(above, self.plan.task_columns());
         let before = b.times(strip, height as i64);
@@ -274,22 +287,22 @@ impl Block<'_> {
         b.select(single, zero, at)
     }
 
-    /// Whether earlier panels have left sums.
-    fn later(&self, b: &mut Builder, o: &Operands) -> V {
+    /// Whether the sums of earlier panels must be loaded.
+    fn has_earlier_sums(&self, b: &mut Builder, o: &Operands) -> V {
         let none = b.index(0);
         b.compare(Cmp::Ne, o.panel, none)
     }
 
-    fn start(&self, b: &mut Builder, o: &Operands, kept: (Mem, V), count: usize) -> Vec<V> {
+    fn start(&self, b: &mut Builder, o: &Operands, stored: (Mem, V), count: usize) -> Vec<V> {
         let plan = self.plan;
         let zero = b.number(Ty::vector(plan.work, plan.lanes), 0.0);
         let zeros = vec![zero; count];
-        if !plan.deep {
+        if !plan.several_panels {
             return zeros;
         }
-        // The mask is empty for the first panel, which has no earlier sums.
-        let later = self.later(b, o);
-        let mask = b.splat(later, plan.lanes);
-        tile::load(b, plan, kept, count, Some(mask))
+        // The mask is all false for the first panel, which has no earlier sums.
+        let resumes = self.has_earlier_sums(b, o);
+        let mask = b.splat(resumes, plan.lanes);
+        tile::load_sums(b, plan, stored, count, Some(mask))
     }
 }

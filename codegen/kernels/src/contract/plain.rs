@@ -1,9 +1,9 @@
-//! Contractions in portable code: loops that a C compiler can vectorize.
+//! Contractions in portable code: scalar loops that a C compiler can vectorize.
 //!
-//! Several rows of results are summed up at a time, in an array that fits the first-level cache.
-//! Each row of `y` is read once for all of them, from end to end. Where the columns of `y` are not
-//! contiguous, a block of them is copied first. If both operands lie along `k`, the results are dot
-//! products, each with several partial sums.
+//! The sums of several rows of results are accumulated in an array that fits the first-level cache,
+//! so each row of `y` is read once for all of these rows. If the columns of `y` are not contiguous,
+//! a block of them is copied first. If both operands are contiguous along `k`, the results are
+//! computed as dot products with several partial sums.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -11,23 +11,23 @@ use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
 use crate::code::{Mem, Ty, V};
-use crate::contract::gather::Place;
+use crate::contract::gather::Location;
 use crate::contract::{Contraction, Epilogue, Layout, Position, Side, operand, task};
 use crate::loops::Loops;
 use crate::scalar;
 
-/// The rows of results at a time, the rows of `y` that are added to them in one pass, and the
-/// columns of a block.
+/// The number of rows of results that are computed together, the number of rows of `y` that are
+/// added to them in one pass, and the number of columns of a block.
 const ROWS: i64 = 4;
 const STEPS: i64 = 4;
 const COLUMNS: i64 = 256;
 /// The number of partial sums of a dot product; a power of two.
-const PARTS: i64 = 8;
-/// Up to this many columns are computed as dot products, whatever the layout of `y`.
-const FEW: i64 = 4;
+const PARTIAL_SUMS: i64 = 8;
+/// Up to this many columns are computed as dot products, regardless of the layout of `y`.
+const MAX_DOT_COLUMNS: i64 = 4;
 
-/// Emits the loops for all results. Returns the bytes of scratch memory that they need. `k` is the
-/// extent of `c` as a dim.
+/// Emits the loops for all results. Returns the size of the scratch memory in bytes. `k` is the
+/// extent `c.k` as a dim.
 pub fn emit(b: &mut Builder, c: &Contraction, k: &Dim, epilogue: Epilogue) -> Dim {
     let zero = b.index(0);
     let mut batch = Vec::new();
@@ -56,14 +56,14 @@ pub fn emit(b: &mut Builder, c: &Contraction, k: &Dim, epilogue: Epilogue) -> Di
 struct Plain<'a> {
     c: &'a Contraction,
     batch: &'a [V],
-    /// Where `x` and `y` begin at this batch index.
-    starts: [Place; 2],
+    /// The locations of the first elements of `x` and `y` at this batch index.
+    starts: [Location; 2],
 }
 
 /// The sums of several rows of results, and the block of `y` whose rows are added to them.
 struct Block {
     sums: Mem,
-    /// Elements of `y`: the memory, the start of the block, and the stride between its rows.
+    /// The block of `y`: the memory, its start, and the stride between its rows.
     y: Mem,
     y_at: V,
     y_pitch: V,
@@ -83,21 +83,21 @@ impl Plain<'_> {
         }
         let small = |v: V, most: i64| b.constant(v).is_some_and(|n| n <= most);
         let along = c.y.layout(b) == Layout::AlongK && c.x.layout(b) == Layout::AlongK;
-        small(c.n, FEW) || (along && small(c.m, ROWS - 1))
+        small(c.n, MAX_DOT_COLUMNS) || (along && small(c.m, ROWS - 1))
     }
 
     /// Loads an element of `x` or `y`. `start` and `along` are the contributions of its outer index
-    /// and of `k`, in any order.
-    fn element(&self, b: &mut Builder, side: &Side, start: &Place, along: &Place) -> V {
-        let place = start.with(b, along);
+    /// and of `k`, in either order.
+    fn element(&self, b: &mut Builder, side: &Side, start: &Location, along: &Location) -> V {
+        let place = start.plus(b, along);
         let loaded = side.element(b, &place);
         operand(b, loaded, self.work())
     }
 
-    /// Where a row of `x` or a column of `y` begins.
-    fn outer(&self, b: &mut Builder, side: usize, number: V) -> Place {
+    /// The location of the first element of a row of `x` or a column of `y`.
+    fn outer(&self, b: &mut Builder, side: usize, number: V) -> Location {
         let own = [&self.c.x, &self.c.y][side].outer(b, number);
-        self.starts[side].with(b, &own)
+        self.starts[side].plus(b, &own)
     }
 
     fn add_product(&self, b: &mut Builder, sum: V, x: V, y: V) -> V {
@@ -107,8 +107,6 @@ impl Plain<'_> {
         let product = scalar::apply(b, Prim::Mul, self.work(), &[x, y], None);
         scalar::apply(b, Prim::Add, self.work(), &[sum, product], None)
     }
-
-    // Dot products.
 
     fn dots(&self, b: &mut Builder, epilogue: Epilogue) -> Dim {
         let (c, zero) = (self.c, b.index(0));
@@ -123,7 +121,7 @@ impl Plain<'_> {
         Dim::Const(0)
     }
 
-    fn dot(&self, b: &mut Builder, x: &Place, y: &Place) -> V {
+    fn dot(&self, b: &mut Builder, x: &Location, y: &Location) -> V {
         let (c, zero) = (self.c, b.index(0));
         let none = b.int(Ty::scalar(self.work()), 0);
         let step = |b: &mut Builder, k: V, sum: V| {
@@ -134,11 +132,11 @@ impl Plain<'_> {
             b.hint(sum, "sum");
             sum
         };
-        let whole = whole(b, c.k, PARTS);
+        let whole_steps = round_down(b, c.k, PARTIAL_SUMS);
         let mut sums = vec![none];
-        if b.constant(whole) != Some(0) {
-            let start = vec![none; PARTS as usize];
-            sums = b.repeat(zero, whole, PARTS, &start, |b, k, sums| {
+        if b.constant(whole_steps) != Some(0) {
+            let start = vec![none; PARTIAL_SUMS as usize];
+            sums = b.repeat(zero, whole_steps, PARTIAL_SUMS, &start, |b, k, sums| {
                 let parts = sums.iter().enumerate();
                 let part = |(i, &sum): (usize, &V)| {
                     let k = b.offset(k, i as i64);
@@ -151,13 +149,11 @@ impl Plain<'_> {
             let add = |pair: &[V]| scalar::apply(b, Prim::Add, self.work(), pair, None);
             sums = sums.chunks(2).map(add).collect();
         }
-        if b.constant(whole).is_some() && b.constant(whole) == b.constant(c.k) {
+        if b.constant(whole_steps).is_some() && b.constant(whole_steps) == b.constant(c.k) {
             return sums[0];
         }
-        b.repeat(whole, c.k, 1, &sums, |b, k, sums| vec![step(b, k, sums[0])])[0]
+        b.repeat(whole_steps, c.k, 1, &sums, |b, k, sums| vec![step(b, k, sums[0])])[0]
     }
-
-    // Blocks of columns.
 
     fn blocks(&self, b: &mut Builder, k: &Dim, epilogue: Epilogue) -> Dim {
         let (c, zero) = (self.c, b.index(0));
@@ -168,7 +164,7 @@ impl Plain<'_> {
         task::span(b, zero, c.n, COLUMNS, |b, first| {
             let width = match b.constant(c.n) {
                 Some(n) if n <= COLUMNS => c.n,
-                _ => task::part(b, c.n, first, COLUMNS),
+                _ => task::part_size(b, c.n, first, COLUMNS),
             };
             b.hint(width, "width");
             let block = match scratch {
@@ -178,11 +174,11 @@ impl Plain<'_> {
                     Block { sums, y: scratch, y_at: zero, y_pitch, first, width }
                 }
                 None => {
-                    let y_at = b.add(self.starts[1].at, first);
+                    let y_at = b.add(self.starts[1].address, first);
                     Block { sums, y: c.y.mem, y_at, y_pitch: c.y.k, first, width }
                 }
             };
-            let tall = whole(b, c.m, ROWS);
+            let tall = round_down(b, c.m, ROWS);
             task::span(b, zero, tall, ROWS, |b, row| {
                 self.rows(b, &block, row, ROWS, pitch, &mut *epilogue);
             });
@@ -201,7 +197,7 @@ impl Plain<'_> {
         let (c, zero) = (self.c, b.index(0));
         task::span(b, zero, c.k, 1, |b, k| {
             let along = c.y.k(b, k);
-            let along = self.starts[1].with(b, &along);
+            let along = self.starts[1].plus(b, &along);
             task::span(b, zero, width, 1, |b, j| {
                 let col = b.add(first, j);
                 let across = c.y.outer(b, col);
@@ -231,7 +227,7 @@ impl Plain<'_> {
                 b.store(block.sums, at, none, None);
             }
         });
-        let steps = whole(b, c.k, STEPS);
+        let steps = round_down(b, c.k, STEPS);
         task::span(b, zero, steps, STEPS, |b, k| {
             self.steps(b, block, [row, k], [count, STEPS], pitch);
         });
@@ -248,7 +244,8 @@ impl Plain<'_> {
         });
     }
 
-    /// Adds the products of `count[1]` rows of `y`.
+    /// Adds the products of `count[1]` rows of `y` to `count[0]` rows of sums. `at` is the first
+    /// row of `x` and the first row of `y`.
     fn steps(&self, b: &mut Builder, block: &Block, at: [V; 2], count: [i64; 2], pitch: i64) {
         let c = self.c;
         let mut x = Vec::new();
@@ -295,8 +292,8 @@ fn times_from(b: &mut Builder, start: V, i: V, stride: V) -> V {
     b.add(start, across)
 }
 
-/// The largest multiple of `step` that is not above `extent`.
-fn whole(b: &mut Builder, extent: V, step: i64) -> V {
+/// Rounds `extent` down to a multiple of `step`.
+fn round_down(b: &mut Builder, extent: V, step: i64) -> V {
     let step = b.index(step);
     let over = b.binary(crate::code::Binary::Rem, extent, step);
     b.sub(extent, over)

@@ -1,6 +1,6 @@
-//! Few rows of `x` and a large `y` that lies along its columns. `y` is read once, several rows at a
-//! time from end to end, which is the order memory is fastest in. The sums stay in the first-level
-//! cache.
+//! Contractions of few rows of `x` with a large `y` whose columns are contiguous. Reads `y` once,
+//! several rows at a time from end to end, because memory is fastest in that order. The sums stay
+//! in the first-level cache.
 //!
 //! A task is a block of columns.
 
@@ -14,7 +14,7 @@ use crate::contract::{Contraction, Epilogue, task};
 /// The number of rows of `y` that are read at the same time.
 const ROWS: i64 = 8;
 
-/// Emits the contraction, for so many rows of `x`.
+/// Emits the contraction for `rows` rows of `x`.
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, rows: i64, epilogue: Epilogue) {
     let walk = Walk::new(b, c, plan);
     walk.each_task(b, &[], |b, task, _| {
@@ -29,9 +29,9 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, rows: i64, epilogue: 
         let whole = b.sub(c.k, over);
         task::span(b, zero, whole, ROWS, |b, k| sweep.rows(b, k, ROWS));
         task::span(b, whole, c.k, 1, |b, k| sweep.rows(b, k, 1));
-        sweep.each_tile(b, |b, kept, rows, columns| {
+        sweep.each_tile(b, |b, stored, rows, columns| {
             let at = (task.batch, rows.row, rows.count(b));
-            tile::finish_kept(b, plan, kept, at, columns, &mut *epilogue);
+            tile::pass_stored_to_epilogue(b, plan, stored, at, columns, &mut *epilogue);
         });
         vec![]
     });
@@ -50,15 +50,15 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Runs `body` for each tile, strip by strip, with the address of its sums, its rows and its
-    /// columns.
+    /// Runs `body` for each tile, strip by strip. Passes the address of the tile's sums, its rows
+    /// and its columns.
     fn each_tile(
         &self,
         b: &mut Builder,
         mut body: impl FnMut(&mut Builder, (Mem, V), TileRows<V>, &Columns),
     ) {
         let plan = self.plan;
-        let kept = plan.scratch(b, plan.results_at());
+        let stored = plan.scratch(b, plan.results_offset());
         self.results.strips(b, self.first).each(b, |b, strip| {
             let at = b.times(strip, self.height);
             let first = b.add(self.first, strip);
@@ -66,7 +66,7 @@ impl Sweep<'_> {
             self.results.each_tile(b, |b, rows| {
                 let above = b.times(rows.row, plan.strip());
                 let at = b.add(at, above);
-                body(b, (kept, at), rows, &columns);
+                body(b, (stored, at), rows, &columns);
             });
         });
     }
@@ -74,9 +74,9 @@ impl Sweep<'_> {
     fn clear(&self, b: &mut Builder) {
         let plan = self.plan;
         let zero = b.number(Ty::vector(plan.work, plan.lanes), 0.0);
-        self.each_tile(b, |b, kept, rows, _| {
+        self.each_tile(b, |b, stored, rows, _| {
             let zeros = vec![zero; (rows.height * plan.vectors) as usize];
-            tile::store(b, plan, kept, &zeros);
+            tile::store_sums(b, plan, stored, &zeros);
         });
     }
 
@@ -87,15 +87,15 @@ impl Sweep<'_> {
         let x_at = b.add(self.x.at, along);
         let along = b.mul(k, self.y.k);
         let y_at = b.add(self.y.at, along);
-        self.each_tile(b, |b, kept, rows, columns| {
+        self.each_tile(b, |b, stored, rows, columns| {
             let height = rows.height;
             let across = b.mul(rows.row, self.x.outer);
             let x = Panel { at: b.add(x_at, across), ..self.x };
             let y = Panel { at: b.add(y_at, columns.first), ..self.y };
             let tile = Tile { plan, height, x, y, masks: &columns.masks, next: None };
-            let sums = tile::load(b, plan, kept, (height * plan.vectors) as usize, None);
+            let sums = tile::load_sums(b, plan, stored, (height * plan.vectors) as usize, None);
             let sums = tile.sum(b, depth, sums);
-            tile::store(b, plan, kept, &sums);
+            tile::store_sums(b, plan, stored, &sums);
         });
     }
 }

@@ -22,7 +22,7 @@ impl Panel {
     fn element(&self, b: &mut Builder, outer: i64, k: V) -> V {
         let along = b.mul(k, self.k);
         let across = b.times(self.outer, outer);
-        // A constant is added last, where the addressing mode adds it for free.
+        // Adds a constant last, so that it becomes the displacement of the addressing mode.
         match b.constant(across) {
             Some(_) => {
                 let at = b.add(self.at, along);
@@ -36,29 +36,29 @@ impl Panel {
     }
 }
 
-/// A tile. Its rows start at the first element of `x`, its columns at the first element of `y`.
+/// A tile of results. Its first row is the first of `x`, its first column the first of `y`.
 pub struct Tile<'a> {
     pub plan: &'a Plan,
     pub height: u32,
     pub x: Panel,
     pub y: Panel,
-    /// The lanes of each vector of `y` that exist.
+    /// The mask of each vector of `y`.
     pub masks: &'a [Option<V>],
     /// The cache lines to prefetch as `k` runs.
-    pub next: Option<Share>,
+    pub next: Option<PrefetchShare>,
 }
 
-/// The cache lines that one tile prefetches of a panel that later tiles read: for each cache line's
-/// worth of `k`, `count` lines that are `step` apart.
-pub struct Share {
+/// The part of a later panel that one tile prefetches. Each time `k` advances by a cache line, it
+/// prefetches `count` lines at distances of `step`.
+pub struct PrefetchShare {
     pub panel: Panel,
     pub step: V,
     pub count: i64,
 }
 
-impl Share {
+impl PrefetchShare {
     /// Prefetches the lines for `k`.
-    pub fn ask(&self, b: &mut Builder, k: V) {
+    pub fn prefetch(&self, b: &mut Builder, k: V) {
         let along = b.mul(k, self.panel.k);
         let from = b.add(self.panel.at, along);
         for i in 0..self.count {
@@ -69,46 +69,47 @@ impl Share {
     }
 }
 
-/// Up to this many steps of `k` are unrolled completely.
-const STRAIGHT: i64 = 16;
-/// The unroll factor where many addresses are computed.
+/// Loops along `k` of up to this many steps are unrolled completely.
+const MAX_UNROLLED_STEPS: i64 = 16;
+/// The unroll factor of loops whose address arithmetic is costly.
 const UNROLL: i64 = 4;
 
 impl Tile<'_> {
-    /// The sums over `k` below `depth`, added to `start`. They are the vectors of the first row,
-    /// then those of the next.
+    /// Adds the products for each `k` below `depth` to the sums `start`. The order of sums is the
+    /// vectors of the first row, then those of the next.
     pub fn sum(&self, b: &mut Builder, depth: V, start: Vec<V>) -> Vec<V> {
         let zero = b.index(0);
         let group = self.plan.group;
-        let depth = self.plan.filled(b, depth);
+        let depth = self.plan.round_up_depth(b, depth);
         let steps = |b: &mut Builder, k: V, count: i64, sums: &[V]| {
             (0..count).fold(sums.to_vec(), |sums, step| {
                 let k = b.offset(k, step * group);
                 self.step(b, k, &sums)
             })
         };
-        if let Some(depth @ ..=STRAIGHT) = b.constant(depth) {
+        if let Some(depth @ ..=MAX_UNROLLED_STEPS) = b.constant(depth) {
             return steps(b, zero, depth / group, &start);
         }
         if let Some(next) = &self.next {
-            let line = self.plan.line();
+            let line = self.plan.line_elements();
             return b.repeat(zero, depth, line, &start, |b, k, sums| {
-                next.ask(b, k);
+                next.prefetch(b, k);
                 let end = b.offset(k, line);
                 let end = b.binary(Binary::Min, end, depth);
                 b.repeat(k, end, group, sums, |b, k, sums| self.step(b, k, sums))
             });
         }
-        let many = b.constant(self.x.outer).is_none() || start.len() <= 8;
-        let unroll = if many { UNROLL } else { 1 };
+        let many_addresses = b.constant(self.x.outer).is_none() || start.len() <= 8;
+        let unroll = if many_addresses { UNROLL } else { 1 };
         let width = b.index(unroll * group);
-        let over = b.binary(Binary::Rem, depth, width);
-        let whole = b.sub(depth, over);
-        let sums =
-            b.repeat(zero, whole, unroll * group, &start, |b, k, sums| steps(b, k, unroll, sums));
-        match b.constant(over) {
+        let remainder = b.binary(Binary::Rem, depth, width);
+        let whole_steps = b.sub(depth, remainder);
+        let sums = b.repeat(zero, whole_steps, unroll * group, &start, |b, k, sums| {
+            steps(b, k, unroll, sums)
+        });
+        match b.constant(remainder) {
             Some(0) => sums,
-            _ => b.repeat(whole, depth, group, &sums, |b, k, sums| self.step(b, k, sums)),
+            _ => b.repeat(whole_steps, depth, group, &sums, |b, k, sums| self.step(b, k, sums)),
         }
     }
 
@@ -124,7 +125,7 @@ impl Tile<'_> {
         for row in 0..self.height {
             let at = self.x.element(b, row as i64, k);
             let loaded = b.load(self.x.mem, at, group, None);
-            let wide = self.plan.spread(b, loaded);
+            let wide = self.plan.broadcast(b, loaded);
             for &column in &columns {
                 let sum = sums[next.len()];
                 next.push(multiply_add(b, self.plan, wide, column, sum));
@@ -137,25 +138,25 @@ impl Tile<'_> {
 impl Plan {
     /// Converts a loaded value to the dtype of panels.
     pub(super) fn operand(&self, b: &mut Builder, loaded: V) -> V {
-        match self.held == b.ty(loaded).dtype {
+        match self.panel_dtype == b.ty(loaded).dtype {
             true => loaded,
-            false => operand(b, loaded, self.held),
+            false => operand(b, loaded, self.panel_dtype),
         }
     }
 
     /// Broadcasts a group of `x` to all lanes of a vector.
-    fn spread(&self, b: &mut Builder, loaded: V) -> V {
+    fn broadcast(&self, b: &mut Builder, loaded: V) -> V {
         if self.group == 1 {
             let scalar = self.operand(b, loaded);
             return b.splat(scalar, self.lanes);
         }
         let pair = b.bitcast(loaded, DType::U32);
         let wide = b.splat(pair, self.lanes);
-        b.bitcast(wide, self.held)
+        b.bitcast(wide, self.panel_dtype)
     }
 }
 
-/// `x * y + sum`, for groups along `k`.
+/// Emits `x * y + sum`. If `k` is grouped, adds the products of all elements of a group.
 pub fn multiply_add(b: &mut Builder, plan: &Plan, x: V, y: V, sum: V) -> V {
     if plan.group > 1 {
         return b.dot_pairs(x, y, sum);
@@ -167,22 +168,22 @@ pub fn multiply_add(b: &mut Builder, plan: &Plan, x: V, y: V, sum: V) -> V {
     b.add(product, sum)
 }
 
-/// The columns of a tile: the first one, and masks of the lanes that are below `n`.
+/// The columns of a tile: the first column, and the masks of the lanes below `n`.
 pub struct Columns {
     pub first: V,
     pub masks: Vec<Option<V>>,
-    /// The number of columns left at each vector, if known.
+    /// The number of columns from each vector on, if known.
     left: Vec<Option<i64>>,
 }
 
 impl Columns {
     pub fn new(b: &mut Builder, plan: &Plan, first: V, n: V) -> Columns {
-        let whole = plan.whole_strips(b, n);
+        let whole_steps = plan.whole_strips(b, n);
         let (mut masks, mut left) = (Vec::new(), Vec::new());
         for v in 0..plan.vectors as i64 {
             let from = b.offset(first, v * plan.lanes as i64);
             let rest = b.sub(n, from);
-            masks.push(if whole { None } else { lanes::below(b, rest, plan.lanes) });
+            masks.push(if whole_steps { None } else { lanes::below(b, rest, plan.lanes) });
             left.push(b.constant(rest));
         }
         Columns { first, masks, left }
@@ -190,7 +191,7 @@ impl Columns {
 }
 
 /// Passes a tile's sums to the epilogue, one vector at a time.
-pub fn finish(
+pub fn pass_to_epilogue(
     b: &mut Builder,
     plan: &Plan,
     sums: &[V],
@@ -200,8 +201,8 @@ pub fn finish(
 ) {
     for (i, &sum) in sums.iter().enumerate() {
         let (r, v) = (i / columns.masks.len(), i % columns.masks.len());
-        // LLVM 22 mistakes a masked store of one known lane of a narrow type for a store of a wider
-        // type.
+        // Works around a bug of LLVM 22: it miscompiles a masked store of one lane of a narrow type
+        // to a store of a wider type.
         let (sum, mask) = match columns.left[v] {
             Some(..=0) => continue,
             Some(1) if plan.lanes > 1 => (b.extract(sum, 0), None),
@@ -215,15 +216,15 @@ pub fn finish(
 }
 
 /// Stores a tile's sums in scratch memory.
-pub fn store(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), sums: &[V]) {
+pub fn store_sums(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), sums: &[V]) {
     for (i, &sum) in sums.iter().enumerate() {
         let at = b.offset(from, i as i64 * plan.lanes as i64);
         b.store(mem, at, sum, None);
     }
 }
 
-/// Loads `count` sums that were stored.
-pub fn load(
+/// Loads `count` stored sums.
+pub fn load_sums(
     b: &mut Builder,
     plan: &Plan,
     (mem, from): (Mem, V),
@@ -238,7 +239,7 @@ pub fn load(
 }
 
 /// Passes a tile's stored sums to the epilogue, row by row.
-pub fn finish_kept(
+pub fn pass_stored_to_epilogue(
     b: &mut Builder,
     plan: &Plan,
     (mem, from): (Mem, V),
@@ -250,8 +251,8 @@ pub fn finish_kept(
     task::span(b, zero, height, 1, |b, row| {
         let along = b.times(row, plan.strip());
         let start = b.add(from, along);
-        let sums = load(b, plan, (mem, start), columns.masks.len(), None);
+        let sums = load_sums(b, plan, (mem, start), columns.masks.len(), None);
         let row = b.add(first, row);
-        finish(b, plan, &sums, (batch, row), columns, epilogue);
+        pass_to_epilogue(b, plan, &sums, (batch, row), columns, epilogue);
     });
 }

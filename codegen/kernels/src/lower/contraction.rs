@@ -72,7 +72,7 @@ pub fn packing(
     // `y` is not packed if it is a single column, which is read in place, or if its dtype must be
     // converted, which the kernel does while it copies `y`.
     let (n, dtype) = (run(&setup.n)?, function.ty(y.strided.root).dtype);
-    let fits = read_once && n.0 > 1 && plan.held == dtype;
+    let fits = read_once && n.0 > 1 && plan.panel_dtype == dtype;
     Some(Packing {
         arg,
         dtype,

@@ -42,7 +42,7 @@ fn variants(level: &Level, dtypes: (DType, DType)) -> BTreeMap<String, Form> {
                 for &k in &depths {
                     let form = Form { dtypes, x, y, extents: [m, n, k] };
                     let plan = plan(&form.shape(), &level.isa);
-                    if y == Packed && plan.held != dtypes.0 {
+                    if y == Packed && plan.panel_dtype != dtypes.0 {
                         continue;
                     }
                     let products = [m, n, k].map(|extent| extent.unwrap_or(9)).iter().product();

@@ -91,7 +91,8 @@ impl Contraction<'_> {
         if let Some(pack) = &self.pack {
             let strips = (n as u64).div_ceil(self.plan.strip() as u64) as i64;
             let depth = (k as u64).next_multiple_of(self.plan.unit as u64) as i64;
-            let bytes = (strips * self.plan.strip() * depth) as usize * self.plan.held.bytes();
+            let bytes =
+                (strips * self.plan.strip() * depth) as usize * self.plan.panel_dtype.bytes();
             memory.packed.take(bytes, at_end).fill(0xFF);
             let buffers = [memory.x.start(), memory.y.start(), memory.packed.start()];
             // SAFETY: it is a kernel for these buffers.

@@ -134,7 +134,7 @@ impl Case {
     pub fn pack_code(&self, from: Layout, plan: &Plan) -> Code {
         let mut b = Builder::new(3, 4);
         let c = Case { y: from, ..self.clone() }.contraction(&mut b);
-        let to = Side { mem: b.buffer(2, plan.held, false), ..c.y.clone() };
+        let to = Side { mem: b.buffer(2, plan.panel_dtype, false), ..c.y.clone() };
         contract::pack(&mut b, &c, plan, &to);
         b.finish()
     }

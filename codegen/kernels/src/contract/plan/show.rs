@@ -1,4 +1,4 @@
-//! Prints a plan: the paths that it takes through the code. Block sizes are left out.
+//! Prints a plan: the code paths that it selects, without the sizes of blocks.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -18,10 +18,10 @@ impl Display for Plan {
             (self.swapped, "swapped"),
             (self.amx, "squares"),
             (self.group > 1, "pairs"),
-            (self.deep && self.panels == 1, "deep, one panel"),
-            (self.deep && self.panels > 1, "deep, all panels"),
+            (self.several_panels && self.panels == 1, "deep, one panel"),
+            (self.several_panels && self.panels > 1, "deep, all panels"),
             (self.scheme == Scheme::Panels && self.x_in_place, "x in place"),
-            (self.scheme == Scheme::Panels && self.rows_ahead(), "rows ahead"),
+            (self.scheme == Scheme::Panels && self.prefetches_rows(), "rows ahead"),
             (several, "blocks of strips"),
         ] {
             if is {

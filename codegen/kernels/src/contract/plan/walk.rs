@@ -1,26 +1,26 @@
-//! Enumerates the results: which rows and columns each task computes, tile by tile.
+//! Enumerates the results: the rows and columns that each task computes, tile by tile.
 //!
-//! Every scheme gets its tiles only from here, so this also says exactly which results the code
-//! writes: [`Plan::boxes`] runs the same enumeration on plain numbers.
+//! All schemes use this enumeration, so it defines which results the code writes. [`Plan::boxes`]
+//! runs the same enumeration on plain integers, for tests.
 
 use std::ops::Range;
 
 use mithril_ir::dim::Dim;
 
-use super::{Plan, Rows, Scheme, parts};
+use super::{Plan, Rows, Scheme, div_ceil};
 use crate::builder::Builder;
 use crate::code::{Binary, V};
 use crate::contract::{Contraction, task};
 
-/// The numbers that a walk computes with: values of the emitted code, or plain integers.
-pub(in crate::contract) trait Counting: Sized {
+/// The arithmetic of the enumeration, which either emits code or computes with plain integers.
+pub(in crate::contract) trait Arithmetic: Sized {
     type Number: Copy;
 
     fn number(&mut self, x: i64) -> Self::Number;
     fn known(&self, x: Self::Number) -> Option<i64>;
     fn binary(&mut self, op: Binary, x: Self::Number, y: Self::Number) -> Self::Number;
 
-    /// Runs `body` for each step from `from` to below `to`.
+    /// Runs `body` for each step in `from..to`.
     fn span(
         &mut self,
         from: Self::Number,
@@ -40,14 +40,14 @@ pub(in crate::contract) trait Counting: Sized {
     }
 
     /// `min(size, extent - from)`.
-    fn part(&mut self, extent: Self::Number, from: Self::Number, size: i64) -> Self::Number {
+    fn part_size(&mut self, extent: Self::Number, from: Self::Number, size: i64) -> Self::Number {
         let rest = self.binary(Binary::Sub, extent, from);
         let size = self.number(size);
         self.binary(Binary::Min, rest, size)
     }
 }
 
-impl Counting for Builder {
+impl Arithmetic for Builder {
     type Number = V;
 
     fn number(&mut self, x: i64) -> V {
@@ -68,9 +68,9 @@ impl Counting for Builder {
 }
 
 /// Computes with plain integers.
-struct Plain;
+struct Integers;
 
-impl Counting for Plain {
+impl Arithmetic for Integers {
     type Number = i64;
 
     fn number(&mut self, x: i64) -> i64 {
@@ -98,37 +98,37 @@ impl Counting for Plain {
         }
     }
 
-    fn span(&mut self, from: i64, to: i64, step: i64, mut body: impl FnMut(&mut Plain, i64)) {
+    fn span(&mut self, from: i64, to: i64, step: i64, mut body: impl FnMut(&mut Integers, i64)) {
         (from..to).step_by(step as usize).for_each(|at| body(self, at));
     }
 }
 
-/// How many blocks an axis of the results has: a known number, or one for each so many rows or
-/// columns.
+/// The number of blocks along an axis of the results: a constant, or the extent divided by the
+/// block size and rounded up.
 enum Blocks {
-    Known(i64),
-    Of(i64),
+    Count(i64),
+    Size(i64),
 }
 
 impl Blocks {
     fn emit(&self, b: &mut Builder, extent: V) -> V {
         match *self {
-            Blocks::Known(count) => b.index(count),
-            Blocks::Of(size) => task::blocks(b, extent, size),
+            Blocks::Count(count) => b.index(count),
+            Blocks::Size(size) => task::block_count(b, extent, size),
         }
     }
 
     fn dim(&self, extent: &Dim) -> Dim {
         match *self {
-            Blocks::Known(count) => Dim::from(count),
-            Blocks::Of(size) => extent.ceil_div(&Dim::from(size)),
+            Blocks::Count(count) => Dim::from(count),
+            Blocks::Size(size) => extent.ceil_div(&Dim::from(size)),
         }
     }
 
     fn count(&self, extent: i64) -> i64 {
         match *self {
-            Blocks::Known(count) => count,
-            Blocks::Of(size) => parts(extent, size),
+            Blocks::Count(count) => count,
+            Blocks::Size(size) => div_ceil(extent, size),
         }
     }
 }
@@ -137,8 +137,8 @@ impl Blocks {
 pub(in crate::contract) struct Walk<'a> {
     plan: &'a Plan,
     c: &'a Contraction,
-    /// The extents of the batch, then of the blocks of columns, then of the blocks of rows if there
-    /// may be several.
+    /// The extents of the batch axes, the number of blocks of columns, and, if there may be
+    /// several, the number of blocks of rows.
     pub extents: Vec<V>,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
         Walk { plan, c, extents }
     }
 
-    /// Runs `body` for the tasks `first..last`, with values that are carried from each task to the
+    /// Runs `body` for the tasks `first..last`. `carried` are values that each task passes to the
     /// next.
     pub fn each_task(
         &self,
@@ -169,8 +169,8 @@ impl<'a> Walk<'a> {
         body: impl FnOnce(&mut Builder, &Task, &[V]) -> Vec<V>,
     ) {
         let &Walk { plan, c, .. } = self;
-        task::each(b, &self.extents, carried, |b, digits, carried| {
-            let (batch, own) = digits.split_at(c.batch.len());
+        task::each(b, &self.extents, carried, |b, indices, carried| {
+            let (batch, own) = indices.split_at(c.batch.len());
             let block = own[0];
             let rows = match plan.splits_rows() {
                 true => own[1],
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Results<'a, N> {
     plan: &'a Plan,
-    /// The indices of its blocks of rows and columns.
+    /// The indices of the task's block of rows and block of columns.
     rows: N,
     block: N,
     m: N,
@@ -197,35 +197,36 @@ pub(in crate::contract) struct Results<'a, N> {
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct TileRows<N> {
     pub row: N,
-    /// The number of rows that it has room for.
+    /// The maximum number of rows.
     pub height: u32,
-    /// The end of its rows, where there may be fewer.
+    /// The end of the rows, if there may be fewer than `height`.
     end: Option<N>,
 }
 
 /// The columns of a task, divided into strips.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Strips<N> {
-    /// The first column, and the number of columns; `None` where one strip has all of them.
+    /// The first column, and the number of columns. The number is `None` if a single strip has all
+    /// columns.
     pub first: N,
     count: Option<N>,
     width: i64,
 }
 
 impl<N: Copy> TileRows<N> {
-    /// How many rows the tile has.
-    pub fn count<E: Counting<Number = N>>(&self, e: &mut E) -> N {
+    /// The number of rows of the tile.
+    pub fn count<E: Arithmetic<Number = N>>(&self, e: &mut E) -> N {
         let whole = e.number(self.height as i64);
         match self.end {
             None => whole,
-            Some(end) => e.part(end, self.row, self.height as i64),
+            Some(end) => e.part_size(end, self.row, self.height as i64),
         }
     }
 }
 
 impl<N: Copy> Results<'_, N> {
     /// Runs `body` for each tile of rows, from the first row on.
-    pub fn each_tile<E: Counting<Number = N>>(
+    pub fn each_tile<E: Arithmetic<Number = N>>(
         &self,
         e: &mut E,
         mut body: impl FnMut(&mut E, TileRows<N>),
@@ -242,8 +243,8 @@ impl<N: Copy> Results<'_, N> {
         });
     }
 
-    /// Runs `body` once for each height, with the rows `from..to` of the tiles of that height.
-    fn each_height<E: Counting<Number = N>>(
+    /// Runs `body` once for each tile height, with the rows `from..to` of the tiles of that height.
+    fn each_height<E: Arithmetic<Number = N>>(
         &self,
         e: &mut E,
         mut body: impl FnMut(&mut E, u32, N, N),
@@ -284,14 +285,14 @@ impl<N: Copy> Results<'_, N> {
         }
     }
 
-    /// The rows of a task, whatever the heights of its tiles.
-    fn span_of_rows<E: Counting<Number = N>>(&self, e: &mut E) -> (N, N) {
+    /// The rows of a task.
+    fn span_of_rows<E: Arithmetic<Number = N>>(&self, e: &mut E) -> (N, N) {
         let from = self.first_row(e);
         let end = e.offset(from, self.plan.task_tiles() * self.plan.height());
         (from, e.binary(Binary::Min, end, self.m))
     }
 
-    pub fn first_row<E: Counting<Number = N>>(&self, e: &mut E) -> N {
+    pub fn first_row<E: Arithmetic<Number = N>>(&self, e: &mut E) -> N {
         let tile = e.times(self.rows, self.plan.task_tiles());
         match &self.plan.rows {
             Rows::Balanced { height, tall, .. } => row(e, tile, *height, *tall),
@@ -299,24 +300,24 @@ impl<N: Copy> Results<'_, N> {
         }
     }
 
-    pub fn first_column<E: Counting<Number = N>>(&self, e: &mut E) -> N {
+    pub fn first_column<E: Arithmetic<Number = N>>(&self, e: &mut E) -> N {
         e.times(self.block, self.plan.task_columns())
     }
 
     /// The strips of a task whose first column is `first`.
-    pub fn strips<E: Counting<Number = N>>(&self, e: &mut E, first: N) -> Strips<N> {
+    pub fn strips<E: Arithmetic<Number = N>>(&self, e: &mut E, first: N) -> Strips<N> {
         let size = self.plan.task_columns();
         let count = match self.plan.scheme {
             Scheme::Direct | Scheme::Dots => None,
-            Scheme::Panels | Scheme::Sweep { .. } => Some(e.part(self.n, first, size)),
+            Scheme::Panels | Scheme::Sweep { .. } => Some(e.part_size(self.n, first, size)),
         };
         Strips { first, count, width: self.plan.strip() }
     }
 }
 
 impl<N: Copy> Strips<N> {
-    /// Runs `body` for each strip, with its distance from the first column.
-    pub fn each<E: Counting<Number = N>>(&self, e: &mut E, mut body: impl FnMut(&mut E, N)) {
+    /// Runs `body` for each strip. Passes the distance of the strip from the first column.
+    pub fn each<E: Arithmetic<Number = N>>(&self, e: &mut E, mut body: impl FnMut(&mut E, N)) {
         let zero = e.number(0);
         match self.count {
             None => body(e, zero),
@@ -324,16 +325,16 @@ impl<N: Copy> Strips<N> {
         }
     }
 
-    /// The number of columns, in a scheme whose tasks may have several strips.
+    /// The number of columns.
     ///
-    /// Panics: a task is a single strip.
+    /// Panics if the scheme's tasks are single strips.
     pub fn columns(&self) -> N {
         self.count.expect("a block of strips")
     }
 }
 
 /// The first row of a tile.
-fn row<E: Counting>(e: &mut E, tile: E::Number, height: u32, tall: i64) -> E::Number {
+fn row<E: Arithmetic>(e: &mut E, tile: E::Number, height: u32, tall: i64) -> E::Number {
     let low = e.times(tile, height as i64 - 1);
     let tall = e.number(tall);
     let higher = e.binary(Binary::Min, tile, tall);
@@ -367,14 +368,14 @@ impl Plan {
 
     fn row_blocks(&self) -> Blocks {
         match &self.rows {
-            _ if !self.splits_rows() => Blocks::Known(1),
-            Rows::Balanced { tiles, .. } => Blocks::Known(parts(*tiles, self.block_tiles)),
-            Rows::Greedy(_) | Rows::Steps(_) => Blocks::Of(self.block_tiles * self.height()),
+            _ if !self.splits_rows() => Blocks::Count(1),
+            Rows::Balanced { tiles, .. } => Blocks::Count(div_ceil(*tiles, self.block_tiles)),
+            Rows::Greedy(_) | Rows::Steps(_) => Blocks::Size(self.block_tiles * self.height()),
         }
     }
 
     fn column_blocks(&self) -> Blocks {
-        Blocks::Of(self.task_columns())
+        Blocks::Size(self.task_columns())
     }
 
     /// The number of tasks.
@@ -384,17 +385,17 @@ impl Plan {
         batch.iter().fold(all, |tasks, extent| tasks * extent.clone())
     }
 
-    /// The rows and columns of the results that the code writes, by task and tile, at one batch
-    /// index and for these extents. Each box is `rows × columns`.
+    /// Returns the boxes of results that the code writes, by task and tile, for one batch index and
+    /// these extents. A box is a range of rows and a range of columns.
     pub fn boxes(&self, m: i64, n: i64) -> Vec<[Range<i64>; 2]> {
         let (m, n) = if self.swapped { (n, m) } else { (m, n) };
         let mut boxes = Vec::new();
         for block in 0..self.column_blocks().count(n) {
             for rows in 0..self.row_blocks().count(m) {
                 let results = Results { plan: self, rows, block, m, n };
-                let first = results.first_column(&mut Plain);
-                let strips = results.strips(&mut Plain, first);
-                results.each_tile(&mut Plain, |e, tile| {
+                let first = results.first_column(&mut Integers);
+                let strips = results.strips(&mut Integers, first);
+                results.each_tile(&mut Integers, |e, tile| {
                     let rows = tile.row..tile.row + tile.count(e);
                     strips.each(e, |_, strip| {
                         let from = first + strip;
