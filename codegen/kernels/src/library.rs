@@ -1,4 +1,5 @@
-//! The library kernels: hand-written algorithms, one file each.
+//! The library kernels: hand-written algorithms for operations that are not plain loops. Each has
+//! its own file.
 
 mod arg_extremum;
 mod attention;
@@ -17,20 +18,20 @@ use mithril_passes::outline::joins_many;
 use crate::isa::Isa;
 use crate::lower::lowered::Lowered;
 
-/// A library kernel: how it fuses, and how it is lowered.
-struct Entry {
+/// A library kernel: its fusion rules and its lowering.
+struct LibraryEntry {
     fusion: LibraryKernel,
-    /// Lowers the operation to the loop code of a kernel, with buffers and dims numbered as by
+    /// Lowers the operation to the loop code of a kernel. Buffers and dims are numbered as in
     /// [`lower`](crate::lower::lower).
     lower: fn(&Function, &Operation, &Isa) -> Result<Lowered>,
 }
 
-/// The library kernel that computes an operation, as the passes see it.
+/// Returns the fusion rules of the library kernel that computes an operation, if there is one.
 pub fn kernel(op: &Operation) -> Option<&'static LibraryKernel> {
     entry(op).map(|entry| &entry.fusion)
 }
 
-fn entry(op: &Operation) -> Option<&'static Entry> {
+fn entry(op: &Operation) -> Option<&'static LibraryEntry> {
     match op.op.access {
         Access::Library(library) => Some(match library {
             access::Library::ArgExtremum { .. } => &arg_extremum::ENTRY,
@@ -51,10 +52,10 @@ fn entry(op: &Operation) -> Option<&'static Entry> {
     }
 }
 
-/// The loop code of the library kernel for an operation.
+/// Lowers an operation to the loop code of its library kernel.
 ///
-/// Errors: operands that the kernel does not take.
+/// Errors: the kernel does not support the operands.
 pub(crate) fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
-    let entry = entry(op).expect("fusion gives library kernels only what they compute");
+    let entry = entry(op).expect("the schedule names an operation that has a library kernel");
     (entry.lower)(function, op, isa)
 }

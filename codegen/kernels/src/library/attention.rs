@@ -1,8 +1,8 @@
-//! Attention as one kernel, and its gradients as another: the scores of a block of queries are
-//! never all in memory at once.
+//! Attention as one kernel, and its gradients as another. Both work on blocks of queries and keys,
+//! so the full score matrix is never in memory.
 //!
-//! Scratch memory is transposed: lanes are queries, so that row maxima, sums and rescaling are
-//! plain vector arithmetic. Keys and values are read in place, one element at a time, and
+//! Scratch memory is transposed: lanes are queries, so row maxima, sums and rescaling are
+//! elementwise vector arithmetic. Elements of keys and values are loaded one at a time and
 //! broadcast.
 
 mod backward;
@@ -21,7 +21,7 @@ use mithril_ir::op::access::Attention;
 use mithril_passes::library::LibraryKernel;
 use mithril_passes::outline::strides::{Strided, strided};
 
-use super::Entry;
+use super::LibraryEntry;
 use crate::code::{Mem, V};
 use crate::isa::Isa;
 use crate::lower::index::Ix;
@@ -32,10 +32,10 @@ use tiles::Head;
 
 /// The operands and attributes of an attention kernel.
 struct Site {
-    sides: Vec<Strided>,
+    operands: Vec<Strided>,
     /// The dims of each operand.
     dims: Vec<Vec<Dim>>,
-    /// The head size of queries and keys, and that of values.
+    /// The head size of queries and keys, and the head size of values.
     width: i64,
     value_width: i64,
     grouped: bool,
@@ -49,13 +49,14 @@ struct Site {
 #[derive(Clone, Copy)]
 struct Mask {
     head: Head,
-    /// The stride from one key to the next; 0 if all keys share an element.
+    /// The stride from one key to the next: 1, or 0 if all keys share an element.
     step: i64,
-    /// Whether it is added to the scores; else it hides the scores where it is false.
-    added: bool,
+    /// Whether the mask is added to the scores. Otherwise it is boolean, and sets scores to -inf
+    /// where it is false.
+    is_additive: bool,
 }
 
-/// The memory that the output is written to, and its strides, one for each axis.
+/// The memory of attention's output, and the stride of each axis.
 struct Output {
     mem: Mem,
     strides: Vec<Dim>,
@@ -78,13 +79,13 @@ impl Output {
 const QUERY: usize = 0;
 const KEY: usize = 1;
 const VALUE: usize = 2;
-/// Further operands of the gradient.
+/// Indices of further operands of the gradient.
 const OUTPUT: usize = 3;
 const LOGS: usize = 4;
 const GRADIENT: usize = 5;
 const ROW_MAX: usize = 7;
 
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: LibraryEntry = LibraryEntry {
     fusion: LibraryKernel {
         fits: fusion::fits,
         shares: fusion::shares,
@@ -97,10 +98,10 @@ pub const ENTRY: Entry = Entry {
 
 fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     let nest = Nest::new(function, isa);
-    let sides: Option<Vec<Strided>> =
+    let operands: Option<Vec<Strided>> =
         op.operands.iter().map(|&v| strided(function, &nest.definitions, v)).collect();
-    let Some(sides) = sides else {
-        return Diagnostic::new("the operands of attention do not lie in steps").err();
+    let Some(operands) = operands else {
+        return Diagnostic::new("the operands of attention have no strided layout").err();
     };
     let dims: Vec<Vec<Dim>> = op.operands.iter().map(|&v| nest.dims(v).to_vec()).collect();
     let last = |dims: &[Dim]| dims.last().and_then(Dim::as_const).unwrap_or(0);
@@ -112,8 +113,8 @@ fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     };
     let (grouped, causal) = (flag("grouped"), flag("causal"));
     let mask = op.operand_index("mask");
-    let site = Site { sides, dims, width, value_width, grouped, causal, scale, mask };
-    let gradient = fusion::result_of(op) == Some(Attention::Gradient);
+    let site = Site { operands, dims, width, value_width, grouped, causal, scale, mask };
+    let gradient = fusion::attention_result(op) == Some(Attention::Gradient);
     Ok(match (gradient, isa.source.vectorizes) {
         (true, true) => plain::backward(nest, &site),
         (true, false) => backward::lower(nest, &site, isa),
@@ -123,15 +124,15 @@ fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
 }
 
 impl Site {
-    /// The leading axes of an operand: all but the rows (queries, keys or values) and their
-    /// elements.
+    /// The leading axes of an operand: all but the last two, which are the rows (queries, keys or
+    /// values) and their elements.
     fn heads(&self, side: usize) -> &[Dim] {
         let dims = &self.dims[side];
         &dims[..dims.len() - 2]
     }
 
-    /// How many heads of queries share one head of keys.
-    fn times(&self) -> i64 {
+    /// The number of heads of queries that share one head of keys.
+    fn group_size(&self) -> i64 {
         let [all, own] = [QUERY, KEY].map(|side| self.heads(side).last().and_then(Dim::as_const));
         match (self.grouped, all.zip(own)) {
             (true, Some((all, own))) => all / own.max(1),
@@ -139,29 +140,30 @@ impl Site {
         }
     }
 
-    /// An operand's part for one head of queries. If it has no last axis, rows are single elements.
+    /// Returns the part of an operand for one head of queries. If the operand has no last axis, its
+    /// rows are single elements.
     fn head(&self, nest: &mut Nest, side: usize, place: &[V]) -> Head {
-        let at = self.begin(nest, side, place);
+        let at = self.head_offset(nest, side, place);
         let mem = self.mem(nest, side);
-        Head { mem, at, stride: nest.dim(&self.sides[side].strides[place.len()]) }
+        Head { mem, at, stride: nest.dim(&self.operands[side].strides[place.len()]) }
     }
 
     fn mem(&self, nest: &Nest, side: usize) -> Mem {
-        nest.arg(self.sides[side].root).expect("operands of kernels are arguments")
+        nest.arg(self.operands[side].root).expect("operands of kernels are arguments")
     }
 
-    /// Where that part begins. Dims of 1 are broadcast; with groups, several heads of queries use
-    /// one head of keys.
-    fn begin(&self, nest: &mut Nest, side: usize, place: &[V]) -> V {
-        let (strided, dims) = (&self.sides[side], &self.dims[side]);
+    /// Returns the offset of that part. Axes of size 1 are broadcast. With groups, several heads of
+    /// queries use one head of keys.
+    fn head_offset(&self, nest: &mut Nest, side: usize, place: &[V]) -> V {
+        let (strided, dims) = (&self.operands[side], &self.dims[side]);
         let mut at = nest.dim(&strided.offset);
         for (axis, &i) in place.iter().enumerate() {
             let mut i = i;
             if is_one(&dims[axis]) {
                 continue;
             }
-            if matches!(side, KEY | VALUE) && axis + 1 == place.len() && self.times() > 1 {
-                let times = nest.b.index(self.times());
+            if matches!(side, KEY | VALUE) && axis + 1 == place.len() && self.group_size() > 1 {
+                let times = nest.b.index(self.group_size());
                 i = nest.b.div(i, times);
             }
             let stride = nest.dim(&strided.strides[axis]);
@@ -171,7 +173,7 @@ impl Site {
         at
     }
 
-    /// The axis of the mask that runs over queries, if it exists and is longer than 1.
+    /// The axis of the mask along queries, if it exists and its size is not 1.
     fn mask_rows(&self) -> Option<usize> {
         let dims = &self.dims[self.mask?];
         dims.len().checked_sub(2).filter(|&axis| !is_one(&dims[axis]))
@@ -181,14 +183,14 @@ impl Site {
         let side = self.mask?;
         let dims = &self.dims[side];
         let missing = place.len() - dims.len().saturating_sub(2);
-        let at = self.begin(nest, side, &place[missing..]);
+        let at = self.head_offset(nest, side, &place[missing..]);
         let rows = self.mask_rows();
-        let stride = rows.map_or(Dim::Const(0), |axis| self.sides[side].strides[axis].clone());
+        let stride = rows.map_or(Dim::Const(0), |axis| self.operands[side].strides[axis].clone());
         let mem = self.mem(nest, side);
         Some(Mask {
             head: Head { mem, at, stride: nest.dim(&stride) },
             step: i64::from(dims.last().is_some_and(|keys| !is_one(keys))),
-            added: nest.b.mem_dtype(mem) != DType::Bool,
+            is_additive: nest.b.mem_dtype(mem) != DType::Bool,
         })
     }
 
@@ -201,8 +203,7 @@ impl Site {
         })
     }
 
-    /// The memory of the result that is computed by the operation that `is` selects, if there is
-    /// one.
+    /// The memory and the value of the result whose operation `is` selects, if there is one.
     fn result(&self, nest: &Nest, is: impl Fn(&Operation) -> bool) -> Option<(Mem, Value)> {
         let ops = nest.f.ops.iter().filter(|op| is_attention(op));
         let value = ops.filter(|op| is(op)).map(Operation::result).next()?;
@@ -215,7 +216,7 @@ fn is_one(dim: &Dim) -> bool {
     dim.as_const() == Some(1)
 }
 
-/// The indices of task number `task` along the axes `heads`.
+/// Splits a task number into indices along the axes `heads`.
 fn place(nest: &mut Nest, heads: &[Dim], task: V) -> Vec<V> {
     let place = nest.unravel(heads, Ix::Uniform(task));
     place.into_iter().map(|ix| nest.as_value(ix)).collect()

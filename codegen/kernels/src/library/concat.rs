@@ -1,11 +1,11 @@
-//! Concatenation of many parts: each part is copied. A loop over the result would have to search
-//! for the part of each element.
+//! Concatenation of many parts: copies each part. A loop over the result would have to find the
+//! part of each element instead.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Value;
 use mithril_passes::library::LibraryKernel;
 
-use super::Entry;
+use super::LibraryEntry;
 use super::standalone::{self, Standalone};
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::contract::lanes::below;
@@ -14,23 +14,23 @@ use crate::lower::index::{Index, Ix};
 use crate::lower::nest::Nest;
 use crate::lower::reduce::product;
 
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: LibraryEntry = LibraryEntry {
     fusion: LibraryKernel::plain("concat"),
     lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::concat),
 };
 
-/// At most this many calls of the kernel, where each task copies one part.
-const CALLS: usize = 8;
+/// The maximum number of calls of the kernel if each task copies one part.
+const MAX_CALLS: usize = 8;
 
 /// A part, and its offset along the axis.
-struct Piece {
+struct Part {
     value: Value,
     offset: Dim,
 }
 
 impl Standalone<'_> {
-    /// A task copies a whole part if the parts are contiguous, else one row: an index of the axes
-    /// before the concatenated one.
+    /// A task copies a whole part if the parts are contiguous in the result. Otherwise it copies
+    /// one row: an index along the axes before the concatenated axis.
     fn concat(&mut self) -> Dim {
         let axis = self.axis();
         let rows = product(&self.nest.dims(self.op.result())[..axis]);
@@ -39,7 +39,7 @@ impl Standalone<'_> {
         for &value in &self.op.operands {
             let size = &self.nest.dims(value)[axis];
             if size.as_const() != Some(0) {
-                parts.push(Piece { value, offset: offset.clone() });
+                parts.push(Part { value, offset: offset.clone() });
                 offset = &offset + size;
             }
         }
@@ -57,12 +57,12 @@ impl Standalone<'_> {
             });
             return rows;
         }
-        self.grain = parts.len().div_ceil(CALLS).max(1) as i64;
+        self.grain = parts.len().div_ceil(MAX_CALLS).max(1) as i64;
         for (number, part) in parts.iter().enumerate() {
             let task = self.nest.b.index(number as i64);
-            let begun = self.nest.b.compare(Cmp::Le, first, task);
-            let left = self.nest.b.compare(Cmp::Lt, task, last);
-            let own = self.nest.b.binary(Binary::And, begun, left);
+            let after_first = self.nest.b.compare(Cmp::Le, first, task);
+            let before_last = self.nest.b.compare(Cmp::Lt, task, last);
+            let own = self.nest.b.binary(Binary::And, after_first, before_last);
             self.nest.b.open_region();
             self.enter();
             let zero = self.nest.b.index(0);
@@ -77,19 +77,19 @@ impl Standalone<'_> {
     }
 
     /// Copies one row of a part.
-    fn copy(&mut self, part: &Piece, axis: usize, row: V) {
+    fn copy(&mut self, part: &Part, axis: usize, row: V) {
         match self.nest.arg(part.value) {
             Some(from) => self.copy_memory(part, from, axis, row),
             None => self.copy_elements(part, axis, row),
         }
     }
 
-    /// Copies a part that is in memory; each row is contiguous.
-    fn copy_memory(&mut self, part: &Piece, from: Mem, axis: usize, row: V) {
+    /// Copies one row of a part in memory, which is contiguous.
+    fn copy_memory(&mut self, part: &Part, from: Mem, axis: usize, row: V) {
         let own = product(&self.nest.dims(part.value)[axis..]);
         let result = self.nest.dims(self.op.result());
-        let (all, behind) = (product(&result[axis..]), product(&result[axis + 1..]));
-        let [own, all, before] = [own, all, &part.offset * &behind].map(|dim| self.nest.dim(&dim));
+        let (all, inner) = (product(&result[axis..]), product(&result[axis + 1..]));
+        let [own, all, before] = [own, all, &part.offset * &inner].map(|dim| self.nest.dim(&dim));
         let start = self.nest.b.mul(row, own);
         let place = self.nest.b.mul(row, all);
         let place = self.nest.b.add(place, before);
@@ -101,8 +101,8 @@ impl Standalone<'_> {
         });
     }
 
-    /// Computes a part that is not in memory, vector by vector.
-    fn copy_elements(&mut self, part: &Piece, axis: usize, row: V) {
+    /// Computes one row of a part that is not in memory, and stores it.
+    fn copy_elements(&mut self, part: &Part, axis: usize, row: V) {
         let dims = self.nest.dims(part.value);
         let front = self.nest.unravel(&dims[..axis], Ix::Uniform(row));
         let (middle, length) = match dims[axis..].split_last() {
@@ -110,7 +110,7 @@ impl Standalone<'_> {
             None => (vec![], Dim::Const(1)),
         };
         let (offset, length) = (self.nest.dim(&part.offset), self.nest.dim(&length));
-        self.every(&middle, |own, place| {
+        self.each_index(&middle, |own, place| {
             own.vectors(length, |nest, at, _| {
                 nest.multiples.insert(at);
                 let inner = place.iter().copied().chain([Ix::Ascending(at)]);
@@ -123,7 +123,8 @@ impl Standalone<'_> {
         });
     }
 
-    /// Loops over vectors up to a length, with a masked remainder. A vector of one lane needs none.
+    /// Emits a loop over vectors up to a length, and a masked remainder unless vectors have one
+    /// lane.
     fn vectors(&mut self, length: V, body: impl Fn(&mut Nest, V, u32)) {
         let lanes = self.nest.lanes;
         let zero = self.nest.b.index(0);

@@ -1,11 +1,11 @@
-//! Cumulative sums and products, with a task for each line along the axis.
+//! Cumulative sums and products. Each line along the axis is a task.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::op::access::{Access, Fold, Library};
 use mithril_ir::scalar::Prim;
 use mithril_passes::library::LibraryKernel;
 
-use super::Entry;
+use super::LibraryEntry;
 use super::standalone::{self, Standalone};
 use crate::code::Ty;
 use crate::loops::Loops;
@@ -13,7 +13,7 @@ use crate::lower::index::{Index, Ix};
 use crate::lower::nest::register_dtype;
 use crate::scalar;
 
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: LibraryEntry = LibraryEntry {
     fusion: LibraryKernel::plain("cumulative"),
     lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::cumulative),
 };

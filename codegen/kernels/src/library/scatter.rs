@@ -1,6 +1,6 @@
-//! Scatters: updates are added at given indices. One task sums up each element of the result, in
-//! the order of the updates and in the accumulator's dtype. So results do not depend on how tasks
-//! are shared among threads.
+//! Scatter-add: adds updates at given indices. Each element of the result is summed by one task, in
+//! the order of the updates and in the accumulator's dtype, so results do not depend on the
+//! division of tasks among threads.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -9,7 +9,7 @@ use mithril_ir::op::access::{Access, Scatter};
 use mithril_ir::scalar::Prim;
 use mithril_passes::library::LibraryKernel;
 
-use super::Entry;
+use super::LibraryEntry;
 use super::standalone::{self, Standalone};
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::loops::Loops;
@@ -18,18 +18,18 @@ use crate::lower::nest::{Nest, register_dtype};
 use crate::lower::reduce::product;
 use crate::scalar;
 
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: LibraryEntry = LibraryEntry {
     fusion: LibraryKernel::plain("scatter"),
     lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::scatter),
 };
 
-/// Elements of the result that are worth another thread.
-const WORTH: i64 = 1 << 14;
+/// The minimum number of elements per thread. With fewer, starting a thread does not pay.
+const MIN_THREAD_ELEMENTS: i64 = 1 << 14;
 /// Vectors of a row that are accumulated together.
 const UNROLL: i64 = 4;
 
 /// The operands, and the axes of the result before and after the indexed one.
-struct ScatterLoops<'f> {
+struct ScatterShape<'f> {
     x: Value,
     indices: Value,
     updates: Value,
@@ -41,11 +41,12 @@ struct ScatterLoops<'f> {
 
 /// A row of the result.
 struct Row<'a, 'f> {
-    of: &'a ScatterLoops<'f>,
-    /// Its position along the outer axes.
+    shape: &'a ScatterShape<'f>,
+    /// The index of the row along the outer axes.
     outer: &'a [Ix],
     number: V,
-    /// Its updates: a range of the update numbers in memory `order`.
+    /// The updates of the row: `order` holds update numbers, and `updates` is the range of the
+    /// row's numbers in it.
     order: Mem,
     updates: (V, V),
 }
@@ -54,7 +55,7 @@ impl Standalone<'_> {
     fn scatter(&mut self) -> Dim {
         let (x, axis) = (self.op.operands[0], self.axis());
         let dims = self.nest.dims(x);
-        let scatter = ScatterLoops {
+        let scatter = ScatterShape {
             x,
             indices: self.op.operands[1],
             updates: self.op.operands[2],
@@ -69,11 +70,12 @@ impl Standalone<'_> {
         }
     }
 
-    /// A task for each line along the axis, accumulated in scratch memory, element by element.
-    fn scatter_lines(&mut self, scatter: &ScatterLoops, along: bool) -> Dim {
-        let ScatterLoops { x, indices, updates, ref rows, .. } = *scatter;
+    /// Each line along the axis is a task. Its sums are accumulated in scratch memory, element by
+    /// element.
+    fn scatter_lines(&mut self, scatter: &ScatterShape, along: bool) -> Dim {
+        let ScatterShape { x, indices, updates, ref rows, .. } = *scatter;
         let dtype = register_dtype(self.nest.dtype(x));
-        // Extra space: if the axis is empty, updates still load and store there.
+        // Leaves extra space, because updates load and store there even if the axis is empty.
         self.scratch = &(rows + &Dim::Const(8)) * &Dim::Const(8);
         let zero = self.nest.b.index(0);
         let sums = self.nest.b.scratch(dtype, zero);
@@ -92,17 +94,17 @@ impl Standalone<'_> {
                 true => &own.nest.dims(indices)[axis..=axis],
                 false => own.nest.dims(indices),
             };
-            own.every(lengths, |own, i| {
+            own.each_index(lengths, |own, i| {
                 let mut from: Index = place[..axis].into();
                 from.extend_from_slice(i);
                 from.extend_from_slice(&place[axis + 1..]);
-                let spot = if along { &from[..] } else { i };
-                let spot = own.nest.resolve_index(indices, spot, rows);
-                let spot = own.nest.as_value(spot);
+                let target = if along { &from[..] } else { i };
+                let target = own.nest.resolve_index(indices, target, rows);
+                let target = own.nest.as_value(target);
                 let update = own.nest.pull(updates, &from);
-                let old = own.nest.b.load(sums, spot, 1, None);
+                let old = own.nest.b.load(sums, target, 1, None);
                 let sum = own.nest.sum(dtype, old, update);
-                own.nest.b.store(sums, spot, sum, None);
+                own.nest.b.store(sums, target, sum, None);
             });
             own.each(zero, size, 1, |own, i| {
                 let sum = own.nest.b.load(sums, i, 1, None);
@@ -111,20 +113,20 @@ impl Standalone<'_> {
         })
     }
 
-    /// A task for each row. The updates of a call's rows are first sorted by row (counting sort);
-    /// then each row is computed as `x` plus its updates.
-    fn scatter_rows(&mut self, scatter: &ScatterLoops) -> Dim {
+    /// Each row is a task. A call first sorts the updates of its rows by row (counting sort). Then
+    /// it computes each row as `x` plus the row's updates.
+    fn scatter_rows(&mut self, scatter: &ScatterShape) -> Dim {
         let rows = &scatter.rows;
         let count = product(self.nest.dims(scatter.indices));
         self.scratch = &(&(rows + &count) + &Dim::Const(1)) * &Dim::Const(8);
         let size = self.nest.dim(rows);
         if self.nest.b.source().all_tasks {
             let zero = self.nest.b.index(0);
-            self.every(scatter.outer, |own, outer| own.block(scatter, outer, zero, size));
+            self.each_index(scatter.outer, |own, outer| own.block(scatter, outer, zero, size));
             return Dim::Const(1);
         }
         if let Some(elements) = product(scatter.inner).as_const() {
-            self.grain = (WORTH / elements.max(1)).max(1);
+            self.grain = (MIN_THREAD_ELEMENTS / elements.max(1)).max(1);
         }
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
         let from = self.nest.b.div(first, size);
@@ -143,12 +145,12 @@ impl Standalone<'_> {
         &product(scatter.outer) * rows
     }
 
-    /// Computes the rows from `low` to `high` at one position of the outer axes.
-    fn block(&mut self, scatter: &ScatterLoops, outer: &[Ix], low: V, high: V) {
+    /// Computes the rows `low..high` at one index along the outer axes.
+    fn block(&mut self, scatter: &ScatterShape, outer: &[Ix], low: V, high: V) {
         let (zero, one) = (self.nest.b.index(0), self.nest.b.index(1));
         let ends = self.nest.b.scratch(DType::I64, zero);
-        let behind = self.nest.dim(&(&(&scatter.rows + &Dim::Const(1)) * &Dim::Const(8)));
-        let order = self.nest.b.scratch(DType::I64, behind);
+        let order_offset = self.nest.dim(&(&(&scatter.rows + &Dim::Const(1)) * &Dim::Const(8)));
+        let order = self.nest.b.scratch(DType::I64, order_offset);
         let lengths = self.nest.dims(scatter.indices);
         let count = self.nest.dim(&product(lengths));
         let size = self.nest.b.sub(high, low);
@@ -158,19 +160,19 @@ impl Standalone<'_> {
         // the updates.
         self.each(zero, count, 1, |own, i| {
             own.row_of(scatter, i, low, high, |nest, row| {
-                let behind = nest.b.offset(row, 1);
-                bump(nest, ends, behind, one);
+                let next = nest.b.offset(row, 1);
+                add_to_element(nest, ends, next, one);
             });
         });
         self.repeat(zero, size, 1, &[zero], |own, i, sum| {
-            let behind = own.nest.b.offset(i, 1);
-            let sum = bump(&mut own.nest, ends, behind, sum[0]);
+            let next = own.nest.b.offset(i, 1);
+            let sum = add_to_element(&mut own.nest, ends, next, sum[0]);
             vec![sum]
         });
         self.each(zero, count, 1, |own, i| {
             own.row_of(scatter, i, low, high, |nest, row| {
-                let behind = bump(nest, ends, row, one);
-                let at = nest.b.offset(behind, -1);
+                let next = add_to_element(nest, ends, row, one);
+                let at = nest.b.offset(next, -1);
                 nest.b.store(order, at, i, None);
             });
         });
@@ -178,15 +180,15 @@ impl Standalone<'_> {
             let row = own.nest.b.add(low, i);
             let to = own.nest.b.load(ends, i, 1, None);
             let updates = (from[0], to);
-            own.nest.scatter_row(&Row { of: scatter, outer, number: row, order, updates });
+            own.nest.scatter_row(&Row { shape: scatter, outer, number: row, order, updates });
             vec![to]
         });
     }
 
-    /// Runs `body` with the row of update number `i`, if the row belongs to this call.
+    /// Emits `body` for the row of update number `i`, if this call computes the row.
     fn row_of(
         &mut self,
-        scatter: &ScatterLoops,
+        scatter: &ScatterShape,
         i: V,
         low: V,
         high: V,
@@ -196,8 +198,9 @@ impl Standalone<'_> {
         let row = self.nest.resolve_index(scatter.indices, &at, &scatter.rows);
         let row = self.nest.as_value(row);
         let b = &mut self.nest.b;
-        let (behind, before) = (b.compare(Cmp::Ge, row, low), b.compare(Cmp::Lt, row, high));
-        let inside = b.binary(Binary::And, behind, before);
+        let (after_low, before_high) =
+            (b.compare(Cmp::Ge, row, low), b.compare(Cmp::Lt, row, high));
+        let inside = b.binary(Binary::And, after_low, before_high);
         let row = b.sub(row, low);
         self.nest.emit_if(inside, &[], |nest| {
             body(nest, row);
@@ -213,14 +216,14 @@ impl Nest<'_> {
         scalar::apply(&mut self.b, Prim::Add, dtype, &[a, b], None)
     }
 
-    /// Computes one row, as vectors to which the updates are added.
+    /// Computes one row, vector by vector.
     fn scatter_row(&mut self, row: &Row) {
         let lanes = i64::from(self.lanes);
         let zero = self.b.index(0);
-        let size = self.dim(&product(row.of.inner));
-        let middle = self.whole(size, UNROLL * lanes);
+        let size = self.dim(&product(row.shape.inner));
+        let middle = self.round_down(size, UNROLL * lanes);
         self.each(zero, middle, UNROLL * lanes, |nest, at| nest.scatter_vectors(row, at, UNROLL));
-        let end = self.whole(size, lanes);
+        let end = self.round_down(size, lanes);
         self.each(middle, end, lanes, |nest, at| nest.scatter_vectors(row, at, 1));
         if lanes > 1 {
             let rest = self.b.compare(Cmp::Lt, end, size);
@@ -238,15 +241,15 @@ impl Nest<'_> {
     }
 
     /// Rounds a size down to a multiple of `of`.
-    fn whole(&mut self, size: V, of: i64) -> V {
+    fn round_down(&mut self, size: V, of: i64) -> V {
         let of = self.b.index(of);
         let count = self.b.div(size, of);
         self.b.mul(count, of)
     }
 
-    /// Computes some vectors of a row from `at` on: `x` plus the updates there.
+    /// Computes `vectors` vectors of a row from `at` on: `x` plus the updates.
     fn scatter_vectors(&mut self, row: &Row, at: V, vectors: i64) {
-        let ScatterLoops { x, indices, updates, inner, .. } = *row.of;
+        let ScatterShape { x, indices, updates, inner, .. } = *row.shape;
         let dtype = register_dtype(self.dtype(x));
         let places: Vec<Index> = (0..vectors)
             .map(|u| {
@@ -280,8 +283,8 @@ impl Nest<'_> {
     }
 }
 
-/// Adds to an element of memory; returns the new value.
-fn bump(nest: &mut Nest, mem: Mem, at: V, by: V) -> V {
+/// Adds to an element in memory. Returns the new value.
+fn add_to_element(nest: &mut Nest, mem: Mem, at: V, by: V) -> V {
     let old = nest.b.load(mem, at, 1, None);
     let new = nest.b.add(old, by);
     nest.b.store(mem, at, new, None);

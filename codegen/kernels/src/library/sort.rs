@@ -1,9 +1,10 @@
 //! Sorting along an axis: bottom-up merge sort between two halves of scratch memory.
 //!
-//! Elements of up to 32 bits are packed in 64-bit words: the high half is an integer with the same
-//! order, the low half is the index. All words differ, so the sort is stable, and an element is
-//! compared and moved together with its index. Squares of words are sorted with vectors (a sorting
-//! network), and pairs of runs are merged from both ends at once.
+//! Elements of up to 32 bits are packed in 64-bit words. The high half of a word is an integer in
+//! the same order as the element; the low half is the element's index. So an element and its index
+//! are compared and moved together. Because all words differ, the sort is stable. Squares of words
+//! are sorted with vectors (a sorting network), and pairs of runs are merged from both ends at the
+//! same time.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -11,7 +12,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::op::access::{Access, Library};
 use mithril_passes::library::LibraryKernel;
 
-use super::Entry;
+use super::LibraryEntry;
 use super::standalone::{self, Standalone};
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Region, Unary, V};
@@ -22,9 +23,9 @@ use crate::lower::layout::int;
 use crate::lower::nest::{Nest, register_dtype};
 use crate::scalar;
 
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: LibraryEntry = LibraryEntry {
     fusion: LibraryKernel::plain("sort"),
-    lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::order),
+    lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::sort),
 };
 
 /// One line to sort.
@@ -32,37 +33,37 @@ struct Line<'a> {
     place: &'a Index,
     axis: usize,
     size: V,
-    /// How many of the first elements are needed; `None` for all.
+    /// The number of leading elements that are needed, or `None` for all (top-k).
     limit: Option<V>,
     descending: bool,
-    /// Whether the result is indices instead of values.
-    places: bool,
+    /// Whether the results are indices instead of values.
+    indices: bool,
 }
 
-/// Extra elements of scratch memory for a line: room for a square of words.
-const ROOM: i64 = 72;
+/// Extra elements of scratch memory per line, for padding to whole squares of words.
+const PADDING: i64 = 72;
 
 impl Standalone<'_> {
-    fn order(&mut self) -> Dim {
-        let places = matches!(self.op.op.access, Access::Library(Library::Sort { indices: true }));
+    fn sort(&mut self) -> Dim {
+        let indices = matches!(self.op.op.access, Access::Library(Library::Sort { indices: true }));
         let x = self.op.operands[0];
         let axis = self.axis();
         let length = self.nest.dims(x)[axis].clone();
-        self.scratch = (&length + &Dim::Const(ROOM)) * Dim::Const(32);
+        self.scratch = (&length + &Dim::Const(PADDING)) * Dim::Const(32);
         // Top-k returns the largest elements.
         let descending = self.op.op.attr_index("k").is_some()
             || matches!(self.op.attr("descending"), Attr::Bool(true));
         let dtype = register_dtype(self.nest.dtype(x));
-        let wordy = dtype.bits() <= 32 && self.nest.lanes > 1;
+        let fits_word = dtype.bits() <= 32 && self.nest.lanes > 1;
         self.lines(|own, place, axis| {
             let size = own.nest.dim(&length);
             let limit = own.op.op.attr_index("k").map(|_| {
                 let limit = own.nest.b.index(int(own.op, "k"));
                 own.nest.b.binary(Binary::Min, limit, size)
             });
-            let line = Line { place, axis, size, limit, descending, places };
+            let line = Line { place, axis, size, limit, descending, indices };
             match length.as_const() {
-                _ if !wordy => own.sort_pairs(&line),
+                _ if !fits_word => own.sort_pairs(&line),
                 Some(length) if length <= i64::from(i32::MAX) => own.sort_words(&line),
                 Some(_) => own.sort_pairs(&line),
                 None => {
@@ -76,7 +77,7 @@ impl Standalone<'_> {
         })
     }
 
-    /// Runs `body`, and returns its code as a region.
+    /// Emits `body` as a region.
     fn region(&mut self, body: impl FnOnce(&mut Self)) -> Region {
         self.nest.b.open_region();
         self.nest.enter();
@@ -89,15 +90,17 @@ impl Standalone<'_> {
         let lanes = i64::from(self.nest.lanes / 2);
         let zero = self.nest.b.index(0);
         let words = self.nest.b.scratch(DType::I64, zero);
-        // Two halves of words, each with room for a square; then the elements.
+        // Scratch memory: two halves of words, each padded to whole squares, then the elements.
         let square = self.nest.b.index(lanes * lanes);
         let full = self.nest.b.offset(line.size, lanes * lanes - 1);
-        let over = self.nest.b.binary(Binary::Rem, full, square);
-        let total = self.nest.b.sub(full, over);
-        let behind = self.nest.b.offset(line.size, ROOM);
-        let behind = self.nest.b.times(behind, 16);
-        let elements =
-            self.nest.b.scratch(register_dtype(self.nest.dtype(self.op.operands[0])), behind);
+        let remainder = self.nest.b.binary(Binary::Rem, full, square);
+        let total = self.nest.b.sub(full, remainder);
+        let elements_offset = self.nest.b.offset(line.size, PADDING);
+        let elements_offset = self.nest.b.times(elements_offset, 16);
+        let elements = self
+            .nest
+            .b
+            .scratch(register_dtype(self.nest.dtype(self.op.operands[0])), elements_offset);
         self.make_words(line, words, elements, total);
         let b = &mut self.nest.b;
         b.each(zero, total, lanes * lanes, |b, first| sort_square(b, words, first, lanes as u32));
@@ -107,7 +110,7 @@ impl Standalone<'_> {
             let more = b.compare(Cmp::Lt, width, total);
             let round = |b: &mut Builder| {
                 let target = b.sub(total, source);
-                Round { words, total, width, source, target, limit: line.limit }.merge(b);
+                MergePass { words, total, width, source, target, limit: line.limit }.merge(b);
                 vec![b.add(width, width), target]
             };
             b.choose(more, round, |_| vec![width, source])
@@ -119,7 +122,7 @@ impl Standalone<'_> {
             let word = b.load(words, at, 1, None);
             let low = b.index(i64::from(u32::MAX));
             let number = b.binary(Binary::And, word, low);
-            let value = match line.places {
+            let value = match line.indices {
                 true => number,
                 false => b.load(elements, number, 1, None),
             };
@@ -129,7 +132,7 @@ impl Standalone<'_> {
         });
     }
 
-    /// Packs the elements in words, padded with the largest word to whole squares.
+    /// Packs the elements in words. Pads them to whole squares with the largest word.
     fn make_words(&mut self, line: &Line, words: Mem, elements: Mem, total: V) {
         let x = self.op.operands[0];
         let wide = i64::from(self.nest.lanes);
@@ -142,15 +145,15 @@ impl Standalone<'_> {
             let lanes = own.nest.lanes_of(&place);
             let b = &mut own.nest.b;
             let element = b.splat(element, lanes);
-            if !line.places {
+            if !line.indices {
                 b.store(elements, i, element, None);
             }
             let word = word(b, element, i, line.descending);
             b.store(words, i, word, None);
         };
         let size = self.nest.b.index(wide);
-        let over = self.nest.b.binary(Binary::Rem, line.size, size);
-        let whole = if inner { self.nest.b.sub(line.size, over) } else { zero };
+        let remainder = self.nest.b.binary(Binary::Rem, line.size, size);
+        let whole = if inner { self.nest.b.sub(line.size, remainder) } else { zero };
         if inner {
             self.each(zero, whole, wide, |own, i| step(own, i, Ix::Ascending(i)));
         }
@@ -159,7 +162,7 @@ impl Standalone<'_> {
         self.each(line.size, total, 1, |own, i| own.nest.b.store(words, i, most, None));
     }
 
-    /// Whether `x` sorts before `y`. NaN is last in ascending order, and first in descending.
+    /// Whether `x` sorts before `y`. NaN is last in ascending order and first in descending order.
     fn before(&mut self, x: V, y: V, descending: bool) -> V {
         let b = &mut self.nest.b;
         let (beats, of_x, of_y) = match descending {
@@ -170,7 +173,7 @@ impl Standalone<'_> {
         if !b.ty(x).dtype.is_float() {
             return beats;
         }
-        // Or one of them is NaN and the other is not.
+        // Also true if exactly one is NaN: `x` in descending order, `y` in ascending order.
         let (x, y) = (b.compare(of_x, x, x), b.compare(of_y, y, y));
         let one_is_nan = b.binary(Binary::And, x, y);
         b.binary(Binary::Or, beats, one_is_nan)
@@ -178,7 +181,7 @@ impl Standalone<'_> {
 
     /// Sorts elements and their indices in two separate arrays.
     fn sort_pairs(&mut self, line: &Line) {
-        let &Line { place, axis, size, limit, descending, places } = line;
+        let &Line { place, axis, size, limit, descending, indices } = line;
         let x = self.op.operands[0];
         let dtype = register_dtype(self.nest.dtype(x));
         let (zero, one) = (self.nest.b.index(0), self.nest.b.index(1));
@@ -213,7 +216,7 @@ impl Standalone<'_> {
             own.nest.b.place_choice(more, yes, no)
         });
         let source = done[1];
-        let from = if places { numbers } else { elements };
+        let from = if indices { numbers } else { elements };
         let limit = limit.unwrap_or(size);
         self.each(zero, limit, 1, |own, i| {
             let at = own.nest.b.add(source, i);
@@ -241,12 +244,12 @@ impl Standalone<'_> {
         // After the last element of a pair of runs, continues with the next pair.
         let pair = self.nest.b.add(width, width);
         let start = now[2];
-        let over = self.nest.b.add(start, pair);
-        let fresh = self.nest.b.compare(Cmp::Ge, i, over);
-        let start = self.nest.b.select(fresh, over, start);
+        let remainder = self.nest.b.add(start, pair);
+        let next_pair = self.nest.b.compare(Cmp::Ge, i, remainder);
+        let start = self.nest.b.select(next_pair, remainder, start);
         let second = self.nest.b.add(start, width);
-        let left = self.nest.b.select(fresh, start, now[0]);
-        let right = self.nest.b.select(fresh, second, now[1]);
+        let left = self.nest.b.select(next_pair, start, now[0]);
+        let right = self.nest.b.select(next_pair, second, now[1]);
         let left_end = self.nest.b.binary(Binary::Min, second, size);
         let right_end = self.nest.b.add(start, pair);
         let right_end = self.nest.b.binary(Binary::Min, right_end, size);
@@ -281,12 +284,12 @@ impl Standalone<'_> {
     }
 }
 
-/// Packs elements in words; `at` is the index of the first element.
+/// Packs elements in words. `at` is the index of the first element.
 fn word(b: &mut Builder, x: V, at: V, descending: bool) -> V {
     let ty = b.ty(x);
     let key = match ty.dtype.is_float() {
         true => {
-            // Turns -0 into +0, so that both compare equal.
+            // Adding 0 turns -0 into +0, so that both compare equal.
             let zero = b.number(ty, 0.0);
             let x = b.add(x, zero);
             scalar::rank(b, x, false)
@@ -313,7 +316,8 @@ fn word(b: &mut Builder, x: V, at: V, descending: bool) -> V {
     b.binary(Binary::Or, high, low)
 }
 
-/// Sorts `lanes` runs of `lanes` words each: sorts the columns of a square, and transposes it.
+/// Sorts `lanes` runs of `lanes` words each: sorts the columns of a square of words, then
+/// transposes it.
 fn sort_square(b: &mut Builder, words: Mem, first: V, lanes: u32) {
     let row = |b: &mut Builder, i: u32| b.offset(first, i64::from(i * lanes));
     let mut rows = Vec::new();
@@ -352,8 +356,9 @@ fn network(count: usize) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Merges runs of `width` words at `source` into runs twice as long at `target`.
-struct Round {
+/// One pass of the merge sort: merges runs of `width` words at `source` into runs twice as long at
+/// `target`.
+struct MergePass {
     words: Mem,
     total: V,
     width: V,
@@ -362,11 +367,11 @@ struct Round {
     limit: Option<V>,
 }
 
-impl Round {
+impl MergePass {
     fn merge(&self, b: &mut Builder) {
         let (zero, pair) = (b.index(0), b.add(self.width, self.width));
-        let over = b.binary(Binary::Rem, self.total, pair);
-        let whole = b.sub(self.total, over);
+        let remainder = b.binary(Binary::Rem, self.total, pair);
+        let whole = b.sub(self.total, remainder);
         let pairs = |b: &mut Builder, body: &dyn Fn(&mut Builder, V)| {
             let count = b.div(whole, pair);
             b.each(zero, count, 1, |b, i| {
@@ -375,60 +380,59 @@ impl Round {
             });
         };
         match self.limit {
-            None => pairs(b, &|b, first| self.both_ends(b, first)),
+            None => pairs(b, &|b, first| self.merge_from_both_ends(b, first)),
             Some(limit) => {
-                let enough = b.compare(Cmp::Ge, self.width, limit);
+                let front_suffices = b.compare(Cmp::Ge, self.width, limit);
                 let ends = |b: &mut Builder| {
-                    pairs(b, &|b, first| self.front(b, first, limit));
+                    pairs(b, &|b, first| self.merge_front(b, first, limit));
                     vec![]
                 };
                 let all = |b: &mut Builder| {
-                    pairs(b, &|b, first| self.both_ends(b, first));
+                    pairs(b, &|b, first| self.merge_from_both_ends(b, first));
                     vec![]
                 };
-                b.choose(enough, ends, all);
+                b.choose(front_suffices, ends, all);
             }
         }
-        self.rest(b, whole);
+        self.merge_remainder(b, whole);
     }
 
-    /// One step from the front: stores the smaller of both runs' next words.
-    fn take(&self, b: &mut Builder, to: V, [left, right]: [V; 2]) -> [V; 2] {
+    /// Merges one word at the front: stores the smaller of the next words of both runs.
+    fn merge_word(&self, b: &mut Builder, to: V, [left, right]: [V; 2]) -> [V; 2] {
         let (x, y) = (b.load(self.words, left, 1, None), b.load(self.words, right, 1, None));
         let second = b.compare(Cmp::Lt, y, x);
-        let least = b.binary(Binary::Min, x, y);
-        b.store(self.words, to, least, None);
+        let smaller = b.binary(Binary::Min, x, y);
+        b.store(self.words, to, smaller, None);
         let step = b.convert(second, DType::I64);
         let (next, right) = (b.offset(left, 1), b.add(right, step));
         [b.sub(next, step), right]
     }
 
-    /// One step from the back: stores the larger of both runs' last words.
-    fn take_back(&self, b: &mut Builder, to: V, [left, right]: [V; 2]) -> [V; 2] {
+    /// Merges one word at the back: stores the larger of the last words of both runs.
+    fn merge_word_back(&self, b: &mut Builder, to: V, [left, right]: [V; 2]) -> [V; 2] {
         let (x, y) = (b.load(self.words, left, 1, None), b.load(self.words, right, 1, None));
         let first = b.compare(Cmp::Lt, y, x);
-        let most = b.binary(Binary::Max, x, y);
-        b.store(self.words, to, most, None);
+        let larger = b.binary(Binary::Max, x, y);
+        b.store(self.words, to, larger, None);
         let step = b.convert(first, DType::I64);
         let (next, left) = (b.offset(right, -1), b.sub(left, step));
         [left, b.add(next, step)]
     }
 
-    /// Merges the first `count` words of a pair of whole runs, each of which has at least that
-    /// many.
-    fn front(&self, b: &mut Builder, first: V, count: V) {
+    /// Merges only the first `count` words of a pair of runs. Each run has at least `count` words.
+    fn merge_front(&self, b: &mut Builder, first: V, count: V) {
         let zero = b.index(0);
         let (left, to) = (b.add(self.source, first), b.add(self.target, first));
         let right = b.add(left, self.width);
         b.repeat(zero, count, 1, &[left, right], |b, i, at| {
             let to = b.add(to, i);
-            self.take(b, to, [at[0], at[1]]).to_vec()
+            self.merge_word(b, to, [at[0], at[1]]).to_vec()
         });
     }
 
-    /// Merges a pair of whole runs: half of the words from each end. Neither run can be used up
-    /// before that.
-    fn both_ends(&self, b: &mut Builder, first: V) {
+    /// Merges a pair of runs of equal length, half of the words from each end. Neither run can be
+    /// exhausted before that.
+    fn merge_from_both_ends(&self, b: &mut Builder, first: V) {
         let zero = b.index(0);
         let (left, to) = (b.add(self.source, first), b.add(self.target, first));
         let (right, middle) = (b.add(left, self.width), b.add(to, self.width));
@@ -438,21 +442,22 @@ impl Round {
         let last = b.offset(last, -1);
         b.repeat(zero, self.width, 1, &[left, right, left_end, right_end], |b, i, at| {
             let (to, back) = (b.add(to, i), b.sub(last, i));
-            let front = self.take(b, to, [at[0], at[1]]);
-            [front, self.take_back(b, back, [at[2], at[3]])].concat()
+            let front = self.merge_word(b, to, [at[0], at[1]]);
+            [front, self.merge_word_back(b, back, [at[2], at[3]])].concat()
         });
     }
 
-    /// Merges the words after the whole pairs: one run, and possibly part of a second one.
-    fn rest(&self, b: &mut Builder, first: V) {
+    /// Merges the words after the whole pairs: a run or a part of it, and possibly a part of a
+    /// second one.
+    fn merge_remainder(&self, b: &mut Builder, first: V) {
         let (zero, count) = (b.index(0), b.sub(self.total, first));
         let (left, to) = (b.add(self.source, first), b.add(self.target, first));
         let end = b.add(left, count);
         let middle = b.add(left, self.width);
         let middle = b.binary(Binary::Min, middle, end);
         // Only words up to the limit are needed.
-        let asked = self.limit.map_or(count, |limit| b.binary(Binary::Min, limit, count));
-        b.repeat(zero, asked, 1, &[left, middle], |b, i, at| {
+        let needed = self.limit.map_or(count, |limit| b.binary(Binary::Min, limit, count));
+        b.repeat(zero, needed, 1, &[left, middle], |b, i, at| {
             let (left, right) = (at[0], at[1]);
             let last = b.offset(end, -1);
             let [x, y] = [left, right].map(|v| {

@@ -1,4 +1,5 @@
-//! Kernels of a single operation: their tasks, and loops over lines and positions.
+//! The frame of library kernels that compute a single operation: loops over tasks, lines and
+//! indices.
 
 use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
@@ -13,9 +14,9 @@ use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
 use crate::lower::reduce::product;
 
-/// Lowers a kernel whose body `kernel` writes; it returns the number of tasks.
+/// Lowers a kernel. `kernel` emits its body and returns the number of tasks.
 ///
-/// Errors: an operation that has no loops.
+/// Errors: a fused operation has no loops.
 pub fn lower<'f>(
     function: &'f Function,
     op: &'f Operation,
@@ -37,10 +38,11 @@ pub fn lower<'f>(
     }
 }
 
+/// A library kernel whose code is being emitted.
 pub struct Standalone<'f> {
     pub nest: Nest<'f>,
     pub op: &'f Operation,
-    /// The fewest tasks that are worth another thread.
+    /// The minimum number of tasks per thread. With fewer, starting a thread does not pay.
     pub grain: i64,
     /// The size of the scratch memory in bytes.
     pub scratch: Dim,
@@ -60,7 +62,7 @@ impl Standalone<'_> {
         int(self.op, "axis").rem_euclid(rank.max(1)) as usize
     }
 
-    /// Runs a task for each line of the operand along the axis.
+    /// Emits one task for each line of the operand along the axis. Returns the number of tasks.
     pub fn lines(&mut self, body: impl FnOnce(&mut Self, &Index, usize)) -> Dim {
         let axis = self.axis();
         let mut others = self.nest.dims(self.op.operands[0]).to_vec();
@@ -68,10 +70,10 @@ impl Standalone<'_> {
         self.tasks(&others, |own, place| body(own, place, axis))
     }
 
-    /// Runs a task for each position of the dims; returns the number of tasks.
+    /// Emits one task for each index of `dims`. Returns the number of tasks.
     pub fn tasks(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) -> Dim {
         if self.nest.b.source().all_tasks {
-            self.every(dims, body);
+            self.each_index(dims, body);
             return Dim::Const(1);
         }
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
@@ -82,13 +84,14 @@ impl Standalone<'_> {
         product(dims)
     }
 
+    /// Stores elements of the result.
     pub fn write(&mut self, place: &[Ix], v: V) {
         let dims = self.nest.dims(self.op.result());
         self.nest.write(self.nest.results[0], dims, place, v);
     }
 
-    /// Loops over all positions of the dims, one by one.
-    pub fn every(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) {
+    /// Emits a loop over all indices of `dims`.
+    pub fn each_index(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) {
         if self.nest.b.source().all_tasks {
             let (place, axes) = self.nest.open_axes(dims);
             body(self, &place);

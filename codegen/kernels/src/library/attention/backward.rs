@@ -1,16 +1,18 @@
-//! The gradients of attention, after Dao et al. 2022 (FlashAttention), appendix B.4: for a block of
-//! queries and a block of keys,
+//! The gradients of attention, after Dao et al. 2022 (FlashAttention), appendix B.4. For each block
+//! of queries and block of keys:
 //!
-//! P = 2^(scores - log Σ); dV += P·dO; dS = P∘(V·dOᵀ - D); dK += dS·Q; dQᵀ += Kᵀ·dS
-//!
-//! where the scores are K·Qᵀ, masked, and D = Σ dO∘O over the elements of a query's result.
+//! - P = 2^(scores - log Σ), where the scores are K·Qᵀ, masked
+//! - dV += P·dO
+//! - dS = P∘(V·dOᵀ - D), where D = Σ dO∘O over the elements of a query's result (`delta`)
+//! - dK += dS·Q
+//! - dQᵀ += Kᵀ·dS
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Operation;
 
-use super::masks::{self, Masked};
-use super::tiles::{Head, ROWS, STEPS, Seen, Strip, Tiles};
+use super::masks::{self, BlockMask};
+use super::tiles::{Head, ROWS, STEPS, Strip, Tiles, VisibleKeys};
 use super::{GRADIENT, KEY, LOGS, OUTPUT, QUERY, ROW_MAX, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::contract::lanes;
@@ -23,19 +25,25 @@ use crate::scalar::exp2_nonpositive;
 
 struct Backward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, dOᵀ, P, dS, dQᵀ; log₂ Σ and D of each query. With a mask also the row
-    /// maximum, which log₂ Σ then does not include.
+    /// Qᵀ times scale.
     transposed: Mem,
+    /// dOᵀ.
     transposed_gradient: Mem,
+    /// P.
     powers: Mem,
-    inner: Mem,
+    /// dS.
+    score_gradient: Mem,
+    /// dQᵀ.
     out: Mem,
+    /// log₂ Σ of each query. With a mask it does not include the row maximum.
     logs: Mem,
-    common: Mem,
+    /// D of each query.
+    delta: Mem,
+    /// The row maximum of each query, if there is a mask.
     row_max: Option<Mem>,
 }
 
-/// The operands and results for one head of queries. Gradients that are not needed are `None`.
+/// The operands and results for one head of queries. A gradient is `None` if it is not needed.
 struct Heads {
     query: Head,
     key: Head,
@@ -43,21 +51,21 @@ struct Heads {
     output: Head,
     logs: Head,
     gradient: Head,
-    mask: Option<Masked>,
+    mask: Option<BlockMask>,
     row_max: Option<Head>,
-    of_query: Option<Head>,
-    of_key: Option<Head>,
-    of_value: Option<Head>,
+    query_gradient: Option<Head>,
+    key_gradient: Option<Head>,
+    value_gradient: Option<Head>,
 }
 
 impl Heads {
-    fn read(t: &mut Tiles, site: &Site, place: &[V], room: Option<Mem>) -> Heads {
+    fn read(t: &mut Tiles, site: &Site, place: &[V], mask_memory: Option<Mem>) -> Heads {
         let mut side = |side: usize| site.head(&mut t.nest, side, place);
         let [query, key, value] = [QUERY, KEY, VALUE].map(&mut side);
         let [output, logs, gradient] = [OUTPUT, LOGS, GRADIENT].map(&mut side);
         let row_max = site.mask.map(|_| side(ROW_MAX));
-        let mask = site.mask(&mut t.nest, place).map(|mask| Masked::new(mask, room));
-        let [of_query, of_key, of_value] = [None; 3];
+        let mask = site.mask(&mut t.nest, place).map(|mask| BlockMask::new(mask, mask_memory));
+        let [query_gradient, key_gradient, value_gradient] = [None; 3];
         Heads {
             query,
             key,
@@ -67,14 +75,14 @@ impl Heads {
             gradient,
             mask,
             row_max,
-            of_query,
-            of_key,
-            of_value,
+            query_gradient,
+            key_gradient,
+            value_gradient,
         }
     }
 }
 
-/// Lowers the gradients, with a task for each head of keys.
+/// Lowers the gradients. Each head of keys is a task.
 pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let gradient = |of: usize| {
         let is = |op: &Operation| *op.attr("of") == Attr::Int(of as i64);
@@ -84,20 +92,21 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let mut tiles = Tiles::new(nest, site, isa);
     let t = &mut tiles;
     let block = t.block();
-    let [transposed, transposed_gradient] = [site.width, site.value_width].map(|rows| t.room(rows));
-    let [powers, inner, out] = [block, block, site.width].map(|rows| t.room(rows));
-    let [logs, common] = [1; 2].map(|rows| t.room(rows));
-    let row_max = site.mask.map(|_| t.room(1));
-    let room = masks::room(t, site);
+    let [transposed, transposed_gradient] =
+        [site.width, site.value_width].map(|rows| t.allocate(rows));
+    let [powers, score_gradient, out] = [block, block, site.width].map(|rows| t.allocate(rows));
+    let [logs, delta] = [1; 2].map(|rows| t.allocate(rows));
+    let row_max = site.mask.map(|_| t.allocate(1));
+    let mask_memory = masks::allocate(t, site);
     let own = Backward {
         site,
         transposed,
         transposed_gradient,
         powers,
-        inner,
+        score_gradient,
         out,
         logs,
-        common,
+        delta,
         row_max,
     };
     t.tasks(|t, task| {
@@ -107,19 +116,19 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
             let size = t.nest.b.times(rows, width);
             Some(Head { mem, at: t.nest.b.mul(number, size), stride: t.nest.b.index(width) })
         };
-        let of_key = result(t, (KEY, site.width), task);
-        let of_value = result(t, (VALUE, site.value_width), task);
-        for (head, width) in [(of_key, site.width), (of_value, site.value_width)] {
-            head.into_iter().for_each(|head| clear(t, head, width));
+        let key_gradient = result(t, (KEY, site.width), task);
+        let value_gradient = result(t, (VALUE, site.value_width), task);
+        for (head, width) in [(key_gradient, site.width), (value_gradient, site.value_width)] {
+            head.into_iter().for_each(|head| store_zeros(t, head, width));
         }
-        let (zero, times) = (t.nest.b.index(0), t.nest.b.index(site.times()));
+        let (zero, times) = (t.nest.b.index(0), t.nest.b.index(site.group_size()));
         t.each(zero, times, 1, |t, group| {
             let first = t.nest.b.mul(task, times);
             let number = t.nest.b.add(first, group);
             let place = place(&mut t.nest, site.heads(QUERY), number);
-            let of_query = result(t, (QUERY, site.width), number);
-            let read = Heads::read(t, site, &place, room);
-            let heads = Heads { of_query, of_key, of_value, ..read };
+            let query_gradient = result(t, (QUERY, site.width), number);
+            let read = Heads::read(t, site, &place, mask_memory);
+            let heads = Heads { query_gradient, key_gradient, value_gradient, ..read };
             let queries = t.queries;
             t.each(zero, queries, block, |t, q0| own.block(t, &heads, q0));
         });
@@ -130,7 +139,7 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
 }
 
 /// Stores zeros for all keys or values of a head.
-fn clear(t: &mut Tiles, head: Head, width: i64) {
+fn store_zeros(t: &mut Tiles, head: Head, width: i64) {
     let (zero, keys, none) = (t.nest.b.index(0), t.keys, t.number(0.0));
     t.each(zero, keys, 1, |t, key| {
         for d in (0..width).step_by(t.lanes as usize) {
@@ -142,13 +151,13 @@ fn clear(t: &mut Tiles, head: Head, width: i64) {
 }
 
 impl Backward<'_> {
-    /// One block of queries against all keys.
+    /// Processes one block of queries with all keys.
     fn block(&self, t: &mut Tiles, heads: &Heads, q0: V) {
         let (width, value_width) = (self.site.width, self.site.value_width);
-        let factor = t.number(self.site.scale * t.unit());
+        let factor = t.number(self.site.scale * t.score_factor());
         t.transpose(heads.query, q0, width, self.transposed, Some(factor));
         t.transpose(heads.gradient, q0, value_width, self.transposed_gradient, None);
-        self.queries(t, heads, q0);
+        self.load_queries(t, heads, q0);
         let (zero, none, rows) = (t.nest.b.index(0), t.number(0.0), t.nest.b.index(width));
         t.each(zero, rows, 1, |t, d| {
             t.columns(0).into_iter().for_each(|col| t.store(self.out, d, col, none));
@@ -159,35 +168,35 @@ impl Backward<'_> {
             }
             self.keys(t, heads, (q0, k0), seen);
         });
-        if let Some(of_query) = heads.of_query {
-            t.transpose_back(self.out, width, of_query, q0, None);
+        if let Some(query_gradient) = heads.query_gradient {
+            t.transpose_back(self.out, width, query_gradient, q0, None);
         }
     }
 
-    /// Loads log₂ Σ and the row maximum, and computes D. Queries past the end, and those that see
-    /// no key, get an infinite log₂ Σ, which makes their P zero.
-    fn queries(&self, t: &mut Tiles, heads: &Heads, q0: V) {
+    /// Loads log₂ Σ and the row maximum, and computes D. Queries past the end and queries that see
+    /// no key get an infinite log₂ Σ, so that their P is zero.
+    fn load_queries(&self, t: &mut Tiles, heads: &Heads, q0: V) {
         let (zero, last) = (t.nest.b.index(0), t.nest.b.offset(t.queries, -1));
         let (none, unit) = (t.number(0.0), t.number(std::f64::consts::LOG2_E));
-        let [infinite, least] = [f64::INFINITY, f64::NEG_INFINITY].map(|x| t.number(x));
+        let [infinite, minus_infinity] = [f64::INFINITY, f64::NEG_INFINITY].map(|x| t.number(x));
         let lanes = i64::from(t.lanes);
         let width = t.nest.b.index(self.site.value_width);
         t.each_column(|t, col| {
             let q = t.nest.b.add(q0, col);
             let left = t.nest.b.sub(t.queries, q);
             let mask = lanes::below(&mut t.nest.b, left, t.lanes);
-            let one_each = |t: &mut Tiles, head: Head| {
+            let load_per_query = |t: &mut Tiles, head: Head| {
                 let at = t.nest.b.add(head.at, q);
                 t.nest.b.load(head.mem, at, t.lanes, mask)
             };
-            let logs = one_each(t, heads.logs);
+            let logs = load_per_query(t, heads.logs);
             let logs = t.nest.b.mul(logs, unit);
-            let empty = t.nest.b.compare(Cmp::Eq, logs, least);
+            let empty = t.nest.b.compare(Cmp::Eq, logs, minus_infinity);
             let logs = t.nest.b.select(empty, infinite, logs);
             let logs = mask.map_or(logs, |mask| t.nest.b.select(mask, logs, infinite));
             t.nest.b.store(self.logs, col, logs, None);
             if let Some((to, head)) = self.row_max.zip(heads.row_max) {
-                let row_max = one_each(t, head);
+                let row_max = load_per_query(t, head);
                 t.nest.b.store(to, col, row_max, None);
             }
             let rows: Vec<V> = (0..lanes)
@@ -208,39 +217,53 @@ impl Backward<'_> {
                     .collect();
                 pairs.iter().zip(sums).map(|(&[g, o], &sum)| t.nest.b.fma(g, o, sum)).collect()
             });
-            let common = lanes::sums(&mut t.nest.b, &sums);
-            t.nest.b.store(self.common, col, common, None);
+            let delta = lanes::sums(&mut t.nest.b, &sums);
+            t.nest.b.store(self.delta, col, delta, None);
         });
     }
 
-    fn keys(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), seen: Seen) {
+    fn keys(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), seen: VisibleKeys) {
         for strip in t.strips(seen) {
             self.scores(t, heads, (q0, k0), strip, seen);
-            if let Some(of_value) = heads.of_value {
-                self.add(
+            if let Some(value_gradient) = heads.value_gradient {
+                self.add_weighted_queries(
                     t,
-                    (of_value, self.site.value_width),
+                    (value_gradient, self.site.value_width),
                     heads.gradient,
                     self.powers,
                     (q0, k0),
                     strip,
                 );
             }
-            if let Some(of_key) = heads.of_key {
-                self.add(t, (of_key, self.site.width), heads.query, self.inner, (q0, k0), strip);
+            if let Some(key_gradient) = heads.key_gradient {
+                self.add_weighted_queries(
+                    t,
+                    (key_gradient, self.site.width),
+                    heads.query,
+                    self.score_gradient,
+                    (q0, k0),
+                    strip,
+                );
             }
-            if heads.of_query.is_some() {
+            if heads.query_gradient.is_some() {
                 let out = (self.out, self.site.width);
-                t.across((heads.key, k0), strip, self.inner, out, None);
+                t.add_weighted_keys((heads.key, k0), strip, self.score_gradient, out, None);
             }
         }
     }
 
-    /// P and dS for a strip of keys.
-    fn scores(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), strip: Strip, seen: Seen) {
+    /// Computes P and dS for a strip of keys.
+    fn scores(
+        &self,
+        t: &mut Tiles,
+        heads: &Heads,
+        (q0, k0): (V, V),
+        strip: Strip,
+        seen: VisibleKeys,
+    ) {
         let cols = t.columns(strip.vector);
         let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
-        let inner = heads.of_query.or(heads.of_key).is_some();
+        let needs_score_gradient = heads.query_gradient.or(heads.key_gradient).is_some();
         t.each(from, to, ROWS, |t, key| {
             let first = t.nest.b.add(k0, key);
             let numbers: Vec<V> = (0..ROWS).map(|i| t.nest.b.offset(first, i)).collect();
@@ -255,43 +278,47 @@ impl Backward<'_> {
             }
             for (at, &score) in scores.iter().enumerate() {
                 let (number, col) = (numbers[at / cols.len()], cols[at % cols.len()]);
-                let score = t.hidden(score, number, (q0, col), seen, strip);
+                let score = t.mask_score(score, number, (q0, col), seen, strip);
                 store(t, self.powers, at, score);
             }
-            if inner {
+            if needs_score_gradient {
                 let transposed = (self.transposed_gradient, self.site.value_width);
                 let products = t.products(heads.value, &numbers, transposed, &cols, seen);
-                products.iter().enumerate().for_each(|(at, &v)| store(t, self.inner, at, v));
+                products
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, &v)| store(t, self.score_gradient, at, v));
             }
         });
         let (zero, scale) = (t.nest.b.index(0), t.number(self.site.scale));
-        let mut held =
+        let mut load_row =
             |mem: Mem| -> Vec<V> { cols.iter().map(|&c| t.load(mem, zero, c)).collect() };
-        let (logs, common, row_max) = (held(self.logs), held(self.common), self.row_max.map(held));
+        let (logs, delta, row_max) =
+            (load_row(self.logs), load_row(self.delta), self.row_max.map(load_row));
         t.each(from, to, 1, |t, key| {
             for (i, &col) in cols.iter().enumerate() {
-                let (logs, common) = (logs[i], common[i]);
+                let (logs, delta) = (logs[i], delta[i]);
                 let score = t.load(self.powers, key, col);
                 let less = match &row_max {
-                    Some(row_max) => t.less(score, row_max[i]),
+                    Some(row_max) => t.difference(score, row_max[i]),
                     None => score,
                 };
                 let less = t.nest.b.sub(less, logs);
                 let power = exp2_nonpositive(&mut t.nest.b, less);
                 t.store(self.powers, key, col, power);
-                if inner {
-                    let product = t.load(self.inner, key, col);
-                    let less = t.nest.b.sub(product, common);
+                if needs_score_gradient {
+                    let product = t.load(self.score_gradient, key, col);
+                    let less = t.nest.b.sub(product, delta);
                     let power = t.nest.b.mul(power, scale);
-                    let inner = t.nest.b.mul(less, power);
-                    t.store(self.inner, key, col, inner);
+                    let gradient = t.nest.b.mul(less, power);
+                    t.store(self.score_gradient, key, col, gradient);
                 }
             }
         });
     }
 
     /// `to[key][d] += Σ over queries of weights[key][q]·rows[q][d]`
-    fn add(
+    fn add_weighted_queries(
         &self,
         t: &mut Tiles,
         (to, width): (Head, i64),
@@ -311,12 +338,12 @@ impl Backward<'_> {
             t.each(zero, width, wide, |t, d| {
                 let columns: Vec<V> =
                     (0..wide).step_by(lanes as usize).map(|i| t.nest.b.offset(d, i)).collect();
-                let sums = over_queries(t, (&keys, &columns), rows, weights, q0, strip);
+                let sums = sum_over_queries(t, (&keys, &columns), rows, weights, q0, strip);
                 for (sums, &key) in sums.chunks(columns.len()).zip(&keys) {
                     let key = t.nest.b.add(k0, key);
-                    let there = t.nest.b.compare(Cmp::Lt, key, t.keys);
+                    let in_range = t.nest.b.compare(Cmp::Lt, key, t.keys);
                     let places: Vec<V> = columns.iter().map(|&d| t.element(to, key, d)).collect();
-                    t.nest.b.when(there, |b| {
+                    t.nest.b.when(in_range, |b| {
                         for (&sum, &at) in sums.iter().zip(&places) {
                             let lanes = b.ty(sum).lanes;
                             let so_far = b.load(to.mem, at, lanes, None);
@@ -330,9 +357,9 @@ impl Backward<'_> {
     }
 }
 
-/// `Σ over queries of weights[key][q]·rows[q][d]` for some keys and vectors of elements, ordered by
-/// key. The weights of queries past the end are 0.
-fn over_queries(
+/// Returns `Σ over queries of weights[key][q]·rows[q][d]` for some keys and vectors of elements,
+/// ordered by key. The weights of queries past the end are 0.
+fn sum_over_queries(
     t: &mut Tiles,
     (keys, columns): (&[V], &[V]),
     rows: Head,
@@ -357,7 +384,7 @@ fn over_queries(
                 t.nest.b.load(rows.mem, at, t.lanes, None)
             };
             let vectors: Vec<V> = columns.iter().map(|&d| load(t, d)).collect();
-            let cells: Vec<V> = keys.iter().map(|&key| t.place(key, q)).collect();
+            let cells: Vec<V> = keys.iter().map(|&key| t.cell_at(key, q)).collect();
             t.multiply(weights, &cells, &vectors, &mut sums);
         }
         sums

@@ -1,17 +1,20 @@
-//! Attention: for a block of queries and a block of keys, in the manner of Milakov & Gimelshein
-//! 2018 (online softmax) and Dao et al. 2022 (FlashAttention):
+//! Attention, after Milakov & Gimelshein 2018 (online softmax) and Dao et al. 2022
+//! (FlashAttention). For each block of queries and block of keys:
 //!
-//! scores = K·Qᵀ, masked; m' = max(m, scores); P = 2^(scores - m'); l = l·2^(m - m') + ΣP; O =
-//! O·2^(m - m') + Vᵀ·P
+//! - scores = K·Qᵀ, masked
+//! - m' = max(m, scores), the row maxima
+//! - P = 2^(scores - m')
+//! - l = l·2^(m - m') + ΣP, the row sums
+//! - O = O·2^(m - m') + Vᵀ·P
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::op::access::Attention;
 use mithril_ir::scalar::Prim;
 
-use super::fusion::result_of;
-use super::masks::{self, Masked};
-use super::tiles::{Head, ROWS, Seen, Strip, Tiles};
+use super::fusion::attention_result;
+use super::masks::{self, BlockMask};
+use super::tiles::{Head, ROWS, Strip, Tiles, VisibleKeys};
 use super::{KEY, QUERY, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::isa::Isa;
@@ -21,19 +24,22 @@ use crate::lower::nest::Nest;
 use crate::lower::reduce::product;
 use crate::scalar;
 
-/// No larger than any score but -inf. As the initial row maximum it avoids -inf - -inf, which is
-/// NaN.
-pub const LEAST: f64 = f32::MIN as f64;
+/// The initial row maximum: the lowest finite number. It is not -inf, because -inf - -inf is NaN.
+pub const LOWEST_SCORE: f64 = f32::MIN as f64;
 
 struct Forward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale; scores and then P; Oᵀ; the row maxima before and after a block; the row
-    /// sums.
+    /// Qᵀ times scale.
     transposed: Mem,
+    /// The scores, later replaced by P.
     scores: Mem,
+    /// Oᵀ.
     out: Mem,
+    /// The row maxima before the current block of keys.
     before: Mem,
+    /// The row maxima after the current block of keys.
     now: Mem,
+    /// The row sums.
     sums: Mem,
 }
 
@@ -42,26 +48,26 @@ struct Heads {
     query: Head,
     key: Head,
     value: Head,
-    mask: Option<Masked>,
+    mask: Option<BlockMask>,
 }
 
-/// Lowers attention, with a task for each head.
+/// Lowers attention. Each head of queries is a task.
 pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let output = site.output(&nest);
     let [logs, row_max] = [Attention::LogSumExp, Attention::RowMax]
-        .map(|result| site.result(&nest, |op| result_of(op) == Some(result)));
+        .map(|result| site.result(&nest, |op| attention_result(op) == Some(result)));
     let mut tiles = Tiles::new(nest, site, isa);
     let t = &mut tiles;
     let [transposed, scores, out] =
-        [site.width, t.block(), site.value_width].map(|rows| t.room(rows));
-    let [before, now, sums] = [1; 3].map(|rows| t.room(rows));
-    let room = masks::room(t, site);
+        [site.width, t.block(), site.value_width].map(|rows| t.allocate(rows));
+    let [before, now, sums] = [1; 3].map(|rows| t.allocate(rows));
+    let mask_memory = masks::allocate(t, site);
     let own = Forward { site, transposed, scores, out, before, now, sums };
     t.tasks(|t, task| {
         let place = place(&mut t.nest, site.heads(QUERY), task);
         let sides = [QUERY, KEY, VALUE].map(|side| site.head(&mut t.nest, side, &place));
         let [query, key, value] = sides;
-        let mask = site.mask(&mut t.nest, &place).map(|mask| Masked::new(mask, room));
+        let mask = site.mask(&mut t.nest, &place).map(|mask| BlockMask::new(mask, mask_memory));
         let heads = Heads { query, key, value, mask };
         let result = |t: &mut Tiles, mem: Mem, width: i64| {
             let size = t.nest.b.times(t.queries, width);
@@ -71,18 +77,18 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
         let [logs, row_max] = [logs, row_max].map(|own| own.map(|(mem, _)| result(t, mem, 1)));
         let (zero, queries) = (t.nest.b.index(0), t.queries);
         t.each(zero, queries, t.block(), |t, q0| {
-            own.clear(t);
-            let factor = t.number(site.scale * t.unit());
+            own.initialize(t);
+            let factor = t.number(site.scale * t.score_factor());
             t.transpose(heads.query, q0, site.width, transposed, Some(factor));
             t.key_blocks(q0, site.causal, |t, k0, seen| own.keys(t, &heads, q0, k0, seen));
             if let Some(output) = output {
-                own.finish(t, output, q0);
+                own.store_output(t, output, q0);
             }
             if let Some(logs) = logs {
-                own.log(t, logs, q0);
+                own.store_log(t, logs, q0);
             }
             if let Some(row_max) = row_max {
-                t.one_each(row_max, q0, |t, col| t.nest.b.load(own.now, col, t.lanes, None));
+                t.store_per_query(row_max, q0, |t, col| t.nest.b.load(own.now, col, t.lanes, None));
             }
         });
     });
@@ -92,21 +98,22 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
 }
 
 impl Forward<'_> {
-    fn clear(&self, t: &mut Tiles) {
-        let (zero, none, least) = (t.nest.b.index(0), t.number(0.0), t.number(LEAST));
+    fn initialize(&self, t: &mut Tiles) {
+        let (zero, none, lowest) = (t.nest.b.index(0), t.number(0.0), t.number(LOWEST_SCORE));
         let width = t.nest.b.index(self.site.value_width);
         t.each(zero, width, 1, |t, d| {
             t.columns(0).into_iter().for_each(|col| t.store(self.out, d, col, none));
         });
         for col in t.columns(0) {
-            t.store(self.before, zero, col, least);
-            t.store(self.now, zero, col, least);
+            t.store(self.before, zero, col, lowest);
+            t.store(self.now, zero, col, lowest);
             t.store(self.sums, zero, col, none);
         }
     }
 
-    /// One block of keys: computes the scores, the row maxima and P, and accumulates Vᵀ·P.
-    fn keys(&self, t: &mut Tiles, heads: &Heads, q0: V, k0: V, seen: Seen) {
+    /// Processes one block of keys: computes the scores, the row maxima and P, and accumulates
+    /// Vᵀ·P.
+    fn keys(&self, t: &mut Tiles, heads: &Heads, q0: V, k0: V, seen: VisibleKeys) {
         let strips = t.strips(seen);
         if let Some(mask) = heads.mask {
             mask.transpose(t, (q0, k0), seen);
@@ -114,19 +121,26 @@ impl Forward<'_> {
         for &strip in &strips {
             self.score(t, heads, (q0, k0), strip, seen);
         }
-        let shrink = self.shrink(t);
+        let rescale = self.rescale(t);
         for &strip in &strips {
             self.powers(t, strip);
         }
         for (i, &strip) in strips.iter().enumerate() {
-            let shrink = if i == 0 { Some(&shrink[..]) } else { None };
+            let rescale = if i == 0 { Some(&rescale[..]) } else { None };
             let out = (self.out, self.site.value_width);
-            t.across((heads.value, k0), strip, self.scores, out, shrink);
+            t.add_weighted_keys((heads.value, k0), strip, self.scores, out, rescale);
         }
     }
 
-    /// Scores K·Qᵀ for a strip of keys, and the row maxima so far.
-    fn score(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), strip: Strip, seen: Seen) {
+    /// Computes the scores K·Qᵀ of a strip of keys, and updates the row maxima.
+    fn score(
+        &self,
+        t: &mut Tiles,
+        heads: &Heads,
+        (q0, k0): (V, V),
+        strip: Strip,
+        seen: VisibleKeys,
+    ) {
         let cols = t.columns(strip.vector);
         let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
         let zero = t.nest.b.index(0);
@@ -142,7 +156,7 @@ impl Forward<'_> {
                 let mut row_max = t.load(self.now, zero, col);
                 for (i, &number) in numbers.iter().enumerate() {
                     let score = sums[i * cols.len() + j];
-                    let score = t.hidden(score, number, (q0, col), seen, strip);
+                    let score = t.mask_score(score, number, (q0, col), seen, strip);
                     let row = t.nest.b.offset(key, i as i64);
                     t.store(self.scores, row, col, score);
                     row_max = t.nest.b.binary(Binary::Max, score, row_max);
@@ -152,8 +166,8 @@ impl Forward<'_> {
         });
     }
 
-    /// The factors 2^(m - m') that rescale the sums to the new row maxima.
-    fn shrink(&self, t: &mut Tiles) -> Vec<V> {
+    /// Rescales the row sums to the new row maxima. Returns the factors 2^(m - m').
+    fn rescale(&self, t: &mut Tiles) -> Vec<V> {
         let zero = t.nest.b.index(0);
         let mut factors = Vec::new();
         for col in t.columns(0) {
@@ -168,7 +182,7 @@ impl Forward<'_> {
         factors
     }
 
-    /// P = 2^(scores - m), and the row sums.
+    /// Computes P = 2^(scores - m), and adds it to the row sums.
     fn powers(&self, t: &mut Tiles, strip: Strip) {
         let cols = t.columns(strip.vector);
         let zero = t.nest.b.index(0);
@@ -190,8 +204,8 @@ impl Forward<'_> {
         }
     }
 
-    /// Divides O by the row sums, transposes it back and stores the rows of queries in range.
-    fn finish(&self, t: &mut Tiles, output: Head, q0: V) {
+    /// Divides O by the row sums, transposes it back, and stores the rows of the queries in range.
+    fn store_output(&self, t: &mut Tiles, output: Head, q0: V) {
         let (one, none) = (t.number(1.0), t.number(0.0));
         t.each_column(|t, col| {
             let sum = t.nest.b.load(self.sums, col, t.lanes, None);
@@ -204,11 +218,11 @@ impl Forward<'_> {
         t.transpose_back(self.out, self.site.value_width, output, q0, Some(self.before));
     }
 
-    /// log Σ eˢ = (m + log₂ l) log 2. With a mask the result is log l alone, as m is a separate
-    /// result.
-    fn log(&self, t: &mut Tiles, logs: Head, q0: V) {
+    /// Stores log Σ eˢ = (m + log₂ l) log 2. With a mask, stores log l alone, because m is a
+    /// separate result.
+    fn store_log(&self, t: &mut Tiles, logs: Head, q0: V) {
         let (unit, masked) = (t.number(std::f64::consts::LN_2), self.site.mask.is_some());
-        t.one_each(logs, q0, |t, col| {
+        t.store_per_query(logs, q0, |t, col| {
             let [sum, now] = [self.sums, self.now].map(|m| t.nest.b.load(m, col, t.lanes, None));
             let log = scalar::apply(&mut t.nest.b, Prim::Log, DType::F32, &[sum], None);
             if masked { log } else { t.nest.b.fma(now, unit, log) }

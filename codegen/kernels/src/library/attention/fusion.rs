@@ -1,5 +1,5 @@
-//! Fusion rules for the attention kernels: which operands they take, which results they share, and
-//! which layouts they store.
+//! Fusion rules of the attention kernels: the supported operands, the results that one kernel
+//! computes together, and the layouts in which it can store the output.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -10,13 +10,13 @@ use mithril_ir::op::view::IndexMap;
 
 use super::is_one;
 
-/// The head size must be a multiple of the lanes of the widest vector registers.
+/// Head sizes must be multiples of this: the f32 lanes of the widest vector registers.
 const LANES: i64 = 16;
-/// Larger heads would not stay in the first-level cache.
-const WIDEST: i64 = 256;
+/// The maximum head size. The rows of larger heads would not stay in the first-level cache.
+const MAX_HEAD_SIZE: i64 = 256;
 
 /// The result of attention that an operation computes, if it is attention or its gradient.
-pub fn result_of(op: &Operation) -> Option<Attention> {
+pub fn attention_result(op: &Operation) -> Option<Attention> {
     match op.op.access {
         Access::Library(Library::Attention(result)) => Some(result),
         _ => None,
@@ -25,12 +25,13 @@ pub fn result_of(op: &Operation) -> Option<Attention> {
 
 /// Whether an operation is attention or its gradient.
 pub fn is_attention(op: &Operation) -> bool {
-    result_of(op).is_some()
+    attention_result(op).is_some()
 }
 
-/// Whether one kernel computes both results: attention and its sums, or several gradients.
+/// Whether one kernel can compute both results: attention and its log-sum-exp, or several
+/// gradients.
 pub fn shares(a: &Operation, b: &Operation) -> bool {
-    let gradient = |op| result_of(op).map(|result| result == Attention::Gradient);
+    let gradient = |op| attention_result(op).map(|result| result == Attention::Gradient);
     let attrs = |op: &Operation| ["scale", "causal", "grouped"].map(|name| op.attr(name).clone());
     is_attention(a)
         && gradient(a) == gradient(b)
@@ -38,16 +39,17 @@ pub fn shares(a: &Operation, b: &Operation) -> bool {
         && attrs(a) == attrs(b)
 }
 
-/// Whether attention can store its output directly in the layout of `copy`, a transpose of it.
+/// Whether attention can store its output directly in the layout of `copy`, which is a transpose of
+/// it.
 pub fn stores(f: &Function, definitions: &[Option<u32>], op: &Operation, copy: Value) -> bool {
     let own =
         transposed(f, definitions, copy).is_some_and(|own| f.ops[own.attention].first == op.first);
-    own && result_of(op) == Some(Attention::Output)
+    own && attention_result(op) == Some(Attention::Output)
 }
 
-/// Whether a streaming kernel takes the operation. It requires f32, constant head sizes that are
-/// multiples of 16, and batch dims that are equal or 1; causal attention also needs as many queries
-/// as keys.
+/// Whether a kernel can compute the operation. It requires f32, constant head sizes that are
+/// multiples of 16, and batch dims that are equal or 1. Causal attention also requires as many
+/// queries as keys.
 pub fn fits(function: &Function, op: &Operation) -> bool {
     let [q, k, v] = [0, 1, 2].map(|i| function.ty(op.operands[i]));
     let ranks = [q, k, v].map(|t| t.shape.rank());
@@ -60,21 +62,22 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
     }
     let flag = |name: &str| matches!(op.attr(name), Attr::Bool(true));
     let dim = |t: &mithril_ir::shape::Type, axis: usize| t.shape.dims[axis].clone();
-    let width = |d: Dim| d.as_const().is_some_and(|n| n > 0 && n % LANES == 0 && n <= WIDEST);
+    let width =
+        |d: Dim| d.as_const().is_some_and(|n| n > 0 && n % LANES == 0 && n <= MAX_HEAD_SIZE);
     let grouped = flag("grouped");
     let heads = usize::from(grouped);
     let batches = (0..rank - 2 - heads).all(|axis| {
         let own = dim(q, axis);
-        let gradient = result_of(op) == Some(Attention::Gradient);
+        let gradient = attention_result(op) == Some(Attention::Gradient);
         let same = |t| dim(t, axis) == own || (!gradient && is_one(&dim(t, axis)));
         same(k) && same(v)
     });
-    let counts = !grouped || {
+    let whole_groups = !grouped || {
         let [all, own] = [q, k].map(|t| dim(t, rank - 3).as_const());
         all.zip(own).is_some_and(|(all, own)| own > 0 && all % own == 0)
     };
     let square = !flag("causal") || dim(q, rank - 2) == dim(k, rank - 2);
-    batches && counts && square && width(dim(q, rank - 1)) && width(dim(v, rank - 1))
+    batches && whole_groups && square && width(dim(q, rank - 1)) && width(dim(v, rank - 1))
 }
 
 /// A value that holds attention's output, possibly with its axes permuted.
@@ -85,8 +88,8 @@ pub struct Transposed {
     pub strides: Vec<Dim>,
 }
 
-/// Traces a value back to attention's output: directly, or through reshapes and a transpose that
-/// keeps the last axis.
+/// Traces a value back to attention's output through reshapes and a transpose that keeps the last
+/// axis.
 pub fn transposed(
     function: &Function,
     definitions: &[Option<u32>],
@@ -112,6 +115,6 @@ pub fn transposed(
         strides = permutation.iter().map(|axis| strides[*axis].clone()).collect();
         at = definition(op.operands[0])?;
     }
-    let is = result_of(&function.ops[at]) == Some(Attention::Output);
+    let is = attention_result(&function.ops[at]) == Some(Attention::Output);
     is.then_some(Transposed { attention: at, strides })
 }

@@ -1,6 +1,6 @@
-//! Attention and its gradients in portable code: the steps of [`forward`](super::forward) and
-//! [`backward`](super::backward), with loops over the queries of a block instead of vectors. A C
-//! compiler vectorises these loops.
+//! Attention and its gradients in portable code. The steps are those of [`forward`](super::forward)
+//! and [`backward`](super::backward), with loops over the queries of a block instead of vectors. A
+//! C compiler vectorizes these loops.
 
 mod backward;
 mod forward;
@@ -19,19 +19,21 @@ use crate::scalar;
 pub use backward::backward;
 pub use forward::forward;
 
-/// Queries in a block, and keys in a block.
+/// The number of queries in a block, and of keys in a block.
 const BLOCK: i64 = 32;
-/// Unroll factor for both rows and terms of sums, so that each loaded number is used several times.
+/// The unroll factor of both rows and terms of sums. Unrolling both uses each loaded number several
+/// times.
 const STEPS: usize = 4;
 
-/// Allocates rows with one number for each query of a block.
-fn room(nest: &mut Nest, rows: i64, what: &'static str) -> Mem {
+/// Allocates rows with one number per query of a block.
+fn allocate(nest: &mut Nest, rows: i64, what: &'static str) -> Mem {
     let mem = nest.b.local(DType::F32, rows * BLOCK);
     nest.b.name(mem, what);
     mem
 }
 
-/// A block of queries: the first, their count, and how many keys they see.
+/// A block of queries: the first query, the number of queries, and the number of keys that they
+/// see.
 #[derive(Clone, Copy)]
 struct Block {
     first: V,
@@ -39,7 +41,7 @@ struct Block {
     keys: V,
 }
 
-/// A block of keys: the first, their count, and the last key that the queries see.
+/// A block of keys: the first key, the number of keys, and the last key that the queries see.
 #[derive(Clone, Copy)]
 struct Keys {
     first: V,
@@ -48,7 +50,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// The next keys of the block from `from` on; past the end, the last key is repeated.
+    /// The next keys of the block from `from` on. Keys past the end are clamped to the last key.
     fn numbers(self, nest: &mut Nest, from: V) -> [V; STEPS] {
         next(nest, from).map(|k| {
             let key = nest.b.add(self.first, k);
@@ -60,7 +62,7 @@ impl Keys {
     }
 }
 
-fn lowered(nest: Nest) -> Lowered {
+fn finished(nest: Nest) -> Lowered {
     let (tasks, scratch) = (Dim::Const(1), Dim::Const(0));
     Lowered { code: nest.b.finish(), tasks, grain: 1, scratch, partials: vec![] }
 }
@@ -71,23 +73,23 @@ impl Site {
         nest.dim(&dims[dims.len() - 2])
     }
 
-    /// One head of a result, or of an array with the same shape.
+    /// Returns one head of a result, or of an array with the same shape.
     fn dense(&self, nest: &mut Nest, mem: Mem, (side, width): (usize, i64), number: V) -> Head {
         let count = self.count(nest, side);
         let size = nest.b.times(count, width);
         Head { mem, at: nest.b.mul(number, size), stride: nest.b.index(width) }
     }
 
-    /// Whether the number of queries (or keys) is a multiple of the block.
-    fn is_whole(&self, side: usize) -> bool {
+    /// Whether the number of queries (or keys) is a multiple of the block size.
+    fn has_whole_blocks(&self, side: usize) -> bool {
         let dims = &self.dims[side];
         dims[dims.len() - 2].as_const().is_some_and(|count| count % BLOCK == 0)
     }
 
-    /// The size of the next block, given how many queries (or keys) are left.
+    /// The size of the next block if `left` queries (or keys) are left.
     fn size(&self, nest: &mut Nest, side: usize, left: V) -> V {
         let size = nest.b.index(BLOCK);
-        if self.is_whole(side) { size } else { nest.b.binary(Binary::Min, left, size) }
+        if self.has_whole_blocks(side) { size } else { nest.b.binary(Binary::Min, left, size) }
     }
 
     /// Loops over blocks of queries.
@@ -112,7 +114,8 @@ impl Site {
         });
     }
 
-    /// Transposes rows of queries to columns, times a factor; queries past the end are zeros.
+    /// Transposes rows of queries to columns, and multiplies them by a factor. Queries past the end
+    /// are zeros.
     fn transpose(
         &self,
         nest: &mut Nest,
@@ -125,7 +128,7 @@ impl Site {
         let zero = nest.b.index(0);
         nest.each(zero, block.count, 1, |nest, i| {
             let q = nest.b.add(block.first, i);
-            rows(nest, width, |nest, d| {
+            each_row(nest, width, |nest, d| {
                 let at = element(nest, from, q, d);
                 let mut v = nest.b.load(from.mem, at, 1, None);
                 if let Some(factor) = factor {
@@ -151,7 +154,7 @@ impl Site {
         let (zero, width, none) = (nest.b.index(0), nest.b.index(width), number(nest, 0.0));
         nest.each(zero, keys.count, STEPS as i64, |nest, k| {
             let numbers = keys.numbers(nest, k);
-            rows(nest, STEPS as i64 * BLOCK, |nest, i| {
+            each_row(nest, STEPS as i64 * BLOCK, |nest, i| {
                 let at = cell(nest, k, i);
                 nest.b.store(to, at, none, None);
             });
@@ -160,20 +163,20 @@ impl Site {
                 let weights = elements(nest, from, &numbers, &steps, false);
                 let terms = steps.map(|d| cell(nest, d, zero));
                 let sums = next(nest, k).map(|k| cell(nest, k, zero));
-                tile(nest, BLOCK, &weights, (transposed, &terms), (to, &sums));
+                multiply_tile(nest, BLOCK, &weights, (transposed, &terms), (to, &sums));
             });
         });
     }
 
     /// Allocates memory for the transposed mask of a block, if each query has its own row.
-    fn mask_room(&self, nest: &mut Nest) -> Option<Mem> {
+    fn allocate_mask(&self, nest: &mut Nest) -> Option<Mem> {
         self.mask?;
-        self.mask_rows().map(|_| room(nest, BLOCK, "mask"))
+        self.mask_rows().map(|_| allocate(nest, BLOCK, "mask"))
     }
 
-    /// Masks the scores of a block. If each query has its own mask row, the mask is first
-    /// transposed and converted to numbers, which are as wide as scores.
-    fn masked(
+    /// Masks the scores of a block. If each query has its own mask row, first transposes the mask
+    /// and converts it to f32.
+    fn apply_mask(
         &self,
         nest: &mut Nest,
         (mask, transposed): (Mask, Option<Mem>),
@@ -181,13 +184,13 @@ impl Site {
         scores: Mem,
     ) {
         let (zero, none) = (nest.b.index(0), number(nest, 0.0));
-        let (one, unseen) = (number(nest, 1.0), number(nest, f64::NEG_INFINITY));
+        let (one, minus_infinity) = (number(nest, 1.0), number(nest, f64::NEG_INFINITY));
         let load = |nest: &mut Nest, row: V, k: V| {
             let key = nest.b.add(keys.first, k);
             let key = nest.b.times(key, mask.step);
             let at = element(nest, mask.head, row, key);
             let own = nest.b.load(mask.head.mem, at, 1, None);
-            if mask.added { own } else { nest.b.select(own, one, none) }
+            if mask.is_additive { own } else { nest.b.select(own, one, none) }
         };
         if let Some(transposed) = transposed {
             nest.each(zero, block.count, 1, |nest, i| {
@@ -207,11 +210,11 @@ impl Site {
                     transposed.map(|transposed| nest.b.load(transposed, at, 1, None)).or(shared);
                 let score = nest.b.load(scores, at, 1, None);
                 let Some(own) = own else { return };
-                let score = match mask.added {
+                let score = match mask.is_additive {
                     true => nest.b.add(score, own),
                     false => {
                         let hidden = nest.b.compare(Cmp::Eq, own, none);
-                        nest.b.select(hidden, unseen, score)
+                        nest.b.select(hidden, minus_infinity, score)
                     }
                 };
                 nest.b.store(scores, at, score, None);
@@ -219,14 +222,15 @@ impl Site {
         });
     }
 
-    /// The score of a key and query `i`; -inf if the query does not see the key.
-    fn hidden(&self, nest: &mut Nest, score: V, key: V, block: Block, i: V) -> V {
+    /// Returns the score of a key and query `i`, or -inf if the query does not see the key.
+    fn mask_score(&self, nest: &mut Nest, score: V, key: V, block: Block, i: V) -> V {
         if !self.causal {
             return score;
         }
         let q = nest.b.add(block.first, i);
-        let (seen, unseen) = (nest.b.compare(Cmp::Le, key, q), number(nest, f64::NEG_INFINITY));
-        nest.b.select(seen, score, unseen)
+        let (seen, minus_infinity) =
+            (nest.b.compare(Cmp::Le, key, q), number(nest, f64::NEG_INFINITY));
+        nest.b.select(seen, score, minus_infinity)
     }
 }
 
@@ -234,7 +238,7 @@ fn number(nest: &mut Nest, x: f64) -> V {
     nest.b.number(Ty::scalar(DType::F32), x)
 }
 
-/// The index of number `i` in a row of scratch memory.
+/// The address of number `i` of a row of scratch memory.
 fn cell(nest: &mut Nest, row: V, i: V) -> V {
     let row = nest.b.times(row, BLOCK);
     nest.b.add(row, i)
@@ -246,12 +250,12 @@ fn element(nest: &mut Nest, head: Head, row: V, d: V) -> V {
     nest.b.add(at, d)
 }
 
-fn columns(nest: &mut Nest, body: impl FnOnce(&mut Nest, V)) {
+fn each_query(nest: &mut Nest, body: impl FnOnce(&mut Nest, V)) {
     let (zero, count) = (nest.b.index(0), nest.b.index(BLOCK));
     nest.each(zero, count, 1, body);
 }
 
-fn rows(nest: &mut Nest, count: i64, body: impl FnOnce(&mut Nest, V)) {
+fn each_row(nest: &mut Nest, count: i64, body: impl FnOnce(&mut Nest, V)) {
     let (zero, count) = (nest.b.index(0), nest.b.index(count));
     nest.each(zero, count, 1, body);
 }
@@ -273,8 +277,8 @@ fn add(nest: &mut Nest, mem: Mem, at: V, more: V) {
     nest.b.store(mem, at, v, None);
 }
 
-/// exp(score - less).
-fn power(nest: &mut Nest, score: V, less: V) -> V {
+/// `exp(score - less)`.
+fn exp_difference(nest: &mut Nest, score: V, less: V) -> V {
     let difference = nest.b.sub(score, less);
     scalar::apply(&mut nest.b, Prim::Exp, DType::F32, &[difference], None)
 }
@@ -284,15 +288,16 @@ fn next(nest: &mut Nest, first: V) -> [V; STEPS] {
     std::array::from_fn(|s| nest.b.offset(first, s as i64))
 }
 
-/// `to[r][x] += Σ over s of weights[r][s]·from[s][x]`, given the offsets at which the rows begin.
-fn tile(
+/// `to[r][x] += Σ over s of weights[r][s]·from[s][x]`. `terms` and `sums` are the offsets of the
+/// rows.
+fn multiply_tile(
     nest: &mut Nest,
     length: i64,
     weights: &[Vec<V>],
     (from, terms): (Mem, &[V]),
     (to, sums): (Mem, &[V]),
 ) {
-    rows(nest, length, |nest, x| {
+    each_row(nest, length, |nest, x| {
         let load = |nest: &mut Nest, &begin: &V| {
             let at = nest.b.add(begin, x);
             nest.b.load(from, at, 1, None)
@@ -309,20 +314,26 @@ fn tile(
     });
 }
 
-/// Elements `places` of these rows of a head, grouped by element index or by row.
-fn elements(nest: &mut Nest, head: Head, rows: &[V], places: &[V], by_place: bool) -> Vec<Vec<V>> {
+/// Loads the elements `columns` of some rows of a head, grouped by element index or by row.
+fn elements(
+    nest: &mut Nest,
+    head: Head,
+    rows: &[V],
+    columns: &[V],
+    by_element: bool,
+) -> Vec<Vec<V>> {
     let mut load = |row: V, d: V| {
         let at = element(nest, head, row, d);
         nest.b.load(head.mem, at, 1, None)
     };
-    match by_place {
-        true => places.iter().map(|&d| rows.iter().map(|&row| load(row, d)).collect()).collect(),
-        false => rows.iter().map(|&row| places.iter().map(|&d| load(row, d)).collect()).collect(),
+    match by_element {
+        true => columns.iter().map(|&d| rows.iter().map(|&row| load(row, d)).collect()).collect(),
+        false => rows.iter().map(|&row| columns.iter().map(|&d| load(row, d)).collect()).collect(),
     }
 }
 
-/// Loops over indices below a count, [`STEPS`] at a time and then one by one.
-fn several(nest: &mut Nest, count: V, body: &dyn Fn(&mut Nest, &[V])) {
+/// Loops over the indices below a count, [`STEPS`] at a time, then one by one.
+fn each_unrolled(nest: &mut Nest, count: V, body: &dyn Fn(&mut Nest, &[V])) {
     let (zero, step) = (nest.b.index(0), nest.b.index(STEPS as i64));
     let known = nest.b.constant(count).is_some_and(|count| count % STEPS as i64 == 0);
     let end = if known {
@@ -341,12 +352,18 @@ fn several(nest: &mut Nest, count: V, body: &dyn Fn(&mut Nest, &[V])) {
 }
 
 /// `to[d][i] += Σ over the keys of a block of from[k][d]·weights[k][i]`
-fn spread(nest: &mut Nest, (from, width): (Head, i64), keys: Keys, weights: Mem, to: Mem) {
+fn add_weighted_keys(
+    nest: &mut Nest,
+    (from, width): (Head, i64),
+    keys: Keys,
+    weights: Mem,
+    to: Mem,
+) {
     let (zero, width, none) = (nest.b.index(0), nest.b.index(width), number(nest, 0.0));
-    // Clears the weights of keys past the end.
+    // Sets the weights of keys past the end to 0.
     let end = nest.b.offset(keys.count, STEPS as i64 - 1);
     nest.each(keys.count, end, 1, |nest, k| {
-        columns(nest, |nest, i| {
+        each_query(nest, |nest, i| {
             let at = cell(nest, k, i);
             nest.b.store(weights, at, none, None);
         });
@@ -355,16 +372,16 @@ fn spread(nest: &mut Nest, (from, width): (Head, i64), keys: Keys, weights: Mem,
         let numbers = keys.numbers(nest, k);
         let terms = next(nest, k).map(|k| cell(nest, k, zero));
         nest.each(zero, width, STEPS as i64, |nest, d| {
-            let places = next(nest, d);
-            let values = elements(nest, from, &numbers, &places, true);
-            let sums = places.map(|d| cell(nest, d, zero));
-            tile(nest, BLOCK, &values, (weights, &terms), (to, &sums));
+            let columns = next(nest, d);
+            let values = elements(nest, from, &numbers, &columns, true);
+            let sums = columns.map(|d| cell(nest, d, zero));
+            multiply_tile(nest, BLOCK, &values, (weights, &terms), (to, &sums));
         });
     });
 }
 
 /// `to[k][d] += Σ over the queries of a block of weights[k][i]·from[q][d]`
-fn gather(
+fn add_weighted_queries(
     nest: &mut Nest,
     (from, width): (Head, i64),
     (block, keys): (Block, Keys),
@@ -372,8 +389,8 @@ fn gather(
     to: Head,
 ) {
     let zero = nest.b.index(0);
-    several(nest, keys.count, &|nest, own| {
-        several(nest, block.count, &|nest, queries| {
+    each_unrolled(nest, keys.count, &|nest, own| {
+        each_unrolled(nest, block.count, &|nest, queries| {
             let load = |nest: &mut Nest, k: V, i: V| {
                 let at = cell(nest, k, i);
                 nest.b.load(weights, at, 1, None)
@@ -387,7 +404,7 @@ fn gather(
             let terms: Vec<V> =
                 queries.iter().map(|&i| begin(nest, from, block.first, i)).collect();
             let sums: Vec<V> = own.iter().map(|&k| begin(nest, to, keys.first, k)).collect();
-            tile(nest, width, &weights, (from.mem, &terms), (to.mem, &sums));
+            multiply_tile(nest, width, &weights, (from.mem, &terms), (to.mem, &sums));
         });
     });
 }

@@ -1,4 +1,5 @@
-//! Blocks of queries against blocks of keys. Rows of scratch memory are vectors of queries.
+//! The building blocks of the attention kernels, for a block of queries and a block of keys. A row
+//! of scratch memory holds one number per query.
 
 use crate::loops::Loops;
 use mithril_ir::dtype::DType;
@@ -10,18 +11,19 @@ use crate::isa::Isa;
 use crate::lower::nest::Nest;
 use crate::scalar::exp2_nonpositive;
 
-/// Unroll factors: keys (or elements of a row) computed together, and terms of a sum.
+/// Unroll factors: the number of keys (or elements of a row) that are computed together, and the
+/// number of terms of a sum.
 pub const ROWS: i64 = 4;
 pub const STEPS: i64 = 4;
 
-/// Which keys of a block a query sees.
+/// The keys of a block that a query sees.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum VisibleKeys {
     All,
-    /// Those in range.
-    Present,
-    /// Those up to its own position (causal).
-    Earlier,
+    /// The keys in range; the block may reach past the last key.
+    InRange,
+    /// The keys up to the query's own position.
+    Causal,
 }
 
 /// A range of keys in a block, and the first vector of queries that sees any of them.
@@ -32,7 +34,7 @@ pub struct Strip {
     pub vector: i64,
 }
 
-/// An operand or a result, restricted to one head.
+/// One head of an operand or a result.
 #[derive(Clone, Copy)]
 pub struct Head {
     pub mem: Mem,
@@ -42,18 +44,18 @@ pub struct Head {
     pub stride: V,
 }
 
-/// A kernel's code under construction, and its block sizes.
+/// An attention kernel whose code is being emitted, and its block sizes.
 pub struct Tiles<'f> {
     pub nest: Nest<'f>,
     pub lanes: u32,
-    /// Vectors in a block of queries.
+    /// The number of vectors in a block of queries.
     pub vectors: i64,
     pub queries: V,
     pub keys: V,
-    /// Whether scores are exponents of e instead of 2. Masks may contain the smallest finite
-    /// number, which would overflow when scaled by log₂ e.
-    natural: bool,
-    /// Bytes of scratch memory allocated so far.
+    /// Whether scores are exponents of e instead of 2. This is so if there is a mask: it may
+    /// contain the lowest finite number, which would overflow when scaled by log₂ e.
+    natural_exponents: bool,
+    /// The bytes of scratch memory allocated so far.
     pub scratch: i64,
 }
 
@@ -70,18 +72,18 @@ impl<'f> Tiles<'f> {
         let count = |side: usize| &site.dims[side][site.dims[side].len() - 2];
         let (queries, keys) = (nest.dim(count(super::QUERY)), nest.dim(count(super::KEY)));
         let vectors = if isa.registers >= 32 { 4 } else { 2 };
-        let natural = site.mask.is_some();
-        Tiles { nest, lanes: isa.bytes / 4, vectors, queries, keys, natural, scratch: 0 }
+        let natural_exponents = site.mask.is_some();
+        Tiles { nest, lanes: isa.bytes / 4, vectors, queries, keys, natural_exponents, scratch: 0 }
     }
 
-    /// Allocates scratch memory: this many rows, with one number for each query of a block.
-    pub fn room(&mut self, rows: i64) -> Mem {
+    /// Allocates rows of scratch memory, with one number per query of a block.
+    pub fn allocate(&mut self, rows: i64) -> Mem {
         let at = self.nest.b.index(self.scratch);
         self.scratch += rows * self.block() * 4;
         self.nest.b.scratch(DType::F32, at)
     }
 
-    /// The number of queries in a block, and of keys.
+    /// The number of queries in a block, which is also the number of keys in a block.
     pub fn block(&self) -> i64 {
         self.vectors * i64::from(self.lanes)
     }
@@ -94,50 +96,53 @@ impl<'f> Tiles<'f> {
         self.nest.b.number(self.ty(), x)
     }
 
-    /// The column offsets of the vectors of a row, from vector `from` on.
+    /// The column offsets of the vectors of a row from vector `from` on.
     pub fn columns(&self, from: i64) -> Vec<i64> {
         (from..self.vectors).map(|v| v * i64::from(self.lanes)).collect()
     }
 
-    /// The strips of a block of keys. On the diagonal a strip is only seen by the queries from its
-    /// own position on. The block is split in just two halves, as each strip has its own code.
-    pub fn strips(&self, seen: Seen) -> Vec<Strip> {
+    /// Divides a block of keys into strips. In a block on the diagonal, only queries at or after a
+    /// strip see it. Such a block is divided into just two strips, because the code is repeated for
+    /// each strip.
+    pub fn strips(&self, seen: VisibleKeys) -> Vec<Strip> {
         let half = self.block() / 2;
         let strip = |from: i64, to: i64| Strip { from, to, vector: from / i64::from(self.lanes) };
         match seen {
-            Seen::Earlier => vec![strip(0, half), strip(half, 2 * half)],
+            VisibleKeys::Causal => vec![strip(0, half), strip(half, 2 * half)],
             _ => vec![strip(0, 2 * half)],
         }
     }
 
-    /// The factor that converts a product to a score: log₂ e if scores are exponents of 2.
-    pub fn unit(&self) -> f64 {
-        if self.natural { 1.0 } else { std::f64::consts::LOG2_E }
+    /// The factor that converts a product to a score: log₂ e if scores are exponents of 2,
+    /// otherwise 1.
+    pub fn score_factor(&self) -> f64 {
+        if self.natural_exponents { 1.0 } else { std::f64::consts::LOG2_E }
     }
 
-    /// `score - other`, as an exponent of 2.
-    pub fn less(&mut self, score: V, other: V) -> V {
+    /// Returns `score - other` as an exponent of 2.
+    pub fn difference(&mut self, score: V, other: V) -> V {
         let less = self.nest.b.sub(score, other);
-        if !self.natural {
+        if !self.natural_exponents {
             return less;
         }
         let unit = self.number(std::f64::consts::LOG2_E);
         self.nest.b.mul(less, unit)
     }
 
-    /// `2^(score - most)`, where `most` is not less than `score`.
+    /// Returns `2^(score - most)`, or `e^(score - most)` with natural exponents. `most` is not less
+    /// than `score`.
     pub fn power(&mut self, score: V, most: V) -> V {
-        let less = self.less(score, most);
+        let less = self.difference(score, most);
         exp2_nonpositive(&mut self.nest.b, less)
     }
 
-    /// The index of column `col` in row `row` of scratch memory.
+    /// The address of column `col` of a row of scratch memory.
     pub fn cell(&mut self, row: V, col: i64) -> V {
         let row = self.nest.b.times(row, self.block());
         self.nest.b.offset(row, col)
     }
 
-    pub fn place(&mut self, row: V, col: V) -> V {
+    pub fn cell_at(&mut self, row: V, col: V) -> V {
         let row = self.nest.b.times(row, self.block());
         self.nest.b.add(row, col)
     }
@@ -152,7 +157,7 @@ impl<'f> Tiles<'f> {
         self.nest.b.store(mem, at, value, None);
     }
 
-    /// The index of element `d` of row `row` of a head.
+    /// The address of element `d` of a row of a head.
     pub fn element(&mut self, head: Head, row: V, d: V) -> V {
         let at = self.nest.b.mul(row, head.stride);
         let at = self.nest.b.add(at, d);
@@ -165,15 +170,15 @@ impl<'f> Tiles<'f> {
         self.each(first, last, 1, body);
     }
 
-    /// Loops over the column offsets of the vectors of a row; the code is not unrolled.
+    /// Loops over the column offsets of the vectors of a row, without unrolling.
     pub fn each_column(&mut self, body: impl FnOnce(&mut Self, V)) {
         let (zero, block) = (self.nest.b.index(0), self.nest.b.index(self.block()));
         self.each(zero, block, i64::from(self.lanes), body);
     }
 
-    /// Stores one number for each query in range. `body` computes a vector of them for a column
+    /// Stores one number for each query in range. `body` computes a vector of numbers for a column
     /// offset.
-    pub fn one_each(&mut self, to: Head, q0: V, body: impl FnOnce(&mut Self, V) -> V) {
+    pub fn store_per_query(&mut self, to: Head, q0: V, body: impl FnOnce(&mut Self, V) -> V) {
         self.each_column(|own, col| {
             let value = body(own, col);
             let q = own.nest.b.add(q0, col);
@@ -185,27 +190,32 @@ impl<'f> Tiles<'f> {
     }
 
     /// Loops over the blocks of keys that the block of queries from `q0` on sees.
-    pub fn key_blocks(&mut self, q0: V, causal: bool, mut body: impl FnMut(&mut Self, V, Seen)) {
+    pub fn key_blocks(
+        &mut self,
+        q0: V,
+        causal: bool,
+        mut body: impl FnMut(&mut Self, V, VisibleKeys),
+    ) {
         let (zero, block) = (self.nest.b.index(0), self.block());
         if causal {
-            self.each(zero, q0, block, |own, k0| body(own, k0, Seen::All));
-            return body(self, q0, Seen::Earlier);
+            self.each(zero, q0, block, |own, k0| body(own, k0, VisibleKeys::All));
+            return body(self, q0, VisibleKeys::Causal);
         }
         let size = self.nest.b.index(block);
         let count = self.nest.b.div(self.keys, size);
         let whole = self.nest.b.mul(count, size);
-        self.each(zero, whole, block, |own, k0| body(own, k0, Seen::All));
+        self.each(zero, whole, block, |own, k0| body(own, k0, VisibleKeys::All));
         let rest = self.nest.b.compare(Cmp::Lt, whole, self.keys);
         self.nest.b.open_region();
-        body(self, whole, Seen::Present);
+        body(self, whole, VisibleKeys::InRange);
         let yes = self.nest.b.close_region(vec![]);
         self.nest.b.open_region();
         let no = self.nest.b.close_region(vec![]);
         self.nest.b.place_choice(rest, yes, no);
     }
 
-    /// Transposes rows of queries to columns, times a factor; past the end the last query is
-    /// repeated.
+    /// Transposes rows of queries to columns, and multiplies them by a factor. Queries past the end
+    /// are clamped to the last query.
     pub fn transpose(&mut self, from: Head, q0: V, width: i64, to: Mem, factor: Option<V>) {
         self.transpose_rows(q0, width, to, |own, rows, d| {
             let load = |&row: &V| {
@@ -217,7 +227,7 @@ impl<'f> Tiles<'f> {
         });
     }
 
-    /// Transposes to columns: `read` returns, for as many queries as a vector has lanes, a vector
+    /// Transposes rows of queries to columns. `read` loads the rows: for each given query, a vector
     /// of elements from an index on.
     pub fn transpose_rows(
         &mut self,
@@ -240,14 +250,15 @@ impl<'f> Tiles<'f> {
                 let rows = read(own, &rows, d);
                 for (i, v) in transpose(&mut own.nest.b, &rows).into_iter().enumerate() {
                     let row = own.nest.b.offset(d, i as i64);
-                    let at = own.place(row, col);
+                    let at = own.cell_at(row, col);
                     own.nest.b.store(to, at, v, None);
                 }
             });
         });
     }
 
-    /// Transposes columns back to rows, times a factor for each query; stores the queries in range.
+    /// Transposes columns back to rows, multiplies each by the query's factor, and stores the rows
+    /// of the queries in range.
     pub fn transpose_back(&mut self, from: Mem, width: i64, to: Head, q0: V, factors: Option<Mem>) {
         let (zero, width) = (self.nest.b.index(0), self.nest.b.index(width));
         let lanes = i64::from(self.lanes);
@@ -257,34 +268,33 @@ impl<'f> Tiles<'f> {
             own.each(zero, width, lanes, |own, d| {
                 let row = |own: &mut Self, i: i64| {
                     let element = own.nest.b.offset(d, i);
-                    let at = own.place(element, col);
+                    let at = own.cell_at(element, col);
                     let row = own.nest.b.load(from, at, own.lanes, None);
                     factor.map_or(row, |factor| own.nest.b.mul(row, factor))
                 };
                 let rows: Vec<V> = (0..lanes).map(|i| row(own, i)).collect();
                 for (i, v) in transpose(&mut own.nest.b, &rows).into_iter().enumerate() {
                     let q = own.nest.b.offset(first, i as i64);
-                    let there = own.nest.b.compare(Cmp::Lt, q, own.queries);
+                    let in_range = own.nest.b.compare(Cmp::Lt, q, own.queries);
                     let at = own.element(to, q, d);
-                    own.nest.b.when(there, |b| b.store(to.mem, at, v, None));
+                    own.nest.b.when(in_range, |b| b.store(to.mem, at, v, None));
                 }
             });
         });
     }
 
-    /// Products of the keys `numbers` and the transposed queries, summed over elements, for each
-    /// vector of queries at `cols`.
+    /// Returns the dot products of the keys `numbers` and the transposed queries at `cols`.
     pub fn products(
         &mut self,
         head: Head,
         numbers: &[V],
         (transposed, width): (Mem, i64),
         cols: &[i64],
-        seen: Seen,
+        seen: VisibleKeys,
     ) -> Vec<V> {
         let last = self.nest.b.offset(self.keys, -1);
         let rows: Vec<V> = match seen {
-            Seen::All => numbers.to_vec(),
+            VisibleKeys::All => numbers.to_vec(),
             _ => numbers.iter().map(|&k| self.nest.b.binary(Binary::Min, k, last)).collect(),
         };
         let (zero, width, none) =
@@ -302,15 +312,15 @@ impl<'f> Tiles<'f> {
         })
     }
 
-    /// `out[d][q] += Σ over a strip of keys of head[key][d]·from[key][q]`; the old `out` is
-    /// multiplied by `shrink` first.
-    pub fn across(
+    /// `out[d][q] += Σ over a strip of keys of head[key][d]·from[key][q]`. First multiplies the old
+    /// `out` by the factors `rescale`.
+    pub fn add_weighted_keys(
         &mut self,
         (head, k0): (Head, V),
         strip: Strip,
         from: Mem,
         (out, width): (Mem, i64),
-        shrink: Option<&[V]>,
+        rescale: Option<&[V]>,
     ) {
         let cols = self.columns(strip.vector);
         let [first, end] = [strip.from, strip.to].map(|i| self.nest.b.index(i));
@@ -322,7 +332,7 @@ impl<'f> Tiles<'f> {
             for &element in &elements {
                 for (j, &col) in cols.iter().enumerate() {
                     let so_far = own.load(out, element, col);
-                    start.push(match shrink {
+                    start.push(match rescale {
                         Some(factors) => own.nest.b.mul(so_far, factors[j]),
                         None => so_far,
                     });
@@ -349,8 +359,8 @@ impl<'f> Tiles<'f> {
         });
     }
 
-    /// Multiplies each broadcast element with each vector and adds it to its sum, ordered by
-    /// element.
+    /// Multiplies each broadcast element with each vector, and adds the products to the sums, which
+    /// are ordered by element.
     pub fn multiply(&mut self, mem: Mem, elements: &[V], vectors: &[V], sums: &mut [V]) {
         for (i, &at) in elements.iter().enumerate() {
             let element = self.nest.b.load(mem, at, 1, None);
@@ -362,28 +372,36 @@ impl<'f> Tiles<'f> {
         }
     }
 
-    /// The scores of a key of a strip and the queries from `col` on; -inf where a query does not
-    /// see it.
-    pub fn hidden(&mut self, score: V, key: V, (q0, col): (V, i64), seen: Seen, strip: Strip) -> V {
-        let unseen = self.number(f64::NEG_INFINITY);
+    /// Returns the scores of a key and the queries from `col` on, with -inf for queries that do not
+    /// see the key.
+    pub fn mask_score(
+        &mut self,
+        score: V,
+        key: V,
+        (q0, col): (V, i64),
+        seen: VisibleKeys,
+        strip: Strip,
+    ) -> V {
+        let minus_infinity = self.number(f64::NEG_INFINITY);
         let b = &mut self.nest.b;
         match seen {
-            Seen::All => score,
-            Seen::Present => {
+            VisibleKeys::All => score,
+            VisibleKeys::InRange => {
                 let present = b.compare(Cmp::Lt, key, self.keys);
                 let seen = b.splat(present, self.lanes);
-                b.select(seen, score, unseen)
+                b.select(seen, score, minus_infinity)
             }
-            // Queries after the strip see all of it. Keys past the end come later than every query.
-            Seen::Earlier if col >= strip.to => score,
-            Seen::Earlier => {
+            // Queries after the strip see all of its keys. Keys past the end are after every query,
+            // so they need no test.
+            VisibleKeys::Causal if col >= strip.to => score,
+            VisibleKeys::Causal => {
                 let from = b.offset(q0, col);
-                let ahead = b.sub(key, from);
-                let ahead = b.convert(ahead, DType::I32);
-                let ahead = b.splat(ahead, self.lanes);
+                let first_visible = b.sub(key, from);
+                let first_visible = b.convert(first_visible, DType::I32);
+                let first_visible = b.splat(first_visible, self.lanes);
                 let lane = b.iota(Ty::vector(DType::I32, self.lanes));
-                let seen = b.compare(Cmp::Ge, lane, ahead);
-                b.select(seen, score, unseen)
+                let seen = b.compare(Cmp::Ge, lane, first_visible);
+                b.select(seen, score, minus_infinity)
             }
         }
     }

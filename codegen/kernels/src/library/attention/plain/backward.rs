@@ -6,8 +6,8 @@ use mithril_ir::graph::Operation;
 use super::super::tiles::Head;
 use super::super::{GRADIENT, KEY, LOGS, Mask, OUTPUT, QUERY, ROW_MAX, Site, VALUE};
 use super::{
-    BLOCK, Block, Keys, STEPS, cell, columns, element, fill, gather, lowered, number, power, room,
-    rows, spread,
+    BLOCK, Block, Keys, STEPS, add_weighted_keys, add_weighted_queries, allocate, cell, each_query,
+    each_row, element, exp_difference, fill, finished, number,
 };
 use crate::code::{Cmp, Mem, V};
 use crate::loops::Loops;
@@ -23,127 +23,154 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
     let n = &mut nest;
     let own = Backward {
         site,
-        transposed: room(n, site.width, "transposed"),
-        transposed_gradient: room(n, site.value_width, "transposed_gradient"),
-        out: room(n, site.width, "sums"),
-        powers: room(n, BLOCK + STEPS as i64, "powers"),
-        inner: room(n, BLOCK + STEPS as i64, "inner"),
-        logs: room(n, 1, "logs"),
-        common: room(n, 1, "common"),
-        row_max: site.mask.map(|_| room(n, 1, "row_max")),
-        mask: site.mask_room(n),
+        transposed: allocate(n, site.width, "transposed"),
+        transposed_gradient: allocate(n, site.value_width, "transposed_gradient"),
+        out: allocate(n, site.width, "sums"),
+        powers: allocate(n, BLOCK + STEPS as i64, "powers"),
+        score_gradient: allocate(n, BLOCK + STEPS as i64, "score_gradient"),
+        logs: allocate(n, 1, "logs"),
+        delta: allocate(n, 1, "delta"),
+        row_max: site.mask.map(|_| allocate(n, 1, "row_max")),
+        mask: site.allocate_mask(n),
     };
     let (place, axes) = nest.open_axes(site.heads(KEY));
     let head = match nest.flat_index(site.heads(KEY), &place) {
         Ix::Uniform(v) | Ix::Ascending(v) | Ix::Descending(v) | Ix::Scattered(v) => v,
     };
-    let of_key = results[KEY].map(|mem| site.dense(&mut nest, mem, (KEY, site.width), head));
-    let of_value =
+    let key_gradient = results[KEY].map(|mem| site.dense(&mut nest, mem, (KEY, site.width), head));
+    let value_gradient =
         results[VALUE].map(|mem| site.dense(&mut nest, mem, (KEY, site.value_width), head));
-    for (of, width) in [(of_key, site.width), (of_value, site.value_width)] {
-        of.into_iter().for_each(|of| clear(&mut nest, site, of, width));
+    for (of, width) in [(key_gradient, site.width), (value_gradient, site.value_width)] {
+        of.into_iter().for_each(|of| store_zeros(&mut nest, site, of, width));
     }
-    let (zero, times) = (nest.b.index(0), nest.b.index(site.times()));
-    let one_each = site.times() == 1;
+    let (zero, times) = (nest.b.index(0), nest.b.index(site.group_size()));
+    let single = site.group_size() == 1;
     nest.each(zero, times, 1, |nest, group| {
         let first = nest.b.mul(head, times);
-        let number = if one_each { head } else { nest.b.add(first, group) };
-        let place = match one_each {
+        let number = if single { head } else { nest.b.add(first, group) };
+        let place = match single {
             true => place.clone(),
             false => nest.unravel(site.heads(QUERY), Ix::Uniform(number)),
         };
         let place: Vec<V> = place.into_iter().map(|ix| nest.as_value(ix)).collect();
         let sides = [QUERY, KEY, VALUE, OUTPUT, LOGS, GRADIENT];
         let sides = sides.map(|side| site.head(nest, side, &place));
-        let of_query = results[QUERY].map(|mem| site.dense(nest, mem, (QUERY, site.width), number));
+        let query_gradient =
+            results[QUERY].map(|mem| site.dense(nest, mem, (QUERY, site.width), number));
         let mask = site.mask(nest, &place);
         let row_max = site.mask.map(|_| site.head(nest, ROW_MAX, &place));
-        let heads = Heads { sides, mask, row_max, of_query, of_key, of_value };
+        let heads = Heads { sides, mask, row_max, query_gradient, key_gradient, value_gradient };
         site.blocks(nest, |nest, block| own.block(nest, &heads, block));
     });
     nest.close_axes(axes);
-    lowered(nest)
+    finished(nest)
 }
 
 /// Stores zeros for all keys or values of a head.
-fn clear(nest: &mut Nest, site: &Site, of: Head, width: i64) {
+fn store_zeros(nest: &mut Nest, site: &Site, of: Head, width: i64) {
     let keys = site.count(nest, KEY);
     let (zero, none) = (nest.b.index(0), number(nest, 0.0));
     nest.each(zero, keys, 1, |nest, key| {
-        rows(nest, width, |nest, d| {
+        each_row(nest, width, |nest, d| {
             let at = element(nest, of, key, d);
             nest.b.store(of.mem, at, none, None);
         });
     });
 }
 
-/// The operands, and the gradients that are needed.
+/// The operands for one head, and the gradients that are needed.
 struct Heads {
     sides: [Head; 6],
     mask: Option<Mask>,
     row_max: Option<Head>,
-    of_query: Option<Head>,
-    of_key: Option<Head>,
-    of_value: Option<Head>,
+    query_gradient: Option<Head>,
+    key_gradient: Option<Head>,
+    value_gradient: Option<Head>,
 }
 
 struct Backward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, dOᵀ and dQᵀ; P and dS of a block of keys; log Σ and D. With a mask also the
-    /// row maximum, which log Σ then does not include, and the mask of a block.
+    /// Qᵀ times scale.
     transposed: Mem,
+    /// dOᵀ.
     transposed_gradient: Mem,
+    /// dQᵀ.
     out: Mem,
+    /// P of a block of keys.
     powers: Mem,
-    inner: Mem,
+    /// dS of a block of keys.
+    score_gradient: Mem,
+    /// log Σ of each query. With a mask it does not include the row maximum.
     logs: Mem,
-    common: Mem,
+    /// D of each query.
+    delta: Mem,
+    /// The row maximum of each query, if there is a mask.
     row_max: Option<Mem>,
+    /// The transposed mask of a block.
     mask: Option<Mem>,
 }
 
 impl Backward<'_> {
-    /// One block of queries against all keys, block by block.
+    /// Processes one block of queries with all keys, block by block.
     fn block(&self, nest: &mut Nest, heads: &Heads, block: Block) {
         let site = self.site;
         let (query, gradient) = (heads.sides[QUERY], heads.sides[GRADIENT]);
         site.transpose(nest, (query, site.width), block, self.transposed, Some(site.scale));
         let wide = (gradient, site.value_width);
         site.transpose(nest, wide, block, self.transposed_gradient, None);
-        self.queries(nest, heads, block);
+        self.load_queries(nest, heads, block);
         fill(nest, self.out, site.width, 0.0);
         let zero = nest.b.index(0);
         site.keys(nest, block, |nest, keys| {
             self.keys(nest, heads, (block, keys));
-            if let Some(to) = heads.of_value {
-                gather(nest, (gradient, site.value_width), (block, keys), self.powers, to);
+            if let Some(to) = heads.value_gradient {
+                add_weighted_queries(
+                    nest,
+                    (gradient, site.value_width),
+                    (block, keys),
+                    self.powers,
+                    to,
+                );
             }
-            if let Some(to) = heads.of_key {
-                gather(nest, (query, site.width), (block, keys), self.inner, to);
+            if let Some(to) = heads.key_gradient {
+                add_weighted_queries(
+                    nest,
+                    (query, site.width),
+                    (block, keys),
+                    self.score_gradient,
+                    to,
+                );
             }
-            if heads.of_query.is_some() {
-                spread(nest, (heads.sides[KEY], site.width), keys, self.inner, self.out);
+            if heads.query_gradient.is_some() {
+                add_weighted_keys(
+                    nest,
+                    (heads.sides[KEY], site.width),
+                    keys,
+                    self.score_gradient,
+                    self.out,
+                );
             }
         });
-        let Some(of_query) = heads.of_query else { return };
+        let Some(query_gradient) = heads.query_gradient else { return };
         nest.each(zero, block.count, 1, |nest, i| {
             let q = nest.b.add(block.first, i);
-            rows(nest, site.width, |nest, d| {
+            each_row(nest, site.width, |nest, d| {
                 let at = cell(nest, d, i);
                 let v = nest.b.load(self.out, at, 1, None);
-                let to = element(nest, of_query, q, d);
-                nest.b.store(of_query.mem, to, v, None);
+                let to = element(nest, query_gradient, q, d);
+                nest.b.store(query_gradient.mem, to, v, None);
             });
         });
     }
 
-    /// Loads log Σ and the row maximum, and computes D. Queries past the end, and those that see no
-    /// key, get an infinite log Σ, which makes their P zero.
-    fn queries(&self, nest: &mut Nest, heads: &Heads, block: Block) {
+    /// Loads log Σ and the row maximum, and computes D. Queries past the end and queries that see
+    /// no key get an infinite log Σ, so that their P is zero.
+    fn load_queries(&self, nest: &mut Nest, heads: &Heads, block: Block) {
         fill(nest, self.logs, 1, f64::INFINITY);
-        fill(nest, self.common, 1, 0.0);
+        fill(nest, self.delta, 1, 0.0);
         self.row_max.into_iter().for_each(|row_max| fill(nest, row_max, 1, 0.0));
-        let [infinite, least] = [f64::INFINITY, f64::NEG_INFINITY].map(|x| number(nest, x));
+        let [infinite, minus_infinity] =
+            [f64::INFINITY, f64::NEG_INFINITY].map(|x| number(nest, x));
         let [output, logs, gradient] = [OUTPUT, LOGS, GRADIENT].map(|side| heads.sides[side]);
         let (zero, none) = (nest.b.index(0), number(nest, 0.0));
         let width = nest.b.index(self.site.value_width);
@@ -151,7 +178,7 @@ impl Backward<'_> {
             let q = nest.b.add(block.first, i);
             let at = nest.b.add(logs.at, q);
             let log = nest.b.load(logs.mem, at, 1, None);
-            let empty = nest.b.compare(Cmp::Eq, log, least);
+            let empty = nest.b.compare(Cmp::Eq, log, minus_infinity);
             let log = nest.b.select(empty, infinite, log);
             nest.b.store(self.logs, i, log, None);
             if let Some((to, from)) = self.row_max.zip(heads.row_max) {
@@ -166,39 +193,45 @@ impl Backward<'_> {
                 });
                 vec![nest.b.mul_add(o, g, sum[0])]
             });
-            nest.b.store(self.common, i, sum[0], None);
+            nest.b.store(self.delta, i, sum[0], None);
         });
     }
 
-    /// P and dS of a block of keys.
+    /// Computes P and dS of a block of keys.
     fn keys(&self, nest: &mut Nest, heads: &Heads, (block, keys): (Block, Keys)) {
         let site = self.site;
         let (key, value) = (heads.sides[KEY], heads.sides[VALUE]);
         site.products(nest, (key, site.width), keys, self.transposed, self.powers);
         if let Some(mask) = heads.mask {
-            site.masked(nest, (mask, self.mask), (block, keys), self.powers);
+            site.apply_mask(nest, (mask, self.mask), (block, keys), self.powers);
         }
-        site.products(nest, (value, site.value_width), keys, self.transposed_gradient, self.inner);
+        site.products(
+            nest,
+            (value, site.value_width),
+            keys,
+            self.transposed_gradient,
+            self.score_gradient,
+        );
         let (zero, factor) = (nest.b.index(0), number(nest, site.scale));
         nest.each(zero, keys.count, 1, |nest, k| {
             let key = nest.b.add(keys.first, k);
-            columns(nest, |nest, i| {
+            each_query(nest, |nest, i| {
                 let at = cell(nest, k, i);
                 let score = nest.b.load(self.powers, at, 1, None);
-                let mut score = site.hidden(nest, score, key, block, i);
+                let mut score = site.mask_score(nest, score, key, block, i);
                 if let Some(row_max) = self.row_max {
                     let most = nest.b.load(row_max, i, 1, None);
                     score = nest.b.sub(score, most);
                 }
                 let log = nest.b.load(self.logs, i, 1, None);
-                let p = power(nest, score, log);
+                let p = exp_difference(nest, score, log);
                 nest.b.store(self.powers, at, p, None);
-                let product = nest.b.load(self.inner, at, 1, None);
-                let common = nest.b.load(self.common, i, 1, None);
-                let less = nest.b.sub(product, common);
+                let product = nest.b.load(self.score_gradient, at, 1, None);
+                let delta = nest.b.load(self.delta, i, 1, None);
+                let less = nest.b.sub(product, delta);
                 let p = nest.b.mul(p, factor);
-                let inner = nest.b.mul(less, p);
-                nest.b.store(self.inner, at, inner, None);
+                let gradient = nest.b.mul(less, p);
+                nest.b.store(self.score_gradient, at, gradient, None);
             });
         });
     }

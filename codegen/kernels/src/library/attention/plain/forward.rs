@@ -4,13 +4,13 @@ use mithril_ir::dtype::DType;
 use mithril_ir::op::access::Attention;
 use mithril_ir::scalar::Prim;
 
-use super::super::forward::LEAST;
-use super::super::fusion::result_of;
+use super::super::forward::LOWEST_SCORE;
+use super::super::fusion::attention_result;
 use super::super::tiles::Head;
 use super::super::{KEY, Mask, QUERY, Site, VALUE};
 use super::{
-    BLOCK, Block, Keys, STEPS, add, cell, columns, element, fill, lowered, number, power, room,
-    rows, scale, spread,
+    BLOCK, Block, Keys, STEPS, add, add_weighted_keys, allocate, cell, each_query, each_row,
+    element, exp_difference, fill, finished, number, scale,
 };
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::loops::Loops;
@@ -22,17 +22,17 @@ use crate::scalar;
 pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     let output = site.output(&nest);
     let [logs, row_max] = [Attention::LogSumExp, Attention::RowMax]
-        .map(|result| site.result(&nest, |op| result_of(op) == Some(result)));
+        .map(|result| site.result(&nest, |op| attention_result(op) == Some(result)));
     let n = &mut nest;
     let own = Forward {
         site,
-        transposed: room(n, site.width, "transposed"),
-        scores: room(n, BLOCK + STEPS as i64, "scores"),
-        out: room(n, site.value_width, "sums"),
-        row_max: room(n, 1, "row_max"),
-        total: room(n, 1, "total"),
-        factors: room(n, 1, "factors"),
-        mask: site.mask_room(n),
+        transposed: allocate(n, site.width, "transposed"),
+        scores: allocate(n, BLOCK + STEPS as i64, "scores"),
+        out: allocate(n, site.value_width, "sums"),
+        row_max: allocate(n, 1, "row_max"),
+        total: allocate(n, 1, "total"),
+        factors: allocate(n, 1, "factors"),
+        mask: site.allocate_mask(n),
     };
     let (place, axes) = nest.open_axes(site.heads(QUERY));
     let number = match nest.flat_index(site.heads(QUERY), &place) {
@@ -51,19 +51,24 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
         own.sums(nest, [logs, row_max], block);
     });
     nest.close_axes(axes);
-    lowered(nest)
+    finished(nest)
 }
 
 struct Forward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale; scores and then P; Oᵀ; the row maxima; the sums of P; the factors that
-    /// rescale O; the mask of a block.
+    /// Qᵀ times scale.
     transposed: Mem,
+    /// The scores, later replaced by P.
     scores: Mem,
+    /// Oᵀ.
     out: Mem,
+    /// The row maxima.
     row_max: Mem,
+    /// The row sums of P.
     total: Mem,
+    /// The factors that rescale O.
     factors: Mem,
+    /// The transposed mask of a block.
     mask: Option<Mem>,
 }
 
@@ -72,11 +77,12 @@ impl Forward<'_> {
         let site = self.site;
         site.transpose(nest, (query, site.width), block, self.transposed, Some(site.scale));
         fill(nest, self.out, site.value_width, 0.0);
-        fill(nest, self.row_max, 1, LEAST);
+        fill(nest, self.row_max, 1, LOWEST_SCORE);
         fill(nest, self.total, 1, 0.0);
     }
 
-    /// One block of keys: computes the scores, the row maxima and P, and accumulates Vᵀ·P.
+    /// Processes one block of keys: computes the scores, the row maxima and P, and accumulates
+    /// Vᵀ·P.
     fn keys(
         &self,
         nest: &mut Nest,
@@ -86,21 +92,21 @@ impl Forward<'_> {
     ) {
         let site = self.site;
         let zero = nest.b.index(0);
-        columns(nest, |nest, i| {
+        each_query(nest, |nest, i| {
             let v = nest.b.load(self.row_max, i, 1, None);
             nest.b.store(self.factors, i, v, None);
         });
         site.products(nest, (sides[KEY], site.width), keys, self.transposed, self.scores);
         if let Some(mask) = mask {
-            site.masked(nest, (mask, self.mask), (block, keys), self.scores);
+            site.apply_mask(nest, (mask, self.mask), (block, keys), self.scores);
         }
         nest.each(zero, keys.count, 1, |nest, k| {
             let key = nest.b.add(keys.first, k);
-            columns(nest, |nest, i| {
+            each_query(nest, |nest, i| {
                 let at = cell(nest, k, i);
                 let mut score = nest.b.load(self.scores, at, 1, None);
                 if site.causal {
-                    score = site.hidden(nest, score, key, block, i);
+                    score = site.mask_score(nest, score, key, block, i);
                     nest.b.store(self.scores, at, score, None);
                 }
                 let so_far = nest.b.load(self.row_max, i, 1, None);
@@ -108,22 +114,22 @@ impl Forward<'_> {
                 nest.b.store(self.row_max, i, most, None);
             });
         });
-        self.shrink(nest);
+        self.rescale(nest);
         nest.each(zero, keys.count, 1, |nest, k| self.powers(nest, k));
-        spread(nest, (sides[VALUE], site.value_width), keys, self.scores, self.out);
+        add_weighted_keys(nest, (sides[VALUE], site.value_width), keys, self.scores, self.out);
     }
 
     /// Rescales the sums so far to the new row maxima.
-    fn shrink(&self, nest: &mut Nest) {
-        columns(nest, |nest, i| {
+    fn rescale(&self, nest: &mut Nest) {
+        each_query(nest, |nest, i| {
             let before = nest.b.load(self.factors, i, 1, None);
             let now = nest.b.load(self.row_max, i, 1, None);
-            let factor = power(nest, before, now);
+            let factor = exp_difference(nest, before, now);
             nest.b.store(self.factors, i, factor, None);
             scale(nest, self.total, i, factor);
         });
-        rows(nest, self.site.value_width, |nest, d| {
-            columns(nest, |nest, i| {
+        each_row(nest, self.site.value_width, |nest, d| {
+            each_query(nest, |nest, i| {
                 let factor = nest.b.load(self.factors, i, 1, None);
                 let at = cell(nest, d, i);
                 scale(nest, self.out, at, factor);
@@ -131,13 +137,13 @@ impl Forward<'_> {
         });
     }
 
-    /// P of one key, added to the row sums.
+    /// Computes P of one key, and adds it to the row sums.
     fn powers(&self, nest: &mut Nest, k: V) {
-        columns(nest, |nest, i| {
+        each_query(nest, |nest, i| {
             let at = cell(nest, k, i);
             let score = nest.b.load(self.scores, at, 1, None);
             let most = nest.b.load(self.row_max, i, 1, None);
-            let p = power(nest, score, most);
+            let p = exp_difference(nest, score, most);
             nest.b.store(self.scores, at, p, None);
             add(nest, self.total, i, p);
         });
@@ -152,7 +158,7 @@ impl Forward<'_> {
             let empty = nest.b.compare(Cmp::Eq, total, none);
             let inverse = nest.b.div(one, total);
             let inverse = nest.b.select(empty, none, inverse);
-            rows(nest, self.site.value_width, |nest, d| {
+            each_row(nest, self.site.value_width, |nest, d| {
                 let at = cell(nest, d, i);
                 let v = nest.b.load(self.out, at, 1, None);
                 let v = nest.b.mul(v, inverse);
@@ -162,8 +168,8 @@ impl Forward<'_> {
         });
     }
 
-    /// Stores the logarithms of the row sums, plus the row maxima if there is no mask; and the row
-    /// maxima.
+    /// Stores the row maxima and the logarithms of the row sums. Without a mask, the row maxima are
+    /// added to the logarithms.
     fn sums(&self, nest: &mut Nest, [logs, row_max]: [Option<Head>; 2], block: Block) {
         if logs.or(row_max).is_none() {
             return;
