@@ -209,7 +209,7 @@ def test_memory_of_dims_that_vary_follows_from_their_numbers():
     assert small["total"] == sum(size for what, size in small.items() if what != "total")
     with pytest.raises(ml.MithrilError, match="the dim `b` has no number"):
         compiled.memory()
-    with pytest.raises(ml.UsageError, match="`b` is a dim"):
+    with pytest.raises(ml.UsageError, match="the dim `b` must be a size"):
         compiled.memory(b=-3)
     with pytest.raises(ml.MithrilError, match="known ranks"):
         ml.compile(layers(2, 4), ml.CpuBackend()).memory()

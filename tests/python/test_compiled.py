@@ -315,9 +315,13 @@ def test_keys_are_drawn_or_given(backend):
             ml.UsageError,
             "`trainable_keys` must be a collection of names",
         ),
-        ({"data_keys": ["*.w"]}, ml.TerminalError, "Terminal not found: no terminal fits `*.w`"),
+        (
+            {"data_keys": ["*.w"]},
+            ml.TerminalError,
+            "Terminal not found: no terminal matches `*.w` of",
+        ),
         ({"optimization_level": 3}, ml.UsageError, "`optimization_level` has an invalid value"),
-        ({"file_path": "model.txt"}, ml.MithrilError, "`file_path` is where Python source is"),
+        ({"file_path": "model.txt"}, ml.MithrilError, "`file_path` must be the path of a Python"),
         ({"shapes": {"input": "abc"}}, ml.ShapeError, "Incompatible shapes during compilation"),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_compiled_model_knows_its_costs(backend):
         compiled.cost(m=3)
     with pytest.raises(ml.MithrilError, match="there is no argument `inputs`"):
         compiled.cost({"inputs": [3, 784]})
-    with pytest.raises(ml.UsageError, match="`n` is a dim"):
+    with pytest.raises(ml.UsageError, match="the dim `n` must be a size"):
         compiled.cost(n=-1)
 
 

@@ -105,7 +105,7 @@ def test_a_wrong_function_of_a_target_is_found_in_its_block():
     assert finding.errors["mlp"] > 1e-3
     assert finding.culprit.stage == "code"
     text = str(found)
-    assert "differs, first in `mlp.tanh`; the passes keep the numbers" in text
+    assert "differs, first in `mlp.tanh`; no pass changes the values" in text
     assert " !" in text
 
 

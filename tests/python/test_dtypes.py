@@ -75,7 +75,7 @@ def test_wrong_dtypes(backend, dtypes, says):
 
 def test_dtypes_that_a_backend_lacks_are_errors():
     pytest.importorskip("torch")
-    with pytest.raises(ml.BackendError, match="has no such arrays\n  got: int4 for `x`"):
+    with pytest.raises(ml.BackendError, match="does not have this dtype\n  got: int4 for `x`"):
         ml.compile(Relu(), ml.TorchBackend(), dtypes={"x": "int4"})
 
 

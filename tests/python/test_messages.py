@@ -291,7 +291,7 @@ CASES = {
     ),
     "a compiled model in a pickle": (
         lambda: pickle.dumps(compiled(Relu())),
-        "a compiled model is not pickled or copied: it holds the code of this process\n"
+        "a compiled model cannot be pickled or copied: its code belongs to this process\n"
         "  hint: pickle the model and the params, and compile the model where it is used",
     ),
     "the greatest of none": (

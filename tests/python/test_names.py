@@ -62,13 +62,13 @@ HALVES = {
 
 @pytest.mark.parametrize("use", HALVES.values(), ids=HALVES)
 def test_lone_surrogates_in_names_are_errors(use):
-    with pytest.raises(ml.MithrilError, match="has half of a surrogate pair in it") as caught:
+    with pytest.raises(ml.MithrilError, match="contains a lone surrogate") as caught:
         use()
     assert str(caught.value).isprintable() or "\n" in str(caught.value)
     str(caught.value).encode()
 
 
-def test_no_attribute_has_half_of_a_pair():
+def test_no_attribute_has_a_lone_surrogate_in_its_name():
     model = Model()
     model += Linear(3)
     assert not hasattr(model, HALF)

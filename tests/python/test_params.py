@@ -243,7 +243,7 @@ def test_names_inside_blocks_are_renamed():
     assert renamed.keys() == {"model_0.mlp.linear.w", "model_0.mlp.linear.b"}
     with pytest.raises(ml.TerminalError) as caught:
         after.rename_params({"model_2.mlp.linear.w": 0})
-    assert "no param `model_2.mlp.linear.w`, and had none" in str(caught.value)
+    assert "no param `model_2.mlp.linear.w` and never had one" in str(caught.value)
     with pytest.raises(ml.UsageError):
         after.rename_params([1])
 

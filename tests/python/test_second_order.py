@@ -250,8 +250,8 @@ def test_another_output_than_the_final_cost() -> None:
         (True, "has no output `final_cost`, which `differentiate` names"),
         ("out", "did you mean `output`?"),
         ("output", "`output` is not a scalar with gradients"),
-        ("", "`differentiate` is the name of a scalar output"),
-        (3, "`differentiate` is the name of a scalar output"),
+        ("", "`differentiate` must be the name of a scalar output"),
+        (3, "`differentiate` must be the name of a scalar output"),
     ],
 )
 def test_invalid_differentiate_arguments_are_errors(differentiate: Any, message: str) -> None:

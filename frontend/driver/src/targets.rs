@@ -190,7 +190,7 @@ impl TargetEntry {
                 let language = self.passes.language.name();
                 Diagnostic::of(
                     ErrorKind::Argument,
-                    format!("`{setting}` is where {language} source is written"),
+                    format!("`{setting}` must be the path of a {language} source file"),
                 )
                 .got(path.display())
                 .expected(format!("a path that ends in `.{own}`"))

@@ -112,9 +112,9 @@ def __getattr__(name: str) -> typing.Any:
     else:
         found = None
     if found is None:
-        from .errors import absent  # noqa: PLC0415
+        from .errors import missing_name  # noqa: PLC0415
 
-        raise absent("mithril", name, __dir__())
+        raise missing_name("mithril", name, __dir__())
     globals()[name] = found
     return found
 

@@ -35,28 +35,29 @@ class Arguments:
         state: Arrays | None,
         output_gradients: Arrays | None = None,
     ) -> tuple[Arrays, Arrays, Arrays | None]:
-        """Params, inputs and state, converted to arrays that the program takes.
+        """Checks params, inputs and state, and converts those that need it.
 
-        Errors: those of the check.
+        Errors: names, ranks, dims or dtypes that the program does not take.
         """
         if self.checker.check(params, inputs, state, output_gradients):
             return params, inputs, state
-        return self.ready(params, inputs, state, output_gradients)
+        return self.prepared(params, inputs, state, output_gradients)
 
-    def ready(
+    def prepared(
         self,
         params: Arrays,
         inputs: Arrays,
         state: Arrays | None = None,
         output_gradients: Arrays | None = None,
     ) -> tuple[Arrays, Arrays, Arrays | None]:
-        """Gives deferred params their values, and converts all arrays to the framework's."""
+        """Draws deferred params, and converts all arrays to the framework's. Errors: as for
+        `checked`."""
         waiting = {n: v for n, v in params.items() if isinstance(v, Deferred)}
         if waiting:
             shapes = self.checker.shapes(params, inputs)
             for name, value in waiting.items():
                 if name in shapes:
-                    params[name] = value.take(shapes)
+                    params[name] = value.drawn(shapes)
         params, inputs = self._converted(params), self._converted(inputs)
         state = None if state is None else self._converted(state)
         self.checker.insist(params, inputs, state, output_gradients)
@@ -75,7 +76,7 @@ class Arguments:
                 adopted = self.backend.adopt(value)
                 value = value if adopted is None else adopted
                 if not isinstance(value, np.ndarray):
-                    return self._own_integers(name, value)
+                    return self._framework_integers(name, value)
             if isinstance(value, np.ma.MaskedArray):
                 return value
             if name in self.integers and value.dtype.kind in "iu":
@@ -89,14 +90,14 @@ class Arguments:
 
         return {name: converted(name, value) for name, value in arrays.items()}
 
-    def _own_integers(self, name: str, value: Any) -> Any:
-        """Does the same for an array of the framework."""
+    def _framework_integers(self, name: str, value: Any) -> Any:
+        """Casts integers of a framework's array to the program's dtype, like `_converted`."""
         if name not in self.integers or not self.backend.is_array(value):
             return value
         dtype, wanted = DType(value.dtype), DType(self.dtypes[name])
         if dtype.name == wanted.name or not dtype.name.startswith(("int", "uint")):
             return value
-        if not _holds(wanted, dtype):
+        if not _can_hold(wanted, dtype):
             # The values decide whether they fit, so fetch them from the device.
             return self.backend.from_numpy(self._integers(name, self.backend.to_numpy(value)))
         return self.backend.cast(value, wanted)
@@ -108,14 +109,14 @@ class Arguments:
         if _name(value.dtype) == self.dtypes[name] and value.dtype.isnative:
             return value
         wanted = np.dtype(self.dtypes[name])
-        if value.size and not _casts(value.dtype, wanted):
+        if value.size and not _can_cast_safely(value.dtype, wanted):
             info, least, greatest = np.iinfo(wanted), value.min(), value.max()
             if least < info.min or greatest > info.max:
                 got = greatest if greatest > info.max else least
-                wide = "\n  hint: `jax.config.update('jax_enable_x64', True)` gives JAX 64 bits"
+                wide = "\n  hint: `jax.config.update('jax_enable_x64', True)` turns on 64 bits"
                 raise IndexRangeError(
-                    f"Index out of range: `{name}` of inputs has an integer that {wanted.name} "
-                    f"does not hold\n  got: {got}\n  expected: {info.min} to {info.max}"
+                    f"Index out of range: the input `{name}` has an integer that does not fit "
+                    f"into {wanted.name}\n  got: {got}\n  expected: {info.min} to {info.max}"
                     + ("" if self.backend.wide else wide)
                 )
         return np.asarray(value).astype(wanted)
@@ -137,14 +138,14 @@ def _name(dtype: Any) -> str:
 
 
 @functools.cache
-def _casts(dtype: Any, wanted: Any) -> bool:
+def _can_cast_safely(dtype: Any, wanted: Any) -> bool:
     """Whether the dtype `wanted` can hold every integer of `dtype`. Both are NumPy's."""
     import numpy as np  # noqa: PLC0415
 
     return bool(np.can_cast(dtype, wanted, "safe"))
 
 
-def _holds(wide: DType, dtype: DType) -> bool:
+def _can_hold(wide: DType, dtype: DType) -> bool:
     """Whether the dtype `wide` can hold every integer of `dtype`."""
     signed = not dtype.name.startswith("u")
     if wide.name.startswith("u"):

@@ -15,11 +15,15 @@ BACKENDS = {target.name: target.class_name for target in targets() if target.mea
 """The classes of the backends that are measured, by their short names."""
 
 _CHAIN = 32
+"""Operations in a chain."""
 _MATRIX = 512
+"""Rows and columns of the matrices whose product measures arithmetic."""
 _CACHED = 256
+"""Rows and columns of a matrix that stays in the cache."""
 _LARGE = 2048
+"""Rows and columns of a matrix that does not fit into the cache."""
 _EXPONENTIAL = 13
-"""The cost of an exponential and a negation, in additions."""
+"""The cost of an exponential and a negation, in float32 additions."""
 
 
 def measure(backend: str) -> dict[str, float]:
@@ -37,12 +41,12 @@ def measure(backend: str) -> dict[str, float]:
     from . import backends  # noqa: PLC0415
 
     make = getattr(backends, BACKENDS[backend])
-    small = [_products(make, count, 8) for count in (_CHAIN, 2 * _CHAIN)]
+    small = [_product_chain(make, count, 8) for count in (_CHAIN, 2 * _CHAIN)]
     overhead = max((small[1] - small[0]) / _CHAIN, 1.0)
     elements = _LARGE * _LARGE
-    moved = max(_added(make) - overhead, 1.0)
-    product = max(_products(make, 1, _MATRIX) - overhead, 1.0)
-    scalar = max(_exponentials(make, _CHAIN) / _CHAIN - 2 * overhead, 1.0)
+    moved = max(_large_addition(make) - overhead, 1.0)
+    product = max(_product_chain(make, 1, _MATRIX) - overhead, 1.0)
+    scalar = max(_exponential_chain(make, _CHAIN) / _CHAIN - 2 * overhead, 1.0)
     return {
         "overhead": overhead,
         "bytes": 3 * 4 * elements / moved,
@@ -51,7 +55,7 @@ def measure(backend: str) -> dict[str, float]:
     }
 
 
-def _products(make: Callable[[], Any], count: int, size: int) -> float:
+def _product_chain(make: Callable[[], Any], count: int, size: int) -> float:
     """Nanoseconds of a chain of products with a matrix whose elements are all 1 / `size`."""
     from .models import MatrixMultiply, Model  # noqa: PLC0415
 
@@ -61,18 +65,19 @@ def _products(make: Callable[[], Any], count: int, size: int) -> float:
         output = f"y{step}" if step + 1 < count else "output"
         model |= MatrixMultiply()(left=last, right="w", output=output)
         last = output
-    return _least(make, model, {"x": [size, size], "w": [size, size]}, 1 / size)
+    return _fastest(make, model, {"x": [size, size], "w": [size, size]}, 1 / size)
 
 
-def _added(make: Callable[[], Any]) -> float:
+def _large_addition(make: Callable[[], Any]) -> float:
+    """Nanoseconds of one addition of two matrices that do not fit into the cache."""
     from .models import Add, Model  # noqa: PLC0415
 
     model = Model()
     model |= Add()(left="x", right="w", output="output")
-    return _least(make, model, {"x": [_LARGE, _LARGE], "w": [_LARGE, _LARGE]}, 1.0)
+    return _fastest(make, model, {"x": [_LARGE, _LARGE], "w": [_LARGE, _LARGE]}, 1.0)
 
 
-def _exponentials(make: Callable[[], Any], count: int) -> float:
+def _exponential_chain(make: Callable[[], Any], count: int) -> float:
     """Nanoseconds of a chain of exponentials, each of a negated value."""
     from .models import Exponential, Model, Negate  # noqa: PLC0415
 
@@ -83,10 +88,12 @@ def _exponentials(make: Callable[[], Any], count: int) -> float:
         model |= Negate()(input=last, output=f"n{step}")
         model |= Exponential()(input=f"n{step}", output=output)
         last = output
-    return _least(make, model, {"x": [_CACHED, _CACHED]}, 1.0)
+    return _fastest(make, model, {"x": [_CACHED, _CACHED]}, 1.0)
 
 
-def _least(make: Callable[[], Any], model: Any, shapes: dict[str, list[int]], fill: float) -> float:
+def _fastest(
+    make: Callable[[], Any], model: Any, shapes: dict[str, list[int]], fill: float
+) -> float:
     """Minimum nanoseconds over several runs of the unoptimized model."""
     from .compilation import compile as compile_model  # noqa: PLC0415
 
@@ -116,14 +123,14 @@ def main(request: str) -> NoReturn:
     import json  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
-    asked = json.loads(request)
+    requested = json.loads(request)
     measured = {}
-    for backend in asked or BACKENDS:
+    for backend in requested or BACKENDS:
         try:
             measured[backend] = measure(backend)
         except (MithrilError, OSError) as error:
             # A backend may be missing, unless the user named it.
-            if asked or not isinstance(error, BackendError):
+            if requested or not isinstance(error, BackendError):
                 print(f"error: {error}", file=sys.stderr)
                 sys.exit(2)
     print(json.dumps(measured))

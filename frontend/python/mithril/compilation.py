@@ -11,7 +11,16 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from . import _core
-from .errors import BackendError, TerminalError, UsageError, listed, mapping, shown, truth, unicode
+from .errors import (
+    BackendError,
+    TerminalError,
+    UsageError,
+    as_bool,
+    listed,
+    mapping,
+    shown,
+    valid_unicode,
+)
 from .sources import path_text
 from .units import bytes_of
 
@@ -27,7 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _tells_keywords(function: Callable[P, T]) -> Callable[P, T]:
+def _explain_unknown_keywords(function: Callable[P, T]) -> Callable[P, T]:
     """Wraps the function to raise a `UsageError` with a hint for an unknown keyword."""
     known = list(inspect.signature(function).parameters)
 
@@ -46,7 +55,7 @@ def _tells_keywords(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-@_tells_keywords
+@_explain_unknown_keywords
 def compile(
     model: _core.Block,
     backend: Backend | None = None,
@@ -82,15 +91,16 @@ def compile(
     it, the shapes of params that depend on inputs are known at the first call. If the code needs
     the ranks of inputs, it is compiled at the first call, once for each set of ranks. `dtypes`
     gives inputs their dtypes, such as `{"tokens": ml.int32}`, by name or as dtypes of a framework.
-    Other inputs have the backend's dtype; a mask has that of the first call (bool or float), and an
-    input that blocks read as integers takes every integer dtype. `jit` asks the framework to
+    Other inputs have the backend's dtype. A mask has the dtype of the first call (bool or float).
+    An input that blocks use as integers takes every integer dtype. `jit` asks the framework to
     compile the generated source further. `file_path` is the file to write the source to.
-    `inference` compiles only the forward pass, with Dropout and normalisations in inference mode.
+    `inference` compiles only the forward pass, without dropout and with running statistics in
+    normalisations.
 
     `trainable_keys` names terminals that become params, `data_keys` terminals that become inputs,
     and `discard_keys` terminals that are left out of the outputs. `*` stands for any part of a name
-    (`"hidden.*"`). `constant_keys` maps inputs to values. Integer values become floats for an input
-    of floats, if that loses no digits.
+    (`"hidden.*"`). `constant_keys` gives inputs constant values. Integer values for a float input
+    are converted if the conversion is exact.
 
     `keep` names inner values that become outputs as well: terminals of the model, and blocks by
     their paths, such as `h.0.attn`.
@@ -105,30 +115,33 @@ def compile(
     of named inner values at each call.
 
     `optimization_level="none"` keeps every operation of the model, `"basic"` applies the rules that
-    always help, and `"full"` chooses among equal forms the one that costs least on the backend.
-    `math` says which forms count as equal: `"exact"`, forms with the same bits; `"recognise"`, also
-    compositions such as a written-out softmax, which become the numerically stable operation;
-    `"reassociate"`, also sums and products in another order; `"fast"`, also forms that are equal
-    only for ordinary numbers, such as `x / x` and 1.
+    always help, and `"full"` chooses the cheapest of all equivalent forms by the backend's cost
+    model. `math` says which forms count as equivalent. `"exact"`: forms with the same bits.
+    `"recognise"`: also compositions such as a written-out softmax, which become the numerically
+    stable operation. `"reassociate"`: also sums and products in another order. `"fast"`: also forms
+    that differ for NaN, infinities or zeros, such as `x / x` and 1.
     `gradient_checkpointing` (or `use_checkpointing`) recomputes the inner values of repeated blocks
-    for the gradients instead of keeping them. If no block repeats, the model is divided into about
-    as many parts as each part has operations.
-    `autodiff="mithril"` writes the gradients into the source even where the framework could compute
-    them itself. The other targets always have them in their code.
+    for the gradients instead of keeping them. If no block repeats, the `n` operations of the model
+    are divided into about sqrt(n) parts.
+    `autodiff="mithril"` generates source that computes the gradients, even if the framework has
+    automatic differentiation. Native code and C always compute their own gradients.
     `random` selects the source of random numbers in NumPy and PyTorch code, for `Dropout` and other
     random blocks: `"framework"`, the framework's generator, seeded by the key and the block's path;
-    `"exact"`, the bits that JAX, native code and C always draw, which takes about 20 times as long.
-    `memory_budget`, such as `"2GB"`, limits the memory that a call of native code works with:
-    gradients recompute as many inner values as that needs.
+    `"exact"`, the bits that JAX, native code and C always draw. It takes about 20 times as long.
+    `memory_budget`, such as `"2GB"`, limits the working memory of a call of native code. Inner
+    values are recomputed for the gradients until the call fits.
     `memory_planning="none"` gives each inner value of native code its own memory; otherwise values
     with disjoint lifetimes share memory. Frameworks manage their memory themselves.
 
     A call checks the integer inputs that index an axis (tokens, labels, positions). One out of
-    range raises an `IndexRangeError` that names the input, the value, its position, the range and
-    the block. `checks=False` skips this; `checks=True` also fetches arrays from a device to check
-    them. Integers that the model computes are not checked: each operation defines what they do.
+    range raises an `IndexRangeError` with the input, the value, its position, the range and the
+    block. `checks=False` skips this; `checks=True` also fetches arrays from a device to check them.
+    Integers that the model computes are not checked: each operation defines its result for an index
+    that is out of range.
 
-    Errors: `MithrilError`, as its message says; `UsageError` for an unknown keyword.
+    Errors: `ShapeError` for shapes, ranks or dtypes that do not fit; `TerminalError` for an unknown
+    name; `BackendError` for something that the backend does not have; `UsageError` for an unknown
+    keyword or value; `MithrilError` for any other fault of the model.
     """
     if not isinstance(model, _core.Block):
         raise UsageError(
@@ -147,47 +160,47 @@ def compile(
     options = {
         "shapes": mapping(shapes, "shapes", "shapes by name"),
         "dtypes": _dtypes(dtypes, backend),
-        "inference": truth(inference, "inference"),
-        "trainable_keys": _fitting(trainable_keys, "trainable_keys", model.inputs),
-        "data_keys": _fitting(data_keys, "data_keys", model.inputs),
-        "discard_keys": _fitting(discard_keys, "discard_keys", model.outputs),
+        "inference": as_bool(inference, "inference"),
+        "trainable_keys": _matching(trainable_keys, "trainable_keys", model.inputs),
+        "data_keys": _matching(data_keys, "data_keys", model.inputs),
+        "discard_keys": _matching(discard_keys, "discard_keys", model.outputs),
         "constant_keys": _constants(constant_keys),
         "level": optimization_level,
         "math": math,
-        "cache": truth(cache, "cache"),
+        "cache": as_bool(cache, "cache"),
         "keep": _names(keep, "keep"),
-        "differentiate": _differentiated(differentiate),
+        "differentiate": _differentiated_output(differentiate),
         "own_gradients": autodiff == "mithril",
         "random": random,
         "separate_buffers": memory_planning == "none",
-        "checks": None if checks is None else truth(checks, "checks"),
+        "checks": None if checks is None else as_bool(checks, "checks"),
         "memory_budget": _budget(memory_budget, backend),
-        "checkpoint": truth(gradient_checkpointing, "gradient_checkpointing")
-        or truth(use_checkpointing, "use_checkpointing"),
+        "checkpoint": as_bool(gradient_checkpointing, "gradient_checkpointing")
+        or as_bool(use_checkpointing, "use_checkpointing"),
     }
     compiled = CompiledModel(
         _core.Snapshot(model),
         backend,
         options,
-        jit=backend.jit_default if jit is None else truth(jit, "jit"),
+        jit=backend.jit_default if jit is None else as_bool(jit, "jit"),
         file_path=None if file_path is None else path_text(file_path, "file_path"),
-        debug=truth(debug, "debug"),
-        verbose=truth(verbose, "verbose"),
+        debug=as_bool(debug, "debug"),
+        verbose=as_bool(verbose, "verbose"),
     )
     if verbose:
         print(compiled.report(), file=sys.stdout)
     return compiled
 
 
-def _differentiated(output: str | bool) -> str | None:
+def _differentiated_output(output: str | bool) -> str | None:
     if not isinstance(output, (str, bool)) or output == "":
         raise UsageError(
-            "`differentiate` is the name of a scalar output, or `True` for `final_cost`"
+            "`differentiate` must be the name of a scalar output, or `True` for `final_cost`"
             f"\n  got: {shown(output)}"
         )
     if isinstance(output, bool):
         return "final_cost" if output else None
-    return unicode(output, "differentiate")
+    return valid_unicode(output, "differentiate")
 
 
 def _budget(budget: str | int | None, backend: Backend) -> int | None:
@@ -203,7 +216,8 @@ def _budget(budget: str | int | None, backend: Backend) -> int | None:
 
 
 def _constants(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Values by name. Arrays are copied once, and everything compiled with them shares the copy."""
+    """The constants by name. Arrays are copied once; all models compiled with them share the
+    copy."""
     values = mapping(given, "constant_keys", "values by name")
     return {
         name: _core.Constant(value) if hasattr(value, "dtype") else value
@@ -218,7 +232,8 @@ def _dtypes(given: Mapping[str, object] | None, backend: Backend) -> dict[str, _
         # JAX turns its 64-bit types on once a program asks for them.
         if dtype.bits < 64 and dtype.name not in backend.samples:
             raise BackendError(
-                f"{backend!r} has no such arrays\n  got: {dtype.name} for `{name}` in `dtypes`"
+                f"{backend!r} does not have this dtype"
+                f"\n  got: {dtype.name} for `{name}` in `dtypes`"
                 f"\n  expected: one of {', '.join(backend.samples)}"
             )
     return dtypes
@@ -233,10 +248,10 @@ def _names(keys: Keys, keyword: str) -> list[str]:
     names = list(keys) if isinstance(keys, Iterable) else [keys]
     if not all(isinstance(name, str) for name in names):
         raise UsageError(f"`{keyword}` must be a collection of names\n  got: {shown(keys)}")
-    return [unicode(name, keyword) for name in names]
+    return [valid_unicode(name, keyword) for name in names]
 
 
-def _fitting(keys: Keys, keyword: str, terminals: Sequence[str]) -> list[str]:
+def _matching(keys: Keys, keyword: str, terminals: Sequence[str]) -> list[str]:
     """Replaces each pattern by the names of the terminals that match it; keeps other names.
 
     Errors: a pattern that matches no terminal.
@@ -247,7 +262,7 @@ def _fitting(keys: Keys, keyword: str, terminals: Sequence[str]) -> list[str]:
         if not found:
             near = _core.did_you_mean(key, terminals)
             raise TerminalError(
-                f"Terminal not found: no terminal fits `{key}`, which `{keyword}` names"
+                f"Terminal not found: no terminal matches `{key}` of `{keyword}`"
                 f"\n  expected: names, with `*` for any part: {listed(terminals)}"
                 + (f"\n  hint: {near}" if near else "")
             )
@@ -256,7 +271,7 @@ def _fitting(keys: Keys, keyword: str, terminals: Sequence[str]) -> list[str]:
 
 
 def _check_values(**given: object) -> None:
-    takes: dict[str, tuple[str | None, ...]] = {
+    allowed: dict[str, tuple[str | None, ...]] = {
         "optimization_level": ("none", "basic", "full"),
         "math": ("exact", "recognise", "reassociate", "fast"),
         "memory_planning": (None, "greedy", "none"),
@@ -264,15 +279,15 @@ def _check_values(**given: object) -> None:
         "random": ("framework", "exact"),
     }
     for keyword, value in given.items():
-        known = takes[keyword]
-        if value not in known:
+        allowed_values = allowed[keyword]
+        if value not in allowed_values:
             raise UsageError(
                 f"`{keyword}` has an invalid value\n  got: {value!r}"
-                f"\n  expected: {' or '.join(repr(k) for k in known)}"
+                f"\n  expected: {' or '.join(repr(k) for k in allowed_values)}"
             )
 
 
-def _made_of(given: object) -> str:
+def _backend_hint(given: object) -> str:
     """The hint for a backend class, or the name of a backend, given in place of a backend."""
     from .backends.base import Backend  # noqa: PLC0415
     from .difference import BACKENDS  # noqa: PLC0415
@@ -295,12 +310,12 @@ def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None)
     if not isinstance(backend, Backend):
         raise UsageError(
             f"`backend` is not a backend\n  got: {shown(backend)}"
-            "\n  expected: a backend, such as `ml.NumpyBackend()`" + _made_of(backend)
+            "\n  expected: a backend, such as `ml.NumpyBackend()`" + _backend_hint(backend)
         )
     for name, other in mapping(backend_map, "backend_map", "backends by name").items():
         if other != backend:
             raise BackendError(
-                "this version compiles a model for one backend"
+                "`backend_map` must map every name to the backend that the model is compiled for"
                 f"\n  got: {other!r} for `{name}` and {backend!r} for the rest"
                 "\n  hint: leave `backend_map=` out"
             )

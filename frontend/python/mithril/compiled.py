@@ -12,8 +12,8 @@ from . import _core, drawing
 from . import params as renaming
 from .arguments import Arguments
 from .errors import BackendError, MithrilError, TerminalError, UsageError, mapping, shown
+from .framework_errors import raise_explained
 from .inference import inference_options
-from .misfits import raise_misfit
 from .reports import listed, reported
 from .seeds import ArraySeeds, Seeds
 from .sources import path_text, write_source
@@ -51,7 +51,7 @@ class CompiledModel:
         self.backend = backend
         self.jit = jit
         self._model = model
-        # The model whose state this one reads; None if it has its own.
+        # The training model whose state this model reads; None if this model has its own state.
         self._training = training
         self._options = options
         self._hooks: dict[str, list[Callable[[Array], object]]] = {}
@@ -65,7 +65,8 @@ class CompiledModel:
         backend = self.backend
         if self._file_path is not None and backend.target.dialect == "machine":
             raise BackendError(
-                f"`file_path` is where Python source is written\n  got: {self._file_path!r} for "
+                f"`file_path` needs a backend that generates Python source"
+                f"\n  got: {self._file_path!r} for "
                 f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source",
                 code="E0402",
             )
@@ -83,16 +84,16 @@ class CompiledModel:
         self._states = [a.name for a in arguments if a.role == "state"]
         # Params that only the training model has.
         trained = () if self._training is None else self._training.params
-        self._unread = frozenset(trained).difference(self._params)
+        self._training_params = frozenset(trained).difference(self._params)
         self._keys = [a.name for a in arguments if a.role == "key"]
         # The variant of the last call. The next call tries it first.
         self._variant = self._variant_of(program)
         if not self._inner:
-            self._shown = tuple(self._variant.outputs)
+            self._output_names = tuple(self._variant.outputs)
         self._state: Arrays | None = None
         if self._file_path is not None and not backend.writes:
             write_source(self._file_path, program.source)
-        self._settle()
+        self._choose_fast_paths()
 
     def _root_program(self) -> _core.Program:
         program = self._compiled(self._options["shapes"])
@@ -120,10 +121,11 @@ class CompiledModel:
             at_call=at_call,
         )
 
-    def _settle(self) -> None:
-        """Decides which fast paths calls may take: those that only run the code."""
-        self._plain = not (self._keys or self._states or self._hooks or self._debug)
-        self._quick = self._plain and not self._options["inference"]
+    def _choose_fast_paths(self) -> None:
+        """Decides which fast paths calls may take. Hooks, keys, states and `debug` need the slow
+        path."""
+        self._forward_only = not (self._keys or self._states or self._hooks or self._debug)
+        self._gradients_without_state = self._forward_only and not self._options["inference"]
 
     @property
     def _program(self) -> _core.Program:
@@ -142,7 +144,7 @@ class CompiledModel:
 
     def __reduce__(self) -> NoReturn:
         raise UsageError(
-            "a compiled model is not pickled or copied: it holds the code of this process"
+            "a compiled model cannot be pickled or copied: its code belongs to this process"
             "\n  hint: pickle the model and the params, and compile the model where it is used"
         )
 
@@ -161,7 +163,7 @@ class CompiledModel:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs."""
-        return self._shown
+        return self._output_names
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -170,8 +172,8 @@ class CompiledModel:
 
     @property
     def code(self) -> str:
-        """The generated source; for native code, its launches and kernels. If the code depends on
-        ranks that `shapes=` does not give, it is the code for the ranks of the last call.
+        """The generated source, or the launches and kernels of native code. If the code depends on
+        ranks that `shapes=` does not give, this is the code for the ranks of the last call.
 
         Errors: `MithrilError` before the first call, naming the terminals whose ranks are needed,
         or the masks whose dtypes are needed.
@@ -180,7 +182,7 @@ class CompiledModel:
 
     @property
     def module(self) -> str:
-        """The module that the source was generated from, as text of Mithril's IR.
+        """The IR module that the code was generated from, in MLIR's text format.
 
         Errors: as for `code`.
         """
@@ -192,8 +194,9 @@ class CompiledModel:
         return dict(self._program.timings)
 
     def report(self) -> str:
-        """What was compiled and how long each stage took, as lines of text. For a model that was
-        compiled with `verbose=True` it includes the time of each native kernel in a call."""
+        """The names of arguments and outputs, and the time of each compile stage, as text. For a
+        model that was compiled with `verbose=True` it includes the time of each native kernel in a
+        call."""
         names = {
             "params": self.params,
             "inputs": self.inputs,
@@ -205,10 +208,10 @@ class CompiledModel:
         return reported(self._program, self.backend, names, native, self._file_path)
 
     def memory(self, **dims: int) -> dict[str, int]:
-        """The bytes that a call of native code works with: `arguments`, `results`, `temporaries`,
+        """The memory of a call of native code in bytes: `arguments`, `results`, `temporaries`,
         `constants` and their `total`. If there are gradients, the call is a training step.
 
-        `dims` gives numbers to the dims that have none.
+        `dims` gives values to dims without a number, such as `batch=32`.
 
         Errors: `BackendError` for a backend that makes no native code; `MithrilError` for dims that
         have no number, or that the model does not have.
@@ -225,11 +228,12 @@ class CompiledModel:
     def cost(
         self, shapes: Mapping[str, Sequence[int | str | None]] | None = None, **dims: int
     ) -> _core.Costs:
-        """The cost of each block in one forward pass of the model as composed: arithmetic, memory
-        traffic, params, and the peak memory of inner values in bytes. Costs are formulas if dims
-        have no numbers.
+        """The cost of each block in one forward pass of the unoptimized model: floating-point
+        operations, bytes of memory traffic, params, and the peak memory of inner values in bytes.
+        Costs are formulas if dims have no numbers.
 
-        `shapes` gives shapes to inputs that were compiled without them, `dims` numbers to dims.
+        `shapes` gives shapes to inputs that were compiled without them, and `dims` gives values to
+        dims.
 
         Errors: `MithrilError` for unknown inputs and dims, or shapes that do not fit.
         """
@@ -237,10 +241,9 @@ class CompiledModel:
         return self._program.cost(mapping(shapes, "shapes", "shapes by name"), dims)
 
     def explain(self) -> _core.Explanation:
-        """The rules that have rewritten the model, where they were applied, and their gains.
-
-        It prints as a table; its `rules` hold the same as data. Times are estimates for the
-        backend: a rule's gain is how much longer the program would take without it.
+        """The rewrite rules that were applied to the model, with their places and gains. It prints
+        as a table; its `rules` hold the same as data. The gain of a rule is the estimated time that
+        the backend would take longer without it.
         """
         return self._program.explain()
 
@@ -259,7 +262,7 @@ class CompiledModel:
         *,
         key: Any = None,
     ) -> Arrays:
-        """Initial params by name, drawn from the backend's random numbers, or by `seed` or `key`.
+        """Initial params by name, drawn with `seed`, `key`, or the backend's random numbers.
 
         A key is an integer, like a seed, or a random key: two uint32 words, as from
         `jax.random.key_data`. The same key gives the same values on every backend.
@@ -276,7 +279,7 @@ class CompiledModel:
         no param; an unknown `init`.
         """
         if seed is not None and key is not None:
-            raise UsageError("`seed` and `key` mean the same\n  expected: one of them")
+            raise UsageError("`seed` and `key` cannot both be given\n  expected: one of them")
         if seed is not None and (not isinstance(seed, int) or seed < 0):
             raise UsageError(f"`seed` must be an integer of at least 0\n  got: {shown(seed)}")
         return drawing.params(self._own, self.backend, seed if key is None else key, init)
@@ -284,16 +287,17 @@ class CompiledModel:
     get_parameters = randomize_params
 
     def initial_state(self, params: Arrays | None = None, inputs: Arrays | None = None) -> Arrays:
-        """The state before the first call. `params` and `inputs` determine open shapes.
+        """The initial state: arrays by name. `params` and `inputs` are needed only if the shapes of
+        states depend on them.
 
-        Errors: `MithrilError` if a shape is still open.
+        Errors: `MithrilError` if the shape of a state is not known.
         """
         shapes = self._arguments.checker.shapes if self._variants is None else self._variants.shapes
         return drawing.state(self._own, self.backend, shapes(dict(params or {}), inputs or {}))
 
     @property
     def state(self) -> Arrays:
-        """The state that the compiled model holds.
+        """The current state of the compiled model: arrays by name.
 
         Errors: `MithrilError` before the first call if shapes are not known.
         """
@@ -308,13 +312,13 @@ class CompiledModel:
     def state(self, state: Arrays) -> None:
         if self._training is not None:
             raise UsageError(
-                "the state is that of the model this was made from by `for_inference`"
-                "\n  hint: set the state of that one"
+                "a model made by `for_inference` reads the state of its training model"
+                "\n  hint: set the state of the training model"
             )
         self._state = state
 
-    def _held(self, params: Arrays, inputs: Arrays) -> Arrays:
-        """The held state, or the initial one, for a call without `state`."""
+    def _state_of_call(self, params: Arrays, inputs: Arrays) -> Arrays:
+        """The state for a call without `state`: the current state, or else the initial one."""
         if self._training is not None and self._training._state is not None:
             return self.state
         if self._state is None:
@@ -325,10 +329,10 @@ class CompiledModel:
         return self._state
 
     def bind(self, params: Mapping[str, Array]) -> CompiledModel:
-        """A compiled model with copies of these params as constants. It also has a copy of the
-        current state, and the same hooks.
+        """A new compiled model in which these params are constants. Params and state are copied;
+        hooks are kept.
 
-        Errors: `TerminalError` for a name that the model does not have.
+        Errors: `TerminalError` for a name that is not a terminal of the model.
         """
         if not isinstance(params, Mapping):
             raise UsageError(
@@ -358,22 +362,22 @@ class CompiledModel:
         return bound
 
     def rename_params(self, params: Mapping[str, Array]) -> Arrays:
-        """Renames params from an earlier version of the model, before blocks of the same kind were
-        added or removed: `linear.w` becomes `linear_0.w` once there is a second `Linear`. Other
-        names stay, and params that are new to the model are not added.
+        """Renames params that were saved before blocks of the same kind were added or removed. For
+        example, `linear.w` becomes `linear_0.w` when a second `Linear` is added. Other names stay,
+        and params that are new to the model are not added.
 
-        Errors: `TerminalError` for a name that the model neither has nor had.
+        Errors: `TerminalError` for a name that the model does not have and never had.
         """
         return renaming.rename(params, self._params)
 
     def for_inference(self, *, shapes: Mapping[str, Any] | None = None) -> CompiledModel:
-        """The model compiled with `inference=True`. It takes the params that this model trains, by
-        the same names. A `TrainModel` is compiled without losses, metrics and their targets.
+        """The model compiled with `inference=True`. It takes the same params as this model. A
+        `TrainModel` is compiled without losses, metrics and their targets.
 
-        Each call reads the state of this compiled model, so running statistics are up to date with
-        the training. `shapes` overrides shapes of inputs, such as for another batch size.
+        Each call reads the current state of this compiled model, such as running statistics.
+        `shapes` overrides shapes of inputs, such as for another batch size.
 
-        Errors: those of compiling.
+        Errors: as for `ml.compile`.
         """
         return CompiledModel(
             self._model.plain,
@@ -401,13 +405,14 @@ class CompiledModel:
         params: Mapping[str, Array] | None = None,
         cpu: str | Sequence[str] | None = None,
     ) -> dict[str, Path]:
-        """Writes a shared library for C to a folder, with a header and metadata as JSON, and the
-        values of `params`, if given, as safetensors. Returns the paths, by `library`, `header`,
-        `metadata` and `weights`.
+        """Writes a shared library for C, its header and its metadata (JSON) to a folder. The values
+        of `params`, if given, are written as safetensors. Returns the paths with the keys
+        `library`, `header`, `metadata` and `weights`.
 
         `name` becomes part of the names of files and functions; the default is the model's name.
-        `cpu` is the processor to compile for: `native`, `x86-64-v2` to `x86-64-v4`, or `arm64`. Of
-        several, the library chooses one at its first call. The default is the backend's processor.
+        `cpu` is the processor to compile for: `native`, `x86-64-v2` to `x86-64-v4`, or `arm64`. If
+        several are given, the library chooses one at its first call. The default is the backend's
+        processor.
 
         Errors: `BackendError` for a backend without native code, or if code cannot be generated;
         `MithrilError` for a model whose inputs have no shapes yet, or params that do not fit.
@@ -436,58 +441,58 @@ class CompiledModel:
                 f"`cpu` is not a processor or a list of them\n  got: {shown(cpu)}"
                 '\n  expected: "native", "x86-64-v3", ["v3", "v4"] or similar'
             )
-        # Hooks belong to this process: the values they see are not outputs of the library.
+        # The library has no hooks, so the inner values that hooks need are not its outputs.
         runner = self._with({})._runner if self._inner else self._runner
         paths = runner.native.export(path_text(folder, "folder"), name, list(processors), values)
         return {what: Path(path) for what, path in paths.items()}
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
-        """Calls `hook` in each call with the value of an output, inner terminal or block.
+        """Calls `hook(array)` in each call with the value of an output, inner terminal or block.
 
         Errors: `TerminalError` for an unknown name; `UsageError` for a hook that is not a function.
         """
         if not isinstance(name, str):
             raise UsageError(
-                "`name` is an output, a named inner terminal or a block"
-                f"\n  got: {shown(name)}\n  expected: its name"
+                "`name` must be the name of an output, an inner terminal or a block"
+                f"\n  got: {shown(name)}"
             )
         if not callable(hook):
             raise UsageError(f"`hook` must be a function of one array\n  got: {shown(hook)}")
         if name not in self._variant.outputs:
-            self._look_at(name)
+            self._expose(name)
         self._hooks.setdefault(name, []).append(hook)
-        self._settle()
+        self._choose_fast_paths()
 
-    def _look_at(self, name: str) -> None:
+    def _expose(self, name: str) -> None:
         """Makes an inner value an output, without changing the state or the file."""
         before, state, path = self._inner, self._state, self._file_path
         self._file_path = None
         block, _, part = name.rpartition(".")
         try:
             try:
-                self._keep([*before, name])
+                self._compile_with([*before, name])
             except TerminalError as error:
                 if not (block and part.isdigit()):
                     raise
-                # The name may end in the number of one of a block's values.
+                # The name may end in the index of one of a block's values, as in `block.1`.
                 try:
-                    self._keep([*before, block])
+                    self._compile_with([*before, block])
                 except TerminalError:
                     raise error from None
             outputs = self._variant.outputs
             if name not in outputs:
                 several = [output for output in outputs if output.startswith(f"{name}.")]
                 raise TerminalError(
-                    f"Terminal not found: `{name}` gives no value by itself"
-                    + (f"\n  hint: it gives {listed(several, '`')}" if several else "")
+                    f"Terminal not found: `{name}` is not a single value"
+                    + (f"\n  hint: it has the values {listed(several, '`')}" if several else "")
                 )
         except BaseException:
-            self._keep(before)
+            self._compile_with(before)
             raise
         finally:
             self._state, self._file_path = state, path
 
-    def _keep(self, inner: list[str]) -> None:
+    def _compile_with(self, inner: list[str]) -> None:
         self._inner = inner
         self._compile()
 
@@ -507,26 +512,26 @@ class CompiledModel:
         to a dict, or `True` for ones for the output `final_cost`. `gradients` has an array for each
         param.
 
-        With `state`, the next state is the last returned value; without, the compiled model keeps
-        it.
+        With `state`, the next state is also returned, as the last value. Without `state`, the
+        compiled model stores it.
 
         Errors: `MithrilError` for arrays with wrong names, ranks, dims or dtypes.
         """
         variant = self._variant
-        if type(params) is not dict or self._unread:
-            params = self._read(params)
+        if type(params) is not dict or self._training_params:
+            params = self._own_params(params)
         try:
-            if self._plain and output_gradients is None and state is None:
+            if self._forward_only and output_gradients is None and state is None:
                 if variant.check is None:
                     outputs = variant.forward(params, inputs)
                     if outputs is None:
-                        variant, params, inputs = self._ready(params, inputs)
+                        variant, params, inputs = self._prepare(params, inputs)
                         outputs = variant.forward(params, inputs)
                     return outputs
                 if not variant.check(params, inputs):
-                    variant, params, inputs = self._ready(params, inputs)
+                    variant, params, inputs = self._prepare(params, inputs)
                 return variant.forward(params, inputs)
-            if self._quick and state is None and variant.joint is not None:
+            if self._gradients_without_state and state is None and variant.joint is not None:
                 answer = variant.joint(params, inputs, output_gradients)
                 if answer is not None:
                     return answer
@@ -535,7 +540,7 @@ class CompiledModel:
             raise
         except Exception as error:
             compiled = functools.partial(self._compiled, at_call=True)
-            raise_misfit(error, self.backend, self._program, inputs, compiled)
+            raise_explained(error, self.backend, self._program, inputs, compiled)
             raise
 
     __call__ = evaluate
@@ -568,25 +573,25 @@ class CompiledModel:
             )
         own = None
         if self._states:
-            own = self._held(params, inputs) if state is None else state
+            own = self._state_of_call(params, inputs) if state is None else state
         if output_gradients is None:
-            variant = self._chosen(params, inputs, own)
+            variant = self._choose_variant(params, inputs, own)
             params, inputs, own = variant.arguments.checked(params, inputs, own)
             outputs, following = variant.outputs_of(params, inputs, own)
-            answer: tuple[Any, ...] = (self._show(outputs),)
+            answer: tuple[Any, ...] = (self._run_hooks(outputs),)
         else:
-            self._need_gradients()
+            self._require_gradients()
             seeds: Seeds | ArraySeeds
             variant = self._variant
             if variant.fits(params, inputs, own, output_gradients):
                 seeds = ArraySeeds(output_gradients)
             else:
-                variant = self._chosen(params, inputs, own)
+                variant = self._choose_variant(params, inputs, own)
                 seeds = Seeds(self.backend, variant.outputs, self.outputs, output_gradients)
                 checked = variant.arguments.checked(params, inputs, own, seeds.arrays)
                 params, inputs, own = checked
             outputs, gradients, following = variant.runner.gradients(params, inputs, own, seeds)
-            answer = (self._show(outputs), gradients)
+            answer = (self._run_hooks(outputs), gradients)
         if own is not None and following is not None:
             # Native code does not return states that a call leaves unchanged.
             following = {**own, **following}
@@ -596,15 +601,15 @@ class CompiledModel:
             self._state = following
         return answer if len(answer) > 1 else answer[0]
 
-    def _read(self, params: Any) -> Any:
-        """Any mapping of params as a dict, without the params that only training has."""
+    def _own_params(self, params: Any) -> Any:
+        """The params as a dict, without those that only the training model has."""
         if not isinstance(params, Mapping):
             return params  # the check refuses this
-        if self._unread.isdisjoint(params):
+        if self._training_params.isdisjoint(params):
             return params if isinstance(params, dict) else dict(params)
-        return {name: value for name, value in params.items() if name not in self._unread}
+        return {name: value for name, value in params.items() if name not in self._training_params}
 
-    def _chosen(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
+    def _choose_variant(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
         """The variant for these arrays. The next call tries it first."""
         if self._variants is None:
             return self._variant
@@ -613,13 +618,13 @@ class CompiledModel:
             self._variant = last = self._variants.variant(params, inputs, state)
         return last
 
-    def _ready(self, params: Arrays, inputs: Arrays) -> tuple[Variant, Arrays, Arrays]:
+    def _prepare(self, params: Arrays, inputs: Arrays) -> tuple[Variant, Arrays, Arrays]:
         """The variant for these arrays, and the arrays converted to what it takes."""
-        variant = self._chosen(params, inputs, None)
-        params, inputs, _ = variant.arguments.ready(params, inputs)
+        variant = self._choose_variant(params, inputs, None)
+        params, inputs, _ = variant.arguments.prepared(params, inputs)
         return variant, params, inputs
 
-    def _need_gradients(self) -> None:
+    def _require_gradients(self) -> None:
         if self._options["inference"]:
             raise UsageError(
                 "a model compiled with `inference=True` has no gradients"
@@ -627,8 +632,9 @@ class CompiledModel:
                 code="E0403",
             )
 
-    def _show(self, outputs: Arrays) -> Arrays:
-        """Passes values to hooks, prints them for `debug`, and returns those that are outputs."""
+    def _run_hooks(self, outputs: Arrays) -> Arrays:
+        """Passes values to hooks, prints their types for `debug`, and returns those that are
+        outputs."""
         if not (self._hooks or self._debug):
             return outputs
         for name, hooks in self._hooks.items():
@@ -637,7 +643,7 @@ class CompiledModel:
         if self._debug:
             for name, value in outputs.items():
                 print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
-        return {name: outputs[name] for name in self._shown}
+        return {name: outputs[name] for name in self._output_names}
 
 
 def _check_sizes(dims: Mapping[str, int]) -> None:
@@ -645,5 +651,6 @@ def _check_sizes(dims: Mapping[str, int]) -> None:
         whole = isinstance(size, int) and not isinstance(size, bool)
         if not (whole and 0 <= size < 2**48):
             raise UsageError(
-                f"`{name}` is a dim\n  got: {size!r}\n  expected: a number below 2**48"
+                f"the dim `{name}` must be a size\n  got: {size!r}"
+                "\n  expected: an integer below 2**48"
             )

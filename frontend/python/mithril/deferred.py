@@ -24,14 +24,15 @@ class Deferred:
         draw: Callable[[tuple[int, ...], tuple[int, ...] | None], Any],
         fan_of: str | None = None,
     ) -> None:
-        """`draw` takes the shape, and the shape of the param `fan_of`, which gives the fan."""
+        """`draw(shape, fan_shape)` makes the array. `fan_shape` is the shape of the param `fan_of`,
+        which determines the fan."""
         self._name = name
         self._draw = draw
         self._fan_of = fan_of
         self._value: Any = None
 
-    def take(self, shapes: Mapping[str, Sequence[int]]) -> Any:
-        """The array, with its shape from `shapes`. Copies of the dict share the same array."""
+    def drawn(self, shapes: Mapping[str, Sequence[int]]) -> Any:
+        """Draws the array with its shape from `shapes`. Copies of the dict of params share it."""
         shape = tuple(shapes[self._name])
         if self._value is None or tuple(self._value.shape) != shape:
             fan_of = None if self._fan_of is None else shapes.get(self._fan_of)
@@ -39,7 +40,7 @@ class Deferred:
         return self._value
 
     def __repr__(self) -> str:
-        return f"<`{self._name}` takes its value at the first evaluate>"
+        return f"<`{self._name}` is drawn at the first `evaluate`>"
 
     def __getattr__(self, attribute: str) -> NoReturn:
         if attribute.startswith("__"):
@@ -50,7 +51,7 @@ class Deferred:
 def _refuse(self: Deferred, *_: object) -> NoReturn:
     raise MithrilError(
         f"the param `{self._name}` has no value before the first `evaluate`: its shape depends on "
-        "the inputs\n  hint: give `shapes=` for every input, and params have their values at once"
+        "the inputs\n  hint: give `shapes=` for every input to draw params before the first call"
     )
 
 

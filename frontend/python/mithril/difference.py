@@ -49,24 +49,24 @@ def diff(
 ) -> Difference:
     """Runs a model on several backends with the same arrays, and compares the values of blocks.
 
-    `backends` are backends, or names of them: numpy, torch, jax, cpu, c; the default is all that
-    are installed. `dtype` is the dtype of the named ones. The reference is NumPy's source without
-    optimizations, in the dtype of the first backend. `against="float64"` uses the same in double
-    precision as the reference; `against` can also be a backend.
+    `backends` are backends or their names (numpy, torch, jax, cpu, c); the default is all that are
+    installed. `dtype` is the dtype of backends given by name. The reference is NumPy's source
+    without optimizations, in the dtype of the first backend. `against="float64"` computes the
+    reference in double precision; `against` can also be a backend.
 
     Arrays that are not given are drawn with `seed`: normally distributed floats, and integers 0 and
     1. Dims without a number become small numbers. `gradients` also compares the gradients of the
-    params, for drawn output gradients (1 for a scalar). `tolerance` is the largest allowed
+    params, for random output gradients (1 for a scalar). `tolerance` is the largest allowed
     difference, relative to the largest absolute value of the array; the default depends on the
-    dtype. `options` are those of `ml.compile`; options for native code apply only to the backends
-    that make it.
+    dtype. `options` are those of `ml.compile`; options for native code apply only to native
+    backends.
 
-    If an output or next state differs, the blocks inside the first block that differs are compared
-    in turn. A block may differ although no output does, as other blocks can compensate. `bisect`
-    finds the pass, and the rule, that changes the numbers, by running the program after each pass
-    on the reference evaluator.
+    If an output or next state differs, the comparison descends into the first block that differs. A
+    block may differ although no output does, as other blocks can compensate. `bisect` runs the
+    program after each pass on the reference evaluator, to find the pass and the rule that change
+    the values.
 
-    Errors: those of compiling and running; `UsageError` for arrays that cannot be drawn.
+    Errors: as for `ml.compile` and `evaluate`; `UsageError` for arrays that cannot be drawn.
     """
     if not isinstance(model, _core.Block):
         raise UsageError(
@@ -80,9 +80,9 @@ def diff(
     for keyword, given in {"params": params, "inputs": inputs}.items():
         mapping(given, keyword, "arrays by name")
     options = {**options, "shapes": mapping(shapes, "shapes", "shapes by name")}
-    chosen = _chosen(backends, dtype)
+    chosen = _chosen_backends(backends, dtype)
     own = inputs or {}
-    run = _Run(model, chosen, against, inputs=own, options=options, gradients=gradients)
+    run = _Comparison(model, chosen, against, inputs=own, options=options, gradients=gradients)
     arrays = run.draw(params, inputs, seed)
     expected = run.values(run.reference, run.exact, arrays)
     if tolerance is None:
@@ -101,14 +101,14 @@ def diff(
     return Difference(run.name, tolerance, tuple(findings))
 
 
-def _chosen(backends: Sequence[str | Backend] | None, dtype: object) -> list[Backend]:
+def _chosen_backends(backends: Sequence[str | Backend] | None, dtype: object) -> list[Backend]:
     from .backends.base import Backend  # noqa: PLC0415
 
     if backends is None:
-        return [made for name in BACKENDS if (made := _found(name, dtype)) is not None]
+        return [made for name in BACKENDS if (made := _installed(name, dtype)) is not None]
     if isinstance(backends, (str, Backend)):
         backends = [backends]
-    chosen = [_made(b, dtype=dtype) if isinstance(b, str) else b for b in backends]
+    chosen = [_backend(b, dtype=dtype) if isinstance(b, str) else b for b in backends]
     wrong = next((b for b in chosen if not isinstance(b, Backend)), None)
     if wrong is not None or not chosen:
         raise UsageError(
@@ -119,7 +119,7 @@ def _chosen(backends: Sequence[str | Backend] | None, dtype: object) -> list[Bac
     return chosen
 
 
-def _made(name: str, *others: str, **options: Any) -> Backend:
+def _backend(name: str, *others: str, **options: Any) -> Backend:
     """The backend with this name. Errors: an unknown name; `others` are listed as valid, too."""
     from . import backends  # noqa: PLC0415
 
@@ -134,14 +134,14 @@ def _made(name: str, *others: str, **options: Any) -> Backend:
     return backend
 
 
-def _found(name: str, dtype: object) -> Backend | None:
+def _installed(name: str, dtype: object) -> Backend | None:
     try:
-        return _made(name, dtype=dtype)
+        return _backend(name, dtype=dtype)
     except BackendError:
         return None
 
 
-class _Run:
+class _Comparison:
     """A model, and the backends to compare it on."""
 
     def __init__(
@@ -163,17 +163,17 @@ class _Run:
         if against in DOUBLE:
             against, dtype = None, _core.DType("float64")
         if against is None:
-            self.reference = _made("numpy", dtype=dtype)
+            self.reference = _backend("numpy", dtype=dtype)
             self.name = f"the model as it is written, in {dtype.name}"
         else:
-            self.reference = _made(against, "float64") if isinstance(against, str) else against
+            self.reference = _backend(against, "float64") if isinstance(against, str) else against
             self.name, self.exact = repr(self.reference), {}
         self._give_ranks(inputs)
         self.paths = [block.path for block in self._costs().blocks if block.path]
 
     def _give_ranks(self, inputs: Mapping[str, Any]) -> None:
         """Adds the ranks and dtypes that compiling needs to the options, taken from the inputs."""
-        backend = _made("numpy", dtype=self.backends[0].dtype)
+        backend = _backend("numpy", dtype=self.backends[0].dtype)
         while True:
             program = self.compiled(backend, self.exact)._program
             needed, masks = program.needs_ranks, program.needs_dtypes
@@ -181,8 +181,8 @@ class _Run:
                 return
             if any(name not in inputs for name in [*needed, *masks]):
                 program.settled()  # raises the error that names them
-            ranks = {name: [None] * _plain(inputs[name]).ndim for name in needed}
-            kinds = {name: _plain(inputs[name]).dtype.kind for name in masks}
+            ranks = {name: [None] * _as_numpy(inputs[name]).ndim for name in needed}
+            kinds = {name: _as_numpy(inputs[name]).dtype.kind for name in masks}
             dtypes = {n: "bool" if kind == "b" else backend.dtype for n, kind in kinds.items()}
             self.options["shapes"] = {**self.options["shapes"], **ranks}
             self.options["dtypes"] = {**self.options.get("dtypes", {}), **dtypes}
@@ -204,21 +204,21 @@ class _Run:
         """Params and inputs, as NumPy arrays in the dtype of the first backend."""
         import numpy as np  # noqa: PLC0415
 
-        backend = _made("numpy", dtype=self.backends[0].dtype)
+        backend = _backend("numpy", dtype=self.backends[0].dtype)
         compiled = self.compiled(backend, self.exact)
         generator = np.random.default_rng(seed)
-        taken = {name: _plain(value) for name, value in (inputs or {}).items()}
+        taken = {name: _as_numpy(value) for name, value in (inputs or {}).items()}
         dims = _Dims()
         for argument in compiled._program.arguments:
             if argument.role in ("data", "key") and argument.name not in taken:
                 shape = dims.shape(argument)
-                taken[argument.name] = _drawn(generator, argument, shape)
-        taken = _fitting(taken, compiled)
+                taken[argument.name] = _draw_input(generator, argument, shape)
+        taken = _cast_to(taken, compiled)
         if params is None:
             params = compiled.randomize_params(seed)
             with np.errstate(all="ignore"):
                 compiled.evaluate(params, taken)
-        return _fitting({n: _plain(value) for n, value in params.items()}, compiled), taken
+        return _cast_to({n: _as_numpy(value) for n, value in params.items()}, compiled), taken
 
     def values(
         self, backend: Backend, more: dict[str, Any], arrays: tuple[Arrays, Arrays]
@@ -228,7 +228,7 @@ class _Run:
         import numpy as np  # noqa: PLC0415
 
         compiled = self.compiled(backend, more)
-        params, inputs = ({n: self._own(backend, v) for n, v in a.items()} for a in arrays)
+        params, inputs = ({n: self._converted(backend, v) for n, v in a.items()} for a in arrays)
         with np.errstate(all="ignore"):
             outputs = compiled.evaluate(params, inputs)
         values = {name: backend.to_numpy(value) for name, value in outputs.items()}
@@ -244,7 +244,7 @@ class _Run:
             values.update({GRADIENT + n: backend.to_numpy(v) for n, v in named})
         return values
 
-    def _own(self, backend: Backend, value: NDArray[Any]) -> Any:
+    def _converted(self, backend: Backend, value: NDArray[Any]) -> Any:
         """Converts the array to the backend's, with floats in the backend's dtype."""
         from .backends.dtypes import numpy_dtype  # noqa: PLC0415
 
@@ -286,14 +286,18 @@ class _Run:
     def culprit(self, backend: Backend, arrays: tuple[Arrays, Arrays], tolerance: float) -> Culprit:
         compiled = self.compiled(backend, {})
         params, inputs = arrays
-        given = {n: self._own(_made("numpy", dtype=backend.dtype), v) for n, v in params.items()}
-        given |= {n: self._own(_made("numpy", dtype=backend.dtype), v) for n, v in inputs.items()}
+        given = {
+            n: self._converted(_backend("numpy", dtype=backend.dtype), v) for n, v in params.items()
+        }
+        given |= {
+            n: self._converted(_backend("numpy", dtype=backend.dtype), v) for n, v in inputs.items()
+        }
         state = compiled.initial_state(params, inputs)
         given |= {name: backend.to_numpy(value) for name, value in state.items()}
-        blamed = compiled._program.bisect(_fitting(given, compiled), tolerance)
-        if blamed is None:
+        culprit = compiled._program.bisect(_cast_to(given, compiled), tolerance)
+        if culprit is None:
             return Culprit("code")
-        stage, rule, places = blamed
+        stage, rule, places = culprit
         return Culprit(stage, rule, tuple(places))
 
 
@@ -332,7 +336,7 @@ def _cotangents(outputs: Mapping[str, NDArray[Any]]) -> Arrays:
     }
 
 
-def _drawn(
+def _draw_input(
     generator: np.random.Generator, argument: _core.Argument, shape: tuple[int, ...]
 ) -> NDArray[Any]:
     import numpy as np  # noqa: PLC0415
@@ -347,7 +351,7 @@ def _drawn(
     return np.asarray(generator.integers(0, 2, shape)).astype(dtype)
 
 
-def _fitting(arrays: Arrays, compiled: CompiledModel) -> Arrays:
+def _cast_to(arrays: Arrays, compiled: CompiledModel) -> Arrays:
     """Casts arrays to the dtypes of the program, but not between integers and floats."""
     from .backends.dtypes import numpy_dtype  # noqa: PLC0415
 
@@ -360,7 +364,7 @@ def _fitting(arrays: Arrays, compiled: CompiledModel) -> Arrays:
     return own
 
 
-def _plain(value: Any) -> NDArray[Any]:
+def _as_numpy(value: Any) -> NDArray[Any]:
     import numpy as np  # noqa: PLC0415
 
     if hasattr(value, "detach"):
@@ -375,16 +379,16 @@ def _errors(
 ) -> dict[str, float]:
     """The error of each array. Errors of gradients are relative to the largest gradient of all, as
     some are 0 except for rounding, such as that of the bias of attention's keys."""
-    gradients = [_greatest(v) for name, v in expected.items() if name.startswith(GRADIENT)]
+    gradients = [_largest(v) for name, v in expected.items() if name.startswith(GRADIENT)]
     errors = {}
     for name, value in expected.items():
         if name in got:
-            scale = max(gradients) if name.startswith(GRADIENT) else _greatest(value)
+            scale = max(gradients) if name.startswith(GRADIENT) else _largest(value)
             errors[name] = _error(got[name], value, scale)
     return errors
 
 
-def _greatest(array: NDArray[Any]) -> float:
+def _largest(array: NDArray[Any]) -> float:
     """The largest absolute value among the finite elements; 0 if there are none."""
     import numpy as np  # noqa: PLC0415
 

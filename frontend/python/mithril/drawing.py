@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from .deferred import Deferred
 from .errors import MithrilError, TerminalError, UsageError, listed, mapping, shown
-from .room import check_room
+from .memory import check_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,8 +23,8 @@ Array = Any
 Shape = tuple[int, ...]
 Init = Any
 
-MOST_ELEMENTS = 1 << 42
-"""The most elements of a param. Native code and compiles for known shapes have the same limit."""
+MAX_ELEMENTS = 1 << 42
+"""The maximum number of elements of a param. The compiler has the same limit."""
 
 
 def params(
@@ -41,18 +41,18 @@ def params(
     seed = int(backend.generator.integers(2**63)) if key is None else _seed(key)
     arguments = {a.name: a for a in program.arguments}
     names = [name for name, argument in arguments.items() if argument.role == "param"]
-    chosen = _chosen(names, init)
+    chosen = _init_by_param(names, init)
     drawn: dict[str, Array] = {}
     stated = [(arguments[name], arguments[name].shape) for name in names]
-    check_room(program.name, backend, [(own, s) for own, s in stated if s is not None])
+    check_memory(program.name, backend, [(own, s) for own, s in stated if s is not None])
     for name in names:
         argument = arguments[name]
-        draw = _drawing(program, backend, argument, seed, chosen.get(name))
+        draw = _drawing_function(program, backend, argument, seed, chosen.get(name))
         fan = arguments.get(argument.fan_of or "") if name not in chosen else None
         value = Deferred(name, draw, fan.name if fan else None)
         needed = [argument] if fan is None else [argument, fan]
         shapes = {a.name: a.shape for a in needed if a.shape is not None}
-        drawn[name] = value.take(shapes) if len(shapes) == len(needed) else value
+        drawn[name] = value.drawn(shapes) if len(shapes) == len(needed) else value
     return drawn
 
 
@@ -72,7 +72,9 @@ def state(
                     f"the shape of the state `{argument.name}` is not known"
                     "\n  hint: compile with `shapes=`, or give the inputs"
                 )
-            drawn[argument.name] = _drawing(program, backend, argument, 0)(tuple(shape), None)
+            drawn[argument.name] = _drawing_function(program, backend, argument, 0)(
+                tuple(shape), None
+            )
     return drawn
 
 
@@ -96,23 +98,23 @@ def _seed(key: object) -> int:
             return int(words[0]) << 32 | int(words[1])
     raise UsageError(
         f"`key` must be an integer of at least 0, or a random key\n  got: {shown(key)}"
-        "\n  expected: an integer, or an array of two numbers of uint32"
+        "\n  expected: an integer, or an array of two uint32 numbers"
     )
 
 
-def _chosen(names: list[str], init: Mapping[str, Init] | None) -> dict[str, Init]:
+def _init_by_param(names: list[str], init: Mapping[str, Init] | None) -> dict[str, Init]:
     """The init of each param, from the first pattern that matches it.
 
     Errors: a pattern that matches no param.
     """
-    given = mapping(init, "init", "first values by patterns of names")
+    given = mapping(init, "init", "initial values by patterns of names")
     chosen: dict[str, Init] = {}
     for pattern, own in given.items():
         fitting = [name for name in names if fnmatchcase(name, str(pattern))]
         if not fitting:
             near = _core.did_you_mean(str(pattern), names)
             raise TerminalError(
-                f"Terminal not found: no param fits `{pattern}`, which `init` names"
+                f"Terminal not found: no param matches the pattern `{pattern}` of `init`"
                 f"\n  expected: names of params, with `*` for any part: {listed(names)}"
                 + (f"\n  hint: {near}" if near else "")
             )
@@ -121,7 +123,7 @@ def _chosen(names: list[str], init: Mapping[str, Init] | None) -> dict[str, Init
     return chosen
 
 
-def _drawing(
+def _drawing_function(
     program: _core.Program,
     backend: Backend,
     argument: _core.Argument,
@@ -131,20 +133,20 @@ def _drawing(
     def draw(shape: Shape, fan_of: Shape | None) -> Array:
         import numpy as np  # noqa: PLC0415
 
-        if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
+        if prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
             raise MithrilError(
                 f"`{argument.name}` has more elements than any memory holds"
-                f"\n  got: a shape of {list(shape)}\n  expected: at most {MOST_ELEMENTS} elements",
+                f"\n  got: a shape of {list(shape)}\n  expected: at most {MAX_ELEMENTS} elements",
                 code="E0506",
             )
-        check_room(program.name, backend, [(argument, shape)])
+        check_memory(program.name, backend, [(argument, shape)])
         fan = None if fan_of is None else list(fan_of)
         try:
             number, values, function = program.initial(argument.name, list(shape), seed, fan, init)
             if number is not None:
                 return backend.initial(number, shape, argument.dtype)
             if function is not None:
-                drawn = _called(backend, function, argument.name, shape)
+                drawn = _call_init(backend, function, argument.name, shape)
             else:
                 drawn = np.frombuffer(values or b"", np.float64).reshape(shape)
             return backend.initial(drawn, shape, argument.dtype)
@@ -152,7 +154,7 @@ def _drawing(
             if not backend.lacks_memory(error):
                 raise
             raise MithrilError(
-                f"Out of memory\n  where: the first value of `{argument.name}`"
+                f"Out of memory\n  where: the initial value of `{argument.name}`"
                 f"\n  got: a shape of {list(shape)}",
                 code="E0506",
             ) from error
@@ -160,7 +162,7 @@ def _drawing(
     return draw
 
 
-def _called(
+def _call_init(
     backend: Backend, function: tuple[Any, Sequence[int]], name: str, shape: Shape
 ) -> np.ndarray:
     """Calls a user's function with a key of two words and a shape.
@@ -175,8 +177,8 @@ def _called(
     is_float = values.dtype.kind == "f" or values.dtype.name.startswith(("bfloat", "float"))
     if tuple(values.shape) != shape or not is_float:
         raise UsageError(
-            f"`init` of `{name}` gives another array than it is asked for"
+            f"`init` of `{name}` returned an array of the wrong shape or dtype"
             f"\n  got: {values.dtype.name}{list(values.shape)}"
-            f"\n  expected: floats of the shape {list(shape)}"
+            f"\n  expected: floats of shape {list(shape)}"
         )
     return values

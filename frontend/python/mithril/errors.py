@@ -1,4 +1,5 @@
-"""Mithril's errors. Each message says what is wrong, where, and what was got and expected."""
+"""Mithril's errors. Each message says what is wrong and where, and gives the value got and the
+value expected."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -28,10 +29,10 @@ def shown(value: object) -> str:
     return f"{type(value).__name__}{sizes}"
 
 
-def absent(module: str, name: str, names: Iterable[str]) -> Exception:
+def missing_name(module: str, name: str, names: Iterable[str]) -> Exception:
     """The error for a missing name, for a module's `__getattr__`, with a hint of similar names.
 
-    For `from module import name` it is an `ImportError`, as Python would drop the message of an
+    `from module import name` gets an `ImportError`, as Python would drop the message of an
     `AttributeError`.
     """
     import dis  # noqa: PLC0415
@@ -64,7 +65,7 @@ class MithrilError(ValueError):
 
 
 class ShapeError(MithrilError):
-    """Shapes, ranks or dtypes do not fit together, in a model or in the arrays given to it."""
+    """Shapes, ranks or dtypes are incompatible, in a model or in the arrays of a call."""
 
     code = "E0202"
 
@@ -99,21 +100,21 @@ def listed(names: Collection[str]) -> str:
     return f"{some}, … ({len(names)})" if len(names) > 8 else some or "there are none"
 
 
-def truth(given: object, keyword: str) -> bool:
+def as_bool(given: object, keyword: str) -> bool:
     """The value of a bool keyword. Errors: `UsageError` if it is not True or False."""
     if getattr(given, "shape", ()) != () or given not in (True, False):
         raise UsageError(f"`{keyword}` must be True or False\n  got: {shown(given)}")
     return bool(given)
 
 
-def unicode(text: str, keyword: str) -> str:
+def valid_unicode(text: str, keyword: str) -> str:
     """The text given for `keyword`. Errors: `UsageError` if it contains a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(
-            f"`{keyword}` has half of a surrogate pair in it\n  got: {text!r}"
-            "\n  expected: Unicode: halves come from bytes that were decoded by `surrogateescape`"
+            f"`{keyword}` contains a lone surrogate\n  got: {text!r}"
+            "\n  expected: valid Unicode; bytes decoded with `surrogateescape` have lone surrogates"
         ) from error
     return text
 
@@ -132,5 +133,5 @@ def mapping(given: object, keyword: str, what: str) -> dict[str, Any]:
             code="E0303",
         )
     for name in given or {}:
-        unicode(name, keyword)
+        valid_unicode(name, keyword)
     return dict(given or {})

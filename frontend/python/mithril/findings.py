@@ -21,15 +21,15 @@ class Culprit:
     stage: str
     """The name of a pass, or `code` if the target's code generation causes the difference."""
     rule: str | None = None
-    """The rule of the pass without which the numbers agree; None if there is no single one."""
+    """The rule of the pass that changes the values; None if no single rule does."""
     places: tuple[str, ...] = ()
     """The paths of the blocks in which the rule was applied."""
 
     def __str__(self) -> str:
         if self.stage == "code":
-            return "the passes keep the numbers: the code of the target differs"
+            return "no pass changes the values, so the target's generated code does"
         if self.rule is None:
-            return f"they differ after the pass `{self.stage}`"
+            return f"the values differ after the pass `{self.stage}`"
         where = ", ".join(f"`{place}`" for place in self.places)
         return f"the rule `{self.rule}` of the pass `{self.stage}`" + (where and f", in {where}")
 
@@ -41,8 +41,8 @@ class Finding:
     backend: str
     """The short name of the backend."""
     errors: Mapping[str, float]
-    """The error of each output, gradient or block relative to the reference: the largest difference
-    divided by the largest absolute value, unless that is 0."""
+    """The relative error of each output, gradient or block: the largest difference divided by the
+    largest absolute value of the reference, unless that is 0."""
     outputs: tuple[str, ...]
     """The entries of `errors` that are the model's own outputs and gradients."""
     first: str | None = None
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Difference:
-    """How backends agree on a model. It prints as a table and a line for each backend."""
+    """The result of `ml.diff`. It prints as a table, followed by a line for each backend."""
 
     reference: str
     tolerance: float
@@ -85,7 +85,7 @@ class Difference:
         if finding.agrees:
             return f"{finding.backend}: agrees"
         wrong = next(n for n in finding.outputs if finding.errors[n] > self.tolerance)
-        where = f"in `{wrong}`, but no block does that is looked at by itself"
+        where = f"in `{wrong}`, but in no single block"
         if finding.first is not None:
             where = f"first in `{finding.first}`"
         elif wrong.startswith(GRADIENT):
@@ -94,7 +94,7 @@ class Difference:
         return f"{finding.backend}: differs, {where}{why}"
 
     def _lines(self) -> list[str]:
-        head = f"against {self.reference}, differences above {self.tolerance:g} are marked"
+        head = f"reference: {self.reference}; `!` marks differences above {self.tolerance:g}"
         return [head, *(self._line(finding) for finding in self.findings)]
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ Options = dict[str, Any]
 def inference_options(
     model: _core.Snapshot, options: Options, shapes: Mapping[str, Any] | None
 ) -> Options:
-    """The options for the model without its losses: names of terminals that only losses have are
+    """The options for the model without its losses. Names of terminals that only losses have are
     dropped. `shapes` overrides the shapes of inputs."""
     block = model.plain.block
     inputs, outputs = set(block.inputs), set(block.outputs)

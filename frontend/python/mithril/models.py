@@ -1,4 +1,4 @@
-# A block's class is made from the extension module's table of blocks at its first use.
+# The class of a block is created at its first use, from the extension module's table of blocks.
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._core import (
     block_listing,
     block_names,
 )
-from .errors import absent
+from .errors import missing_name
 
 __doc__ = block_listing()
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class _Names(list):
-    """The names for `import *`. `help` of the module checks which names are in `__all__` to
-    describe them in full. This list answers no for all, as the module's docstring suffices."""
+    """The names for `import *`. `help` describes in full the names for which `in __all__` is true.
+    This list says no for every name, as the module's docstring lists the blocks."""
 
     def __contains__(self, name: object) -> bool:
         return False
@@ -36,7 +36,8 @@ __all__ = _Names(__all__)  # noqa: PLE0605
 
 
 class _BlockClass(type):
-    """The metaclass of blocks' classes. Its `dir`, and so `help`, omits what every block has."""
+    """The metaclass of block classes. Its `dir`, and so `help`, omits the members of every
+    block."""
 
     def __dir__(cls) -> list[str]:
         own = cls.__mro__[: cls.__mro__.index(Block)]
@@ -85,7 +86,7 @@ def _value(text: str) -> typing.Any:
 def __getattr__(name: str) -> typing.Any:
     info = block_info(name)
     if info is None:
-        raise absent("mithril.models", name, __all__)
+        raise missing_name("mithril.models", name, __all__)
     body = {
         "__doc__": info.help,
         "__module__": __name__,

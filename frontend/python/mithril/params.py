@@ -33,8 +33,8 @@ def save_params(path: str | os.PathLike[str], params: Mapping[str, Any]) -> None
 def load_params(path: str | os.PathLike[str], backend: Backend | None = None) -> Arrays:
     """Reads the arrays of a safetensors file by name, with their dtypes and shapes.
 
-    They are arrays of `backend`, as `randomize_params` returns them; without a backend they are
-    NumPy arrays (bfloat16 is that of `ml_dtypes`).
+    With `backend`, they are params as `randomize_params` returns them. Otherwise they are NumPy
+    arrays (with the bfloat16 of `ml_dtypes`).
 
     Errors: `MithrilError` for a file that cannot be read or is not a safetensors file.
     """
@@ -58,7 +58,7 @@ def load_params(path: str | os.PathLike[str], backend: Backend | None = None) ->
 
 
 def rename(params: Mapping[str, Any], own: Sequence[str]) -> Arrays:
-    """Renames params to the names `own` of a model, from names that it had before.
+    """Renames params from earlier names of a model's params to the current names `own`.
 
     Errors: `TerminalError` for a name that the model never had.
     """
@@ -69,7 +69,7 @@ def rename(params: Mapping[str, Any], own: Sequence[str]) -> Arrays:
         if name not in known and name not in names:
             near = _core.did_you_mean(name, list(own))
             raise TerminalError(
-                f"Terminal not found: the model has no param `{name}`, and had none"
+                f"Terminal not found: the model has no param `{name}` and never had one"
                 f"\n  expected: {', '.join(f'`{n}`' for n in own) or 'none'}"
                 + (f"\n  hint: {near}" if near else "")
             )

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["listed", "reported"]
 
-NAMED = 12
-"""The most names of one kind that a report lists."""
+MAX_NAMES = 12
+"""The maximum number of names that a report lists for each kind."""
 
 
 def reported(
@@ -22,8 +22,8 @@ def reported(
     native: Sequence[str],
     path: str | None,
 ) -> str:
-    """The lines of the report: the names by kind, the time of each stage, the report of native
-    code, and the file of the source."""
+    """The text of the report: the names by kind, the time of each stage, the report of native code,
+    and the path of the source file."""
     lines = [f"{program.name}: {backend!r}"]
     lines += [f"  {what}: {listed(own)}" for what, own in names.items() if own]
     lines += [f"  {stage}: {1000 * t:.2f} ms" for stage, t in program.timings]
@@ -34,7 +34,7 @@ def reported(
 
 
 def listed(names: Sequence[str], quote: str = "") -> str:
-    """The first names, and the number of those that are left out."""
-    shown, rest = names[:NAMED], len(names) - NAMED
+    """The first names, followed by the number of names that are left out."""
+    shown, rest = names[:MAX_NAMES], len(names) - MAX_NAMES
     text = ", ".join(f"{quote}{name}{quote}" for name in shown)
     return text + (f" and {rest:,} more" if rest > 0 else "")

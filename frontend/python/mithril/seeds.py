@@ -19,7 +19,7 @@ Arrays = dict[str, Array]
 
 
 class ArraySeeds:
-    """Output gradients that are all arrays of the framework, and that the check has accepted."""
+    """Output gradients that are all arrays of the framework and have been checked."""
 
     __slots__ = ("arrays",)
     total = None
@@ -28,7 +28,7 @@ class ArraySeeds:
         self.arrays = arrays
 
     def of(self, outputs: Arrays) -> Arrays:
-        """The output gradients; they do not depend on `outputs`."""
+        """The output gradients. They do not depend on `outputs`."""
         return self.arrays
 
 
@@ -48,17 +48,17 @@ class Seeds:
         self._given = given
         self.arrays = self._arrays()
         """The gradients by output; None if one of them is a function of the outputs."""
-        self.total = self._final() if given is True else None
+        self.total = self._final_cost() if given is True else None
         """The output whose gradient is ones, for `True`; otherwise None."""
 
     def _arrays(self) -> Arrays | None:
         given = self._given
-        if given is True or self._calls(given):
+        if given is True or self._is_function(given):
             return None
         if not isinstance(given, Mapping):
-            return {self._only(): self._array(self._only(), given)}
-        self._known(given)
-        if any(self._calls(value) for value in given.values()):
+            return {self._only_output(): self._array(self._only_output(), given)}
+        self._check_names(given)
+        if any(self._is_function(value) for value in given.values()):
             return None
         return {name: self._array(name, value) for name, value in given.items()}
 
@@ -72,30 +72,32 @@ class Seeds:
         given = self._given
         if self.total is not None:
             return {self.total: self._backend.ones_like(outputs[self.total])}
-        if self._calls(given):
+        if self._is_function(given):
             given = given({name: outputs[name] for name in self._shown})
             if not isinstance(given, Mapping):
-                given = {self._only(): given}
-            self._known(given)
+                given = {self._only_output(): given}
+            self._check_names(given)
         found = {}
         for name, value in given.items():
-            seed = self._array(name, value(outputs[name]) if self._calls(value) else value)
+            seed = self._array(name, value(outputs[name]) if self._is_function(value) else value)
             own = outputs[name]
             if tuple(seed.shape) != tuple(own.shape) or seed.dtype != own.dtype:
                 raise ShapeError(
-                    f"Incompatible shapes: the gradient of `{name}` does not match it"
+                    f"Incompatible shapes: the gradient given for `{name}` does not "
+                    "match the output"
                     f"\n  got: {seed.dtype}{list(seed.shape)}"
                     f"\n  expected: {own.dtype}{list(own.shape)}"
                 )
             found[name] = seed
         return found
 
-    def _calls(self, value: object) -> bool:
+    def _is_function(self, value: object) -> bool:
         return callable(value) and not self._backend.is_array(value)
 
     def _array(self, name: str, value: Any) -> Array:
-        """Converts the value to an array of the framework. A NumPy array of another dtype than the
-        output is returned as it is, to be refused, as JAX would cast it without an error."""
+        """Converts the value to an array of the framework. A NumPy array whose dtype differs from
+        the output's is returned unchanged, so that the check refuses it. JAX would cast it without
+        an error."""
         backend = self._backend
         if backend.is_array(value):
             return value
@@ -107,25 +109,25 @@ class Seeds:
             return value
         return backend.from_numpy(np.asarray(value))
 
-    def _final(self) -> str:
+    def _final_cost(self) -> str:
         if "final_cost" in self._outputs:
             return "final_cost"
         raise TerminalError(
-            "Terminal not found: `output_gradients=True` differentiates `final_cost`"
+            "Terminal not found: `output_gradients=True` needs an output `final_cost`"
             f"\n  got: a model with the outputs {listed(self._shown, '`')}"
             "\n  hint: compute it with `TrainModel`, or give the gradients of the outputs"
         )
 
-    def _only(self) -> str:
+    def _only_output(self) -> str:
         if len(self._shown) == 1:
             return self._shown[0]
         raise UsageError(
-            "one array of output gradients goes with one output"
+            "`output_gradients` is one array, but the model has several outputs"
             f"\n  got: a model with the outputs {listed(self._shown, '`')}"
             "\n  expected: a dict by output"
         )
 
-    def _known(self, given: Mapping[str, Any]) -> None:
+    def _check_names(self, given: Mapping[str, Any]) -> None:
         for name in given:
             if name not in self._outputs:
                 near = did_you_mean(str(name), list(self._shown))

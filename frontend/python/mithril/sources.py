@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _core
-from .errors import UsageError, shown, unicode
+from .errors import UsageError, shown, valid_unicode
 
 __all__ = ["executed", "namespace", "path_text", "write_constants", "write_source"]
 
@@ -28,7 +28,7 @@ def path_text(path: str | os.PathLike[str], keyword: str) -> str:
             f"`{keyword}` must be a path\n  got: {shown(path)}"
             "\n  expected: a string or a `pathlib.Path`"
         )
-    return unicode(text, keyword)
+    return valid_unicode(text, keyword)
 
 
 def executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:

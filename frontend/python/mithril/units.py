@@ -9,7 +9,7 @@ from .errors import UsageError, shown
 
 __all__ = ["bytes_of", "bytes_text"]
 
-MOST = 2**63 - 1
+MAX_BYTES = 2**63 - 1
 
 
 def bytes_text(amount: int) -> str:
@@ -30,9 +30,10 @@ def bytes_of(amount: str | int, keyword: str) -> int:
     if isinstance(amount, str):
         found = _core.amount(amount)
         if found is not None:
-            return min(found, MOST)
+            return min(found, MAX_BYTES)
     elif hasattr(amount, "__index__") and not isinstance(amount, bool) and index(amount) >= 0:
-        return min(index(amount), MOST)
+        return min(index(amount), MAX_BYTES)
     raise UsageError(
-        f'`{keyword}` is not a size\n  got: {shown(amount)}\n  expected: such as "4GB"'
+        f"`{keyword}` is not a size\n  got: {shown(amount)}"
+        '\n  expected: an amount of memory such as "4GB"'
     )

@@ -1,4 +1,4 @@
-"""The programs of a model: one, or one for each set of ranks and mask dtypes that calls have."""
+"""The compiled programs of a model: one for each set of ranks and mask dtypes that calls have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ Call = tuple[Arrays, Arrays, Arrays | None]
 
 
 class Variant:
-    """A program that can be called. An open program has no code, so its `forward` returns None."""
+    """A program with its runner. A program that still needs ranks or dtypes has no code, so its
+    `forward` returns None."""
 
     __slots__ = ("arguments", "check", "forward", "joint", "outputs", "program", "runner")
 
@@ -55,13 +56,13 @@ class Variant:
     def fits(
         self, params: Arrays, inputs: Arrays, state: Arrays | None, output_gradients: Any
     ) -> bool:
-        """Whether all arrays are the framework's, and the program takes them."""
+        """Whether the program takes these arrays without any conversion."""
         if self.check is None or type(output_gradients) is not dict:
             return False
         try:
             return self.check(params, inputs, state, output_gradients)
         except MithrilError:
-            return False  # the message depends on what can be converted, so it is made later
+            return False  # the slow path converts arrays first and then raises the error
 
     def outputs_of(
         self, params: Arrays, inputs: Arrays, state: Arrays | None
@@ -78,7 +79,8 @@ def _no_code(*args: object) -> None:
 
 
 class Variants:
-    """The variants of an open program. Each is compiled at the first call that needs it."""
+    """The variants of a program that needs ranks or dtypes. Each is compiled at the first call that
+    needs it."""
 
     def __init__(
         self,
@@ -87,14 +89,14 @@ class Variants:
         compiled: Callable[[], _core.Program],
         made: Callable[[_core.Program], Variant],
     ) -> None:
-        """`compiled` compiles the open program `root` again; `made` makes a program's variant."""
+        """`compiled` compiles `root` again; `made` makes the variant of a program."""
         self._backend = backend
         self._root = root
         self._compiled = compiled
         self._made = made
-        # Programs by the ranks, dtypes and sizes that the root was given.
-        self._called: dict[tuple[Any, ...], _core.Program] = {}
-        self._kept: tuple[Variant, ...] = ()
+        # Programs by the ranks, dtypes and sizes that they were compiled for.
+        self._programs: dict[tuple[Any, ...], _core.Program] = {}
+        self._variants: tuple[Variant, ...] = ()
         self._lock = threading.Lock()
         _all.add(self)
 
@@ -103,9 +105,9 @@ class Variants:
         self._lock = threading.Lock()
 
     def variant(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
-        """The variant for these arrays. Deferred params get their values.
+        """The variant for these arrays. Deferred params are drawn.
 
-        Errors: arrays that no variant takes; those of compiling for the ranks of these arrays.
+        Errors: for arrays that no variant takes; as for `ml.compile` with these ranks.
         """
         found = self._find(params, inputs, state)
         if found is None:
@@ -115,7 +117,7 @@ class Variants:
         return found
 
     def shapes(self, params: Arrays, inputs: Arrays) -> dict[str, list[int]]:
-        """The shapes of params and states that these arrays determine."""
+        """The shapes of params and states, as far as these arrays determine them."""
         with self._lock:
             program = self._root
             needed = [*program.needs_ranks, *program.needs_dtypes]
@@ -124,32 +126,32 @@ class Variants:
             return self._checker(program).shapes(params, inputs)
 
     def _find(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant | None:
-        admitted = (v for v in self._kept if v.arguments.checker.admits(params, inputs, state))
+        admitted = (v for v in self._variants if v.arguments.checker.admits(params, inputs, state))
         return next(admitted, None)
 
     def _make(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
         self._checker(self._root).admits(params, inputs, state)  # raises for a non-dict
         program, details = self._fitting((params, inputs, state))
         arguments = Arguments(self._backend, program)
-        params, inputs, state = arguments.ready(params, inputs, state)
+        params, inputs, state = arguments.prepared(params, inputs, state)
         sizes: dict[str, list[int]] = {}
         if program.is_open:
             sizes = arguments.checker.shapes(params, inputs, state)
             program = program.with_sizes(sizes)
         variant = self._made(program)
         details += [f"{param} of {own}" for param, own in sizes.items()]
-        _log(program.name, details, anew=bool(self._kept))
-        self._kept = (variant, *self._kept)
+        _log(program.name, details, anew=bool(self._variants))
+        self._variants = (variant, *self._variants)
         return variant
 
     def _checker(self, program: _core.Program) -> _core.Checker:
         return program.checker(self._backend.samples)
 
     def _fitting(self, arrays: Call) -> tuple[_core.Program, list[str]]:
-        """The program for the ranks and dtypes of these arrays, and the log's text on it.
+        """The program for the ranks and dtypes of these arrays, and the text of its log entry.
 
-        If the arrays do not fit because they broadcast, the program is compiled for their sizes of
-        1 as well. If ranks do not determine the axes of a mask, it is compiled for all sizes.
+        If that program does not take the arrays because they broadcast, it is compiled for their
+        axes of size 1. If ranks do not determine the axes of a mask, it is compiled for all sizes.
         """
         wrong: MithrilError | None = None
         first = None
@@ -172,7 +174,7 @@ class Variants:
     ) -> tuple[_core.Program, list[str]]:
         program = self._root
         inputs = arrays[1]
-        # The values given to the root, and the log's text on them.
+        # The ranks, dtypes and sizes, and the text of the log entry.
         key: list[Any] = []
         details: list[str] = []
         sizes = {n: [*v.shape] for n, v in inputs.items() if hasattr(v, "shape")} if sized else {}
@@ -190,18 +192,18 @@ class Variants:
             details += [_rank(*item) for item in own.items()]
             details += [f"{name} of {dtype.name}" for name, dtype in dtypes.items()]
             place = tuple(key)
-            if place not in self._called:
-                self._called[place] = program.for_call(own, dtypes, sizes)
-            program = self._called[place]
+            if place not in self._programs:
+                self._programs[place] = program.for_call(own, dtypes, sizes)
+            program = self._programs[place]
         if program.widens and not self._backend.wide:
             self._backend.widen()
             self._root = self._compiled()
-            self._called.clear()
+            self._programs.clear()
             return self._for_call(arrays, ones=ones, sized=sized)
         return program, details
 
     def _array(self, name: str, program: _core.Program, arrays: Call) -> Any:
-        """An array of a call. Errors: those of the check of calls."""
+        """An array of a call. Errors: as for the check of arguments."""
         given = next((dict_[name] for dict_ in arrays if dict_ and name in dict_), None)
         if not (hasattr(given, "shape") and hasattr(given, "dtype")):
             self._checker(program).insist(*arrays)
@@ -216,15 +218,15 @@ class Variants:
 
 
 def _rank(terminal: str, shape: list[int | None]) -> str:
-    spread = " and ".join(str(axis) for axis, size in enumerate(shape) if size == 1)
-    along = f", broadcast along {spread}" if spread else ""
+    broadcast = " and ".join(str(axis) for axis, size in enumerate(shape) if size == 1)
+    along = f", broadcast along {broadcast}" if broadcast else ""
     return f"{terminal} of rank {len(shape)}{along}"
 
 
 def _log(name: str, details: list[str], *, anew: bool) -> None:
     """Logs that code was compiled during a call."""
-    other = " other ranks, dtypes of masks or sizes of params, too:" if anew else ""
-    logging.getLogger("mithril").info("%s: compiled for%s %s", name, other, ", ".join(details))
+    again = " again" if anew else ""
+    logging.getLogger("mithril").info("%s: compiled%s for %s", name, again, ", ".join(details))
 
 
 _all: WeakSet[Variants] = WeakSet()

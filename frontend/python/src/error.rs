@@ -60,10 +60,10 @@ fn encodable(py: Python<'_>, error: PyErr) -> PyErr {
 pub fn surrogate(text: &str) -> Diagnostic {
     Diagnostic::of(
         ErrorKind::Argument,
-        "Unexpected argument: the text has half of a surrogate pair in it",
+        "Unexpected argument: the text contains a lone surrogate",
     )
     .got(text)
-    .expected("Unicode: halves come from bytes that were decoded by `surrogateescape`")
+    .expected("valid Unicode; bytes decoded with `surrogateescape` have lone surrogates")
 }
 
 /// The class in `mithril.errors` for a kind of error.

@@ -22,9 +22,9 @@ _MODULES = {"Backend": "base", **{target.class_name: target.name for target in t
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        from ..errors import absent  # noqa: PLC0415
+        from ..errors import missing_name  # noqa: PLC0415
 
-        raise absent("mithril.backends", name, __all__)
+        raise missing_name("mithril.backends", name, __all__)
     from importlib import import_module  # noqa: PLC0415
 
     found = getattr(import_module(f".{_MODULES[name]}", __name__), name)

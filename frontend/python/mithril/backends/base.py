@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType, Target
 from ..errors import BackendError, UsageError, shown
-from ..room import host_memory
+from ..memory import host_memory
 from .dtypes import numpy_dtype, samples
 from .functions import FUNCTIONS
 
@@ -44,13 +44,13 @@ def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
     return found
 
 
-def _constructed(of: type[Backend], args: tuple[Any, ...], options: dict[str, Any]) -> Backend:
+def _unpickled(of: type[Backend], args: tuple[Any, ...], options: dict[str, Any]) -> Backend:
     """Makes a backend when it is unpickled."""
     return of(*args, **options)
 
 
 class Backend(ABC):
-    """Where a compiled model runs: a framework, a dtype and a device.
+    """A framework, a dtype and a device for compiled models.
 
     Besides the methods below, a backend has the array functions listed in
     `mithril.backends.functions.FUNCTIONS`. They take and return the framework's own arrays.
@@ -90,7 +90,7 @@ class Backend(ABC):
     ) -> None:
         """Errors: `UsageError` for an unknown option; `BackendError` for a framework that is not
         installed, or for a dtype or device that the framework does not have."""
-        self._refuse(unknown)
+        self._refuse_unknown(unknown)
         self.dtype = self._float(dtype, precision)
         try:
             self.framework = importlib.import_module(self.module)
@@ -103,7 +103,7 @@ class Backend(ABC):
         self.device = self._device(device)
         self.set_seed(None)
 
-    def _refuse(self, unknown: dict[str, object]) -> None:
+    def _refuse_unknown(self, unknown: dict[str, object]) -> None:
         if not unknown:
             return
         from .._core import did_you_mean  # noqa: PLC0415
@@ -140,7 +140,7 @@ class Backend(ABC):
         own = DType(dtype)
         if own.name not in self.dtypes:
             raise BackendError(
-                f"{type(self).__name__} computes in floats\n  got: {own.name}"
+                f"{type(self).__name__} needs a float dtype\n  got: {own.name}"
                 f"\n  expected: {', '.join(self.dtypes)}"
             )
         if precision is not None and own.bits != precision:
@@ -183,8 +183,8 @@ class Backend(ABC):
         args, options = self._given
         bound = inspect.signature(type(self).__init__).bind(self, *args, **options)
         bound.apply_defaults()
-        said = ("self", "dtype", "precision", "device", "unknown")
-        rest = {name: value for name, value in bound.arguments.items() if name not in said}
+        compared = ("self", "dtype", "precision", "device", "unknown")
+        rest = {name: value for name, value in bound.arguments.items() if name not in compared}
         return (type(self), self.dtype.name, str(self.device), rest)
 
     def __eq__(self, other: object) -> bool:
@@ -198,7 +198,7 @@ class Backend(ABC):
 
     def __reduce__(self) -> tuple[object, ...]:
         args, options = self._given
-        return (_constructed, (type(self), args, options), (self._seed, self._generator))
+        return (_unpickled, (type(self), args, options), (self._seed, self._generator))
 
     def __setstate__(self, state: tuple[int | None, np.random.Generator | None]) -> None:
         self._seed, self._generator = state
@@ -227,7 +227,7 @@ class Backend(ABC):
 
     @abstractmethod
     def from_numpy(self, array: NDArray[Any]) -> Array:
-        """Converts to the framework's array with the same elements and dtype, on the backend's
+        """Converts to an array of the framework with the same elements and dtype, on the backend's
         device."""
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
@@ -256,7 +256,7 @@ class Backend(ABC):
 
         Calls use the result in place of the argument.
 
-        Returns None if this framework cannot wrap that array.
+        Returns None if this framework cannot wrap the array.
         """
         return None
 
@@ -276,7 +276,7 @@ class Backend(ABC):
                 f"masked elements have no value\n  got: {type(value).__name__}"
                 "\n  expected: an array of numbers\n  hint: use `x.filled(value)` to replace them"
             )
-        # Convert a matrix to an array, as its operators have other meanings.
+        # Convert `np.matrix` to an array, as its operators have other meanings.
         taken = np.asarray(value) if isinstance(value, np.ndarray) else self._as_numpy(value)
         if taken.dtype.kind in "OUSM":
             raise UsageError(
@@ -362,7 +362,7 @@ class Backend(ABC):
 
         return self.array(np.eye(n, m, k), dtype or self.dtype)
 
-    # Random numbers: all backends use the same generator, so a seed gives the same numbers on each.
+    # Random numbers. All backends use NumPy's generator, so a seed gives the same numbers on each.
 
     def set_seed(self, seed: int | None) -> None:
         """Restarts the random numbers; `None` takes a seed from the operating system.
@@ -417,21 +417,23 @@ class Backend(ABC):
 
     @property
     def wide(self) -> bool:
-        """Whether arrays of 64-bit integers have 64 bits. JAX uses 32 unless told otherwise."""
+        """Whether the framework has 64-bit types. JAX has them only if `jax_enable_x64` is set."""
         return True
 
     def widen(self) -> None:
-        """Turns 64-bit types on for the whole process."""
-        raise AssertionError(f"{self!r} has them")
+        """Turns on 64-bit types for the whole process."""
+        raise AssertionError(f"{self!r} always has 64-bit types")
 
     @property
     def samples(self) -> dict[str, Array]:
-        """A 2 x 3 array of every dtype. The check of calls learns the framework's types from it."""
+        """A 2 x 3 array of every dtype. The check of arguments learns the framework's array type
+        and dtype objects from them."""
         return samples(self)
 
     @abstractmethod
     def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> Any:
-        """The object that calls a program's functions. `namespace` runs the generated source."""
+        """The object that calls a program's functions. `namespace` runs the generated source and
+        returns its names."""
 
     def memory(self) -> int | None:
         """The device's memory in bytes; None if it is not known."""

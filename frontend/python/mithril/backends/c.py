@@ -44,6 +44,6 @@ class SourceRunner(CpuRunner):
 
 def _refuse(*args: object) -> Any:
     raise BackendError(
-        "this model was not compiled to be called\n  got: `jit=False`"
+        "this model cannot be called\n  got: `jit=False`"
         "\n  hint: leave `jit=` out, or compile the source in `code`"
     )

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import did_you_mean, processor
-from ..errors import UsageError, shown, truth
+from ..errors import UsageError, as_bool, shown
 from .numpy import NumpyArrays
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Arrays = Any
 DLPACK_CPU = 1
 """`kDLCPU`, DLPack's type of a device in host memory."""
 
-MOST_THREADS = 1 << 16
+MAX_THREADS = 1 << 16
 
 
 class NativeArrays(NumpyArrays):
@@ -30,8 +30,8 @@ class NativeArrays(NumpyArrays):
     def adopt(self, value: object) -> NDArray[Any] | None:
         """Wraps an array in host memory as a NumPy array by DLPack, without a copy.
 
-        Returns None for an array on a device, and for a tensor that requires gradients, as it
-        would get none.
+        Returns None for an array on a device, and for a tensor that requires gradients, as autograd
+        could not follow the call.
         """
         if not hasattr(value, "__dlpack__") or getattr(value, "requires_grad", False):
             return None
@@ -54,13 +54,14 @@ class CpuBackend(NativeArrays):
     """Runs models as native code. Arrays are `numpy.ndarray`; outputs own their memory.
 
     `threads` is the number of threads that work on a call; the default is the number of cores.
-    `tier` selects the code of the first calls. `"llvm"` compiles all kernels by LLVM before the
-    first call. `"auto"` starts with quickly compiled code, while LLVM compiles the same kernels in
-    the background and replaces it. The results depend on neither option.
+    `tier` selects the compiler. `"llvm"` compiles all kernels by LLVM before the first call.
+    `"auto"` starts with code from Cranelift, which compiles faster, and replaces it when LLVM has
+    compiled the same kernels in the background. The results depend on neither `threads` nor `tier`.
 
     `cpu` is the processor to compile for: `"native"` for this machine, or an x86-64 level that this
     machine supports, such as `"x86-64-v3"`. The default is the environment variable `MITHRIL_CPU`,
-    or `"native"`. Levels may add in different orders, so results may differ in their last digits.
+    or `"native"`. Code for different levels may add in different orders, so results may differ in
+    their last digits.
 
     `donate` lets a call overwrite the given state arrays with the next state; they no longer hold
     the previous state. Read-only arrays are not overwritten. Params are never written: a call
@@ -86,10 +87,10 @@ class CpuBackend(NativeArrays):
         lacks."""
         super().__init__(dtype, precision=precision, device=device, **unknown)
         whole = isinstance(threads, int) and not isinstance(threads, bool)
-        if threads is not None and not (whole and 0 < threads <= MOST_THREADS):
+        if threads is not None and not (whole and 0 < threads <= MAX_THREADS):
             raise UsageError(
                 f"`threads` is not a number of threads\n  got: {threads!r}"
-                f"\n  expected: a number from 1 to {MOST_THREADS}"
+                f"\n  expected: a number from 1 to {MAX_THREADS}"
             )
         tiers = self.target.tiers
         if tier not in tiers:
@@ -106,7 +107,7 @@ class CpuBackend(NativeArrays):
         self.threads = threads
         self.tier = tier
         self.cpu = processor(cpu)
-        self.donate = truth(donate, "donate")
+        self.donate = as_bool(donate, "donate")
 
     def _options(self) -> tuple[str, ...]:
         return ("threads", "tier", "cpu", "donate")
@@ -145,7 +146,8 @@ class CpuRunner:
         return self.native.report
 
     def joint(self, params: Arrays, inputs: Arrays, given: Any) -> Any:
-        """`(outputs, gradients)`; None unless output gradients are given, all of them as arrays."""
+        """`(outputs, gradients)`, or None if `given` is neither True nor a dict of output
+        gradients."""
         if given is True:
             ones = self._ones.get("final_cost")
             given = None if ones is None else {"final_cost": ones}

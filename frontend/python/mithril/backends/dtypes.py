@@ -31,7 +31,7 @@ _samples: dict[str, dict[str, Array]] = {}
 
 
 def samples(backend: Backend) -> dict[str, Array]:
-    """A 2 x 3 array of zeros of every dtype that the framework has, by name of the dtype."""
+    """A 2 x 3 array of zeros for every dtype that the framework has, by the dtype's name."""
     key = f"{backend.kind} {backend.wide}"
     if key not in _samples:
         import numpy as np  # noqa: PLC0415

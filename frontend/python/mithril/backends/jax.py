@@ -1,4 +1,4 @@
-"""The JAX backend: one `jax.jit` over the generated source, gradients by `jax.vjp`."""
+"""The JAX backend: runs generated source under `jax.jit`, with gradients by `jax.vjp`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JaxBackend(Backend):
     """Runs models as JAX source. Arrays are `jax.Array`.
 
     `device` is a platform, with an index if it has several devices: `"cpu"`, `"gpu:1"`. A backend
-    of 64-bit floats turns JAX's 64-bit types on for the whole process.
+    with 64-bit floats turns on JAX's 64-bit types for the whole process.
     """
 
     kind: ClassVar[str] = "jax"
@@ -102,12 +102,12 @@ class JaxRunner:
         self._raw = forward
         compiled = jax.jit if jit else _as_is
         self.forward = compiled(forward)
-        self._ahead = compiled(self._pull)
-        self._back = compiled(_call)
-        self._whole = compiled(self._joint)
+        self._forward_with_pullback = compiled(self._pullback)
+        self._apply_pullback = compiled(_call)
+        self._forward_backward = compiled(self._joint)
 
-    def _pull(self, params: Any, inputs: Any, state: Any) -> tuple[Any, Any, Any]:
-        """The pullback to the gradients of params, the outputs, and the next state."""
+    def _pullback(self, params: Any, inputs: Any, state: Any) -> tuple[Any, Any, Any]:
+        """Returns the pullback (`jax.vjp`) to the params, the outputs, and the next state."""
         jnp = self._jax.numpy
 
         def varying(params: Any) -> tuple[Any, Any]:
@@ -121,7 +121,7 @@ class JaxRunner:
         return pullback, rest[0], rest[1]
 
     def _joint(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        pullback, outputs, following = self._pull(params, inputs, state)
+        pullback, outputs, following = self._pullback(params, inputs, state)
         return outputs, pullback(self._full(seeds, outputs))[0], following
 
     def _full(self, seeds: Any, outputs: Any) -> Any:
@@ -133,11 +133,11 @@ class JaxRunner:
         """Returns outputs, gradients by param, and the next state."""
         arrays = seeds.arrays
         if arrays is not None:
-            result: tuple[Any, Any, Any] = self._whole(params, inputs, state, arrays)
+            result: tuple[Any, Any, Any] = self._forward_backward(params, inputs, state, arrays)
             return result
-        pullback, outputs, following = self._ahead(params, inputs, state)
+        pullback, outputs, following = self._forward_with_pullback(params, inputs, state)
         given = self._full(seeds.of(outputs), outputs)
-        return outputs, self._back(pullback, given)[0], following
+        return outputs, self._apply_pullback(pullback, given)[0], following
 
 
 def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,5 @@
-"""Runs generated source that computes its own gradients."""
+"""Runs generated source that computes gradients without the framework's automatic
+differentiation."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 class JointRunner:
     """Calls `forward` and `outputs_and_gradients` of generated source.
 
-    `compiled` is a function that compiles a function of arrays further. With it, output gradients
+    `compiled` is the framework's just-in-time compiler, if it is used. With it, output gradients
     that are functions of the outputs cost an extra forward pass, as they need concrete arrays.
     """
 

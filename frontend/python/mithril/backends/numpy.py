@@ -1,4 +1,4 @@
-"""The NumPy backend, on the CPU. The generated source computes its own gradients."""
+"""The NumPy backend, on the CPU. The generated source also computes the gradients."""
 
 from __future__ import annotations
 

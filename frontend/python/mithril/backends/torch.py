@@ -34,13 +34,14 @@ REDUCTIONS = {
 class TorchBackend(Backend):
     """Runs models as PyTorch source. Arrays are `torch.Tensor`.
 
-    `device` is a torch device: `"cpu"`, `"cuda:0"`, `"mps"`. With `requires_grad`,
+    `device` is a torch device such as `"cpu"`, `"cuda:0"` or `"mps"`. With `requires_grad`,
     `randomize_params` returns leaf tensors that require gradients. `use_amp` runs models under
     `torch.autocast`, in float16 on CUDA and in bfloat16 elsewhere. `jit_compile` compiles models
     with `torch.compile`; `eager_mode` never does. `deterministic` and `benchmark` set torch's
     switches of those names for the whole process. `memory_limit` (`"4GB"`, or bytes) limits the
-    memory that torch takes of a CUDA device. `release_unused` and `memory_efficient` free cached
-    memory after each call. `memory_allocation` may be `"lazy"`, which is how torch allocates.
+    memory that torch uses on a CUDA device. `release_unused` and `memory_efficient` free cached
+    memory after each call. `memory_allocation` can only be `"lazy"`, as torch always allocates
+    lazily.
     """
 
     kind: ClassVar[str] = "torch"
@@ -158,7 +159,7 @@ class TorchBackend(Backend):
         return short or "can't allocate memory" in str(error)
 
     def lacks_operation(self, error: Exception) -> bool:
-        # torch's two errors for operations that unsigned integers lack.
+        # PyTorch raises one of two errors for an operation that unsigned integers lack.
         return isinstance(error, NotImplementedError) or "Promotion for uint" in str(error)
 
     def cast(self, array: torch.Tensor, dtype: object) -> torch.Tensor:
@@ -175,12 +176,13 @@ class TorchBackend(Backend):
     # Memory.
 
     def get_memory_stats(self) -> dict[str, int]:
-        """Device memory in bytes: used by tensors (`allocated`), kept by torch (`cached`)."""
+        """The device memory in bytes: used by tensors (`allocated`) and cached by torch
+        (`cached`)."""
         if self.device.type == "cuda":
             cuda = self.framework.cuda
             allocated = cuda.memory_allocated(self.device)
             return {"allocated": allocated, "cached": cuda.memory_reserved(self.device)}
-        return {"allocated": sum(_live(self.framework, self.device)), "cached": 0}
+        return {"allocated": sum(_storage_sizes(self.framework, self.device)), "cached": 0}
 
     def register_memory_hook(self, hook: MemoryHook) -> None:
         """Calls `hook(device, allocated, freed)`, with sizes in bytes, after each call of a model
@@ -206,16 +208,16 @@ class TorchBackend(Backend):
         if not program.own_gradients:
             return TorchRunner(self, own, jit=jit)
         runner = JointRunner(self, own, compiled=self.framework.compile if jit else None)
-        # The source computes the gradients itself, so autograd need not record the operations.
-        ungraded = _under(self.framework.no_grad, runner.gradients)
+        # The source computes the gradients itself, so autograd does not need to record operations.
+        ungraded = _within(self.framework.no_grad, runner.gradients)
         runner.forward, runner.gradients = self.around(runner.forward), self.around(ungraded)  # type: ignore[method-assign]
         return runner
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a call in the contexts and hooks that the options ask for."""
+        """Wraps a call in the contexts and hooks that the backend's options require."""
         if self.use_amp:
             autocast = partial(self.framework.autocast, self.device.type)
-            call = _under(autocast, call)
+            call = _within(autocast, call)
         if not (self._hooks or self.release_unused):
             return call
 
@@ -275,17 +277,18 @@ class TorchRunner:
 def as_numpy(tensor: Any) -> NDArray[Any]:
     """Converts a torch tensor to a NumPy array, without a copy where that is possible.
 
-    Errors: `UsageError` for a sparse, quantized or meta tensor, which has no plain memory.
+    Errors: `UsageError` for a sparse, quantized or meta tensor.
     """
     import torch  # noqa: PLC0415
 
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
         kind = str(tensor.dtype if tensor.is_quantized else tensor.layout)
         made = "dequantize" if tensor.is_quantized else "to_dense"
-        hint = "" if tensor.is_meta else f"\n  hint: `x.{made}()` is one"
+        hint = "" if tensor.is_meta else f"\n  hint: convert it with `x.{made}()`"
         raise UsageError(
-            "this tensor does not have all its elements in memory"
-            f"\n  got: {kind}, on the device {tensor.device}\n  expected: a plain tensor{hint}",
+            "this tensor is not dense"
+            f"\n  got: {kind}, on the device {tensor.device}"
+            f"\n  expected: a dense (strided) tensor{hint}",
             code="E0302",
         )
     tensor = tensor.detach().cpu().resolve_neg()
@@ -296,7 +299,7 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
     return tensor.numpy()  # type: ignore[no-any-return]
 
 
-def _under(context: Callable[[], Any], call: Callable[..., Any]) -> Callable[..., Any]:
+def _within(context: Callable[[], Any], call: Callable[..., Any]) -> Callable[..., Any]:
     def inside(*args: Any) -> Any:
         with context():
             return call(*args)
@@ -304,7 +307,7 @@ def _under(context: Callable[[], Any], call: Callable[..., Any]) -> Callable[...
     return inside
 
 
-def _live(torch: Any, device: torch.device) -> list[int]:
+def _storage_sizes(torch: Any, device: torch.device) -> list[int]:
     import gc  # noqa: PLC0415
 
     seen = {}
@@ -329,7 +332,7 @@ def _reduce(
     return function(array, dim=axis, keepdim=keepdims)
 
 
-def _spread(function: Any, array: Any, axis: Any, keepdims: bool, ddof: int) -> Any:
+def _deviation(function: Any, array: Any, axis: Any, keepdims: bool, ddof: int) -> Any:
     return function(array, dim=axis, keepdim=keepdims, correction=ddof)
 
 
@@ -373,25 +376,29 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "equal": lambda t, x, y: t.eq(x, y),
     "expand_dims": lambda t, x, axis: t.unsqueeze(x, axis),
     "flip": _flip,
-    "maximum": lambda t, x, y: t.maximum(*_both(t, x, y)),
-    "minimum": lambda t, x, y: t.minimum(*_both(t, x, y)),
+    "maximum": lambda t, x, y: t.maximum(*_both_tensors(t, x, y)),
+    "minimum": lambda t, x, y: t.minimum(*_both_tensors(t, x, y)),
     "pad": _pad,
     "repeat": lambda t, x, repeats, axis=None: t.repeat_interleave(x, repeats, dim=axis),
     "reshape": lambda t, x, shape: t.reshape(x, (shape,) if isinstance(shape, int) else shape),
     "sort": lambda t, x, axis=-1: t.sort(x, dim=axis).values,
     "squeeze": _squeeze,
     "stack": lambda t, arrays, axis=0: t.stack(tuple(arrays), dim=axis),
-    "std": lambda t, x, axis=None, keepdims=False, ddof=0: _spread(t.std, x, axis, keepdims, ddof),
+    "std": lambda t, x, axis=None, keepdims=False, ddof=0: _deviation(
+        t.std, x, axis, keepdims, ddof
+    ),
     "take": _take,
     "topk": lambda t, x, k, axis=-1: tuple(t.topk(x, k, dim=axis)),
     "transpose": lambda t, x, axes=None: t.permute(x, axes or tuple(reversed(range(x.ndim)))),
     "tril": lambda t, x, k=0: t.tril(x, k),
     "triu": lambda t, x, k=0: t.triu(x, k),
-    "var": lambda t, x, axis=None, keepdims=False, ddof=0: _spread(t.var, x, axis, keepdims, ddof),
+    "var": lambda t, x, axis=None, keepdims=False, ddof=0: _deviation(
+        t.var, x, axis, keepdims, ddof
+    ),
 }
 
 
-def _both(torch: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _both_tensors(torch: Any, x: Any, y: Any) -> tuple[Any, Any]:
     like = x if isinstance(x, torch.Tensor) else y
     as_tensor = partial(torch.as_tensor, dtype=like.dtype, device=like.device)
     return as_tensor(x), as_tensor(y)

@@ -1,4 +1,4 @@
-"""Explains errors of frameworks for arrays that do not fit together."""
+"""Explains errors that a framework raises during a call."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ if TYPE_CHECKING:
     from . import _core
     from .backends.base import Backend
 
-__all__ = ["raise_misfit"]
+__all__ = ["raise_explained"]
 
 
-def raise_misfit(
+def raise_explained(
     cause: Exception,
     backend: Backend,
     program: _core.Program,
     inputs: Mapping[str, Any],
     compiled: Callable[[dict[str, list[int]]], object],
 ) -> None:
-    """Explains why a framework refused inputs whose ranks were open at compile time: compiles the
-    model again for the shapes of the call, which raises. Returns if that finds no error.
+    """Raises a Mithril error that explains the framework's error `cause`. If ranks of inputs were
+    not known at compile time, the model is compiled again for the shapes of the call, to find the
+    block at fault. Returns if no explanation is found.
 
-    Errors: `ShapeError` for results of a custom operation that have other shapes than declared;
-    `MithrilError` with the blocks, terminals and dims that do not fit, or for a lack of
-    memory; `BackendError` for an operation that the framework does not have.
+    Errors: `ShapeError` for results of a custom operation that differ from their declared shapes;
+    `MithrilError` for incompatible shapes, with the blocks, terminals and dims, or if memory ran
+    out; `BackendError` for an operation that the framework does not have.
     """
     if getattr(cause, "code", None) == ShapeError.code:
         # Generated source checks the results of custom operations.

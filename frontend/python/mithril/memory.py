@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from . import _core
     from .backends.base import Backend
 
-__all__ = ["check_room", "host_memory"]
+__all__ = ["check_memory", "host_memory"]
 
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """The files in which Linux gives the memory limit of a control group."""
@@ -25,7 +25,7 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 
 @cache
 def host_memory() -> int | None:
-    """The most memory this process can use, in bytes; None if the system does not say."""
+    """The maximum memory of this process in bytes; None if the system does not tell."""
     found = []
     with suppress(ValueError, OSError, AttributeError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -35,19 +35,17 @@ def host_memory() -> int | None:
     return min(found, default=None)
 
 
-def check_room(
+def check_memory(
     model: str, backend: Backend, params: Sequence[tuple[_core.Argument, Sequence[int]]]
 ) -> None:
-    """Refuses params that do not fit into the memory of the backend's device.
-
-    `model` is the model's name. Errors: `MithrilError`, which names the block of the largest param.
-    """
-    room = backend.memory()
-    if room is None or not params:
+    """Checks that params fit into the memory of the backend's device. `model` is the model's name.
+    Errors: `MithrilError` if they do not fit. It names the block of the largest param."""
+    available = backend.memory()
+    if available is None or not params:
         return
     sizes = [prod(shape) * own.dtype.bits // 8 for own, shape in params]
     total = sum(sizes)
-    if total <= room:
+    if total <= available:
         return
     size, (largest, shape) = max(zip(sizes, params, strict=True), key=lambda own: own[0])
     block = largest.name.rpartition(".")[0] or model
@@ -55,6 +53,6 @@ def check_room(
         f"Out of memory: the params of {model} take {bytes_text(total)}"
         f"\n  where: block `{block}`, whose `{largest.name}` is {largest.dtype.name}"
         f"{list(shape)}: {bytes_text(size)}"
-        f"\n  expected: at most {bytes_text(room)}, the memory of the device",
+        f"\n  expected: at most {bytes_text(available)}, the memory of the device",
         code="E0506",
     )
