@@ -427,9 +427,7 @@ def test_states_stay_states_in_training(backend):
     model, shapes, ones = Model(), {"x": ["n", 4]}, np.ones(4, "float32")
     model |= ml.BatchNorm1d(name="bn")(input="x", output="y")
     name = "bn.running_mean"
-    told = (
-        rf"the state `{name}` cannot be %s\n.*\n  expected: a state that calls are given .`state=`"
-    )
+    told = rf"the state `{name}` cannot be %s\n.*\n  expected: a state that is passed to calls"
     compiled = ml.compile(model, backend, shapes=shapes)
     with pytest.raises(ml.MithrilError, match=told % "a constant"):
         compiled.bind({name: backend.array(ones)})

@@ -36,7 +36,7 @@ def text(function):
             text("extern func @f() -> (y: tensor<f32>) extern func @g() -> (y: tensor<f32>)"),
             'several functions, and no name was given\n  got: `f`, `g`\n  hint: `name="f"`',
         ),
-        (text("extern func @f(%x: tensor<f32>) -> ()"), "gives no results"),
+        (text("extern func @f(%x: tensor<f32>) -> ()"), "has no results"),
         (
             text('extern func @f(%x: tensor<f32>) -> (y: tensor<f32>) {\n  body nunpy "pass"\n}'),
             "no target `nunpy` for a body\n  where: line 3, column 3\n  text: body nunpy",
@@ -74,7 +74,7 @@ SHAPE = "(x: [*b]) -> [*b]"
     [
         ({}, "has no body"),
         ({"numpy": "return x"}, "needs `shape=`"),
-        ({"mir": SWISH, "shape": SHAPE}, "its signature twice"),
+        ({"mir": SWISH, "shape": SHAPE}, "has two signatures"),
         (
             {"nunpy": "return x", "shape": SHAPE},
             "`custom` has no keyword `nunpy`\n  expected: mir, numpy, torch, jax, cpu, c, name, "

@@ -60,7 +60,7 @@ def test_dtypes_apply_without_shapes(backend):
 @pytest.mark.parametrize(
     ("dtypes", "says"),
     [
-        ({"z": ml.int64}, "has no input `z`, which `dtypes` names"),
+        ({"z": ml.int64}, "has no input `z`, which is named in `dtypes`"),
         ({"x": "int46"}, "this is not a dtype"),
         ({"x": bool}, "bool"),
         ([("x", "int32")], "`dtypes` must be a dict of"),

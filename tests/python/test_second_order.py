@@ -247,7 +247,7 @@ def test_another_output_than_the_final_cost() -> None:
 @pytest.mark.parametrize(
     ("differentiate", "message"),
     [
-        (True, "has no output `final_cost`, which `differentiate` names"),
+        (True, "has no output `final_cost`, which is named in `differentiate`"),
         ("out", "did you mean `output`?"),
         ("output", "`output` is not a scalar with gradients"),
         ("", "`differentiate` must be the name of a scalar output"),

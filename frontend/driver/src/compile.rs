@@ -223,7 +223,7 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
     let functions = (module, (logical, Shapes::default()));
     let mut program = finished(name, &starts(block), functions, code, recipe, watch)?;
-    program.inner = block.made();
+    program.inner = block.inner_values();
     if let Some(Waits::Inputs(Needs { ranks, trial: true, .. })) = program.waits().cloned() {
         open::forget_ranks(&mut program, &ranks);
     }

@@ -14,9 +14,9 @@ use crate::model::seal::{NetSource, Sealed};
 use crate::model::{Model, Source};
 use crate::naming::check_name;
 
-/// A definition, together with the connections to make when it is added to a model. Cloning is
-/// cheap, and clones are the same object: they share their params wherever they are added.
-/// [`Block::copy`] makes another object.
+/// A definition, and the connections to make when the block is added to a model. Cloning is cheap.
+/// Clones are the same object: they share their params wherever they are added. [`Block::copy`]
+/// makes another object.
 #[derive(Clone)]
 pub struct Block {
     pub(crate) definition: Arc<Definition>,
@@ -54,7 +54,7 @@ impl Block {
         Block { identity, ids, ..block }
     }
 
-    /// A block of a table entry, which composes it of other blocks.
+    /// The block of a composite table entry: the sealed model that the entry built.
     pub(crate) fn composed(
         (entry, settings): (&'static Entry, Settings),
         identity: Identity,
@@ -72,7 +72,7 @@ impl Block {
         self.renewed(&mut Renewal::default())
     }
 
-    /// The same block as another object, with the identities that `renewal` assigns.
+    /// A copy of the block with the identities that `renewal` assigns.
     pub(crate) fn renewed(&self, renewal: &mut Renewal) -> Block {
         Block {
             identity: renewal.identity(self.identity),
@@ -100,7 +100,7 @@ impl Block {
         &self.definition.outputs
     }
 
-    /// The input that `+=` connects.
+    /// The input that `+=` connects to the last standard output of the model.
     pub fn standard_input(&self) -> Option<&Terminal> {
         let at = self.definition.standard_input?;
         Some(&self.definition.inputs[at as usize])
@@ -194,14 +194,14 @@ impl Block {
                 .expected("the names of inputs with the suffix `_gradient`")
                 .err();
         }
-        self.gradient = Some(gradient.whole()?.definition);
-        let whole = self.whole()?;
+        self.gradient = Some(gradient.as_composite()?.definition);
+        let whole = self.as_composite()?;
         (self.definition, self.ids) = (whole.definition, whole.ids);
         Ok(self)
     }
 
     /// The block as a model: a primitive is put into a new model, a composite is returned as it is.
-    fn whole(&self) -> Result<Block> {
+    fn as_composite(&self) -> Result<Block> {
         match self.definition.composite {
             Some(_) => Ok(self.clone()),
             None => Model::from_block(self)?.block(),
@@ -277,7 +277,7 @@ impl Block {
     }
 
     /// Resolves a terminal name. In a composite, `w` also stands for the param, state or key `….w`
-    /// of a nested block, if only one is called so. Errors: "Terminal not found".
+    /// of a nested block, if there is only one with that name. Errors: "Terminal not found".
     fn terminal_name(&self, name: &str) -> Result<Arc<str>> {
         let definition = &self.definition;
         let inputs = definition.inputs.iter().map(|t| &t.name);
@@ -312,16 +312,17 @@ impl Block {
         })
     }
 
-    /// The named values that the blocks directly inside compute, each with the name of its block.
-    pub fn made(&self) -> Vec<(Arc<str>, Arc<str>)> {
+    /// The named values that the blocks directly inside compute: pairs of the value's name and the
+    /// block's name.
+    pub fn inner_values(&self) -> Vec<(Arc<str>, Arc<str>)> {
         let Some(inside) = &self.definition.composite else { return Vec::new() };
-        let made = inside.nets.iter().filter_map(|net| match (&net.name, &net.from) {
+        let values = inside.nets.iter().filter_map(|net| match (&net.name, &net.from) {
             (Some(name), NetSource::Part { part, .. }) => {
                 Some((name.clone(), inside.parts[*part as usize].name.clone()))
             }
             (None, _) | (_, NetSource::Input(_) | NetSource::Value(_)) => None,
         });
-        made.collect()
+        values.collect()
     }
 
     /// "`Linear`" or "`Linear` called `fc`".
@@ -333,6 +334,7 @@ impl Block {
     }
 }
 
+/// The names in backquotes, separated by commas.
 pub fn quoted<S: AsRef<str>>(names: &[S]) -> String {
     let each: Vec<String> = names.iter().map(|n| format!("`{}`", n.as_ref())).collect();
     each.join(", ")

@@ -35,7 +35,7 @@ pub struct Terminal {
     /// decides which, unless the model or the compile options do.
     pub mask: bool,
     /// Whether the type is inferred from the types of the other inputs.
-    pub ruled: bool,
+    pub inferred: bool,
     /// The dtype and the shape that the model's author stated.
     pub dtype: Option<DType>,
     pub shape: Option<Arc<[DimSpec]>>,
@@ -51,7 +51,7 @@ pub struct Outlet {
     pub list: Option<u32>,
 }
 
-/// What a block computes, independent of where it is used.
+/// The computation of a block, independent of its uses.
 pub(crate) struct Definition {
     pub kind: Arc<str>,
     pub inputs: Vec<Terminal>,
@@ -126,7 +126,7 @@ impl Definition {
 }
 
 impl Definition {
-    /// Whether it is a model that contains nothing but a function of a text.
+    /// Whether this is a model with a single part, which is a function of a `.mir` text.
     pub fn wraps_function(&self) -> bool {
         let parts = self.composite.as_ref().map(|composite| composite.parts.as_slice());
         matches!(parts, Some([only]) if only.definition.function.is_some())
@@ -142,10 +142,10 @@ impl Drop for Definition {
             let parts = parts.into_iter().flatten();
             parts.flat_map(|part| [Some(part.definition), part.gradient]).flatten().collect()
         };
-        let mut open = inside(self);
-        while let Some(definition) = open.pop() {
-            // `into_inner` gives `None` while someone else holds the definition.
-            open.extend(Arc::into_inner(definition).iter_mut().flat_map(inside));
+        let mut pending = inside(self);
+        while let Some(definition) = pending.pop() {
+            // `into_inner` returns `None` if another block still uses the definition.
+            pending.extend(Arc::into_inner(definition).iter_mut().flat_map(inside));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Draws initial values. Each number depends only on the seed, the name of its array and its index
-//! in it, so that it is the same on every machine and whatever else the model contains.
+//! in the array. So it is the same on every machine, and does not change when other arrays are
+//! added to the model.
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::eval::threefry::{self, Key, block, fold_in};
@@ -24,7 +25,7 @@ impl Draw {
         let count = shape.iter().product();
         if values.try_reserve_exact(count).is_err() {
             return Diagnostic::of(ErrorKind::Memory, "Out of memory")
-                .at(format!("the first value of `{name}`"))
+                .at(format!("the initial value of `{name}`"))
                 .got(format!("a shape of {shape:?}"))
                 .err();
         }
@@ -33,22 +34,22 @@ impl Draw {
         Ok(values)
     }
 
-    /// Draws the elements of an array of this shape into `values`, which has its length.
+    /// Fills `values` with the elements of an array of this shape, in row-major order.
     ///
-    /// Errors: a function of the host language, which only the host can call.
+    /// Errors: the rule is a Python function, which only Python can call.
     pub fn fill(&self, seed: u64, name: &str, shape: &[usize], values: &mut [f64]) -> Result<()> {
         let key = key(seed, name);
         match self {
             Draw::Constant(value) => values.fill(*value),
             Draw::Uniform(low, high) => {
-                each(values, &|at| low + (high - low) * unit(key, at));
+                fill_elements(values, &|at| low + (high - low) * uniform(key, at));
             }
             Draw::Normal(deviation) => {
-                pairs(values, &|pair| normal(key, pair).map(|value| deviation * value));
+                fill_pairs(values, &|pair| normal(key, pair).map(|value| deviation * value));
             }
-            Draw::TruncatedNormal => pairs(values, &|pair| within_two(key, pair)),
+            Draw::TruncatedNormal => fill_pairs(values, &|pair| truncated_normal(key, pair)),
             Draw::Orthogonal => {
-                pairs(values, &|pair| normal(key, pair));
+                fill_pairs(values, &|pair| normal(key, pair));
                 orthonormalize(values, shape.first().copied().unwrap_or(1));
             }
             Draw::Function(function) => {
@@ -63,12 +64,12 @@ impl Draw {
 }
 
 /// Sets each element to the result of `draw` for its index.
-fn each(values: &mut [f64], draw: &(dyn Fn(u64) -> f64 + Sync)) {
-    pairs(values, &|pair| [draw(2 * pair), draw(2 * pair + 1)]);
+fn fill_elements(values: &mut [f64], draw: &(dyn Fn(u64) -> f64 + Sync)) {
+    fill_pairs(values, &|pair| [draw(2 * pair), draw(2 * pair + 1)]);
 }
 
 /// Sets each pair of elements to the result of `draw` for the index of the pair.
-fn pairs(values: &mut [f64], draw: &(dyn Fn(u64) -> [f64; 2] + Sync)) {
+fn fill_pairs(values: &mut [f64], draw: &(dyn Fn(u64) -> [f64; 2] + Sync)) {
     let fill = |first: usize, values: &mut [f64]| {
         for (at, pair) in values.chunks_mut(2).enumerate() {
             let drawn = draw((first + at) as u64);
@@ -92,7 +93,7 @@ fn words(key: Key, at: u64) -> [u32; 2] {
 }
 
 /// A uniform number with 53 random bits, in [0, 1).
-fn unit(key: Key, at: u64) -> f64 {
+fn uniform(key: Key, at: u64) -> f64 {
     let [high, low] = words(key, at);
     let bits = (u64::from(high) << 32 | u64::from(low)) >> 11;
     bits as f64 / (1u64 << 53) as f64
@@ -110,7 +111,7 @@ fn normal(key: Key, pair: u64) -> [f64; 2] {
 }
 
 /// Two standard normal numbers, each redrawn until it is within two standard deviations.
-fn within_two(key: Key, pair: u64) -> [f64; 2] {
+fn truncated_normal(key: Key, pair: u64) -> [f64; 2] {
     let mut drawn = normal(key, pair);
     for (at, value) in drawn.iter_mut().enumerate() {
         let mut again = 0;
@@ -122,9 +123,9 @@ fn within_two(key: Key, pair: u64) -> [f64; 2] {
     drawn
 }
 
-/// Makes the rows of a matrix orthonormal, or its columns if there are more rows than columns. Each
-/// keeps its direction as far as the previous ones allow, so that the matrix is uniformly
-/// distributed over the orthogonal matrices (Mezzadri 2007).
+/// Makes the rows of a matrix orthonormal, or its columns if there are more rows than columns.
+/// Gram-Schmidt keeps the sign of each row, so the result is uniformly distributed over the
+/// orthogonal matrices (Mezzadri 2007).
 fn orthonormalize(values: &mut [f64], rows: usize) {
     let columns = values.len().checked_div(rows).unwrap_or(0);
     if rows <= columns {
@@ -140,8 +141,8 @@ fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     places.map(|at| values[at]).collect()
 }
 
-/// Makes rows of this length orthonormal by Gram-Schmidt. Projecting twice keeps them orthogonal to
-/// the last bits.
+/// Makes rows of this length orthonormal by Gram-Schmidt. Each projection is done twice, which
+/// keeps the rows orthogonal up to rounding.
 fn gram_schmidt(values: &mut [f64], length: usize) {
     if length == 0 {
         return;

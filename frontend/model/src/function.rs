@@ -21,12 +21,12 @@ pub mod custom;
 mod signature;
 
 impl Block {
-    /// A function of a `.mir` text as a block: its terminals are the arguments and results. Without
-    /// a name it is the function that no other one of the text calls. The dtype `float` in the text
-    /// stands for the dtype of the model's floats.
+    /// A block for a function of a `.mir` text. Its terminals are the function's arguments and
+    /// results. Without `name`, it is the function that no other function of the text calls. The
+    /// dtype `float` in the text stands for the dtype of the model's floats.
     ///
-    /// Errors: text that is no module, with the line and the column; a name that no function has;
-    /// several functions, and no name; a function without results.
+    /// Errors: invalid text, with its line and column; an unknown name; several functions without a
+    /// name; a function without results.
     pub fn from_function(text: &str, name: Option<&str>) -> Result<Block> {
         let function = TextFunction::read(text, name, Vec::new())?;
         Ok(Block::new(Definition::function(function)?))
@@ -41,7 +41,7 @@ impl Definition {
         let mut unique = Unique::default();
         let mut names: FxHashSet<Arc<str>> = FxHashSet::default();
         // Dots join the names of nested blocks, and terminals share a namespace.
-        let mut fresh = |name: &str| {
+        let mut unique_name = |name: &str| {
             let name = unique.name(&name.replace(['.', '\0'], "_"), |name| names.contains(name));
             names.insert(name.clone());
             name
@@ -50,16 +50,16 @@ impl Definition {
             .arguments()
             .zip(generic)
             .map(|((value, argument), generic)| {
-                terminal(fresh(&argument.name), argument.role, own.ty(value), generic)
+                terminal(unique_name(&argument.name), argument.role, own.ty(value), generic)
             })
             .collect();
         let results = own.results.iter().filter(|result| result.state.is_none());
-        let outputs = results.map(|result| Outlet { name: fresh(&result.name), list: None });
+        let outputs = results.map(|result| Outlet { name: unique_name(&result.name), list: None });
         let outputs: Vec<Outlet> = outputs.collect();
         if outputs.is_empty() {
             return Diagnostic::of(
                 ErrorKind::FunctionText,
-                format!("{WRONG} `{}` gives no results", function.name),
+                format!("{WRONG} `{}` has no results", function.name),
             )
             .err();
         }
@@ -80,21 +80,21 @@ fn terminal(name: Arc<str>, role: Role, ty: &Type, generic: bool) -> Terminal {
         ..Terminal::data(name, class)
     };
     let fixed = ty.shape.dims.iter().all(|dim| dim.as_const().is_some());
-    let shape = ty.shape.lead.is_none().then(|| ty.shape.dims.iter().map(spec).collect());
+    let shape = ty.shape.lead.is_none().then(|| ty.shape.dims.iter().map(stated_dim).collect());
     match role {
         Role::Data | Role::Constant | Role::Cotangent => Terminal { shape, ..plain },
         Role::Key => Terminal { role, ..plain },
         Role::Param | Role::State => {
             let start = if role == Role::State { Init::Zeros } else { Init::Scaled };
             let shape = shape.filter(|_| fixed);
-            Terminal { role, ruled: shape.is_none(), shape, start: start.into(), ..plain }
+            Terminal { role, inferred: shape.is_none(), shape, start: start.into(), ..plain }
         }
     }
 }
 
-/// A dim of the signature, as the author of a model would state it. Symbols are the function's own,
-/// so they are not stated.
-fn spec(dim: &Dim) -> DimSpec {
+/// Converts a dim of the signature to a stated dim. A symbol belongs to the function, so it becomes
+/// `Any`.
+fn stated_dim(dim: &Dim) -> DimSpec {
     let size = dim.as_const().and_then(|size| u64::try_from(size).ok());
     size.map_or(DimSpec::Any, DimSpec::Number)
 }

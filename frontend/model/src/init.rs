@@ -81,8 +81,8 @@ impl Init {
     }
 }
 
-/// A function of the host language that draws from a key and a shape. Two are equal if they have
-/// the same `id`.
+/// A Python function that draws values for a key and a shape. Functions are equal if they have the
+/// same `id`.
 #[derive(Clone)]
 pub struct Function {
     /// The name used in messages.
@@ -150,8 +150,7 @@ impl From<Init> for Start {
 }
 
 impl Rule {
-    /// The rule that a setting stands for: a name, a number or a function. `None`: it is none of
-    /// these.
+    /// The rule for a setting: a name, a number or a function. `None` for any other setting.
     pub fn of(setting: &Setting) -> Option<Rule> {
         let number = |v: f64| v.is_finite().then(|| Rule::Known(Init::Constant(v.to_bits())));
         match setting {
@@ -182,7 +181,7 @@ impl Rule {
     }
 
     /// Suggests a known name that is similar to an unknown one.
-    pub fn near(setting: &Setting) -> Option<String> {
+    pub fn similar(setting: &Setting) -> Option<String> {
         match setting {
             Setting::Str(name) => did_you_mean(name, NAMED.iter().map(|(name, _)| *name)),
             _ => None,
@@ -199,7 +198,7 @@ impl Start {
             Rule::Known(init) => *init,
         };
         let own = fans(sizes, self.transposed);
-        let need = || {
+        let required_fans = || {
             own.ok_or_else(|| {
                 let rule = NAMED.iter().find(|(_, named)| *named == init).map_or("", |(n, _)| n);
                 let what = format!("`init=\"{rule}\"` needs a matrix, and `{name}` is not one");
@@ -216,11 +215,13 @@ impl Start {
             Init::Normal => Draw::Normal(1.0),
             Init::Uniform => Draw::Uniform(0.0, 1.0),
             Init::TruncatedNormal => Draw::TruncatedNormal,
-            Init::XavierUniform => need().map(|(i, o)| within((6.0 / (i + o)).sqrt()))?,
-            Init::XavierNormal => need().map(|(i, o)| Draw::Normal((2.0 / (i + o)).sqrt()))?,
-            Init::KaimingUniform => need().map(|(i, _)| within((6.0 / i).sqrt()))?,
-            Init::KaimingNormal => need().map(|(i, _)| Draw::Normal((2.0 / i).sqrt()))?,
-            Init::Orthogonal => need().map(|_| Draw::Orthogonal)?,
+            Init::XavierUniform => required_fans().map(|(i, o)| within((6.0 / (i + o)).sqrt()))?,
+            Init::XavierNormal => {
+                required_fans().map(|(i, o)| Draw::Normal((2.0 / (i + o)).sqrt()))?
+            }
+            Init::KaimingUniform => required_fans().map(|(i, _)| within((6.0 / i).sqrt()))?,
+            Init::KaimingNormal => required_fans().map(|(i, _)| Draw::Normal((2.0 / i).sqrt()))?,
+            Init::Orthogonal => required_fans().map(|_| Draw::Orthogonal)?,
             Init::FanIn => match own.or_else(|| fans(fan_of?, self.transposed)) {
                 Some((fan, _)) => within(fan.sqrt().recip()),
                 None => Draw::Constant(0.0),
@@ -228,8 +229,8 @@ impl Start {
             Init::Projection => {
                 let (i, o) = own.unwrap_or((1.0, 1.0));
                 let joined = fan_of.and_then(|sizes| fans(sizes, false)).filter(|(j, _)| *j == i);
-                // Of query, key and value, two have the same width: the narrower ones, if heads
-                // share them.
+                // Query, key and value count as one matrix. Key and value have equal widths, which
+                // are the smaller ones if heads share them.
                 let all = joined.map_or(o, |(_, other)| o.max(other) + 2.0 * o.min(other));
                 within((6.0 / (i + all)).sqrt())
             }
@@ -241,8 +242,9 @@ impl Start {
     }
 }
 
-/// The fan in and fan out: for a matrix its dims, for more dims those of a convolution kernel, (fan
-/// out, fan in, kernel …), times the kernel size.
+/// The fan in and fan out. For a matrix they are its dims. An array with more dims is a convolution
+/// kernel (channels out, channels in, sizes …), whose fans are the channels times the product of
+/// the sizes.
 fn fans(sizes: &[i64], transposed: bool) -> Option<(f64, f64)> {
     let [first, second, field @ ..] = sizes else { return None };
     let field: f64 = field.iter().map(|n| *n as f64).product();

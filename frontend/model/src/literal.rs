@@ -56,8 +56,8 @@ impl Literal {
         dtype.is_float().then(|| Tensor::from_f64s(dtype, shape, &self.tensor.to_f64s()))
     }
 
-    /// The error for a value that cannot be converted to the dtype of the terminal that reads it.
-    pub fn misfit(&self, terminal: &str, dtype: DType) -> Diagnostic {
+    /// The error for a value that `in_dtype` cannot convert to the dtype of the terminal.
+    pub fn conversion_error(&self, terminal: &str, dtype: DType) -> Diagnostic {
         let own = self.tensor.dtype();
         let what = Diagnostic::of(
             ErrorKind::DType,

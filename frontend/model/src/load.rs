@@ -42,7 +42,7 @@ impl Block {
                 .expected(format!("format {VERSION} or older"))
                 .err();
             }
-            None => return Err(wrong("a saved model", &value)),
+            None => return Err(damaged("a saved model", &value)),
         }
         let mut reader = Reader { blocks: Vec::new() };
         for definition in array(&value["blocks"])? {
@@ -57,7 +57,7 @@ struct Reader {
     blocks: Vec<Block>,
 }
 
-fn wrong(expected: &str, got: &Value) -> Box<Diagnostic> {
+fn damaged(expected: &str, got: &Value) -> Box<Diagnostic> {
     let mut text = got.to_string();
     if text.chars().count() > 60 {
         text = text.chars().take(60).chain(['…']).collect();
@@ -68,16 +68,16 @@ fn wrong(expected: &str, got: &Value) -> Box<Diagnostic> {
 }
 
 fn array(value: &Value) -> Result<&Vec<Value>> {
-    value.as_array().ok_or_else(|| wrong("a list", value))
+    value.as_array().ok_or_else(|| damaged("a list", value))
 }
 
 fn text(value: &Value) -> Result<&str> {
-    value.as_str().ok_or_else(|| wrong("a string", value))
+    value.as_str().ok_or_else(|| damaged("a string", value))
 }
 
 fn index(value: &Value, below: usize) -> Result<u32> {
     let index = value.as_u64().filter(|n| *n < below as u64);
-    index.map(|n| n as u32).ok_or_else(|| wrong(&format!("a number below {below}"), value))
+    index.map(|n| n as u32).ok_or_else(|| damaged(&format!("a number below {below}"), value))
 }
 
 fn optional_index(value: &Value, below: usize) -> Result<Option<u32>> {
@@ -88,10 +88,10 @@ fn optional_index(value: &Value, below: usize) -> Result<Option<u32>> {
 }
 
 fn dtype(value: &Value) -> Result<DType> {
-    text(value)?.parse().map_err(|()| wrong("a dtype", value))
+    text(value)?.parse().map_err(|()| damaged("a dtype", value))
 }
 
-/// A block that was made from a function of a text.
+/// Reads a block that was made from a function of a `.mir` text.
 fn function(value: &Value) -> Result<Block> {
     let bodies = value["bodies"].as_object().into_iter().flatten();
     let bodies = bodies.map(|(target, body)| {
@@ -103,7 +103,7 @@ fn function(value: &Value) -> Result<Block> {
     Ok(Block::new(Definition::function(function)?))
 }
 
-/// The objects that blocks of one definition share, by index.
+/// The identities that blocks of one definition share, by index.
 #[derive(Default)]
 struct Shared(FxHashMap<u64, Identity>);
 
@@ -113,17 +113,17 @@ impl Shared {
             Value::Null => Ok(Identity::new()),
             _ => match number.as_u64() {
                 Some(number) => Ok(*self.0.entry(number).or_default()),
-                None => Err(wrong("a number, or null", number)),
+                None => Err(damaged("a number, or null", number)),
             },
         }
     }
 
-    /// Gives a block the identities of its shared object, params and states.
+    /// Sets the identities of the block, and of its params and states.
     fn set(&mut self, block: &mut Block, numbers: &Value) -> Result<()> {
         let mut given = array(numbers)?.iter();
         let mut next = || match given.next() {
             Some(number) => self.identity(number),
-            None => Err(wrong("a number for the block and each of its params", numbers)),
+            None => Err(damaged("a number for the block and each of its params", numbers)),
         };
         block.identity = next()?;
         let mut ids = block.ids.to_vec();
@@ -179,7 +179,7 @@ impl Reader {
             let wire = wire(value)?;
             if let Some(name) = &wire.name {
                 if graph.names.insert(name.clone(), id as u32).is_some() {
-                    return Err(wrong("a name that no other terminal has", value));
+                    return Err(damaged("a unique name", value));
                 }
             }
             graph.wires.push(wire);
@@ -193,7 +193,7 @@ impl Reader {
         for wire in &graph.wires {
             let open = wire.writer.is_none() && wire.value.is_none() && wire.readers > 0;
             if open && wire.name.is_none() {
-                return Err(wrong("a wire that something writes", &value["model"]));
+                return Err(damaged("a wire with a writer", &value["model"]));
             }
         }
         let count = graph.wires.len();
@@ -208,11 +208,12 @@ impl Reader {
         let block = self.block(&value["block"], shared)?;
         let definition = block.definition.clone();
         let terminals = definition.inputs.iter();
-        let inputs = terminals.map(|terminal| port(graph, terminal, &value["inputs"]));
+        let inputs = terminals.map(|terminal| input_port(graph, terminal, &value["inputs"]));
         let inputs = inputs.collect::<Result<_>>()?;
         let outputs = definition.outputs.iter().enumerate();
-        let outputs = outputs
-            .map(|(i, outlet)| output(graph, i as u32, outlet, &value["outputs"][&*outlet.name]));
+        let outputs = outputs.map(|(i, outlet)| {
+            output_wire(graph, i as u32, outlet, &value["outputs"][&*outlet.name])
+        });
         let outputs = outputs.collect::<Result<_>>()?;
         let fold = value["fold"].as_u64().and_then(|n| u32::try_from(n).ok());
         Ok(Child { block, inputs, outputs, fold })
@@ -238,7 +239,7 @@ impl Reader {
                     }
                     "float" => {
                         let v = text(inner)?.parse();
-                        Setting::Float(v.map_err(|_| wrong("a number", inner))?)
+                        Setting::Float(v.map_err(|_| damaged("a number", inner))?)
                     }
                     "dtype" => Setting::DType(dtype(inner)?),
                     "tensor" => Setting::Tensor(tensor(inner)?),
@@ -248,21 +249,21 @@ impl Reader {
                     }
                     "ellipsis" => Setting::Ellipsis,
                     "terminal" => Setting::Terminal,
-                    _ => return Err(wrong("a setting", value)),
+                    _ => return Err(damaged("a setting", value)),
                 },
-                None => return Err(wrong("a setting", value)),
+                None => return Err(damaged("a setting", value)),
             },
         })
     }
 }
 
 /// The source of an input of the next child.
-fn port(graph: &mut Graph, terminal: &Terminal, inputs: &Value) -> Result<Port> {
+fn input_port(graph: &mut Graph, terminal: &Terminal, inputs: &Value) -> Result<Port> {
     let count = graph.wires.len();
     let port = match &inputs[&*terminal.name] {
         Value::Null if terminal.role == Role::Data && !terminal.optional => {
             let expected = format!("a connection of `{}`", terminal.name);
-            return Err(wrong(&expected, inputs));
+            return Err(damaged(&expected, inputs));
         }
         Value::Null => Port::Open,
         Value::Array(ids) if terminal.list => {
@@ -278,14 +279,14 @@ fn port(graph: &mut Graph, terminal: &Terminal, inputs: &Value) -> Result<Port> 
 }
 
 /// The wire that an output of the next child writes.
-fn output(graph: &mut Graph, output: u32, outlet: &Outlet, value: &Value) -> Result<u32> {
+fn output_wire(graph: &mut Graph, output: u32, outlet: &Outlet, value: &Value) -> Result<u32> {
     let (count, child) = (graph.wires.len(), graph.children.len() as u32);
     let mut write = |id: &Value, element| -> Result<u32> {
         let id = index(id, count)?;
         let wire = &mut graph.wires[id as usize];
         let writer = Writer { child, output, element };
         if wire.value.is_some() || wire.writer.replace(writer).is_some() {
-            return Err(wrong("a wire that nothing else writes", value));
+            return Err(damaged("a wire with only one writer", value));
         }
         Ok(id)
     };
@@ -297,7 +298,7 @@ fn output(graph: &mut Graph, output: u32, outlet: &Outlet, value: &Value) -> Res
     let each = each.map(|(i, e)| write(e, Some(i as u32)));
     let each: Vec<u32> = each.collect::<Result<_>>()?;
     if each.len() != length as usize {
-        return Err(wrong(&format!("{length} elements"), value));
+        return Err(damaged(&format!("{length} elements"), value));
     }
     graph.wires[id as usize].elements = Some(each);
     Ok(id)
@@ -325,14 +326,14 @@ fn wire(value: &Value) -> Result<Wire> {
     if !value["role"].is_null() {
         let name = text(&value["role"])?;
         let role = Role::ALL.into_iter().find(|r| r.name() == name);
-        wire.role = Some(role.ok_or_else(|| wrong("a role", value))?);
+        wire.role = Some(role.ok_or_else(|| damaged("a role", value))?);
     }
     if !value["shape"].is_null() {
         let dims = array(&value["shape"])?.iter().map(|dim| match dim {
             Value::Null => Ok(DimSpec::Any),
             Value::String(name) => Ok(DimSpec::from(name.as_str())),
             Value::Number(n) if n.is_u64() => Ok(DimSpec::Number(n.as_u64().unwrap_or(0))),
-            _ => Err(wrong("a dim", dim)),
+            _ => Err(damaged("a dim", dim)),
         });
         wire.shape = Some(dims.collect::<Result<_>>()?);
     }
@@ -342,14 +343,14 @@ fn wire(value: &Value) -> Result<Wire> {
 fn tensor(value: &Value) -> Result<Tensor> {
     let dims = array(&value["shape"])?.iter().map(Value::as_u64);
     let dims: Option<Vec<usize>> = dims.map(|d| d.and_then(|d| d.try_into().ok())).collect();
-    let shape = dims.ok_or_else(|| wrong("a shape", value))?;
+    let shape = dims.ok_or_else(|| damaged("a shape", value))?;
     let digits = text(&value["bytes"])?;
     let pairs = digits.as_bytes().chunks(2).map(|pair| {
         let pair = std::str::from_utf8(pair).ok()?;
         u8::from_str_radix(pair, 16).ok()
     });
     let bytes: Option<Vec<u8>> = pairs.collect();
-    let bytes = bytes.ok_or_else(|| wrong("bytes in hexadecimal", value))?;
+    let bytes = bytes.ok_or_else(|| damaged("bytes in hexadecimal", value))?;
     let dtype = dtype(&value["dtype"])?;
-    Tensor::from_bytes(dtype, shape, bytes).map_err(|why| wrong(&why, value))
+    Tensor::from_bytes(dtype, shape, bytes).map_err(|why| damaged(&why, value))
 }

@@ -67,8 +67,7 @@ pub fn symbol(text: &str) -> Symbol {
     Symbol::from(name)
 }
 
-/// The symbol of a dim that an author named. Errors: an expression or other text that is not an
-/// identifier; it would otherwise be taken for a name.
+/// The symbol for the name of a dim. Errors: text that is not an identifier, such as an expression.
 pub(crate) fn dim_symbol(name: &str) -> Result<Symbol> {
     if mithril_ir::text::is_identifier(name) {
         return Ok(symbol(name));
@@ -87,7 +86,7 @@ pub(crate) struct Unique {
 }
 
 impl Unique {
-    /// `base`, or `base_1`, `base_2`, … where `taken` says so.
+    /// Returns `base`, or the first of `base_1`, `base_2`, … for which `taken` is false.
     pub fn name(&mut self, base: &str, taken: impl Fn(&str) -> bool) -> Arc<str> {
         if !taken(base) {
             return base.into();
@@ -103,17 +102,17 @@ impl Unique {
     }
 }
 
-/// A child of a model, as far as its name depends on it.
+/// The properties of a model's child that determine its name.
 pub(crate) struct Sibling<'a> {
     pub kind: &'a str,
     pub name: Option<&'a Arc<str>>,
     pub identity: Identity,
 }
 
-/// The names of the children. A child has its own name, or its kind in snake case, numbered if
-/// siblings share it. A named block that is used again gets a number as suffix. The second name is
-/// the one that key folds are derived from; it does not change when siblings are added. Errors: two
-/// siblings with the same given name that are not the same object.
+/// Two names for each child. The first is used in paths: the given name, or else the kind in snake
+/// case, with a number if several unnamed children have that kind. A named block that is used again
+/// gets a number as suffix. The second name determines the key fold; it does not change when
+/// siblings are added. Errors: two different objects with the same given name.
 pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     let mut given: FxHashMap<&str, Identity> = FxHashMap::default();
     let mut counts: FxHashMap<&str, (u32, u32)> = FxHashMap::default();
@@ -131,10 +130,10 @@ pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
         }
     }
     let mut taken: FxHashSet<Arc<str>> = given.keys().map(|name| (*name).into()).collect();
-    let again = again(all, &mut taken);
+    let reuses = names_of_reuses(all, &mut taken);
     let mut names = Vec::with_capacity(all.len());
-    for (Sibling { kind, name, .. }, again) in all.iter().zip(again) {
-        if let Some(name) = again.as_ref().or(*name) {
+    for (Sibling { kind, name, .. }, reuse) in all.iter().zip(reuses) {
+        if let Some(name) = reuse.as_ref().or(*name) {
             names.push((name.clone(), name.clone()));
             continue;
         }
@@ -155,11 +154,11 @@ pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     Ok(names)
 }
 
-/// The numbered names of blocks that are used again under the name they were given.
-fn again(all: &[Sibling], taken: &mut FxHashSet<Arc<str>>) -> Vec<Option<Arc<str>>> {
+/// For each further use of a named block, its name with a number; `None` for all other children.
+fn names_of_reuses(all: &[Sibling], taken: &mut FxHashSet<Arc<str>>) -> Vec<Option<Arc<str>>> {
     let mut uses: FxHashMap<Arc<str>, u32> = FxHashMap::default();
     let mut next = |name: &Arc<str>| {
-        // Counts uses; 0 before the first.
+        // The number of uses so far.
         let number = uses.entry(name.clone()).or_default();
         *number += 1;
         if *number == 1 {
@@ -179,7 +178,7 @@ fn again(all: &[Sibling], taken: &mut FxHashSet<Arc<str>>) -> Vec<Option<Arc<str
 /// Pairs the old and new names of params that were renamed because siblings were added or removed.
 /// A block that is the only one of its kind is `linear`, the first of several `linear_0`.
 ///
-/// `given` are the stored names, `own` those of the model. Names in both are left out.
+/// `given` are the stored names, `own` the names of the model. Names in both are left out.
 pub fn renamed<'a>(given: &[&'a str], own: &[&'a str]) -> Vec<(&'a str, &'a str)> {
     let unnumbered = |path: &str| {
         let segments = path.split('.').map(|name| name.strip_suffix("_0").unwrap_or(name));
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_are_numbered_where_they_share_a_kind() {
+    fn siblings_of_one_kind_are_numbered() {
         let fc = Arc::from("linear_0");
         let all = [("Linear", None), ("Relu", None), ("Linear", Some(&fc)), ("Linear", None)];
         let all = all.map(|(kind, name)| Sibling { kind, name, identity: Identity::new() });
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_used_again_has_a_number_behind_its_name() {
+    fn a_block_that_is_used_again_gets_a_number_as_suffix() {
         let (enc, taken) = (Arc::from("enc"), Arc::from("enc_1"));
         let (one, other) = (Identity::new(), Identity::new());
         let of = |name, identity| Sibling { kind: "Linear", name: Some(name), identity };
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_changed_with_siblings_are_found() {
+    fn params_are_renamed_when_siblings_are_added() {
         let old = ["linear.w", "linear.b", "norm.w"];
         let new = ["linear_0.w", "linear_0.b", "linear_1.w", "norm.w"];
         assert_eq!(renamed(&old, &new), [("linear.w", "linear_0.w"), ("linear.b", "linear_0.b")]);

@@ -21,7 +21,7 @@ pub fn pages() -> Vec<(String, String)> {
 fn index() -> String {
     let mut page = format!(
         "# Blocks\n\nAll blocks, by family. Each name links to its page: arguments, terminals, \
-         formula, first values, an example that runs. In Python, `help(ml.Linear)` shows the \
+         formula, initial values, a tested example. In Python, `help(ml.Linear)` shows the \
          same.\n\nEvery block is `ml.X` and `mithril.models.X`, and takes `name=`. A block that \
          is a model of others takes `checkpoint=True`, which [saves \
          memory](guide/training.md#memory). A block that learns nothing takes `gradient=`, [a \
@@ -167,7 +167,7 @@ fn terminal(input: &Input) -> String {
         parts.push("optional".to_string());
     }
     if input.in_training {
-        parts.push("read in training alone".to_string());
+        parts.push("used only in training".to_string());
     }
     format!("{role} `{}`: {}", input.name, parts.join("; "))
 }

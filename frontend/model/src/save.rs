@@ -30,10 +30,12 @@ impl Block {
         let mut writer = Writer::default();
         let root = writer.block(self, &mut Shared::default());
         if let Some((block, function)) = writer.function {
-            return Diagnostic::new("a function cannot be saved: JSON holds `init` only by name")
-                .got(format!("`init` of {block}: the function {function}"))
-                .hint("leave it out, and give it to `randomize_params(init={\"…\": function})`")
-                .err();
+            return Diagnostic::new(
+                "a function cannot be saved: `init` is saved only as a name or a number",
+            )
+            .got(format!("`init` of {block}: the function {function}"))
+            .hint("leave it out, and give it to `randomize_params(init={\"…\": function})`")
+            .err();
         }
         let value = json!({ "mithril": VERSION, "blocks": writer.blocks, "root": root });
         Ok(serde_json::to_string_pretty(&value).expect("JSON of strings and numbers"))
@@ -43,7 +45,7 @@ impl Block {
 #[derive(Default)]
 struct Writer {
     blocks: Vec<Value>,
-    known: FxHashMap<Block, usize>,
+    definitions: FxHashMap<Block, usize>,
     /// A block that has a function among its settings, and the name of the function.
     function: Option<(String, Arc<str>)>,
 }
@@ -64,8 +66,8 @@ impl Shared {
         shared
     }
 
-    /// The indices of what a block shares, with null for what it does not share; `None`: it shares
-    /// nothing.
+    /// The indices of the block's shared identities, with null for identities that are not shared.
+    /// `None` if the block shares nothing.
     fn numbers(&mut self, block: &Block) -> Option<Value> {
         let is_shared = |id: &ParamId| self.uses.get(id).is_some_and(|uses| *uses > 1);
         let own = identities(block, |_| true);
@@ -81,11 +83,11 @@ impl Shared {
     }
 }
 
-/// The id of the block object, then its params and states among the inputs that `asked` accepts.
-fn identities(block: &Block, asked: impl Fn(usize) -> bool) -> Vec<ParamId> {
+/// The id of the block object, then its params and states among the inputs that satisfy `accepts`.
+fn identities(block: &Block, accepts: impl Fn(usize) -> bool) -> Vec<ParamId> {
     let object = ParamId { block: block.identity, input: u32::MAX };
     let learned = (0..block.ids.len())
-        .filter(|at| is_learned(block.definition.inputs[*at].role) && asked(*at));
+        .filter(|at| is_learned(block.definition.inputs[*at].role) && accepts(*at));
     std::iter::once(object).chain(learned.map(|at| block.ids[at])).collect()
 }
 
@@ -110,15 +112,15 @@ fn blocks_in<'a>(setting: &'a Setting, found: &mut Vec<&'a Block>) {
 }
 
 impl Writer {
-    /// A reference to a block: the index of its definition, its name, and the indices of what it
-    /// shares.
+    /// A reference to a block: the index of its definition, its name, and the indices of its shared
+    /// identities.
     fn block(&mut self, block: &Block, shared: &mut Shared) -> Value {
-        let index = match self.known.get(block) {
+        let index = match self.definitions.get(block) {
             Some(index) => *index,
             None => {
                 let value = deeper(|| self.definition(block));
                 self.blocks.push(value);
-                self.known.insert(block.clone(), self.blocks.len() - 1);
+                self.definitions.insert(block.clone(), self.blocks.len() - 1);
                 self.blocks.len() - 1
             }
         };
@@ -165,7 +167,8 @@ impl Writer {
                 bodies.map(|body| (body.target.to_string(), json!(&*body.text))).collect();
             return json!({ "function": &*function.name, "text": &*function.text, "bodies": bodies });
         }
-        let model = Model::from_block(block).expect("a block that no table has is a model");
+        let model =
+            Model::from_block(block).expect("a block without a table entry or function is a model");
         let graph = model.graph();
         let mut shared =
             Shared::of(graph.children.iter().map(|child| {
@@ -230,7 +233,7 @@ impl Writer {
             }
             Setting::Ellipsis => json!({ "ellipsis": true }),
             Setting::Connection(_) | Setting::Terminal => json!({ "terminal": true }),
-            // `to_json` reports an error for it.
+            // `to_json` reports the error.
             Setting::Function(_) => Value::Null,
         }
     }

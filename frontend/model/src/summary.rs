@@ -149,9 +149,9 @@ fn walk(
     instance: Option<&Instance>,
     path: &str,
     names: &Names,
-    deepest: usize,
+    max_depth: usize,
 ) {
-    let Some(composite) = definition.composite.as_ref().filter(|_| names.depth <= deepest) else {
+    let Some(composite) = definition.composite.as_ref().filter(|_| names.depth <= max_depth) else {
         return;
     };
     let first = first_uses(composite);
@@ -164,7 +164,7 @@ fn walk(
         let inside = names.inside(composite, at, &path, &first);
         rows.push(row(part, instance, path.clone(), names.depth, &inside));
         let inner = instance.and_then(|i| i.parts[at as usize].as_deref());
-        deeper(|| walk(rows, &part.definition, inner, &path, &inside, deepest));
+        deeper(|| walk(rows, &part.definition, inner, &path, &inside, max_depth));
     }
 }
 

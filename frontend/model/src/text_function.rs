@@ -1,4 +1,4 @@
-//! Functions of `.mir` text, with bodies for targets.
+//! Functions of `.mir` texts, with bodies for targets.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -20,18 +20,18 @@ pub(crate) const WRONG: &str = "the text of the function";
 
 /// Checks that the bodies in a `.mir` text are for these targets.
 ///
-/// Errors: text that is no module, or a body for another target, with the line and the column.
+/// Errors: invalid text, or a body for another target, with the line and column.
 pub fn check_targets(text: &str, targets: &[&str]) -> Result<()> {
     text::check_targets(text, targets).map_err(|error| Box::new(located(*error, text)))
 }
 
-/// A function of a text, and the bodies that it has besides its own.
+/// A function of a `.mir` text, with additional bodies for targets.
 #[derive(Debug)]
 pub(crate) struct TextFunction {
     pub name: Arc<str>,
     pub text: Arc<str>,
     pub bodies: Vec<TargetBody>,
-    /// Whether the text has the dtype `float`, which stands for the dtype of the caller's floats.
+    /// Whether the text uses the dtype `float`, which stands for the dtype of the caller's floats.
     pub generic: bool,
     /// The function, with 32-bit floats if it is generic.
     pub function: Arc<Function>,
@@ -52,10 +52,10 @@ impl Hash for TextFunction {
 }
 
 impl TextFunction {
-    /// Reads a text. Without a name it is the function that no other one of the text calls.
+    /// Reads a text. Without a name, the function is the one that no other function calls.
     ///
-    /// Errors: text that is no module, with the line and the column; a name that no function has;
-    /// several functions, and no name; bodies that do not fit.
+    /// Errors: invalid text, with the line and column; an unknown name; several functions without a
+    /// name; bodies that do not fit the function.
     pub fn read(text: &str, name: Option<&str>, bodies: Vec<TargetBody>) -> Result<TextFunction> {
         let (module, generic) = match parse(text) {
             Ok(module) => (module, false),
@@ -65,8 +65,8 @@ impl TextFunction {
             },
         };
         let name = match name {
-            Some(name) => named(&module, name)?,
-            None => only(&module)?,
+            Some(name) => find_function(&module, name)?,
+            None => root_function(&module)?,
         };
         let own = TextFunction {
             function: module.get(&name).expect("a name of the module").clone(),
@@ -92,7 +92,7 @@ impl TextFunction {
         Arc::new(function)
     }
 
-    /// The function and those that it calls, callees first, with floats of this dtype.
+    /// The function and its callees, callees first. The text's dtype `float` becomes this dtype.
     ///
     /// Errors: operations that do not take the dtype.
     pub fn functions(&self, float: DType) -> Result<Vec<Arc<Function>>> {
@@ -103,8 +103,8 @@ impl TextFunction {
         let module = parsed.map_err(|error| Box::new(located(*error, &self.text)))?;
         let mut found: Vec<Arc<Function>> = Vec::new();
         let mut seen: FxHashSet<Arc<str>> = FxHashSet::default();
-        let mut open = vec![(self.name.clone(), false)];
-        while let Some((name, visited)) = open.pop() {
+        let mut pending = vec![(self.name.clone(), false)];
+        while let Some((name, visited)) = pending.pop() {
             let function = module.get(&name).expect("the text has been verified");
             if visited {
                 found.push(match *name == *self.name {
@@ -112,9 +112,9 @@ impl TextFunction {
                     false => function.clone(),
                 });
             } else if seen.insert(name.clone()) {
-                open.push((name, true));
+                pending.push((name, true));
                 let callees = function.ops.iter().flat_map(Operation::functions);
-                open.extend(callees.map(|callee| (callee.clone(), false)));
+                pending.extend(callees.map(|callee| (callee.clone(), false)));
             }
         }
         Ok(found)
@@ -125,7 +125,7 @@ impl TextFunction {
         if !self.generic {
             return Ok(vec![false; self.function.values.len()]);
         }
-        // The dtype is generic where it follows the meaning of `float`.
+        // A value is generic if its dtype changes with the meaning of `float`.
         let wide = parse_generic(&self.text, DType::F64);
         let wide = wide.map_err(|error| Box::new(located(*error, &self.text)))?;
         let wide = wide.get(&self.name).expect("the same text").clone();
@@ -153,7 +153,7 @@ fn listed<S: AsRef<str>>(names: &[S]) -> String {
     each.join(", ")
 }
 
-fn named(module: &Module, name: &str) -> Result<Arc<str>> {
+fn find_function(module: &Module, name: &str) -> Result<Arc<str>> {
     if let Some(function) = module.get(name) {
         return Ok(function.name.clone());
     }
@@ -165,20 +165,20 @@ fn named(module: &Module, name: &str) -> Result<Arc<str>> {
     error.err()
 }
 
-/// The function that no other one calls. Errors: no function, or several.
-fn only(module: &Module) -> Result<Arc<str>> {
+/// The function that no other function calls. Errors: there is none, or more than one.
+fn root_function(module: &Module) -> Result<Arc<str>> {
     let ops = module.functions.values().flat_map(|function| &function.ops);
     let called: FxHashSet<&Arc<str>> = ops.flat_map(Operation::functions).collect();
     let roots: Vec<&Arc<str>> =
         module.functions.keys().filter(|name| !called.contains(name)).collect();
     match roots[..] {
-        [only] => Ok(only.clone()),
+        [root] => Ok(root.clone()),
         [] => Diagnostic::of(ErrorKind::FunctionText, format!("{WRONG} has no function in it"))
             .expected("`func @name(%x: tensor<…>) -> (y: tensor<…>) { … }`")
             .err(),
         [first, ..] => Diagnostic::of(
             ErrorKind::FunctionText,
-            format!("{WRONG} has several functions, and no name was given"),
+            format!("{WRONG} has several functions, but no name was given"),
         )
         .got(listed(&roots))
         .hint(format!("`name=\"{first}\"` chooses one"))
@@ -186,7 +186,7 @@ fn only(module: &Module) -> Result<Arc<str>> {
     }
 }
 
-/// The functions under names that `fresh` gives, callees first.
+/// Renames the functions with `fresh`. Callees come first.
 pub(crate) fn renamed(
     functions: Vec<Arc<Function>>,
     mut fresh: impl FnMut(&str) -> Arc<str>,

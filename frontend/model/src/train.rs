@@ -61,7 +61,7 @@ struct Term {
     scaled: Connection,
 }
 
-/// The arguments of a loss, other than its block.
+/// The arguments of a loss, except its block.
 pub struct Loss {
     /// Blocks that reduce the elementwise loss to a scalar, in order.
     pub reduce_steps: Vec<Block>,
@@ -114,7 +114,7 @@ impl TrainModel {
         // A custom gradient covers only the model, not the losses, so the model is kept as a nested
         // block.
         let model = match &model.gradient {
-            Some(_) => Model::around(model)?,
+            Some(_) => Model::wrapping(model)?,
             None => Model::from_block(model)?,
         };
         Ok(TrainModel {
@@ -142,8 +142,8 @@ impl TrainModel {
         self.finish()
     }
 
-    /// Checks that it can be changed. Errors: it has been used as a block.
-    fn open(&self) -> Result<()> {
+    /// Checks that the model can still be changed. Errors: it has been used as a block.
+    fn check_open(&self) -> Result<()> {
         if self.sealed.is_none() {
             return Ok(());
         }
@@ -166,9 +166,9 @@ impl TrainModel {
     /// others become inputs with their own names. Errors: "Terminal not found"; a loss that reads
     /// no output of the model.
     pub fn add_loss(&mut self, loss: Block, how: Loss) -> Result<()> {
-        self.open()?;
+        self.check_open()?;
         let model = self.model.fork();
-        let loss = self.judge(&model, "loss", loss, &how.input, &how.target)?;
+        let loss = self.connect_criterion(&model, "loss", loss, &how.input, &how.target)?;
         let value = model.apply(reduced(&model, loss, how.reduce_steps)?)?;
         self.losses.push(Term::new(value, how.coef)?);
         self.model = model;
@@ -184,10 +184,10 @@ impl TrainModel {
         coef: f64,
         select: impl Into<Select>,
     ) -> Result<()> {
-        self.open()?;
+        self.check_open()?;
         let pattern = match select.into() {
             Select::Name(name) => {
-                let name = self.found(&name)?;
+                let name = self.resolve_name(&name)?;
                 return self.regularize(&regularizer, coef, &[name]);
             }
             Select::Pattern(pattern) => pattern,
@@ -201,7 +201,7 @@ impl TrainModel {
                     .err();
             }
         };
-        self.choose(&regularizer, coef, Some(&pattern), |name| regex.is_match(name))
+        self.regularize_matching(&regularizer, coef, Some(&pattern), |name| regex.is_match(name))
     }
 
     /// Adds `coef` times the sum of a regularizer's values for all params whose names the predicate
@@ -212,8 +212,8 @@ impl TrainModel {
         coef: f64,
         chosen: impl Fn(&str) -> bool,
     ) -> Result<()> {
-        self.open()?;
-        self.choose(regularizer, coef, None, chosen)
+        self.check_open()?;
+        self.regularize_matching(regularizer, coef, None, chosen)
     }
 
     /// Adds a metric as the output `name`. It is connected like a loss but is not part of the cost.
@@ -226,7 +226,7 @@ impl TrainModel {
         target: &str,
         name: &str,
     ) -> Result<()> {
-        self.open()?;
+        self.check_open()?;
         let taken = if self.metrics.iter().any(|n| n == name) {
             Some("two metrics are")
         } else if name == COST || self.names().any(|n| n == name) {
@@ -240,7 +240,7 @@ impl TrainModel {
                 .err();
         }
         let model = self.model.fork();
-        let metric = self.judge(&model, "metric", metric, input, target)?;
+        let metric = self.connect_criterion(&model, "metric", metric, input, target)?;
         let block = reduced(&model, metric, reduce_steps)?;
         model.connect(block.output(name)?)?;
         self.metrics.push(name.to_string());
@@ -252,7 +252,7 @@ impl TrainModel {
     /// losses, one list input, or as many inputs as there are losses. By default, losses are
     /// summed. Errors: it has been used as a block.
     pub fn set_loss_combiner(&mut self, combiner: Block) -> Result<()> {
-        self.open()?;
+        self.check_open()?;
         self.combiner = Some(combiner);
         Ok(())
     }
@@ -263,11 +263,11 @@ impl TrainModel {
         if let Some(block) = &self.sealed {
             return Ok(block.clone());
         }
-        // Works on a fork, so that a second call does not add the same blocks again.
+        // Works on a fork, so that a second call does not add blocks twice.
         let model = self.model.fork();
         let mut total = self.combined(&model)?;
         for regularizer in &self.regularizers {
-            total = total.operate("+", regularizer.number(&model)?)?;
+            total = total.operate("+", regularizer.scaled_scalar(&model)?)?;
         }
         let cost = build("Buffer", Vec::new(), Vec::new())?.input(&total)?;
         model.connect(cost.output(COST)?)?;
@@ -278,8 +278,8 @@ impl TrainModel {
     fn combined(&self, model: &Model) -> Result<Connection> {
         let scalars = self.combiner.is_none();
         let losses = self.losses.iter().map(|loss| match scalars {
-            true => loss.number(model),
-            false => Ok(model.same(&loss.scaled)),
+            true => loss.scaled_scalar(model),
+            false => Ok(model.corresponding(&loss.scaled)),
         });
         let mut losses: Vec<Connection> = losses.collect::<Result<_>>()?;
         if losses.is_empty() {
@@ -291,7 +291,7 @@ impl TrainModel {
             let first = losses.remove(0);
             return losses.into_iter().try_fold(first, |sum, loss| sum.operate("+", loss));
         };
-        let inputs: Vec<&Terminal> = needed(combiner).collect();
+        let inputs: Vec<&Terminal> = required_inputs(combiner).collect();
         let given: Vec<(Arc<str>, Source)> = match &inputs[..] {
             _ if combiner.outputs().len() != 1 || combiner.outputs()[0].list.is_some() => {
                 return no_combiner(combiner, inputs.len(), losses.len());
@@ -313,8 +313,9 @@ impl TrainModel {
         Ok(combined)
     }
 
-    /// Prepares a loss or metric for `model`: checks its connections and adds the missing ones.
-    fn judge(
+    /// Connects a loss or metric to `model`: checks the given connections and adds the missing
+    /// ones.
+    fn connect_criterion(
         &self,
         model: &Model,
         what: &str,
@@ -323,8 +324,8 @@ impl TrainModel {
         target: &str,
     ) -> Result<Block> {
         let given = |t: &&Terminal| block.given.iter().any(|(n, _)| *n == t.name);
-        let open = needed(&block).filter(|t| !given(t));
-        let defaults = open.map(|t| t.name.clone()).zip([input, target]);
+        let missing = required_inputs(&block).filter(|t| !given(t));
+        let defaults = missing.map(|t| t.name.clone()).zip([input, target]);
         let added: Vec<(Arc<str>, Source)> = defaults.map(|(t, n)| (t, n.into())).collect();
         let mut block = block.connect(added)?;
         let standard = block.standard_input().map(|t| t.name.clone());
@@ -334,7 +335,7 @@ impl TrainModel {
         for (terminal, source) in &mut block.given {
             let Source::Name(name) = source else { continue };
             if Some(&*terminal) == standard.as_ref() {
-                self.found(name)?;
+                self.resolve_name(name)?;
             }
             reads |= outputs.contains(name);
             let known = self.names().any(|n| *n == **name);
@@ -356,7 +357,7 @@ impl TrainModel {
         Ok(block)
     }
 
-    fn choose(
+    fn regularize_matching(
         &mut self,
         regularizer: &Block,
         coef: f64,
@@ -374,7 +375,7 @@ impl TrainModel {
             ErrorKind::Terminal,
             format!("no param of {} matches {shown}", self.trained.describe()),
         )
-        .expected(few(params.collect()));
+        .expected(some_names(params.collect()));
         error.hint = pattern.and_then(|p| did_you_mean(p, self.names()));
         error.err()
     }
@@ -403,7 +404,7 @@ impl TrainModel {
     }
 
     /// Looks up a terminal of the trained model. Errors: "Terminal not found".
-    fn found(&self, name: &str) -> Result<Arc<str>> {
+    fn resolve_name(&self, name: &str) -> Result<Arc<str>> {
         if let Some(found) = self.names().find(|n| *n == name) {
             return Ok(found.into());
         }
@@ -411,7 +412,7 @@ impl TrainModel {
             ErrorKind::Terminal,
             format!("{} has no terminal `{name}`", self.trained.describe()),
         )
-        .expected(few(self.names().collect()));
+        .expected(some_names(self.names().collect()));
         error.hint = did_you_mean(name, self.names());
         error.err()
     }
@@ -432,15 +433,15 @@ impl Term {
         Ok(Term { value, scaled })
     }
 
-    /// The term in a fork of the model, in which its value is required to be a scalar.
-    fn number(&self, model: &Model) -> Result<Connection> {
-        model.set_scalar(&model.same(&self.value))?;
-        Ok(model.same(&self.scaled))
+    /// The scaled value of the term in a fork of the model. The value is required to be a scalar.
+    fn scaled_scalar(&self, model: &Model) -> Result<Connection> {
+        model.set_scalar(&model.corresponding(&self.value))?;
+        Ok(model.corresponding(&self.scaled))
     }
 }
 
 /// The required data inputs of a block.
-fn needed(block: &Block) -> impl Iterator<Item = &Terminal> {
+fn required_inputs(block: &Block) -> impl Iterator<Item = &Terminal> {
     let inputs = block.inputs().iter();
     inputs.filter(|t| t.role == Role::Data && !t.optional)
 }
@@ -460,7 +461,7 @@ fn no_combiner<T>(combiner: &Block, inputs: usize, losses: usize) -> Result<T> {
 }
 
 /// The first few names, quoted.
-fn few<S: AsRef<str>>(names: Vec<S>) -> String {
+fn some_names<S: AsRef<str>>(names: Vec<S>) -> String {
     const SHOWN: usize = 8;
     match names.len() {
         0 => "none: the model has no params".to_string(),
@@ -476,7 +477,7 @@ impl Model {
         if let Ok(found) = self.terminal(key) {
             return Ok(found);
         }
-        if let Some(found) = self.open_port(key)? {
+        if let Some(found) = self.connect_param(key)? {
             return Ok(found);
         }
         let block = self.block()?;

@@ -58,12 +58,9 @@ fn encodable(py: Python<'_>, error: PyErr) -> PyErr {
 
 /// The error for a Python text, given as its `repr`, that is not valid Unicode.
 pub fn surrogate(text: &str) -> Diagnostic {
-    Diagnostic::of(
-        ErrorKind::Argument,
-        "Unexpected argument: the text contains a lone surrogate",
-    )
-    .got(text)
-    .expected("valid Unicode; bytes decoded with `surrogateescape` have lone surrogates")
+    Diagnostic::of(ErrorKind::Argument, "Unexpected argument: the text contains a lone surrogate")
+        .got(text)
+        .expected("valid Unicode; bytes decoded with `surrogateescape` have lone surrogates")
 }
 
 /// The class in `mithril.errors` for a kind of error.

@@ -370,7 +370,7 @@ pub fn rule(value: &Bound<'_, PyAny>) -> Answer<Rule> {
     Rule::of(&setting).ok_or_else(|| {
         let error =
             Diagnostic::of(ErrorKind::Argument, "there is no such `init`").got(setting.describe());
-        Diagnostic { hint: Rule::near(&setting), ..error.expected(Rule::expected()) }.into()
+        Diagnostic { hint: Rule::similar(&setting), ..error.expected(Rule::expected()) }.into()
     })
 }
 

@@ -62,7 +62,7 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
         let names: Vec<&str> = outputs().collect();
         let mut error = Diagnostic::of(
             ErrorKind::Terminal,
-            format!("the model has no output `{output}`, which `differentiate` names"),
+            format!("the model has no output `{output}`, which is named in `differentiate`"),
         )
         .expected(quoted(&names));
         error.hint = did_you_mean(output, outputs())

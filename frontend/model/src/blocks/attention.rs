@@ -58,7 +58,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "MultiHeadAttention",
         doc: "Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. \
               3.2.2): of `input` to itself, or to `context` if that is connected. With \
-              `kv_heads`, several heads share keys and values (Ainslie et al. 2023). First values \
+              `kv_heads`, several heads share keys and values (Ainslie et al. 2023). Initial values \
               are those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` start \
               Xavier uniform (as one matrix if they read the same width), `w_output` uniform \
               within `1 / sqrt(width)`, biases at 0; `init` applies to each of these matrices \
@@ -67,7 +67,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               mask is True where a query attends to a key, a float mask is added to the scores. A \
               query whose mask hides every key gives 0. A mask of two axes that could be either \
               (queries, keys) or (batch, keys) is an error.",
-        example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8)").made("heads=4"),
+        example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8)").with_settings("heads=4"),
         parameters: &[
             required("heads", Kind::Count).doc("the number of heads, a divisor of the width"),
             with("kv_heads", Kind::Count, Default::None)
@@ -86,18 +86,18 @@ pub(super) const BLOCKS: &[Entry] = &[
             MASK,
             param("w_query", Init::Projection, |cx| projection(cx, "input", false))
                 .fan_of("w_key")
-                .chosen()
+                .takes_init()
                 .doc("(width, width)"),
             param("w_key", Init::Projection, |cx| projection(cx, "context", true))
                 .fan_of("w_query")
-                .chosen()
+                .takes_init()
                 .doc("(width of the context, kv_heads * width / heads)"),
             param("w_value", Init::Projection, |cx| projection(cx, "context", true))
                 .fan_of("w_query")
-                .chosen()
+                .takes_init()
                 .doc("(width of the context, kv_heads * width / heads)"),
             param("w_output", Init::FanIn, |cx| projection(cx, "input", false))
-                .chosen()
+                .takes_init()
                 .doc("(width, width)"),
             param("b_query", Init::Zeros, |cx| bias(cx, false))
                 .when(|s| s.flag("use_bias"))
@@ -296,7 +296,7 @@ fn is_of_keys(cx: &Cx, [first, batch, queries]: [&Dim; 3]) -> Result<bool> {
         [Some(true), Some(true)] | [Some(false), Some(false)] | [None, None] => None,
     };
     let found = by(&|one, other| cx.is_equal(one, other));
-    if let Some(found) = found.or_else(|| by(&|one, other| cx.is_alike(one, other))) {
+    if let Some(found) = found.or_else(|| by(&|one, other| cx.is_same_size(one, other))) {
         return Ok(found);
     }
     let (mask, input) = (cx.var("mask").shape(), cx.var("input").shape());

@@ -70,7 +70,7 @@ impl<'a> Curve<'a> {
         let order = scores.unary("argsort", &falling);
         let sorted = cx.op("take_along", &[scores, order], &along);
         let positive = cx.op("take_along", &[positive, order], &along);
-        // Samples with equal scores form one step of the curve, so they share its index.
+        // Samples with equal scores form one step of the curve, so they share an index.
         let samples = Shape::new([scores.shape().dims[1].clone()]);
         let ramp = cx.iota(samples, 0, DType::I64);
         let before = (ramp - 1.0).binary("maximum", ramp.scalar(0.0));

@@ -16,7 +16,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Layer",
         doc: "A `Linear` of `dimension` followed by `activation`. `init` is that of the `Linear`.",
-        example: gives(&["np.ones((5, 4), \"float32\")"], "(5, 3)").made("ml.Relu(), dimension=3"),
+        example: gives(&["np.ones((5, 4), \"float32\")"], "(5, 3)")
+            .with_settings("ml.Relu(), dimension=3"),
         parameters: &[
             required("activation", Kind::Block).doc("the block after the `Linear`"),
             required("dimension", Kind::Count).doc("the width of the output"),
@@ -35,7 +36,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         doc: "A `Linear` of each of `dimensions`, each followed by its activation; None is no \
               activation. `init` is that of each `Linear`.",
         example: gives(&["np.ones((5, 4), \"float32\")"], "(5, 3)")
-            .made("activations=[ml.Relu(), None], dimensions=[8, 3]"),
+            .with_settings("activations=[ml.Relu(), None], dimensions=[8, 3]"),
         parameters: &[
             required("activations", Kind::BlocksOrNone)
                 .doc("one block for each dimension, or None for no activation"),
@@ -50,7 +51,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Sequential",
         doc: "Blocks in sequence, connected by their standard terminals.",
-        example: gives(&["[-1, 0, 2]"], "[0. 0. 4.]").made("[ml.Relu(), ml.Square()]"),
+        example: gives(&["[-1, 0, 2]"], "[0. 0. 4.]").with_settings("[ml.Relu(), ml.Square()]"),
         parameters: &[required("blocks", Kind::Blocks).doc("the blocks, first to last")],
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
@@ -71,7 +72,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "Residual",
         source: "He et al. 2016, eq. 1",
         doc: "`input + block(input)`.",
-        example: gives(&["[-1, 0, 2]"], "[0. 0. 6.]").made("ml.Square()"),
+        example: gives(&["[-1, 0, 2]"], "[0. 0. 6.]").with_settings("ml.Square()"),
         parameters: &[
             required("block", Kind::Block).doc("the block whose result is added to `input`")
         ],

@@ -22,7 +22,7 @@ const CREATE: Entry = Entry { group: Group::Shape, ..BASE };
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "arange(start or 0, stop, step)",
-        example: gives(&[], "[2 5]").made("2, 8, 3"),
+        example: gives(&[], "[2 5]").with_settings("2, 8, 3"),
         parameters: &[
             with("start", Kind::Scalar, Default::None).doc("the first integer; defaults to 0"),
             with("stop", Kind::Scalar, Default::None).doc("the end, exclusive"),
@@ -45,7 +45,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "linspace(start, stop, num)",
-        example: gives(&[], "[0.   0.25 0.5  0.75 1.  ]").made("0, 1, num=5"),
+        example: gives(&[], "[0.   0.25 0.5  0.75 1.  ]").with_settings("0, 1, num=5"),
         parameters: &[
             required("start", Kind::Float(Range::Finite)).doc("the first number"),
             required("stop", Kind::Float(Range::Finite)).doc("the last number"),
@@ -68,7 +68,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "eye(n, m)",
-        example: gives(&[], "[[1. 0. 0.]\n [0. 1. 0.]]").made("2, 3"),
+        example: gives(&[], "[[1. 0. 0.]\n [0. 1. 0.]]").with_settings("2, 3"),
         parameters: &[
             required("n", Kind::Scalar).doc("the number of rows"),
             with("m", Kind::Scalar, Default::None).doc("the number of columns; defaults to `n`"),
@@ -91,19 +91,19 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "ones(shape)",
-        example: gives(&[], "[[1. 1.]\n [1. 1.]]").made("(2, 2)"),
+        example: gives(&[], "[[1. 1.]\n [1. 1.]]").with_settings("(2, 2)"),
         parameters: &[required("shape", Kind::Dims).doc("the dims"), DTYPE],
         ..CREATE.row("Ones", "An array of `shape` filled with 1.", |cx| full(cx, 1.0))
     },
     Entry {
         formula: "zeros(shape)",
-        example: gives(&[], "[[0. 0.]\n [0. 0.]]").made("(2, 2)"),
+        example: gives(&[], "[[0. 0.]\n [0. 0.]]").with_settings("(2, 2)"),
         parameters: &[required("shape", Kind::Dims).doc("the dims"), DTYPE],
         ..CREATE.row("Zeros", "An array of `shape` filled with 0.", |cx| full(cx, 0.0))
     },
     Entry {
         formula: "full(shape, value)",
-        example: gives(&[], "[[0.5 0.5]\n [0.5 0.5]]").made("(2, 2), value=0.5"),
+        example: gives(&[], "[[0.5 0.5]\n [0.5 0.5]]").with_settings("(2, 2), value=0.5"),
         parameters: &[
             required("shape", Kind::Dims).doc("the dims"),
             required("value", Kind::Float(Range::Any)).doc("the value"),
@@ -117,7 +117,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "zeros_like(input)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[0. 0. 0.]\n [0. 0. 0.]]"),
         inputs: ANY,
-        keeps: true,
+        same_dtype: true,
         ..CREATE.row("ZerosLike", "An array of the shape of `input`, filled with 0.", |cx| {
             done(cx.var("input").full_like(0.0))
         })
@@ -126,7 +126,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "ones_like(input)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 1. 1.]\n [1. 1. 1.]]"),
         inputs: &[data("input", Class::Any)],
-        keeps: true,
+        same_dtype: true,
         ..CREATE.row("OnesLike", "An array of the shape of `input`, filled with 1.", |cx| {
             done(cx.var("input").full_like(1.0))
         })

@@ -52,7 +52,7 @@ pub(super) fn of_two(cx: &Cx) -> Result<Vec<Value>> {
     };
     let rest = -target + 1.0;
     if cx.text("input_type") == "logits" {
-        // Each term goes to 0 where it should; `softplus(x) - target x` would suffer from
+        // Each term stays accurate near 0. The equal `softplus(x) - target * x` suffers from
         // cancellation.
         let (miss, alarm) = ((-x).unary("softplus", &[]), x.unary("softplus", &[]));
         return done(weighted * miss + rest * alarm);
@@ -108,9 +108,9 @@ impl<'a> Loss<'a> {
         })
     }
 
-    /// Log-probabilities if `input` is logits, otherwise `input` itself. The logarithm of a
-    /// probability is taken only where it has a weight: that of an unused 0 would make gradients
-    /// NaN.
+    /// Log-probabilities if `input` is logits, otherwise `input` itself. Logarithms of
+    /// probabilities are taken only where the weight is not 0, as the logarithm of an unused 0
+    /// would make gradients NaN.
     fn scores(&self) -> Var<'a> {
         match self.cx.text("input_type") {
             "logits" => self.input.unary("log_softmax", &[("axis", self.axis.into())]),
@@ -119,7 +119,7 @@ impl<'a> Loss<'a> {
     }
 
     /// `weight * log(p)`, computed from the scores.
-    fn times(&self, weight: Var<'a>, scores: Var<'a>) -> Var<'a> {
+    fn weighted_log(&self, weight: Var<'a>, scores: Var<'a>) -> Var<'a> {
         match self.probs {
             true => times_log(weight, scores, self.cx.flag("robust")),
             false => times_finite(weight, scores),
@@ -131,7 +131,7 @@ impl<'a> Loss<'a> {
     }
 
     /// The weights of the classes, shaped to broadcast along the class axis.
-    fn along(&self, weights: Var<'a>) -> Var<'a> {
+    fn along_classes(&self, weights: Var<'a>) -> Var<'a> {
         let behind: Vec<i64> = (1..-self.axis).collect();
         match behind.is_empty() {
             true => weights,
@@ -152,12 +152,12 @@ impl<'a> Loss<'a> {
         let spread = match self.smoothing {
             0.0 => self.target,
             part => {
-                let even = self.input.count(Some(&[self.axis]));
-                self.target * (1.0 - part) + self.input.scalar(part) / even
+                let classes = self.input.count(Some(&[self.axis]));
+                self.target * (1.0 - part) + self.input.scalar(part) / classes
             }
         };
-        let weight = self.weights.map_or(spread, |w| spread * self.along(w));
-        let loss = -self.total(self.times(weight, self.scores()));
+        let weight = self.weights.map_or(spread, |w| spread * self.along_classes(w));
+        let loss = -self.total(self.weighted_log(weight, self.scores()));
         // A target that is a distribution over the classes has weight 1, as in PyTorch.
         Ok((loss, ones(loss)))
     }
@@ -184,13 +184,13 @@ impl<'a> Loss<'a> {
         let picked = seen.map_or(picked, |seen| seen.select(picked, certain));
         let own = self.weights.map(|w| self.cx.op("take", &[w, safe], &[("axis", 0.into())]));
         let exact = -match own {
-            Some(own) => self.times(own, picked),
+            Some(own) => self.weighted_log(own, picked),
             None if self.probs => log(picked, self.cx.flag("robust")),
             None => picked,
         };
         let loss = match self.smoothing {
             0.0 => exact,
-            part => exact * (1.0 - part) + self.even(scores, seen) * part,
+            part => exact * (1.0 - part) + self.uniform_loss(scores, seen) * part,
         };
         let weight = match (own, seen) {
             (Some(own), Some(seen)) => seen.select(own, own.scalar(0.0)),
@@ -202,18 +202,18 @@ impl<'a> Loss<'a> {
     }
 
     /// The loss of a target that is uniform over the classes; 0 where the target is ignored.
-    fn even(&self, scores: Var<'a>, seen: Option<Var<'a>>) -> Var<'a> {
+    fn uniform_loss(&self, scores: Var<'a>, seen: Option<Var<'a>>) -> Var<'a> {
         let one = scores.scalar(1.0);
-        let mut weight = self.weights.map_or(one, |w| self.along(w));
+        let mut weight = self.weights.map_or(one, |w| self.along_classes(w));
         if let Some(seen) = seen {
             weight = weight * seen.cast(scores.dtype()).expand_dims(&[self.axis]);
         }
-        -self.total(self.times(weight, scores)) / scores.count(Some(&[self.axis]))
+        -self.total(self.weighted_log(weight, scores)) / scores.count(Some(&[self.axis]))
     }
 }
 
-/// Ones with the shape of `loss`. If the rank is open, a comparison that is always true provides
-/// the shape; in the gradient no other operation may provide it.
+/// Ones with the shape of `loss`. If the rank is not known, they are computed from a comparison
+/// that is always true, which also works in the gradient.
 fn ones(loss: Var<'_>) -> Var<'_> {
     match loss.shape().rank() {
         Some(_) => loss.full_like(1.0),
@@ -221,8 +221,8 @@ fn ones(loss: Var<'_>) -> Var<'_> {
     }
 }
 
-/// Checks the shape of the target. Errors: it certainly differs. Dims that are not known yet are
-/// checked by the guards of the operations that read both.
+/// Checks the shape of the target. Errors: known dims differ. Unknown dims are checked by the
+/// guards of the operations that read both.
 fn check(target: Var, expected: &Shape) -> Result<()> {
     let own = target.shape();
     let (Some(a), Some(b)) = (own.rank(), expected.rank()) else {

@@ -17,14 +17,14 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
           no `...`, they are summed. Without `->` the result has the axes of `...`, then the \
           labels that occur once, in alphabetical order.",
     formula: "einsum(equation, *inputs)",
-    example: gives(&["[[1, 2]]", "[[3, 4], [5, 6]]"], "[[13. 16.]]").made("\"ij,jk->ik\""),
+    example: gives(&["[[1, 2]]", "[[3, 4], [5, 6]]"], "[[13. 16.]]").with_settings("\"ij,jk->ik\""),
     group: Group::Shape,
     parameters: &[
         required("equation", Kind::Str).doc("the labels of each input's axes and of the result's")
     ],
     inputs: &[data("inputs", Class::Number).many()],
     meaning: Meaning::Lower(lower),
-    keeps: true,
+    same_dtype: true,
     ..BASE
 }];
 
@@ -139,8 +139,8 @@ fn drop_axis(term: &mut Term, label: char) {
 }
 
 /// The sum of products of operands with unknown rank, if it can be expressed without knowing the
-/// rank: for a single operand, or as a matrix product. Requires that operands with `...` begin with
-/// it, and that the rank of the others is known.
+/// rank: for a single operand, or as a matrix product. Operands with `...` must begin with it, and
+/// the ranks of the others must be known.
 fn of_any_rank<'a>(inputs: &[Var<'a>], equation: &Equation) -> Option<Var<'a>> {
     let (output, last) = equation.output.split_first()?;
     let named =

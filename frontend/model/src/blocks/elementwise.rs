@@ -29,7 +29,7 @@ const fn number(name: &'static str, op: &'static str) -> Entry {
 }
 
 /// A block with one float input whose lowering is written with `Var` arithmetic.
-const FLOAT: Entry = Entry { inputs: INPUT, keeps: true, ..BASE };
+const FLOAT: Entry = Entry { inputs: INPUT, same_dtype: true, ..BASE };
 
 pub(super) const ACTIVATIONS: &[Entry] = &[
     Entry {
@@ -290,13 +290,13 @@ pub(super) const FUNCTIONS: &[Entry] = &[
     },
     Entry {
         formula: "input.astype(dtype)",
-        example: gives(&["[-1.5, 0.5, 2.7]"], "[-1  0  2]").made("ml.int32"),
+        example: gives(&["[-1.5, 0.5, 2.7]"], "[-1  0  2]").with_settings("ml.int32"),
         parameters: &[required("dtype", Kind::DType).doc("the dtype of the result")],
         ..one("Cast", "cast", ANY)
     },
     Entry {
         formula: "clip(input, min, max)",
-        example: gives(&["[-1.5, 0.5, 2.7]"], "[-1.   0.5  1. ]").made("min=-1, max=1"),
+        example: gives(&["[-1.5, 0.5, 2.7]"], "[-1.   0.5  1. ]").with_settings("min=-1, max=1"),
         parameters: &[
             with("min", Kind::Float(Range::Ordered), Default::None)
                 .doc("the lower bound; none if omitted"),
@@ -321,7 +321,7 @@ pub(super) const FUNCTIONS: &[Entry] = &[
 ];
 
 pub(super) const DROPOUT: &[Entry] = &[Entry {
-    example: gives(&["[[1, 2, 3]]", "[0, 7]"], "(1, 3)").made("rate=0.5"),
+    example: gives(&["[[1, 2, 3]]", "[0, 7]"], "(1, 3)").with_settings("rate=0.5"),
     parameters: &[
         with("rate", Kind::Float(Range::Unit), Default::Float(0.5)).doc("the probability of 0")
     ],

@@ -1,4 +1,4 @@
-//! Hints for users of other libraries: what a block or parameter is called here, or where it is.
+//! Hints for users of other libraries: the name or place of their blocks and parameters in Mithril.
 
 /// Names from other libraries, each with its replacement here. No block has one of these names.
 const ELSEWHERE: &[(&[&str], &str)] = &[
@@ -120,7 +120,7 @@ mod tests {
     use crate::blocks::find;
 
     #[test]
-    fn blocks_are_here() {
+    fn named_replacements_exist() {
         let mut names: Vec<&str> =
             ELSEWHERE.iter().flat_map(|(names, _)| *names).copied().collect();
         assert!(names.iter().all(|name| find(name).is_none()));

@@ -16,12 +16,12 @@ pub struct Example {
 
 impl Example {
     /// The same example with these settings.
-    pub const fn made(self, settings: &'static str) -> Example {
+    pub const fn with_settings(self, settings: &'static str) -> Example {
         Example { settings, ..self }
     }
 
     /// The same example with these arrays as params.
-    pub const fn learned(self, params: &'static [&'static str]) -> Example {
+    pub const fn with_params(self, params: &'static [&'static str]) -> Example {
         Example { params, ..self }
     }
 

@@ -23,7 +23,7 @@ const DESCENDING: Parameter =
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "input[start:stop:step]",
-        example: gives(&["[0, 1, 2, 3, 4]"], "[1. 3.]").made("1, 4, 2"),
+        example: gives(&["[0, 1, 2, 3, 4]"], "[1. 3.]").with_settings("1, 4, 2"),
         parameters: &[
             with("start", Kind::Scalar, Default::None).doc("the first index; defaults to 0"),
             with("stop", Kind::Scalar, Default::None)
@@ -53,7 +53,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "input[index]",
-        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[3. 6.]").made("(slice(None), -1)"),
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[3. 6.]").with_settings("(slice(None), -1)"),
         parameters: &[with("index", Kind::Index, Default::None)
             .doc("the index; if omitted, it is given by the terminal `index`")],
         inputs: &[
@@ -109,7 +109,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "TopK",
         doc: "The `k` largest elements along `axis` in descending order, and their indices.",
-        example: gives(&["[3, 1, 2]"], "[3. 2.] [0 2]").made("k=2"),
+        example: gives(&["[3, 1, 2]"], "[3. 2.] [0 2]").with_settings("k=2"),
         group: Group::Shape,
         parameters: &[required("k", Kind::Count).doc("the number of elements"), LAST],
         inputs: NUMBER,
@@ -131,10 +131,10 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..BASE
     },
     Entry {
-        example: gives(&["[3, 1, 3, 2]"], "[1. 2. 3.]").made("size=3"),
+        example: gives(&["[3, 1, 3, 2]"], "[1. 2. 3.]").with_settings("size=3"),
         parameters: &[required("size", Kind::Count).doc("the number of elements of the result")],
         inputs: NUMBER,
-        keeps: true,
+        same_dtype: true,
         ..LAYOUT.row(
             "Unique",
             "The distinct elements of `input` in ascending order: the smallest `size` of them; if \
@@ -145,7 +145,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         doc: "A new last axis of size `classes` that is 1 at the index and 0 elsewhere.",
         formula: "eye(classes)[input]",
-        example: gives(&["[0, 2]"], "[[1. 0. 0.]\n [0. 0. 1.]]").made("classes=3"),
+        example: gives(&["[0, 2]"], "[[1. 0. 0.]\n [0. 0. 1.]]").with_settings("classes=3"),
         parameters: &[
             required("classes", Kind::Count).doc("the number of classes"),
             with("dtype", Kind::DType, Default::None)

@@ -16,7 +16,7 @@ use crate::setting::Setting;
 /// The bounds of a slice: axis, start, limit and step.
 pub(super) type Bounds = (i64, Dim, Dim, i64);
 
-/// The steps of an indexing expression, grouped by kind.
+/// The steps that compute an indexing expression, grouped by kind.
 #[derive(Default)]
 struct Plan<'a> {
     bounds: Vec<Bounds>,
@@ -64,7 +64,7 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
     done(value)
 }
 
-/// The correction to an axis index after other axes are dropped.
+/// The index of an axis after other axes are dropped.
 fn moved(axis: i64, dropped: &[i64]) -> i64 {
     let before = dropped.iter().filter(|d| axis >= 0 && (0..axis).contains(*d)).count();
     let behind = dropped.iter().filter(|d| axis < 0 && (axis..0).contains(*d)).count();

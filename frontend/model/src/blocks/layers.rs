@@ -14,18 +14,19 @@ use super::{
 use crate::init::Init;
 use crate::lower::Cx;
 
-pub(super) const LAYER: Entry = Entry { group: Group::Layer, inputs: INPUT, keeps: true, ..BASE };
+pub(super) const LAYER: Entry =
+    Entry { group: Group::Layer, inputs: INPUT, same_dtype: true, ..BASE };
 const EPSILON: Parameter = with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5))
     .doc("the number that is added to the variance");
 pub(super) const USE_BIAS: Parameter =
     with("use_bias", Kind::Bool, Default::Bool(true)).doc("learn a bias `b`");
 const USE_SCALE: Parameter =
     with("use_scale", Kind::Bool, Default::Bool(true)).doc("learn a scale `w`");
-/// The initial value of `w`.
+/// The setting for the initial value of `w`.
 pub(super) const INIT: Parameter =
-    with("init", Kind::Init, Default::None).doc("the first values of the weights");
+    with("init", Kind::Init, Default::None).doc("the initial values of the weights");
 const SCALE: Input = param("w", Init::Ones, features)
-    .chosen()
+    .takes_init()
     .when(|s| s.flag("use_scale"))
     .doc("(last dim of `input`)");
 const SHIFT: Input =
@@ -39,8 +40,8 @@ pub(super) const BLOCKS: &[Entry] = &[
               is for `w`.",
         formula: "input @ w + b",
         example: gives(&["[[1, 2]]"], "[[1.5 2.  8. ]]")
-            .made("dimension=3")
-            .learned(&["[[1, 0, 2], [0, 1, 3]]", "[0.5, 0, 0]"]),
+            .with_settings("dimension=3")
+            .with_params(&["[[1, 0, 2], [0, 1, 3]]", "[0.5, 0, 0]"]),
         parameters: &[
             required("dimension", Kind::Count).doc("the width of the output"),
             USE_BIAS,
@@ -52,7 +53,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let features = cx.last_dim("input")?;
                 Ok(Shape::new([features, Dim::Const(cx.int("dimension"))]))
             })
-            .chosen()
+            .takes_init()
             .doc("(last dim of `input`, dimension)"),
             param("b", Init::FanIn, |cx| Ok(Shape::new([Dim::Const(cx.int("dimension"))])))
                 .fan_of("w")
@@ -72,8 +73,8 @@ pub(super) const BLOCKS: &[Entry] = &[
               `dimension` as its fan in.",
         formula: "w[input]",
         example: gives(&["[2, 0]"], "[[4. 5.]\n [0. 1.]]")
-            .made("num_embeddings=3, dimension=2")
-            .learned(&["[[0, 1], [2, 3], [4, 5]]"]),
+            .with_settings("num_embeddings=3, dimension=2")
+            .with_params(&["[[0, 1], [2, 3], [4, 5]]"]),
         parameters: &[
             required("num_embeddings", Kind::Count).doc("the number of rows"),
             required("dimension", Kind::Count).doc("the width of a row"),
@@ -86,7 +87,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 Ok(Shape::new(dims.map(Dim::Const)))
             })
             .transposed()
-            .chosen()
+            .takes_init()
             .doc("(num_embeddings, dimension)"),
         ],
         meaning: Meaning::Lower(|cx| {
@@ -102,7 +103,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "(input - mean(input, -1, keepdims=True)) / sqrt(var(input, -1, \
                   keepdims=True) + eps) * w + b",
         example: gives(&["[[1, 3], [10, 20]]"], "[[-1.  1.]\n [-1.  1.]]")
-            .learned(&["[1, 1]", "[0, 0]"]),
+            .with_params(&["[1, 1]", "[0, 0]"]),
         parameters: &[EPSILON, USE_SCALE, USE_BIAS, INIT],
         inputs: &[data("input", Class::Float), SCALE, SHIFT],
         meaning: Meaning::Lower(|cx| {
@@ -123,7 +124,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         doc: "`input / sqrt(mean(input^2) + eps) * w` over the last axis (Zhang & Sennrich 2019, \
               eq. 4). `w` starts at 1, or as given by `init`.",
         formula: "input / sqrt(mean(input**2, -1, keepdims=True) + eps) * w",
-        example: gives(&["[[1, 1], [3, -3]]"], "[[ 1.  2.]\n [ 1. -2.]]").learned(&["[1, 2]"]),
+        example: gives(&["[[1, 1], [3, -3]]"], "[[ 1.  2.]\n [ 1. -2.]]").with_params(&["[1, 2]"]),
         parameters: &[EPSILON, USE_SCALE, INIT],
         inputs: &[data("input", Class::Float), SCALE],
         meaning: Meaning::Lower(|cx| {
@@ -143,7 +144,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               variance at 1.",
         formula: "(input - mean(input, 0)) / sqrt(var(input, 0) + eps) * w + b",
         example: gives(&["[[1, 2], [3, 6]]"], "[[-1. -1.]\n [ 1.  1.]]")
-            .learned(&["[1, 1]", "[0, 0]"]),
+            .with_params(&["[1, 1]", "[0, 0]"]),
         parameters: &[
             with("momentum", Kind::Float(Range::Unit), Default::Float(0.1))
                 .doc("the fraction by which a running value moves towards that of the batch"),
@@ -155,7 +156,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         inputs: &[
             data("input", Class::Float),
             param("w", Init::Ones, channels)
-                .chosen()
+                .takes_init()
                 .when(|s| s.flag("use_scale"))
                 .doc("(channels)"),
             param("b", Init::Zeros, channels).when(|s| s.flag("use_bias")).doc("(channels)"),
@@ -171,7 +172,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               1, or as given by `init`, `b` at 0.",
         formula: "input * w + b",
         example: gives(&["[[1, 2], [3, 4]]"], "[[ 1. 25.]\n [ 3. 45.]]")
-            .learned(&["[1, 10]", "[0, 5]"]),
+            .with_params(&["[1, 10]", "[0, 5]"]),
         parameters: &[USE_SCALE, USE_BIAS, INIT],
         inputs: &[data("input", Class::Float), SCALE, SHIFT],
         meaning: Meaning::Lower(|cx| {

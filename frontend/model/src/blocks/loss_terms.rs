@@ -1,4 +1,4 @@
-//! Shared by losses and metrics: their operands, and terms that stay finite where they should.
+//! Helpers of losses and metrics: checks of operands, and logarithms that stay finite.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};

@@ -16,7 +16,8 @@ const SCORE: Input = data("input", Class::Float);
 /// A target for an elementwise comparison. If no shape is given, it has that of `input`.
 const TARGET: Input = data("target", Class::Float).following(|cx| Ok(cx.var("input").shape()));
 
-const LOSS: Entry = Entry { group: Group::Loss, inputs: &[SCORE, TARGET], keeps: true, ..BASE };
+const LOSS: Entry =
+    Entry { group: Group::Loss, inputs: &[SCORE, TARGET], same_dtype: true, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
@@ -74,7 +75,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "maximum(q * (target - input), (q - 1) * (target - input))",
-        example: gives(&["[1, 2, 4]", "[1, 3, 0]"], "[0.  0.9 0.4]").made("q=0.9"),
+        example: gives(&["[1, 2, 4]", "[1, 3, 0]"], "[0.  0.9 0.4]").with_settings("q=0.9"),
         parameters: &[required("q", Kind::Float(Range::Unit)).doc("the quantile")],
         ..LOSS.row(
             "QuantileLoss",
@@ -88,7 +89,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "-take_along_axis(log_softmax(input, -1), target[..., None], -1)[..., 0]",
         example: gives(&["[[2, 0], [0, 1]]", "[0, -100]"], "[0.1269 0.    ] [1. 0.]")
-            .made("ignore_index=-100"),
+            .with_settings("ignore_index=-100"),
         parameters: cross_entropy::OF_CLASSES,
         inputs: cross_entropy::CLASSES,
         outputs: cross_entropy::OUTPUTS,

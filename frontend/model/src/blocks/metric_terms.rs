@@ -1,4 +1,4 @@
-//! Shared by metrics: classes, counts and ratios.
+//! Helpers of metrics: classes, counts and ratios.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
@@ -54,8 +54,8 @@ pub(super) fn actual<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
     }
 }
 
-/// Errors: scores of rank 1. They would be read as the class scores of one sample, but usually are
-/// the scores of class 1 for many samples.
+/// Errors: scores of rank 1. They would be read as the class scores of one sample, but are usually
+/// the scores of class 1 of many samples.
 fn check_samples(cx: &Cx, scores: &Shape) -> Result<()> {
     if scores.rank() == Some(1) {
         let way = match cx.settings.iter().any(|(p, _)| p.name == "binary") {

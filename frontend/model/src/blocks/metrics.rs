@@ -88,7 +88,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         example: gives(&["[0.1, 0.4, 0.35, 0.8]", "np.array([0, 0, 1, 1])"], "0.75")
-            .made("average=\"binary\""),
+            .with_settings("average=\"binary\""),
         parameters: &[with(
             "average",
             Kind::OneOf(&["macro", "weighted", "binary"]),

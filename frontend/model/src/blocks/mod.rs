@@ -70,13 +70,13 @@ pub struct Entry {
     pub parameters: &'static [Parameter],
     pub inputs: &'static [Input],
     pub outputs: &'static [Output],
-    /// Checks the settings in combination, after each has been checked by itself.
+    /// Checks combinations of settings, after each setting has been checked.
     pub valid: fn(&Settings) -> Result<()>,
-    /// Checks requirements on the inputs beyond those of the block's operations.
+    /// Checks requirements on the inputs that the block's operations do not check.
     pub needs: fn(&Cx) -> Result<()>,
     pub meaning: Meaning,
     /// Whether the output has the dtype that the inputs share.
-    pub keeps: bool,
+    pub same_dtype: bool,
 }
 
 /// The part of the library that a block belongs to.
@@ -127,7 +127,7 @@ pub struct Input {
     /// Whether a matrix is (fan out, fan in).
     pub transposed: bool,
     /// Whether the block's setting `init` applies to this input.
-    pub chosen: bool,
+    pub takes_init: bool,
     /// The shape of a param or state, or the default shape of a data input, computed from the other
     /// inputs.
     pub shape: Option<fn(&Cx) -> Result<Shape>>,
@@ -161,7 +161,7 @@ pub const fn data(name: &'static str, class: Class) -> Input {
         init: Init::Zeros,
         fan_of: None,
         transposed: false,
-        chosen: false,
+        takes_init: false,
         shape: None,
         present: |_| true,
         doc: "",
@@ -212,7 +212,7 @@ impl Input {
         Input { doc, ..self }
     }
 
-    /// Takes the fan of the initial value from another input.
+    /// Uses the fan of another input for the initial value.
     pub const fn fan_of(self, other: &'static str) -> Input {
         Input { fan_of: Some(other), ..self }
     }
@@ -222,19 +222,19 @@ impl Input {
         Input { transposed: true, ..self }
     }
 
-    /// Lets the setting `init` choose the initial value, if given.
-    pub const fn chosen(self) -> Input {
-        Input { chosen: true, ..self }
+    /// Lets the setting `init` determine the initial value, if given.
+    pub const fn takes_init(self) -> Input {
+        Input { takes_init: true, ..self }
     }
 
     fn terminal(&self, settings: &Settings) -> Terminal {
-        let given = self.chosen.then(|| Rule::of(settings.get("init"))).flatten();
+        let given = self.takes_init.then(|| Rule::of(settings.get("init"))).flatten();
         Terminal {
             role: self.role,
             own_dtype: self.own_dtype,
             list: self.list,
             optional: self.optional,
-            ruled: self.shape.is_some(),
+            inferred: self.shape.is_some(),
             in_training: self.in_training,
             mask: self.mask,
             start: Start {
@@ -273,11 +273,11 @@ const BASE: Entry = Entry {
     valid: |_| Ok(()),
     needs: |_| Ok(()),
     meaning: Meaning::Op(""),
-    keeps: false,
+    same_dtype: false,
 };
 
 impl Entry {
-    /// An entry like this one, for a block whose lowering is written with `Var` arithmetic.
+    /// A copy of this entry for a block that is lowered with `Var` arithmetic.
     const fn row(
         self,
         name: &'static str,
@@ -308,7 +308,7 @@ impl Entry {
     pub(crate) fn keeps_dtype(&self) -> bool {
         match self.meaning {
             Meaning::Op(name) => matches!(op::get(name).dtype, DTypeRule::Shared),
-            Meaning::Lower(_) | Meaning::Compose(_) => self.keeps,
+            Meaning::Lower(_) | Meaning::Compose(_) => self.same_dtype,
         }
     }
 

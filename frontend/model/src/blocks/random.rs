@@ -23,7 +23,7 @@ const DRAW: Entry = Entry { group: Group::Random, inputs: ONE_KEY, outputs: OUTP
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
-        example: gives(&["[0, 7]"], "(2, 3)").made("(2, 3)"),
+        example: gives(&["[0, 7]"], "(2, 3)").with_settings("(2, 3)"),
         parameters: &[SHAPE, DTYPE],
         ..DRAW.row("Randn", "Standard normal numbers of `shape`.", |cx| {
             let (key, next) = keys(cx);
@@ -32,7 +32,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         })
     },
     Entry {
-        example: gives(&["[0, 7]"], "(2, 3)").made("(2, 3), low=-1"),
+        example: gives(&["[0, 7]"], "(2, 3)").with_settings("(2, 3), low=-1"),
         parameters: &[
             SHAPE,
             with("low", Kind::Float(Range::Finite), Default::Float(0.0)).doc("the lower bound"),
@@ -53,7 +53,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        example: gives(&["[0, 7]"], "(2, 3)").made("(2, 3), low=0, high=10"),
+        example: gives(&["[0, 7]"], "(2, 3)").with_settings("(2, 3), low=0, high=10"),
         parameters: &[
             SHAPE,
             required("low", Kind::Int).doc("the smallest integer"),

@@ -51,27 +51,27 @@ fn need_elements(cx: &Cx) -> Result<()> {
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "sum(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[3. 8.]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[3. 8.]").with_settings("axis=-1"),
         ..over("Sum", "sum", NUMBER)
     },
     Entry {
         formula: "mean(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[1.5 4. ]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[1.5 4. ]").with_settings("axis=-1"),
         ..over("Mean", "mean", INPUT)
     },
     Entry {
         formula: "max(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[2. 5.]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[2. 5.]").with_settings("axis=-1"),
         ..chosen("Max", "max")
     },
     Entry {
         formula: "min(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[1. 3.]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[1. 3.]").with_settings("axis=-1"),
         ..chosen("Min", "min")
     },
     Entry {
         formula: "prod(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[ 2. 15.]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[ 2. 15.]").with_settings("axis=-1"),
         ..over("Prod", "prod", NUMBER)
     },
     Entry {
@@ -105,13 +105,13 @@ pub(super) const BLOCKS: &[Entry] = &[
             ];
             done(above_zero(cx.var("input").unary("variance", &attrs), |v| v.sqrt()))
         }),
-        keeps: true,
+        same_dtype: true,
         ..over("Std", "variance", INPUT)
     },
     Entry {
         doc: "`sum(|input|^p)^(1/p)` over `axis`; for `p=0` the number of elements that are not 0.",
         formula: "sum(abs(input) ** p, axis) ** (1 / p)",
-        example: gives(&["[[3, 4], [6, 8]]"], "[ 5. 10.]").made("axis=-1"),
+        example: gives(&["[[3, 4], [6, 8]]"], "[ 5. 10.]").with_settings("axis=-1"),
         parameters: &[
             with("p", Kind::Float(Range::Ordered), Default::Float(2.0))
                 .doc("the power; for infinity, the norm is the largest magnitude"),
@@ -139,43 +139,45 @@ pub(super) const BLOCKS: &[Entry] = &[
                 above_zero(sum, |v| v.binary("pow", v.scalar(1.0 / p)))
             })
         }),
-        keeps: true,
+        same_dtype: true,
         ..over("Norm", "sum", INPUT)
     },
     Entry {
         formula: "logsumexp(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[2.3133 5.1269]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[2.3133 5.1269]").with_settings("axis=-1"),
         ..over("LogSumExp", "logsumexp", INPUT)
     },
     Entry {
         formula: "argmax(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[1 1]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[1 1]").with_settings("axis=-1"),
         ..find("ArgMax", "argmax")
     },
     Entry {
         formula: "argmin(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[0 0]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[0 0]").with_settings("axis=-1"),
         ..find("ArgMin", "argmin")
     },
     Entry {
         formula: "any(input, axis)",
-        example: gives(&["[[True, False], [True, True]]"], "[ True  True]").made("axis=-1"),
+        example: gives(&["[[True, False], [True, True]]"], "[ True  True]")
+            .with_settings("axis=-1"),
         ..over("Any", "any", BOOL)
     },
     Entry {
         formula: "all(input, axis)",
-        example: gives(&["[[True, False], [True, True]]"], "[False  True]").made("axis=-1"),
+        example: gives(&["[[True, False], [True, True]]"], "[False  True]")
+            .with_settings("axis=-1"),
         ..over("All", "all", BOOL)
     },
     Entry {
         formula: "cumsum(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[[1. 3.]\n [3. 8.]]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[[1. 3.]\n [3. 8.]]").with_settings("axis=-1"),
         parameters: &[required("axis", Kind::Int).doc("the axis")],
         ..over("Cumsum", "cumsum", NUMBER)
     },
     Entry {
         formula: "cumprod(input, axis)",
-        example: gives(&["[[1, 2], [3, 5]]"], "[[ 1.  2.]\n [ 3. 15.]]").made("axis=-1"),
+        example: gives(&["[[1, 2], [3, 5]]"], "[[ 1.  2.]\n [ 3. 15.]]").with_settings("axis=-1"),
         parameters: &[required("axis", Kind::Int).doc("the axis")],
         ..over("Cumprod", "cumprod", NUMBER)
     },
@@ -194,7 +196,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         ],
         outputs: &[out("output"), out("weight")],
         meaning: Meaning::Lower(loss_mean),
-        keeps: true,
+        same_dtype: true,
         ..over("LossMean", "mean", INPUT)
     },
 ];
@@ -221,7 +223,7 @@ fn loss_mean(cx: &Cx) -> Result<Vec<Value>> {
     // f16 would overflow, and cannot count beyond 2048.
     let total = |v: Var<'_>| v.widened().sum(axes.as_deref(), cx.flag("keepdim")).value;
     let total = |v: Var| cx.builder.var(total(v));
-    // Adding both gives a guard for dims that are not known to be equal.
+    // The addition creates a guard for dims that are not known to be equal.
     let counted = total(weights + x.full_like(0.0));
     let none = counted.binary("eq", counted.scalar(0.0));
     let mean = total(x) / none.select(counted.scalar(1.0), counted);
@@ -229,7 +231,8 @@ fn loss_mean(cx: &Cx) -> Result<Vec<Value>> {
     Ok(vec![mean.cast(x.dtype()).value, some.cast(x.dtype()).value])
 }
 
-/// A root of a sum, with gradient 0 where the sum is 0 and the root is not differentiable.
+/// The root of a sum. Its gradient is 0 where the sum is 0, as the root is not differentiable
+/// there.
 fn above_zero<'a>(sum: Var<'a>, root: impl Fn(Var<'a>) -> Var<'a>) -> Var<'a> {
     let none = sum.binary("eq", sum.scalar(0.0));
     let root = root(none.select(sum.scalar(1.0), sum));

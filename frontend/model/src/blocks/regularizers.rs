@@ -5,7 +5,8 @@ use mithril_ir::op::Class;
 use super::elementwise::{INPUT, done};
 use super::{BASE, Entry, Group, data, gives};
 
-const REGULARIZER: Entry = Entry { group: Group::Regularizer, inputs: INPUT, keeps: true, ..BASE };
+const REGULARIZER: Entry =
+    Entry { group: Group::Regularizer, inputs: INPUT, same_dtype: true, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {

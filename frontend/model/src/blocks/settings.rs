@@ -274,7 +274,7 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
             error.hint = block_called(text).map(|block| format!("`{block}()` is that block"));
         }
         if kind == Kind::Init {
-            error.hint = Rule::near(&value);
+            error.hint = Rule::similar(&value);
         }
         Box::new(error.got(value.describe()).expected(expected))
     })

@@ -15,7 +15,8 @@ use crate::setting::Setting;
 
 const LIST: &[Input] = &[data("inputs", Class::Any).many()];
 
-pub(super) const LAYOUT: Entry = Entry { group: Group::Shape, inputs: ANY, keeps: true, ..BASE };
+pub(super) const LAYOUT: Entry =
+    Entry { group: Group::Shape, inputs: ANY, same_dtype: true, ..BASE };
 
 /// The shape as an input, if the parameter is not given.
 const COMPUTED: Input = data("shape", Class::Int).own_dtype().when(|s| s.get("shape").is_none());
@@ -24,7 +25,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "reshape(input, shape)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 2.]\n [3. 4.]\n [5. 6.]]")
-            .made("(3, -1)"),
+            .with_settings("(3, -1)"),
         parameters: &[with("shape", Kind::Dims, Default::None).doc(
             "the dims, of which one may be -1 or None; if omitted, they are given by the terminal \
              `shape`",
@@ -53,7 +54,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "reshape(input, shape(input)[:start] + (-1,))",
-        example: gives(&["np.zeros((2, 3, 4), \"float32\")"], "(2, 12)").made("start=1"),
+        example: gives(&["np.zeros((2, 3, 4), \"float32\")"], "(2, 12)").with_settings("start=1"),
         parameters: &[
             with("start", Kind::Int, Default::Int(0)).doc("the first axis that is joined"),
             with("end", Kind::Int, Default::Int(-1)).doc("the last axis that is joined"),
@@ -98,7 +99,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         doc: "The input with two axes exchanged.",
         formula: "swapaxes(input, first, second)",
-        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 4.]\n [2. 5.]\n [3. 6.]]").made("0, 1"),
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 4.]\n [2. 5.]\n [3. 6.]]")
+            .with_settings("0, 1"),
         group: Group::Shape,
         parameters: &[
             required("first", Kind::Int).doc("one axis"),
@@ -108,7 +110,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "transpose(input, permutation)",
-        example: gives(&["np.zeros((2, 3, 4), \"float32\")"], "(4, 2, 3)").made("(2, 0, 1)"),
+        example: gives(&["np.zeros((2, 3, 4), \"float32\")"], "(4, 2, 3)")
+            .with_settings("(2, 0, 1)"),
         group: Group::Shape,
         parameters: &[required("permutation", Kind::Ints)
             .doc("the axis of `input` for each axis of the result")],
@@ -116,7 +119,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "squeeze(input, axis)",
-        example: gives(&["[[[1], [2]]]"], "[[1. 2.]]").made("axis=-1"),
+        example: gives(&["[[[1], [2]]]"], "[[1. 2.]]").with_settings("axis=-1"),
         parameters: &[with("axis", Kind::Ints, Default::None)
             .doc("the axis or axes to remove; all of size 1 if omitted")],
         ..LAYOUT.row(
@@ -140,7 +143,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "expand_dims(input, axis)",
-        example: gives(&["[1, 2]"], "[[1.]\n [2.]]").made("axis=-1"),
+        example: gives(&["[1, 2]"], "[[1.]\n [2.]]").with_settings("axis=-1"),
         group: Group::Shape,
         parameters: &[
             required("axis", Kind::Ints).doc("the positions of the new axes in the result")
@@ -149,7 +152,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "broadcast_to(input, shape)",
-        example: gives(&["[1, 2]"], "[[1. 2.]\n [1. 2.]]").made("(2, 2)"),
+        example: gives(&["[1, 2]"], "[[1. 2.]\n [1. 2.]]").with_settings("(2, 2)"),
         parameters: &[with("shape", Kind::Dims, Default::None)
             .doc("the dims; if omitted, they are given by the terminal `shape`")],
         inputs: &[data("input", Class::Any), COMPUTED],
@@ -192,7 +195,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "split(input, n, axis)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1.]\n [4.]] [[2.]\n [5.]] [[3.]\n [6.]]")
-            .made("n=3, axis=-1"),
+            .with_settings("n=3, axis=-1"),
         parameters: &[
             required("n", Kind::Count).doc("the number of parts"),
             with("axis", Kind::Int, Default::Int(0)).doc("the axis to cut"),
@@ -205,7 +208,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "pad(input, pad_width, constant_values=value)",
-        example: gives(&["[1, 2]"], "[0. 1. 2. 0. 0.]").made("[(1, 2)]"),
+        example: gives(&["[1, 2]"], "[0. 1. 2. 0. 0.]").with_settings("[(1, 2)]"),
         parameters: &[
             required("pad_width", Kind::Pairs).doc("(before, after) for each axis"),
             with("value", Kind::Float(Range::Any), Default::Float(0.0)).doc(
@@ -246,7 +249,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "tile(input, reps)",
-        example: gives(&["[1, 2]"], "[1. 2. 1. 2.]").made("2"),
+        example: gives(&["[1, 2]"], "[1. 2. 1. 2.]").with_settings("2"),
         parameters: &[required("reps", Kind::Ints)
             .doc("the number of repetitions along each of the last axes")],
         group: Group::Shape,
@@ -254,7 +257,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "repeat(input, repeats, axis)",
-        example: gives(&["[1, 2]"], "[1. 1. 2. 2.]").made("2, axis=0"),
+        example: gives(&["[1, 2]"], "[1. 1. 2. 2.]").with_settings("2, axis=0"),
         parameters: &[
             required("repeats", Kind::Count).doc("the number of repetitions of each element"),
             required("axis", Kind::Int).doc("the axis"),
@@ -264,14 +267,14 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "flip(input, axis)",
-        example: gives(&["[1, 2, 3]"], "[3. 2. 1.]").made("axis=0"),
+        example: gives(&["[1, 2, 3]"], "[3. 2. 1.]").with_settings("axis=0"),
         group: Group::Shape,
         parameters: &[required("axis", Kind::Ints).doc("the axis or axes to reverse")],
         ..one("Flip", "reverse", ANY)
     },
     Entry {
         formula: "roll(input, shift, axis)",
-        example: gives(&["[1, 2, 3]"], "[3. 1. 2.]").made("1, axis=0"),
+        example: gives(&["[1, 2, 3]"], "[3. 1. 2.]").with_settings("1, axis=0"),
         parameters: &[
             required("shift", Kind::Int).doc("the number of positions to shift by"),
             required("axis", Kind::Int).doc("the axis"),

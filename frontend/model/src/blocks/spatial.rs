@@ -22,7 +22,7 @@ const STRIDE: Parameter =
     with("stride", Kind::Counts, Default::Int(1)).doc("the distance between positions of a window");
 const PADDING: Parameter = with("padding", Kind::Padding, Default::Int(0)).doc(
     "the padding: a number for all sides, one or a pair (before, after) for each axis, \"valid\" \
-     for nothing, or \"same\" for as many positions as there are elements, with a `stride` of 1",
+    for no padding, or \"same\" for an output as large as the input, with a `stride` of 1",
 );
 const DILATION: Parameter =
     with("dilation", Kind::Counts, Default::Int(1)).doc("the distance between taps of a window");
@@ -30,8 +30,8 @@ const DILATION: Parameter =
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         example: gives(&["[[[[1, 2], [3, 4]]]]"], "[[[[5.5]]]]")
-            .made("filters=1, kernel_size=2")
-            .learned(&["[[[[1, 0], [0, 1]]]]", "[0.5]"]),
+            .with_settings("filters=1, kernel_size=2")
+            .with_params(&["[[[[1, 0], [0, 1]]]]", "[0.5]"]),
         parameters: &[
             required("filters", Kind::Count).doc("the channels of the output"),
             KERNEL,
@@ -50,7 +50,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 Ok(Shape::new([filters, channels].into_iter().chain(taps)))
             })
             .transposed()
-            .chosen()
+            .takes_init()
             .doc("(filters, channels of `input`, height and width of the kernel)"),
             param("b", Init::FanIn, |cx| Ok(Shape::new([Dim::Const(cx.int("filters"))])))
                 .fan_of("w")
@@ -72,7 +72,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        example: gives(&["[[[[1, 2], [3, 4]]]]"], "[[[[4.]]]]").made("kernel_size=2"),
+        example: gives(&["[[[[1, 2], [3, 4]]]]"], "[[[[4.]]]]").with_settings("kernel_size=2"),
         parameters: &[
             KERNEL,
             with("stride", Kind::Counts, Default::None)

@@ -39,11 +39,11 @@ pub struct Custom {
 
 #[derive(Clone, Default)]
 enum Gradient {
-    /// The gradient of the operations of the `.mir` text, if there are any.
+    /// Derived from the operations of the `.mir` text, if there is one.
     #[default]
     Derived,
     Block(Block),
-    /// Bodies for the signature that follows from the operation's own.
+    /// Bodies of a function whose signature follows from the operation's signature.
     Bodies(Vec<(String, String)>),
 }
 
@@ -52,46 +52,44 @@ impl Custom {
         Custom { name: name.into(), ..Custom::default() }
     }
 
-    /// The body for every target that has none of its own: a `.mir` text. Its function is the one
-    /// of the operation's name, or the only one that no other one calls.
+    /// Sets the body for all targets without a body: a `.mir` text. The operation is the function
+    /// with the operation's name, or else the only function that no other function calls.
     pub fn mir(mut self, text: impl Into<String>) -> Custom {
         self.mir = Some(text.into());
         self
     }
 
-    /// The signature: `(x: [*b, n], w: f32[n, m]) -> [*b, m]`. An array without a dtype has that of
-    /// the model's floats.
+    /// Sets the signature, such as `(x: [*b, n], w: f32[n, m]) -> [*b, m]`. An array without a
+    /// dtype has the dtype of the model's floats.
     pub fn shape(mut self, signature: impl Into<String>) -> Custom {
         self.shape = Some(signature.into());
         self
     }
 
-    /// The body for a target: the lines of a function that reads the arguments by their names.
-    /// Python returns the results; C stores them.
+    /// Sets the body for a target: the lines of a function that reads the arguments by their names.
+    /// Python code returns the results, C code stores them.
     pub fn body(mut self, target: impl Into<String>, text: impl Into<String>) -> Custom {
         self.bodies.push((target.into(), text.into()));
         self
     }
 
-    /// A block that computes the gradients. Its inputs are named after this block's inputs, its
-    /// outputs, or its outputs with `_gradient` behind; its outputs are named after this block's
-    /// inputs with `_gradient` behind.
+    /// Sets the block that computes the gradients. Its inputs are named after this block's inputs,
+    /// its outputs, or its outputs with the suffix `_gradient`. Its outputs are named after this
+    /// block's inputs with the suffix `_gradient`.
     pub fn gradient(mut self, block: &Block) -> Custom {
         self.gradient = Gradient::Block(block.clone());
         self
     }
 
-    /// Bodies that compute the gradients, by target. They read all inputs, all outputs, and the
-    /// gradient `y_gradient` of each float output `y`, and give the gradient `x_gradient` of each
-    /// float input `x`. The target `mir` stands for every target.
+    /// Sets bodies that compute the gradients, by target. A body reads all inputs, all outputs, and
+    /// the gradient `y_gradient` of each float output `y`. It computes the gradient `x_gradient` of
+    /// each float input `x`. The target `mir` stands for every target.
     pub fn gradient_bodies(mut self, bodies: Vec<(String, String)>) -> Custom {
         self.gradient = Gradient::Bodies(bodies);
         self
     }
 
-    /// The block.
-    ///
-    /// The names of targets are checked when the block is compiled.
+    /// Builds the block. The names of targets are checked when the block is compiled.
     ///
     /// Errors: no body; neither a signature nor `.mir` text, or both; text that cannot be read; a
     /// gradient with terminals of other names.
@@ -112,7 +110,7 @@ impl Custom {
     fn function(&self) -> Result<TextFunction> {
         let what = |rest: &str| Diagnostic::of(ErrorKind::Argument, format!("{WRONG} {rest}"));
         if !is_identifier(&self.name) || self.name.contains('.') {
-            return what("takes the name of a function")
+            return what("needs a valid name for the function")
                 .got(format!("`{}`", self.name))
                 .expected("letters, digits and underscores")
                 .err();
@@ -124,14 +122,17 @@ impl Custom {
         }
         let bodies = bodies(&self.bodies);
         match (&self.mir, &self.shape) {
-            (Some(_), Some(_)) => what("is given its signature twice")
-                .hint("the text of `mir=` has the shapes: leave out `shape=`")
+            (Some(_), Some(_)) => what("has two signatures")
+                .hint("leave out `shape=`, as the text of `mir=` already declares the shapes")
                 .err(),
-            (None, None) => what("needs `shape=`: bodies alone do not say which shapes they give")
-                .hint("`shape=\"(x: [*b, n]) -> [*b, n]\"`")
-                .err(),
+            (None, None) => {
+                what("needs `shape=`, as the bodies do not declare the shapes of results")
+                    .hint("`shape=\"(x: [*b, n]) -> [*b, n]\"`")
+                    .err()
+            }
             (Some(text), None) => {
-                // The name chooses among several functions, and is free otherwise.
+                // If the text has several functions, the name selects one. Otherwise the name is
+                // free.
                 TextFunction::read(text, None, bodies.clone()).or_else(|error| {
                     TextFunction::read(text, Some(&self.name), bodies).map_err(|_| error)
                 })

@@ -1,5 +1,5 @@
-//! Errors inside nested blocks, with their context: the path of the block and the origin of its
-//! operands. Each enclosing block adds its part of the context.
+//! Errors inside nested blocks, with their context: the path of the block and the origins of its
+//! operands. Each enclosing block extends the context.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct BlockError {
     kind: Option<Arc<str>>,
     pub operands: Vec<OperandContext>,
     /// The param or state of the block whose shape differs from the one that the block needs.
-    misfit: Option<Arc<str>>,
+    wrong_shape: Option<Arc<str>>,
 }
 
 /// An operand of the block that failed.
@@ -33,7 +33,7 @@ pub(super) struct OperandContext {
     pub origin: Origin,
 }
 
-/// A fix of an operand: it would fit if this axis had this dim.
+/// A fix for an operand: set this axis to this dim.
 pub(super) struct FixIt {
     pub axis: usize,
     pub dim: i64,
@@ -56,7 +56,7 @@ impl From<Box<Diagnostic>> for Box<BlockError> {
             path: Vec::new(),
             kind: None,
             operands: Vec::new(),
-            misfit: None,
+            wrong_shape: None,
         })
     }
 }
@@ -69,11 +69,11 @@ impl From<Diagnostic> for Box<BlockError> {
 
 impl BlockError {
     /// The error for a param or state whose shape differs from the one that its block needs.
-    pub fn misfit(terminal: &Arc<str>, needed: &Shape) -> Box<BlockError> {
+    pub fn wrong_shape(terminal: &Arc<str>, needed: &Shape) -> Box<BlockError> {
         let what = format!("`{terminal}` has the wrong shape");
         let error = Diagnostic::of(ErrorKind::Shapes, what);
         let mut error: Box<BlockError> = error.expected(format!("{terminal}: {needed}")).into();
-        error.misfit = Some(terminal.clone());
+        error.wrong_shape = Some(terminal.clone());
         error
     }
 
@@ -88,8 +88,8 @@ impl BlockError {
         self.kind = Some(definition.kind.clone());
         self.operands = operands;
         self.diagnostic.place = None;
-        // The operands are reported by terminal name and origin, so the operation's own list is
-        // removed.
+        // The message lists the operands by terminal and origin, so the operation's list of
+        // operands is removed.
         if !self.operands.is_empty() {
             self.diagnostic.facts.retain(|fact| fact.label != Label::Operands);
         }
@@ -148,11 +148,10 @@ impl BlockError {
 }
 
 impl BlockError {
-    /// A hint for a shared param that does not fit a block: how to give the block a param of its
-    /// own.
+    /// The hint for a shared param whose shape does not fit a block: use a copy of the block.
     fn shared_param(&self, root: &Definition) -> Option<String> {
-        let misfit = self.misfit.as_deref()?;
-        let operand = self.operands.iter().find(|operand| operand.terminal == misfit)?;
+        let wrong_shape = self.wrong_shape.as_deref()?;
+        let operand = self.operands.iter().find(|operand| operand.terminal == wrong_shape)?;
         let Origin::Input(input) = operand.origin else { return None };
         let (name, own) = (&root.inputs[input as usize].name, join(&self.path));
         let is_shared =
@@ -163,8 +162,8 @@ impl BlockError {
     }
 }
 
-/// The name that the user of a block knows for a name of its operation: the block's own, or that of
-/// the terminal which the operand is.
+/// Translates a name of the block's operation to the name that the user knows: that of the block,
+/// or of the terminal.
 fn known_name(definition: &Definition, name: &Name) -> Option<String> {
     let (entry, _) = definition.origin.as_ref()?;
     match (name, entry.meaning) {

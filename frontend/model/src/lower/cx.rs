@@ -105,7 +105,7 @@ impl<'a> Cx<'a> {
         Ok(part)
     }
 
-    /// Whether two dims are equal for all values of their symbols. `None`: it depends on the
+    /// Whether two dims are equal for all values of their symbols. `None` if that depends on the
     /// values.
     pub fn is_equal(&self, one: &Dim, other: &Dim) -> Option<bool> {
         match one.compare(other) {
@@ -115,9 +115,9 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Whether two dims have the same size in the call for which this is compiled. `None`: a size
+    /// Whether two dims have the same size in the call for which this is compiled. `None` if a size
     /// is not known.
-    pub fn is_alike(&self, one: &Dim, other: &Dim) -> Option<bool> {
+    pub fn is_same_size(&self, one: &Dim, other: &Dim) -> Option<bool> {
         let size = |dim: &Dim| dim.evaluate(&|symbol| self.sizes.get(symbol).copied());
         Some(size(one)? == size(other)?)
     }

@@ -1,5 +1,4 @@
-//! Lowers the block that is compiled to the entry of a module, applying the options to its
-//! terminals.
+//! Lowers the compiled block to the entry of a module, and applies the options to its terminals.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use mithril_ir::shape::{Shape, Type};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::block_error::BlockError;
-use super::instance::frame::text;
+use super::instance::frame::shape_text;
 use super::instance::{Instance, Lowering, Spec, key_type};
 use super::{DimSpec, Mode, Options, size};
 use crate::block::{Block, quoted};
@@ -23,48 +22,48 @@ use crate::naming::{dim_symbol, symbol};
 
 /// Lowers a block to a module.
 pub(super) fn lower(block: &Block, options: &Options) -> Result<Module> {
-    Ok(run(&*alone(block)?, options)?.0)
+    Ok(run(&*root_definition(block)?, options)?.0)
 }
 
 /// The maximum total number of trailing dims that are given to inputs without a shape.
-const SHOWN: usize = 32;
+const MAX_TRAILING_DIMS: usize = 32;
 
 /// The definition that is lowered for a block, and its lowered instance with the types found
 /// inside.
 pub(crate) fn traced(block: &Block, options: &Options) -> Result<(Arc<Definition>, Instance)> {
-    let definition = alone(block)?;
+    let definition = root_definition(block)?;
     let instance = run(&definition, options)?.1;
     Ok((definition, instance))
 }
 
 fn run(definition: &Definition, options: &Options) -> Result<(Module, Instance)> {
     check_options(definition, options)?;
-    shown(definition, options).map_err(|error| error.report(definition))
+    lower_with_trailing(definition, options).map_err(|error| error.report(definition))
 }
 
-/// Lowers the definition. An input without a shape gets as many trailing dims as blocks inside
+/// Lowers the definition. An input without a shape gets as many trailing dims as the blocks inside
 /// need.
-pub(super) fn shown(
+pub(super) fn lower_with_trailing(
     definition: &Definition,
     options: &Options,
 ) -> std::result::Result<(Module, Instance), Box<BlockError>> {
-    let asked = Asked::new(options);
-    let mut shown: FxHashMap<Symbol, usize> = FxHashMap::default();
+    let requested = TerminalOptions::new(options);
+    let mut trailing: FxHashMap<Symbol, usize> = FxHashMap::default();
     loop {
-        let error = match attempt(definition, &asked, &shown) {
+        let error = match attempt(definition, &requested, &trailing) {
             Ok(lowered) => return Ok(lowered),
             Err(error) => error,
         };
         let open = |lead: &Symbol| {
             let mut inputs = definition.inputs.iter();
-            inputs.any(|t| symbol(&t.name) == *lead && asked.is_open(t))
+            inputs.any(|t| symbol(&t.name) == *lead && requested.is_open(t))
         };
         match error.diagnostic.needs_rank.clone() {
-            // Each attempt may show that a later block needs more dims.
+            // With these dims, a later block may turn out to need more.
             Some(NeedsRank { lead, trailing: Some(count), .. })
-                if open(&lead) && shown.values().sum::<usize>() < SHOWN =>
+                if open(&lead) && trailing.values().sum::<usize>() < MAX_TRAILING_DIMS =>
             {
-                *shown.entry(lead).or_default() += count;
+                *trailing.entry(lead).or_default() += count;
             }
             _ => return Err(error),
         }
@@ -73,18 +72,18 @@ pub(super) fn shown(
 
 fn attempt(
     definition: &Definition,
-    asked: &Asked,
-    shown: &FxHashMap<Symbol, usize>,
+    requested: &TerminalOptions,
+    trailing: &FxHashMap<Symbol, usize>,
 ) -> std::result::Result<(Module, Instance), Box<BlockError>> {
     let specs: Vec<Spec> = definition
         .inputs
         .iter()
-        .map(|terminal| spec(terminal, asked, shown))
+        .map(|terminal| spec(terminal, requested, trailing))
         .collect::<Result<_>>()?;
-    let options = asked.options;
+    let options = requested.options;
     let mut lowering = Lowering::new(options);
-    lowering.sizes = asked.sizes(definition)?;
-    let role = |i: usize| asked.role(&definition.inputs[i]);
+    lowering.sizes = requested.sizes(definition)?;
+    let role = |i: usize| requested.role(&definition.inputs[i]);
     let instance = lowering.build("main".into(), definition, &specs, &role)?;
     let mut main = (*instance.function).clone();
     let discarded: FxHashSet<&str> = options.discard_keys.iter().map(String::as_str).collect();
@@ -102,7 +101,7 @@ fn attempt(
 }
 
 /// The options for each terminal, by name.
-struct Asked<'o> {
+struct TerminalOptions<'o> {
     options: &'o Options,
     shapes: FxHashMap<&'o str, &'o [DimSpec]>,
     dtypes: FxHashMap<&'o str, DType>,
@@ -111,10 +110,10 @@ struct Asked<'o> {
     constants: FxHashMap<&'o str, &'o Literal>,
 }
 
-impl<'o> Asked<'o> {
-    fn new(options: &'o Options) -> Asked<'o> {
+impl<'o> TerminalOptions<'o> {
+    fn new(options: &'o Options) -> TerminalOptions<'o> {
         let names = |keys: &'o [String]| keys.iter().map(String::as_str).collect();
-        let mut asked = Asked {
+        let mut requested = TerminalOptions {
             options,
             shapes: FxHashMap::default(),
             dtypes: FxHashMap::default(),
@@ -123,15 +122,15 @@ impl<'o> Asked<'o> {
             constants: FxHashMap::default(),
         };
         for (name, shape) in &options.shapes {
-            asked.shapes.entry(name).or_insert(shape);
+            requested.shapes.entry(name).or_insert(shape);
         }
         for (name, dtype) in &options.dtypes {
-            asked.dtypes.entry(name).or_insert(*dtype);
+            requested.dtypes.entry(name).or_insert(*dtype);
         }
         for (name, value) in &options.constant_keys {
-            asked.constants.entry(name).or_insert(value);
+            requested.constants.entry(name).or_insert(value);
         }
-        asked
+        requested
     }
 
     fn role(&self, terminal: &Terminal) -> Role {
@@ -146,7 +145,7 @@ impl<'o> Asked<'o> {
 
     /// Whether neither the options nor a block's rule give the rank of the input.
     fn is_open(&self, terminal: &Terminal) -> bool {
-        self.stated(terminal).is_none() && !terminal.ruled
+        self.stated(terminal).is_none() && !terminal.inferred
     }
 
     /// The sizes that input dims have in the call for which this is compiled.
@@ -168,19 +167,19 @@ impl<'o> Asked<'o> {
     }
 }
 
-/// The masks whose dtype is not stated.
+/// The names of masks whose dtype is not stated.
 ///
 /// Errors: an unconnected list terminal.
 pub fn open_dtypes(block: &Block, options: &Options) -> Result<Vec<Arc<str>>> {
-    let definition = alone(block)?;
-    let asked = Asked::new(options);
+    let definition = root_definition(block)?;
+    let requested = TerminalOptions::new(options);
     let is_open = |terminal: &&Terminal| {
-        let stated = given_dtype(terminal, &asked).or(terminal.dtype);
+        let stated = given_dtype(terminal, &requested).or(terminal.dtype);
         let skipped = terminal.in_training && options.mode == Mode::Inference;
         terminal.mask
             && stated.is_none()
-            && asked.role(terminal) == Role::Data
-            && !asked.constants.contains_key(&*terminal.name)
+            && requested.role(terminal) == Role::Data
+            && !requested.constants.contains_key(&*terminal.name)
             && !skipped
     };
     Ok(definition.inputs.iter().filter(is_open).map(|terminal| terminal.name.clone()).collect())
@@ -188,9 +187,9 @@ pub fn open_dtypes(block: &Block, options: &Options) -> Result<Vec<Arc<str>>> {
 
 /// The indices of the inputs that are lowered with a rank variable.
 pub(super) fn unranked(definition: &Definition, options: &Options) -> Vec<usize> {
-    let asked = Asked::new(options);
+    let requested = TerminalOptions::new(options);
     let is_unranked = |terminal: &Terminal| {
-        let spec = spec(terminal, &asked, &FxHashMap::default());
+        let spec = spec(terminal, &requested, &FxHashMap::default());
         matches!(spec, Ok(Spec::Typed(ty)) if ty.shape.lead.is_some())
     };
     (0..definition.inputs.len()).filter(|&at| is_unranked(&definition.inputs[at])).collect()
@@ -210,18 +209,22 @@ fn fits(dims: &[DimSpec], sizes: &[usize]) -> bool {
     dims.len() == sizes.len() && dims.iter().zip(sizes).enumerate().all(fits)
 }
 
-fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) -> Result<Spec> {
-    let options = asked.options;
-    if let Some(&value) = asked.constants.get(&*terminal.name) {
-        let literal = constant(terminal, value, asked)?;
+fn spec(
+    terminal: &Terminal,
+    requested: &TerminalOptions,
+    trailing: &FxHashMap<Symbol, usize>,
+) -> Result<Spec> {
+    let options = requested.options;
+    if let Some(&value) = requested.constants.get(&*terminal.name) {
+        let literal = constant(terminal, value, requested)?;
         let sizes = value.tensor.shape();
-        if let Some(dims) = asked.stated(terminal).filter(|dims| !fits(dims, sizes)) {
+        if let Some(dims) = requested.stated(terminal).filter(|dims| !fits(dims, sizes)) {
             return Diagnostic::of(
                 ErrorKind::Shapes,
                 format!("the constant of `{}` has the wrong shape", terminal.name),
             )
             .got(Shape::fixed(sizes))
-            .expected(text(dims))
+            .expected(shape_text(dims))
             .err();
         }
         return Ok(Spec::Literal(literal));
@@ -229,7 +232,7 @@ fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) ->
     if terminal.in_training && options.mode == Mode::Inference {
         return Ok(Spec::Absent);
     }
-    let given = given_dtype(terminal, asked);
+    let given = given_dtype(terminal, requested);
     if terminal.role == Role::Key {
         return match given.filter(|dtype| *dtype != DType::U32) {
             None => Ok(Spec::Typed(key_type())),
@@ -245,7 +248,7 @@ fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) ->
         Class::Bits | Class::Bool => DType::Bool,
         Class::Key => DType::U32,
     });
-    let learned = asked.role(terminal) == Role::Param;
+    let learned = requested.role(terminal) == Role::Param;
     if learned && !dtype.is_float() {
         return Diagnostic::of(
             ErrorKind::Training,
@@ -255,12 +258,12 @@ fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) ->
         .expected("only floats have gradients")
         .err();
     }
-    let shape = match asked.stated(terminal) {
+    let shape = match requested.stated(terminal) {
         Some(dims) => shape(&terminal.name, dims)?,
-        None if terminal.ruled => return Ok(Spec::Open(given.or(terminal.dtype))),
+        None if terminal.inferred => return Ok(Spec::Open(given.or(terminal.dtype))),
         None => {
             let lead = symbol(&terminal.name);
-            let count = shown.get(&lead).copied().unwrap_or(0);
+            let count = trailing.get(&lead).copied().unwrap_or(0);
             let dims = (1..=count).rev();
             let dims: Vec<Dim> = dims.map(|i| Dim::symbol(format!("{lead}_{i}"))).collect();
             Shape::with_lead(lead, dims)
@@ -282,22 +285,22 @@ pub fn shape(name: &str, dims: &[DimSpec]) -> Result<Shape> {
 }
 
 /// The dtype that the options state for an input.
-fn given_dtype(terminal: &Terminal, asked: &Asked) -> Option<DType> {
-    asked.dtypes.get(&*terminal.name).copied()
+fn given_dtype(terminal: &Terminal, requested: &TerminalOptions) -> Option<DType> {
+    requested.dtypes.get(&*terminal.name).copied()
 }
 
 /// The value of a constant input, converted to the dtype that is stated for it. Without one, an
 /// integer becomes a float if its readers accept only floats. Errors: the value cannot be
 /// represented exactly in the dtype.
-fn constant(terminal: &Terminal, value: &Literal, asked: &Asked) -> Result<Literal> {
-    let given = given_dtype(terminal, asked).or(terminal.dtype);
+fn constant(terminal: &Terminal, value: &Literal, requested: &TerminalOptions) -> Result<Literal> {
+    let given = given_dtype(terminal, requested).or(terminal.dtype);
     let float = terminal.class == Class::Float && value.tensor.dtype().is_int();
-    let Some(dtype) = given.or(float.then_some(asked.options.dtype)) else {
+    let Some(dtype) = given.or(float.then_some(requested.options.dtype)) else {
         return Ok(value.clone());
     };
     match value.in_dtype(dtype) {
         Some(tensor) => Ok(Literal::array(tensor)),
-        None => value.misfit(&terminal.name, dtype).err(),
+        None => value.conversion_error(&terminal.name, dtype).err(),
     }
 }
 
@@ -311,7 +314,7 @@ pub(super) fn check_options(definition: &Definition, options: &Options) -> Resul
         }
         let mut error = Diagnostic::of(
             ErrorKind::Terminal,
-            format!("`{}` has no {what} `{key}`, which `{option}` names", definition.kind),
+            format!("`{}` has no {what} `{key}`, which is named in `{option}`", definition.kind),
         )
         .expected(quoted(&match what {
             "output" => definition.outputs.iter().map(|o| &*o.name).collect::<Vec<_>>(),
@@ -354,14 +357,14 @@ pub(super) fn check_options(definition: &Definition, options: &Options) -> Resul
             ErrorKind::Argument,
             format!("`{key}` is both in trainable_keys and constant_keys"),
         )
-        .hint("a constant is not learned")
+        .hint("a constant cannot be trained")
         .err();
     }
     check_states(definition, options)
 }
 
-/// Checks the options for states. Errors: in training, a state is made a constant, trained or data,
-/// although calls return its next value. In inference, states do not change, so any of these is
+/// Checks the options for states. Errors: for training, a state is a constant, trainable or data,
+/// although calls return its next value. For inference, states do not change, so all of these are
 /// allowed.
 fn check_states(definition: &Definition, options: &Options) -> Result<()> {
     if options.mode == Mode::Inference {
@@ -377,23 +380,22 @@ fn check_states(definition: &Definition, options: &Options) -> Result<()> {
     for (kind, keys) in kinds {
         if let Some(state) = states().find(|t| keys.iter().any(|k| **k == *t.name)) {
             return Diagnostic::new(format!("the state `{}` cannot be {kind}", state.name))
-                .got("a compile for training, whose calls give its next value")
+                .got("a model compiled for training, whose calls return the next state")
                 .expected(
-                    "a state that calls are given (`state=`), or that the compiled model holds",
+                    "a state that is passed to calls as `state=`, or stored by the compiled model",
                 )
-                .hint("compile with `inference=True`, where states stay as they are")
+                .hint("compile with `inference=True`, which leaves states unchanged")
                 .err();
         }
     }
     Ok(())
 }
 
-/// The definition to lower for a block: a composite as it is; a table block, or a block with a
-/// gradient of its own, as a model that contains only this block. Errors: an unconnected list
-/// terminal.
-pub(super) fn alone(block: &Block) -> Result<Arc<Definition>> {
+/// The definition to lower for a block. A composite is used as it is. A table block, or a block
+/// with a custom gradient, is put into a model of its own. Errors: an unconnected list terminal.
+pub(super) fn root_definition(block: &Block) -> Result<Arc<Definition>> {
     if block.gradient.is_some() {
-        return Ok(Model::around(block)?.block()?.definition);
+        return Ok(Model::wrapping(block)?.block()?.definition);
     }
     if block.definition.composite.is_some() {
         return Ok(block.definition.clone());

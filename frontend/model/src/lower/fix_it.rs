@@ -76,7 +76,7 @@ impl Frame<'_, '_> {
         for (i, terminal) in part.definition.inputs.iter().enumerate() {
             if let (Role::Param | Role::State, Operand::One(v)) = (terminal.role, &own[i]) {
                 let ty = trial.ty(*v);
-                let shape = self.ruled(&trial, part, terminal, &own)?;
+                let shape = self.inferred_shape(&trial, part, terminal, &own)?;
                 own[i] = Operand::One(trial.arg(
                     terminal.name.clone(),
                     Role::Data,
@@ -104,21 +104,21 @@ impl BlockError {
     /// computes one of them, or another shape for an input.
     pub fn suggestion(&self, root: &Definition) -> Option<String> {
         let latest = || self.operands.iter().rev();
-        let resized = latest().find_map(|t| resized(root, t));
-        // With a single operand, its shape is no more likely to be wrong than the block.
+        let setting = latest().find_map(|t| suggest_setting(root, t));
+        // With a single operand, the block is as likely to be wrong as the operand's shape.
         let several = self.operands.len() > 1;
-        resized.or_else(|| latest().filter(|_| several).find_map(|t| reshaped(root, t)))
+        setting.or_else(|| latest().filter(|_| several).find_map(|t| suggest_shape(root, t)))
     }
 }
 
-fn resized(root: &Definition, operand: &OperandContext) -> Option<String> {
+fn suggest_setting(root: &Definition, operand: &OperandContext) -> Option<String> {
     let Origin::Block { path, .. } = &operand.origin else {
         return None;
     };
     let last = operand.shape.as_ref()?.dims.len().checked_sub(1)?;
     let own = operand.shape.as_ref()?.dims[last].as_const()?;
     let fix_it = operand.fix_its.iter().find(|fix_it| fix_it.axis == last)?;
-    let (path, (entry, settings)) = sized(root, path)?;
+    let (path, (entry, settings)) = size_setting(root, path)?;
     let setting = match settings.ints("dimensions") {
         Some(mut sizes) if sizes.last() == Some(&own) => {
             sizes.pop();
@@ -132,11 +132,12 @@ fn resized(root: &Definition, operand: &OperandContext) -> Option<String> {
 }
 
 /// The path of a block, with its table entry and settings.
-type Sized<'r> = (Vec<Arc<str>>, &'r (&'static Entry, Settings));
+type BlockSettings<'r> = (Vec<Arc<str>>, &'r (&'static Entry, Settings));
 
-/// Finds the block whose setting gives the last dim of the output of the block at `path`: this
-/// block, or an earlier one, reached through blocks that keep the dims of their only input.
-fn sized<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<Sized<'r>> {
+/// Finds the block whose setting determines the last dim of the output of the block at `path`. It
+/// is this block or an earlier one. The search passes through blocks that keep the dims of their
+/// only input.
+fn size_setting<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<BlockSettings<'r>> {
     let mut path = path.to_vec();
     loop {
         let (_, part) = inside(root, &path)?;
@@ -147,7 +148,7 @@ fn sized<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<Sized<'r>> {
         }
         if let Some(composite) = &part.definition.composite {
             let output = part.definition.standard_output? as usize;
-            path.push(maker(composite, composite.outputs[output])?);
+            path.push(producer(composite, composite.outputs[output])?);
             continue;
         }
         let (entry, _) = origin?;
@@ -155,12 +156,12 @@ fn sized<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<Sized<'r>> {
         if !matches!(entry.group, Group::Elementwise | Group::Layer) || data != 1 {
             return None;
         }
-        path = fed(root, path)?;
+        path = producer_of_input(root, path)?;
     }
 }
 
 /// The path of the block that computes the standard input of the block at `path`.
-fn fed(root: &Definition, mut path: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
+fn producer_of_input(root: &Definition, mut path: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
     let mut input = inside(root, &path)?.1.definition.standard_input? as usize;
     loop {
         let (composite, part) = inside(root, &path)?;
@@ -171,7 +172,7 @@ fn fed(root: &Definition, mut path: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
         match &composite.nets[net as usize].from {
             NetSource::Input(outer) if !path.is_empty() => input = *outer as usize,
             _ => {
-                path.push(maker(composite, net)?);
+                path.push(producer(composite, net)?);
                 return Some(path);
             }
         }
@@ -179,7 +180,7 @@ fn fed(root: &Definition, mut path: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
 }
 
 /// The name of the part that computes a net.
-fn maker(composite: &Composite, net: u32) -> Option<Arc<str>> {
+fn producer(composite: &Composite, net: u32) -> Option<Arc<str>> {
     match &composite.nets[net as usize].from {
         NetSource::Part { part, .. } => Some(composite.parts[*part as usize].name.clone()),
         NetSource::Input(_) | NetSource::Value(_) => None,
@@ -199,7 +200,7 @@ fn inside<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<(&'r Composite,
     Some((composite, find(composite, last)?))
 }
 
-fn reshaped(root: &Definition, operand: &OperandContext) -> Option<String> {
+fn suggest_shape(root: &Definition, operand: &OperandContext) -> Option<String> {
     let Origin::Input(input) = operand.origin else {
         return None;
     };

@@ -55,7 +55,7 @@ impl Drop for Instance {
         let mut open: Vec<Arc<Instance>> =
             std::mem::take(&mut self.parts).into_iter().flatten().collect();
         while let Some(instance) = open.pop() {
-            // `into_inner` gives `None` while someone else holds the instance.
+            // `into_inner` returns `None` if the instance is still used elsewhere.
             if let Some(mut instance) = Arc::into_inner(instance) {
                 open.extend(std::mem::take(&mut instance.parts).into_iter().flatten());
             }
@@ -75,9 +75,9 @@ pub(super) struct Lowering<'o> {
     /// The sizes that input dims have in the call for which this is compiled.
     pub sizes: FxHashMap<Symbol, i64>,
     instances: FxHashMap<Key, Arc<Instance>>,
-    /// The functions of texts, for each dtype of their caller's floats.
-    loaded: FxHashMap<(Arc<TextFunction>, DType), Arc<Function>>,
-    /// In the order of completion: callees first.
+    /// The functions of `.mir` texts, by the dtype of their caller's floats.
+    text_functions: FxHashMap<(Arc<TextFunction>, DType), Arc<Function>>,
+    /// The lowered functions, callees first.
     pub functions: Vec<Arc<Function>>,
     names: FxHashSet<String>,
     unique: Unique,
@@ -89,7 +89,7 @@ impl<'o> Lowering<'o> {
             options,
             sizes: FxHashMap::default(),
             instances: FxHashMap::default(),
-            loaded: FxHashMap::default(),
+            text_functions: FxHashMap::default(),
             functions: Vec::new(),
             names: FxHashSet::from_iter(["main".to_string()]),
             unique: Unique::default(),
@@ -119,17 +119,22 @@ impl<'o> Lowering<'o> {
         Ok(instance)
     }
 
-    /// The function of a text, for floats of this dtype. Errors: operations that do not take it.
-    pub fn loaded(&mut self, own: &Arc<TextFunction>, float: DType) -> BlockResult<Arc<Function>> {
+    /// The function of a `.mir` text, for floats of this dtype. Errors: operations that do not
+    /// support the dtype.
+    pub fn text_function(
+        &mut self,
+        own: &Arc<TextFunction>,
+        float: DType,
+    ) -> BlockResult<Arc<Function>> {
         let float = if own.generic { float } else { DType::F32 };
         let key = (own.clone(), float);
-        if let Some(found) = self.loaded.get(&key) {
+        if let Some(found) = self.text_functions.get(&key) {
             return Ok(found.clone());
         }
         let functions = renamed(own.functions(float)?, |name| self.fresh_name(name));
-        let function = functions.last().expect("a function is among those it needs").clone();
+        let function = functions.last().expect("the list ends in the function itself").clone();
         self.functions.extend(functions);
-        self.loaded.insert(key, function.clone());
+        self.text_functions.insert(key, function.clone());
         Ok(function)
     }
 
@@ -190,9 +195,9 @@ impl<'o> Lowering<'o> {
     }
 }
 
-/// Generalises the operand types of a call to argument types of an instance. A dim that is an
-/// expression with a symbol that is not itself a dim is replaced by a new symbol, so that result
-/// types can be expressed in it.
+/// Generalises the operand types of a call to argument types of an instance. If a dim is an
+/// expression over a symbol that is not a dim by itself, a new symbol replaces the dim. Then the
+/// types of results can be expressed in the dims of arguments.
 #[derive(Default)]
 pub(super) struct Generalised {
     /// The caller's dim for each new symbol.
@@ -240,7 +245,7 @@ impl Generalised {
     }
 
     /// Translates a type of the instance to one of the caller.
-    pub fn back(&self, ty: &Type) -> Type {
+    pub fn to_caller(&self, ty: &Type) -> Type {
         if self.stands_for.is_empty() {
             return ty.clone();
         }

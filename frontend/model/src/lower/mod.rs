@@ -72,7 +72,7 @@ pub struct Options {
     pub shapes: Vec<(String, Vec<DimSpec>)>,
     /// Dtypes of inputs that differ from the default that the model's dtype and blocks imply.
     pub dtypes: Vec<(String, DType)>,
-    /// The inputs in `dtypes` whose dtype was taken from the arrays of a call.
+    /// The inputs in `dtypes` whose dtype comes from the arrays of a call.
     pub chosen: Vec<String>,
     /// The array sizes of a call. They decide which axes a mask has if the dims do not.
     pub sizes: Vec<(String, Vec<i64>)>,

@@ -25,7 +25,7 @@ use crate::model::seal::{Feed, Part};
 use crate::setting::Setting;
 
 /// The value of a net that a part reads.
-enum Ready<'s> {
+enum NetValue<'s> {
     Value(Value),
     Literal(&'s Literal),
     /// An argument whose shape is still to be inferred.
@@ -33,13 +33,13 @@ enum Ready<'s> {
 }
 
 impl<'a> Frame<'a, '_> {
-    /// Lowers one part, or returns `Later` if it reads a net that has no type yet.
+    /// Lowers one part. Returns `Later` if it reads a net without a type.
     pub(super) fn part(&mut self, at: u32) -> BlockResult<Step> {
         let part: &'a Part = &self.composite.parts[at as usize];
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             let waits = |net: &u32| match self.slots[*net as usize] {
                 Slot::Empty => true,
-                Slot::Untyped(..) => !terminal.ruled,
+                Slot::Untyped(..) => !terminal.inferred,
                 Slot::Absent | Slot::Value(_) | Slot::Literal(_) => false,
             };
             let waiting = match feed {
@@ -90,8 +90,8 @@ impl<'a> Frame<'a, '_> {
             Ok(self.emit(self.builder, part, &operands)?)
         });
         let values = result.map_err(|error: Box<BlockError>| {
-            let misfits = if error.diagnostic.is_shape_mismatch() { &operands[..] } else { &[] };
-            error.of_block(&part.name, &part.definition, self.contexts(part, misfits))
+            let mismatched = if error.diagnostic.is_shape_mismatch() { &operands[..] } else { &[] };
+            error.of_block(&part.name, &part.definition, self.contexts(part, mismatched))
         })?;
         let nets = part.outputs.iter().flatten();
         let count = nets.clone().count();
@@ -129,7 +129,7 @@ impl<'a> Frame<'a, '_> {
                 Feed::Absent => Operand::Absent,
                 Feed::Key if self.skips(terminal) => Operand::Absent,
                 Feed::Key => Operand::One(self.key(part)?),
-                Feed::Net(_) if terminal.ruled || self.skips(terminal) => Operand::Absent,
+                Feed::Net(_) if terminal.inferred || self.skips(terminal) => Operand::Absent,
                 Feed::Net(net) => Operand::One(self.value(terminal, *net, shared)?),
                 Feed::List(nets) => {
                     let each = nets.iter().map(|net| self.value(terminal, *net, shared));
@@ -138,16 +138,15 @@ impl<'a> Frame<'a, '_> {
             };
         }
         for (i, (terminal, feed)) in terminals.iter().zip(&part.inputs).enumerate() {
-            if let (Feed::Net(net), true) = (feed, terminal.ruled) {
+            if let (Feed::Net(net), true) = (feed, terminal.inferred) {
                 operands[i] = self.learned(part, terminal, *net, shared, &operands)?;
             }
         }
         Ok(operands)
     }
 
-    /// The dtype that the inputs of a part share: that of the first input which has a dtype. An
-    /// integer array decides only if no input is a float; otherwise it is converted to the float
-    /// dtype.
+    /// The dtype that the inputs of a part share: the dtype of the first input that has one. A
+    /// float dtype takes precedence over that of an integer array, which is then converted.
     pub(super) fn shared_dtype(&self, part: &Part) -> DType {
         let options = self.lowering.options;
         let mut weak: Option<DType> = None;
@@ -184,13 +183,13 @@ impl<'a> Frame<'a, '_> {
         integers.or(weak).unwrap_or(options.dtype)
     }
 
-    /// What a part reads from a net. Errors: the net has no value, though parts wait for those that
-    /// they read.
-    fn ready(&self, net: u32) -> Result<Ready<'_>> {
+    /// The value of a net. Errors: an internal error if the net has no value yet, as parts are
+    /// lowered after the parts that they read.
+    fn net_value(&self, net: u32) -> Result<NetValue<'_>> {
         match &self.slots[net as usize] {
-            Slot::Value(value) => Ok(Ready::Value(*value)),
-            Slot::Literal(literal) => Ok(Ready::Literal(literal)),
-            Slot::Untyped(value, _) => Ok(Ready::Untyped(*value)),
+            Slot::Value(value) => Ok(NetValue::Value(*value)),
+            Slot::Literal(literal) => Ok(NetValue::Literal(literal)),
+            Slot::Untyped(value, _) => Ok(NetValue::Untyped(*value)),
             Slot::Empty | Slot::Absent => {
                 Diagnostic::of(ErrorKind::Bug, "a block reads an input that has no value").err()
             }
@@ -198,9 +197,9 @@ impl<'a> Frame<'a, '_> {
     }
 
     fn value(&mut self, terminal: &Terminal, net: u32, shared: DType) -> BlockResult<Value> {
-        let literal = match self.ready(net)? {
-            Ready::Value(value) | Ready::Untyped(value) => return Ok(value),
-            Ready::Literal(literal) => literal,
+        let literal = match self.net_value(net)? {
+            NetValue::Value(value) | NetValue::Untyped(value) => return Ok(value),
+            NetValue::Literal(literal) => literal,
         };
         let options = self.lowering.options;
         let own = literal.default_dtype(options.dtype, options.index);
@@ -211,7 +210,7 @@ impl<'a> Frame<'a, '_> {
         };
         match literal.in_dtype(dtype) {
             Some(tensor) => Ok(self.builder.constant(tensor)),
-            None => Err(literal.misfit(&terminal.name, dtype).into()),
+            None => Err(literal.conversion_error(&terminal.name, dtype).into()),
         }
     }
 
@@ -224,7 +223,7 @@ impl<'a> Frame<'a, '_> {
         dtype: DType,
         operands: &[Operand],
     ) -> BlockResult<Operand> {
-        let shape = self.ruled(self.builder, part, terminal, operands)?;
+        let shape = self.inferred_shape(self.builder, part, terminal, operands)?;
         if let Slot::Untyped(value, stated) = self.slots[net as usize] {
             let options = self.lowering.options;
             let dtype = match (terminal.own_dtype, stated, terminal.class) {
@@ -233,7 +232,7 @@ impl<'a> Frame<'a, '_> {
                 (true, None, Class::Float) => options.dtype,
                 (true, None, _) => options.index,
             };
-            self.settle(net, value, Type::new(dtype, shape))?;
+            self.set_type(net, value, Type::new(dtype, shape))?;
             return Ok(Operand::One(value));
         }
         let value = self.value(terminal, net, dtype)?;
@@ -251,13 +250,13 @@ impl<'a> Frame<'a, '_> {
                 .zip(&shape.dims)
                 .all(|(a, b)| mithril_ir::shape::unify(a, b, &mut guards).is_some());
         if !same {
-            return Err(BlockError::misfit(&terminal.name, &shape));
+            return Err(BlockError::wrong_shape(&terminal.name, &shape));
         }
         Ok(Operand::One(value))
     }
 
     /// The shape of an input according to the table's rule.
-    pub(super) fn ruled(
+    pub(super) fn inferred_shape(
         &self,
         builder: &Builder,
         part: &Part,
@@ -266,7 +265,7 @@ impl<'a> Frame<'a, '_> {
     ) -> Result<Shape> {
         let (entry, _) = origin_of(&part.definition);
         let input = entry.inputs.iter().find(|i| *i.name == *terminal.name);
-        let rule = input.and_then(|i| i.shape).expect("a ruled input has its rule");
+        let rule = input.and_then(|i| i.shape).expect("an inferred input has a rule");
         let shape = rule(&self.cx(builder, part, operands))?;
         builder.check()?;
         Ok(shape)
@@ -317,7 +316,7 @@ impl<'a> Frame<'a, '_> {
                 }
             }
             Meaning::Lower(lower) => lower(&cx)?,
-            Meaning::Compose(_) => unreachable!("composites are no primitives"),
+            Meaning::Compose(_) => unreachable!("a composite is not a primitive"),
         };
         builder.check()?;
         Ok(values)

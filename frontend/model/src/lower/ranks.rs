@@ -1,8 +1,7 @@
 //! Finds ranks for inputs without one: which ranks a block needs, and whether any ranks fit it.
 //!
-//! A block that needs ranks is lowered with trial ranks until some fit. So an error that no choice
-//! of ranks avoids is found before the ranks are known, and the dtypes of arguments and results are
-//! known.
+//! A block that needs ranks is lowered with trial ranks until some fit. This finds errors that no
+//! choice of ranks avoids, and the dtypes of arguments and results, before the ranks are known.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Module;
 
 use super::block_error::BlockError;
-use super::entry::{alone, check_options, shown, unranked};
+use super::entry::{check_options, lower_with_trailing, root_definition, unranked};
 use super::{DimSpec, Options};
 use crate::block::Block;
 use crate::definition::Definition;
@@ -32,13 +31,13 @@ pub struct Trial {
     pub module: Module,
 }
 
-/// Ranks in the order of trial. NumPy long allowed no more than 32 axes.
+/// Ranks in the order of trial. NumPy 1 has at most 32 axes.
 const RANKS: [usize; 33] = [
     2, 3, 4, 1, 5, 0, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
     26, 27, 28, 29, 30, 31, 32,
 ];
 
-/// The maximum number of lowerings with trial ranks. One input takes 33 if none fits.
+/// The maximum number of lowerings with trial ranks. One input alone takes 33 if no rank fits.
 const ATTEMPTS: usize = 128;
 
 /// The maximum number of inputs for which lowering is tried again without a rank, so that no more
@@ -54,7 +53,7 @@ pub fn lower_or_try(
     options: &Options,
     finish: &dyn Fn(Module) -> Result<Module>,
 ) -> Result<Lowered> {
-    let definition = alone(block)?;
+    let definition = root_definition(block)?;
     check_options(&definition, options)?;
     let mut search = Search {
         definition: &definition,
@@ -68,7 +67,7 @@ pub fn lower_or_try(
         Ok(module) => return Ok(Lowered::Complete(module)),
         Err(error) => error,
     };
-    let Some(level) = search.asked(&first) else {
+    let Some(level) = search.next_level(&first) else {
         return Err(first.report(&definition));
     };
     search.levels.push(level);
@@ -91,14 +90,14 @@ struct Search<'a> {
     failures: Vec<Diagnostic>,
 }
 
-/// Inputs whose ranks one block asked for, and the choice of ranks under trial.
+/// The inputs whose ranks one block needs, and the ranks that are being tried.
 struct Level {
     inputs: Vec<usize>,
     choice: usize,
     /// The only rank that the block takes, if there is only one.
     only: Option<usize>,
-    /// Whether the block asked for the ranks of exactly these inputs. Otherwise it asked for the
-    /// rank of a value that may depend on other inputs.
+    /// Whether the block needs the ranks of exactly these inputs. Otherwise it needs the rank of a
+    /// value that may depend on other inputs.
     exact: bool,
 }
 
@@ -125,12 +124,12 @@ impl Level {
 }
 
 impl Search<'_> {
-    /// The functions for the first choice of ranks that fits. The levels hold that choice.
+    /// The functions for the first ranks that fit. `levels` keeps those ranks.
     fn run(&mut self) -> Option<Module> {
         for _ in 0..ATTEMPTS {
             match self.attempt() {
                 Ok(module) => return Some(module),
-                Err(error) => match self.asked(&error) {
+                Err(error) => match self.next_level(&error) {
                     Some(level) => self.levels.push(level),
                     None => {
                         self.failures.push(*error.report(self.definition));
@@ -152,7 +151,7 @@ impl Search<'_> {
                 self.options.shapes.push((name, vec![DimSpec::Any; rank]));
             }
         }
-        let (module, _) = shown(self.definition, &self.options)?;
+        let (module, _) = lower_with_trailing(self.definition, &self.options)?;
         Ok((self.finish)(module)?)
     }
 
@@ -168,12 +167,12 @@ impl Search<'_> {
         }
     }
 
-    /// The inputs whose ranks may avoid this error. `None`: there are none.
-    fn asked(&self, error: &BlockError) -> Option<Level> {
+    /// The inputs whose ranks may avoid this error. `None` if there are none.
+    fn next_level(&self, error: &BlockError) -> Option<Level> {
         let shapes = error.operands.iter().filter_map(|operand| operand.shape.as_ref());
         let leads: Vec<&Symbol> = match &error.diagnostic.needs_rank {
             Some(needs) => vec![&needs.lead],
-            // Shapes that do not fit may do so for other ranks.
+            // Shapes that do not fit may fit for other ranks.
             None if error.diagnostic.is_shape_mismatch() => {
                 shapes.filter_map(|shape| shape.lead.as_ref()).collect()
             }
@@ -192,7 +191,7 @@ impl Search<'_> {
         (!inputs.is_empty()).then_some(Level { inputs, choice: 0, only, exact })
     }
 
-    /// The trial, with as few inputs as needed.
+    /// The trial, with as few inputs as necessary.
     fn trial(mut self, mut module: Module) -> Trial {
         let guessed = self.levels.iter().enumerate().filter(|(_, level)| !level.exact);
         let guessed: Vec<(usize, usize)> =

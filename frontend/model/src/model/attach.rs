@@ -14,22 +14,22 @@ use crate::definition::{Outlet, Terminal};
 use crate::literal::Literal;
 use crate::naming::check_name;
 
-/// The other end of one connection of an input, checked.
-enum End {
+/// A checked source of an input.
+enum CheckedSource {
     Name(Arc<str>),
     Connection(Connection),
     Literal(Literal),
     Key(Box<IoKey>),
 }
 
-/// The other ends of an input. Only list terminals have several.
-enum Ends {
-    One(End),
-    List(Vec<End>),
+/// The checked sources of an input. Only list terminals have several.
+enum CheckedSources {
+    One(CheckedSource),
+    List(Vec<CheckedSource>),
 }
 
-/// What an output writes, checked.
-enum Target<'a> {
+/// A checked target of an output.
+enum CheckedTarget<'a> {
     Name(&'a Arc<str>),
     Connection(&'a Connection),
     Key(&'a IoKey),
@@ -38,7 +38,7 @@ enum Target<'a> {
 impl Model {
     /// Adds the block; `chain` connects its standard input to the last standard output.
     pub(super) fn attach(&self, block: Block, chain: bool) -> Result<u32> {
-        check_called(&*self.open()?, &block)?;
+        check_block_name(&*self.open()?, &block)?;
         if !block.reads_expressions() {
             return self.add(block, chain);
         }
@@ -56,7 +56,7 @@ impl Model {
         let by_name: FxHashMap<&Arc<str>, &Source> =
             block.given.iter().rev().map(|(name, source)| (name, source)).collect();
         let given = |name: &Arc<str>| by_name.get(name).copied();
-        let mut inputs: Vec<Option<Ends>> = Vec::with_capacity(definition.inputs.len());
+        let mut inputs: Vec<Option<CheckedSources>> = Vec::with_capacity(definition.inputs.len());
         for terminal in &definition.inputs {
             inputs.push(match given(&terminal.name) {
                 Some(source) => Some(self.check_input(&graph, &block, terminal, source)?),
@@ -74,17 +74,18 @@ impl Model {
         if let (true, Some(last)) = (chain, graph.last) {
             match definition.standard_input {
                 Some(at) => {
-                    let chained = || Ends::One(End::Connection(self.connection(last)));
+                    let chained =
+                        || CheckedSources::One(CheckedSource::Connection(self.connection(last)));
                     inputs[at as usize].get_or_insert_with(chained);
                 }
-                None => check_reads(&block)?,
+                None => check_connected(&block)?,
             }
         }
         let child = graph.children.len() as u32;
         let ports = inputs.into_iter().zip(&definition.inputs);
-        let ports = ports.map(|(ends, terminal)| read(&mut graph, terminal, ends)).collect();
+        let ports = ports.map(|(sources, terminal)| read(&mut graph, terminal, sources)).collect();
         if let Some(name) = &block.name {
-            graph.called.insert(name.clone(), child);
+            graph.named_children.insert(name.clone(), child);
         }
         graph.children.push(Child {
             block: Block { given: Vec::new(), ..block.clone() },
@@ -103,7 +104,7 @@ impl Model {
         Ok(child)
     }
 
-    pub(super) fn own(&self, connection: &Connection) -> Result<u32> {
+    pub(super) fn own_wire(&self, connection: &Connection) -> Result<u32> {
         if Arc::ptr_eq(&connection.model.graph, &self.graph) {
             return Ok(connection.id);
         }
@@ -118,24 +119,25 @@ impl Model {
         block: &Block,
         terminal: &Terminal,
         source: &Source,
-    ) -> Result<Ends> {
+    ) -> Result<CheckedSources> {
         match source {
             Source::List(items) if terminal.list => {
                 let single = Terminal { list: false, ..terminal.clone() };
-                let ends = items.iter().map(|item| self.check_end(graph, block, &single, item));
-                Ok(Ends::List(ends.collect::<Result<_>>()?))
+                let sources =
+                    items.iter().map(|item| self.check_source(graph, block, &single, item));
+                Ok(CheckedSources::List(sources.collect::<Result<_>>()?))
             }
-            _ => Ok(Ends::One(self.check_end(graph, block, terminal, source)?)),
+            _ => Ok(CheckedSources::One(self.check_source(graph, block, terminal, source)?)),
         }
     }
 
-    fn check_end(
+    fn check_source(
         &self,
         graph: &Graph,
         block: &Block,
         terminal: &Terminal,
         source: &Source,
-    ) -> Result<End> {
+    ) -> Result<CheckedSource> {
         let wrong = |got: &str, expected: &str| {
             Diagnostic::of(
                 ErrorKind::Connection,
@@ -156,35 +158,36 @@ impl Model {
                     }
                     Some(id) if !bundle(id) && terminal.list => wrong("one name", "a list"),
                     None if terminal.list => wrong("one name", "a list"),
-                    _ => Ok(End::Name(name.clone())),
+                    _ => Ok(CheckedSource::Name(name.clone())),
                 }
             }
             Source::Connection(connection) => {
-                match (bundle(self.own(connection)?), terminal.list) {
+                match (bundle(self.own_wire(connection)?), terminal.list) {
                     (true, false) => wrong("a list output", "one of its elements, by index"),
                     (false, true) => wrong("one connection", "a list"),
-                    _ => Ok(End::Connection(connection.clone())),
+                    _ => Ok(CheckedSource::Connection(connection.clone())),
                 }
             }
             Source::Literal(_) if terminal.list => wrong("one value", "a list"),
-            Source::Literal(value) => Ok(End::Literal(value.clone())),
+            Source::Literal(value) => Ok(CheckedSource::Literal(value.clone())),
             Source::Key(_) if terminal.list => wrong("an IOKey", "a list"),
             Source::Key(key) => {
-                self.check_key(graph, key, false)?;
-                Ok(End::Key(key.clone()))
+                self.check_merge(graph, key, false)?;
+                Ok(CheckedSource::Key(key.clone()))
             }
             Source::Expression(_) => wrong("an expression of no model", "a connection"),
         }
     }
 
-    /// Checks that merging what an `IoKey` names leaves at most one writer or value.
-    pub(super) fn check_key(&self, graph: &Graph, key: &IoKey, written: bool) -> Result<()> {
-        let mut makers: Vec<String> = Vec::new();
+    /// Checks that the connections which an `IoKey` merges have at most one writer or value in
+    /// total.
+    pub(super) fn check_merge(&self, graph: &Graph, key: &IoKey, written: bool) -> Result<()> {
+        let mut writers: Vec<String> = Vec::new();
         let mut add = |id: u32| {
             let id = graph.find(id);
-            if let Some(maker) = maker(graph, id) {
-                if !makers.contains(&maker) {
-                    makers.push(maker);
+            if let Some(writer) = describe_writer(graph, id) {
+                if !writers.contains(&writer) {
+                    writers.push(writer);
                 }
             }
         };
@@ -196,7 +199,7 @@ impl Model {
         }
         for source in &key.connections {
             match source {
-                Source::Connection(connection) => add(self.own(connection)?),
+                Source::Connection(connection) => add(self.own_wire(connection)?),
                 Source::Name(name) => add(super::lookup(graph, name)?),
                 Source::Literal(_) | Source::List(_) | Source::Key(_) | Source::Expression(_) => {
                     return Diagnostic::of(
@@ -208,14 +211,14 @@ impl Model {
             }
         }
         if key.value.is_some() {
-            makers.push("its value".into());
+            writers.push("its value".into());
         }
         if written {
-            makers.push("the block being added".into());
+            writers.push("the block being added".into());
         }
-        if makers.len() > 1 {
+        if writers.len() > 1 {
             let name = key.name.as_deref().unwrap_or("the connection");
-            return two_writers(graph, name, &makers[0], &makers[1]);
+            return two_writers(graph, name, &writers[0], &writers[1]);
         }
         Ok(())
     }
@@ -227,19 +230,20 @@ impl Model {
         outlet: &Outlet,
         source: &'a Source,
         written: &mut Vec<u32>,
-    ) -> Result<Target<'a>> {
+    ) -> Result<CheckedTarget<'a>> {
         let what = || format!("`{}` of {}", outlet.name, block.describe());
         let (target, id) = match source {
             Source::Name(name) => {
                 check_name(name, "terminal")?;
-                (Target::Name(name), graph.lookup(name))
+                (CheckedTarget::Name(name), graph.lookup(name))
             }
-            Source::Connection(connection) => {
-                (Target::Connection(connection), Some(graph.find(self.own(connection)?)))
-            }
+            Source::Connection(connection) => (
+                CheckedTarget::Connection(connection),
+                Some(graph.find(self.own_wire(connection)?)),
+            ),
             Source::Key(key) => {
-                self.check_key(graph, key, true)?;
-                (Target::Key(key), key.name.as_ref().and_then(|name| graph.lookup(name)))
+                self.check_merge(graph, key, true)?;
+                (CheckedTarget::Key(key), key.name.as_ref().and_then(|name| graph.lookup(name)))
             }
             Source::Literal(_) | Source::List(_) | Source::Expression(_) => {
                 return Diagnostic::of(ErrorKind::Connection, format!("{} is an output", what()))
@@ -249,9 +253,9 @@ impl Model {
             }
         };
         let Some(id) = id else { return Ok(target) };
-        if let Some(maker) = maker(graph, id) {
+        if let Some(writer) = describe_writer(graph, id) {
             let name = graph.wire(id).name.clone().unwrap_or_else(|| "the connection".into());
-            return two_writers(graph, &name, &maker, &block.describe());
+            return two_writers(graph, &name, &writer, &block.describe());
         }
         if written.contains(&id) {
             let name = graph.wire(id).name.clone().unwrap_or_else(|| "the connection".into());
@@ -279,9 +283,9 @@ fn empty_list(block: &Block, list: &Terminal) -> Diagnostic {
     Diagnostic::of(ErrorKind::Connection, what).hint(format!("{name}=[…]"))
 }
 
-/// Checks a block without a standard input that `+=` adds after others: its author has to connect
-/// at least one of its data inputs. Errors: none of them is given.
-fn check_reads(block: &Block) -> Result<()> {
+/// Checks a block that `+=` adds after others. If it has no standard input, at least one of its
+/// data inputs must be connected. Errors: none is.
+fn check_connected(block: &Block) -> Result<()> {
     let data = block.inputs().iter().filter(|t| t.role == Role::Data);
     let names: Vec<&Arc<str>> = data.map(|t| &t.name).collect();
     if names.iter().any(|name| block.given.iter().any(|(given, _)| given == *name)) {
@@ -302,10 +306,10 @@ fn check_reads(block: &Block) -> Result<()> {
     .err()
 }
 
-/// Checks the name that the block was given. Errors: another object in the model has the same name.
-fn check_called(graph: &Graph, block: &Block) -> Result<()> {
+/// Checks the name of the block. Errors: another object in the model has the same name.
+fn check_block_name(graph: &Graph, block: &Block) -> Result<()> {
     let Some(name) = &block.name else { return Ok(()) };
-    let Some(&first) = graph.called.get(name) else { return Ok(()) };
+    let Some(&first) = graph.named_children.get(name) else { return Ok(()) };
     let first = &graph.children[first as usize].block;
     if first.identity == block.identity {
         return Ok(());
@@ -319,8 +323,8 @@ fn check_called(graph: &Graph, block: &Block) -> Result<()> {
         .err()
 }
 
-/// Describes the writer of the wire for messages. `None`: nothing writes it yet.
-pub(super) fn maker(graph: &Graph, id: u32) -> Option<String> {
+/// Describes the writer of the wire for messages. `None` if it has no writer yet.
+pub(super) fn describe_writer(graph: &Graph, id: u32) -> Option<String> {
     let wire = graph.wire(id);
     match (wire.writer, &wire.value) {
         (Some(writer), _) => Some(graph.describe_child(writer.child)),
@@ -338,14 +342,14 @@ fn two_writers<T>(graph: &Graph, name: &str, first: &str, second: &str) -> Resul
         .err()
 }
 
-fn read(graph: &mut Graph, terminal: &Terminal, ends: Option<Ends>) -> Port {
-    match ends {
-        Some(Ends::List(ends)) => {
-            let wires = ends.into_iter().map(|end| read_one(graph, terminal, end));
+fn read(graph: &mut Graph, terminal: &Terminal, sources: Option<CheckedSources>) -> Port {
+    match sources {
+        Some(CheckedSources::List(sources)) => {
+            let wires = sources.into_iter().map(|source| read_one(graph, terminal, source));
             Port::List(wires.collect())
         }
-        Some(Ends::One(end)) if terminal.list => {
-            let id = resolve(graph, terminal, end);
+        Some(CheckedSources::One(source)) if terminal.list => {
+            let id = resolve(graph, terminal, source);
             let elements = graph.wire(id).elements.clone().unwrap_or_default();
             for element in &elements {
                 graph.wire_mut(*element).readers += 1;
@@ -353,7 +357,7 @@ fn read(graph: &mut Graph, terminal: &Terminal, ends: Option<Ends>) -> Port {
             graph.wire_mut(id).readers += 1;
             Port::List(elements)
         }
-        Some(Ends::One(end)) => Port::Wire(read_one(graph, terminal, end)),
+        Some(CheckedSources::One(source)) => Port::Wire(read_one(graph, terminal, source)),
         None if terminal.role != Role::Data || terminal.optional => Port::Open,
         None => {
             let id = graph.fresh_input(&terminal.name);
@@ -363,18 +367,20 @@ fn read(graph: &mut Graph, terminal: &Terminal, ends: Option<Ends>) -> Port {
     }
 }
 
-fn read_one(graph: &mut Graph, terminal: &Terminal, end: End) -> u32 {
-    let id = resolve(graph, terminal, end);
+fn read_one(graph: &mut Graph, terminal: &Terminal, source: CheckedSource) -> u32 {
+    let id = resolve(graph, terminal, source);
     graph.wire_mut(id).readers += 1;
     id
 }
 
-fn resolve(graph: &mut Graph, terminal: &Terminal, end: End) -> u32 {
-    match end {
-        End::Name(name) => graph.named(&name),
-        End::Connection(connection) => graph.find(connection.id),
-        End::Literal(value) => graph.add_wire(Wire { value: Some(value), ..Wire::default() }),
-        End::Key(key) => annotate(graph, *key, Some(terminal)),
+fn resolve(graph: &mut Graph, terminal: &Terminal, source: CheckedSource) -> u32 {
+    match source {
+        CheckedSource::Name(name) => graph.named(&name),
+        CheckedSource::Connection(connection) => graph.find(connection.id),
+        CheckedSource::Literal(value) => {
+            graph.add_wire(Wire { value: Some(value), ..Wire::default() })
+        }
+        CheckedSource::Key(key) => annotate(graph, *key, Some(terminal)),
     }
 }
 
@@ -383,7 +389,7 @@ pub(super) fn annotate(graph: &mut Graph, key: IoKey, terminal: Option<&Terminal
     let joined = key.connections.iter().filter_map(|source| match source {
         Source::Connection(connection) => Some(connection.id),
         Source::Name(name) => graph.names.get(name).copied(),
-        // `check_key` refuses these.
+        // `check_merge` refuses these.
         Source::Literal(_) | Source::List(_) | Source::Key(_) | Source::Expression(_) => None,
     });
     let joined: Vec<u32> = joined.collect();
@@ -419,12 +425,12 @@ fn write(
     child: u32,
     output: u32,
     outlet: &Outlet,
-    target: Option<Target>,
+    target: Option<CheckedTarget>,
 ) -> u32 {
     let id = match target {
-        Some(Target::Name(name)) => graph.named(name),
-        Some(Target::Connection(connection)) => graph.find(connection.id),
-        Some(Target::Key(key)) => annotate(graph, key.clone(), None),
+        Some(CheckedTarget::Name(name)) => graph.named(name),
+        Some(CheckedTarget::Connection(connection)) => graph.find(connection.id),
+        Some(CheckedTarget::Key(key)) => annotate(graph, key.clone(), None),
         None => graph.add_wire(Wire::default()),
     };
     let writer = |element| Writer { child, output, element };

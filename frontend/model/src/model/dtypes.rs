@@ -1,4 +1,4 @@
-//! The dtypes of connections, as far as they are known before a model is compiled.
+//! The dtypes of connections that are known before a model is compiled.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::nesting::deeper;
@@ -10,21 +10,22 @@ use super::graph::Graph;
 use crate::blocks::Meaning;
 
 impl Connection {
-    /// The dtype, if it is stated or follows from stated ones; `None` if it is chosen by the
-    /// compile.
+    /// The dtype, if it is stated or follows from stated dtypes. `None` if it is known only at
+    /// compile time.
     pub fn dtype(&self) -> Option<DType> {
         let graph = self.model.graph();
-        Known { graph: &graph, found: FxHashMap::default() }.dtype(self.id)
+        KnownDTypes { graph: &graph, found: FxHashMap::default() }.dtype(self.id)
     }
 }
 
-struct Known<'a> {
+struct KnownDTypes<'a> {
     graph: &'a Graph,
-    /// By wire. A wire that is still being searched is entered as unknown, so that a cycle ends.
+    /// The dtypes by wire. A wire under search is entered as `None`, so that a cycle ends the
+    /// search.
     found: FxHashMap<u32, Option<DType>>,
 }
 
-impl Known<'_> {
+impl KnownDTypes<'_> {
     fn dtype(&mut self, id: u32) -> Option<DType> {
         let id = self.graph.find(id);
         if let Some(known) = self.found.get(&id) {

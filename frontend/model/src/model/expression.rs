@@ -170,13 +170,15 @@ impl Model {
                 .err();
         };
         let mut graph = self.open()?;
-        self.check_key(&graph, &key, false)?;
-        if let Some(maker) = graph.lookup(&name).and_then(|id| super::attach::maker(&graph, id)) {
+        self.check_merge(&graph, &key, false)?;
+        if let Some(writer) =
+            graph.lookup(&name).and_then(|id| super::attach::describe_writer(&graph, id))
+        {
             return Diagnostic::of(
                 ErrorKind::Name,
                 format!("the model has a terminal `{name}` already"),
             )
-            .got(format!("`{name}`, which {maker} computes"))
+            .got(format!("`{name}`, which {writer} computes"))
             .hint("give the input another name")
             .err();
         }
@@ -194,7 +196,7 @@ impl Model {
         let mut key = IoKey { expose: true, ..IoKey::new(name) };
         if let Source::Connection(connection) = &source {
             let mut graph = self.open()?;
-            let id = graph.find(self.own(connection)?);
+            let id = graph.find(self.own_wire(connection)?);
             let named = graph.wire(id).name.is_some();
             if named && graph.lookup(name) == Some(id) {
                 if graph.is_made(id) {
@@ -204,7 +206,7 @@ impl Model {
             }
             if !named && graph.is_made(id) {
                 key.connections.push(source.clone());
-                self.check_key(&graph, &key, false)?;
+                self.check_merge(&graph, &key, false)?;
                 super::attach::annotate(&mut graph, key, None);
                 return Ok(());
             }

@@ -26,10 +26,10 @@ pub(crate) struct Graph {
     pub wires: Vec<Wire>,
     pub names: FxHashMap<Arc<str>, u32>,
     pub unique: Unique,
-    /// The children that were given a name, by that name.
-    pub called: FxHashMap<Arc<str>, u32>,
-    /// The expressions that have been added to the model, by the address of their block, each with
-    /// the wire of its result.
+    /// The children with a given name, by that name.
+    pub named_children: FxHashMap<Arc<str>, u32>,
+    /// The expressions that have been added to the model, and the wires of their results. The key
+    /// is the address of the expression's block.
     pub expressions: FxHashMap<usize, (Arc<Block>, u32)>,
     /// The standard output of the most recently added child.
     pub last: Option<u32>,

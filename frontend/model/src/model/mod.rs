@@ -144,8 +144,8 @@ impl Model {
         self.attach(block.into(), true).map(drop)
     }
 
-    /// Adds the block and returns its standard output. All expressions are built with it. Errors:
-    /// those of [`Model::connect`]; a block without an output.
+    /// Adds the block and returns its standard output. Operators and methods of connections use
+    /// this. Errors: those of [`Model::connect`]; a block without an output.
     pub fn apply(&self, block: Block) -> Result<Connection> {
         Ok(self.apply_with(block, "")?.0)
     }
@@ -369,7 +369,8 @@ impl Connection {
             Some(id) => Ok(self.model.connection(*id)),
             None => {
                 Diagnostic::of(ErrorKind::Index, "the index is out of range of the list output")
-                    .at(attach::maker(&graph, self.id).unwrap_or_else(|| format!("{self:?}")))
+                    .at(attach::describe_writer(&graph, self.id)
+                        .unwrap_or_else(|| format!("{self:?}")))
                     .got(index)
                     .expected(format!("an index from {} to {}", -count, count - 1))
                     .err()

@@ -8,8 +8,8 @@ use super::graph::{Graph, Port};
 use crate::definition::Terminal;
 use crate::identity::ParamId;
 
-/// For each wire that is read: the terminal it would be as an input of the model, and the params
-/// and states of the reading blocks that it stands for.
+/// For each wire with readers: the terminal that it becomes if it is an input of the model, and the
+/// params and states of its readers.
 pub(super) struct Readers {
     of_wire: FxHashMap<u32, (Terminal, Vec<ParamId>)>,
 }
@@ -20,8 +20,8 @@ pub(crate) fn is_learned(role: Role) -> bool {
 }
 
 impl Readers {
-    /// Walks the children backwards, so that a block which keeps its operand's dtype passes the
-    /// class expected of its result on to its operand.
+    /// Visits the children in reverse order. If a block keeps the dtype of its operand, the dtype
+    /// class that readers require of its result is passed on to the operand.
     pub fn of(graph: &Graph, order: &[u32]) -> Readers {
         let mut readers = Readers { of_wire: FxHashMap::default() };
         for &at in order.iter().rev() {
@@ -84,28 +84,28 @@ impl Terminal {
     /// Merges in the properties that another reader requires of the same input.
     pub(super) fn join(&mut self, other: Terminal) {
         self.class = narrower(self.class, other.class);
-        // The type of a param or state may be inferred by any reader that can. Data is typed by its
-        // first reader, which does not wait for others.
-        let learned = |t: &Terminal| t.ruled && t.role != Role::Data;
-        self.ruled = match (self.role, other.role) {
-            (Role::Data, Role::Data) => other.ruled,
+        // Any reader may infer the type of a param or state. The type of data comes from its first
+        // reader.
+        let learned = |t: &Terminal| t.inferred && t.role != Role::Data;
+        self.inferred = match (self.role, other.role) {
+            (Role::Data, Role::Data) => other.inferred,
             _ => learned(self) || learned(&other),
         };
-        // The input is a param or state if one reader takes it as such; that reader gives its
-        // initial value.
+        // The input is a param or state if one reader uses it as one. That reader gives the initial
+        // value.
         if self.role == Role::Data && other.role != Role::Data {
             (self.role, self.start) = (other.role, other.start);
         }
         self.in_training &= other.in_training;
-        // The input is a mask only if all readers take it as one: a reader that computes with it
-        // decides its dtype.
+        // The input is a mask only if all readers use it as a mask. A reader that computes with it
+        // determines its dtype.
         self.mask &= other.mask;
         self.dtype = self.dtype.or(other.dtype);
         self.shape = self.shape.take().or(other.shape);
     }
 }
 
-/// Whether a block has only one operand, of any dtype. If it also keeps the dtype, it only moves
+/// Whether a block has only one operand, of any dtype. A block that also keeps the dtype only moves
 /// elements.
 fn moves_any(inputs: &[Terminal]) -> bool {
     let mut operands = inputs.iter().filter(|terminal| !terminal.own_dtype);

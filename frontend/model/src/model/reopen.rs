@@ -1,4 +1,4 @@
-//! Makes models from blocks, to be copied and extended under the same names.
+//! Turns blocks back into models, which can be copied and extended. Names stay the same.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Model {
 
     /// A model that contains only this block, with terminals of the same names. Errors: a list
     /// terminal, which the caller would have to connect.
-    pub(crate) fn around(block: &Block) -> Result<Model> {
+    pub(crate) fn wrapping(block: &Block) -> Result<Model> {
         let names = block.inputs().iter().map(|t| &t.name);
         let names = names.chain(block.outputs().iter().map(|o| &o.name));
         let named: Vec<_> = names.map(|name| (name.clone(), name.to_string())).collect();
@@ -77,7 +77,7 @@ impl Model {
     }
 
     /// The connection in this fork that corresponds to one of the original.
-    pub(crate) fn same(&self, connection: &Connection) -> Connection {
+    pub(crate) fn corresponding(&self, connection: &Connection) -> Connection {
         self.connection(connection.id)
     }
 
@@ -87,9 +87,9 @@ impl Model {
         Ok(())
     }
 
-    /// Connects a param or state that a child owns, given by its path. `None`: no such input
-    /// exists. Errors: a used model.
-    pub(crate) fn open_port(&self, path: &str) -> Result<Option<Connection>> {
+    /// Turns a param or state of a child, given by its path, into a connection. `None` if there is
+    /// no such input. Errors: a used model.
+    pub(crate) fn connect_param(&self, path: &str) -> Result<Option<Connection>> {
         let mut graph = self.open()?;
         let Some((child, inner)) = path.split_once('.') else {
             return Ok(None);
@@ -121,7 +121,7 @@ impl Model {
     }
 }
 
-/// The graph that seals to this composite again.
+/// Reconstructs the graph of a composite. Sealing the graph gives an equal composite.
 fn graph(block: &Block, composite: &Composite) -> Graph {
     let definition = &*block.definition;
     let mut graph = Graph { kind: definition.kind.clone(), ..Graph::default() };
@@ -155,9 +155,9 @@ fn graph(block: &Block, composite: &Composite) -> Graph {
         }
         wire.name = name.clone();
         let id = graph.add_wire(wire);
-        // A named value that nothing reads and that is not an output was discarded by the author.
-        let lost = readers[id as usize] == 0 && !composite.outputs.contains(&id);
-        graph.wires[id as usize].discard = lost && matches!(net.from, NetSource::Part { .. });
+        // A named value without readers that is not an output was discarded by the author.
+        let discarded = readers[id as usize] == 0 && !composite.outputs.contains(&id);
+        graph.wires[id as usize].discard = discarded && matches!(net.from, NetSource::Part { .. });
         if let Some(name) = name {
             graph.names.insert(name, id);
         }
@@ -223,7 +223,7 @@ fn child(
         outputs.push(graph.add_wire(list));
     }
     let mut block = Block::new(part.definition.clone());
-    // Takes over the params and states that are inputs of the model.
+    // Params and states that are inputs of the model keep their ids.
     let ids = part.inputs.iter().zip(block.ids.iter()).map(|(feed, own)| match feed {
         Feed::Net(net) => match composite.nets[*net as usize].from {
             NetSource::Input(i) => of.ids[i as usize],

@@ -1,4 +1,5 @@
-//! Turns a model into a definition: settles names, orders children, derives terminals from wires.
+//! Turns a model into a definition: chooses names, sorts children, and derives terminals from
+//! wires.
 
 use std::sync::Arc;
 
@@ -96,7 +97,7 @@ pub(crate) enum NetSource {
     Value(Literal),
 }
 
-/// The result of sealing: all that a definition needs of a model.
+/// The result of sealing: the parts of a definition that come from a model.
 pub(crate) struct Sealed {
     pub inputs: Vec<Terminal>,
     /// The param or state that each input stands for.
@@ -140,7 +141,7 @@ pub(crate) fn seal(graph: &Graph) -> Result<Sealed> {
     };
     sealing.data_inputs(&order);
     let parts = sealing.parts();
-    sealing.place_fans(&parts);
+    sealing.set_fans(&parts);
     let (outputs, output_nets) = sealing.outputs();
     let standard_input = sealing.standard_input();
     let standard_output = sealing.standard_output(&output_nets);
@@ -190,8 +191,8 @@ impl Sealing<'_> {
             terminal.role = wire.role.unwrap_or(terminal.role);
             terminal.dtype = wire.dtype.or(terminal.dtype);
             terminal.shape = wire.shape.clone().or(terminal.shape);
-            // A block whose param is connected to a name reads the input of that name in its other
-            // uses as well, where nothing else is connected.
+            // If a param of a block is connected to a named input, other uses of the block read the
+            // same input, unless they are connected to something else.
             let is_own = is_learned(terminal.role);
             let learners: Vec<ParamId> = wire.id.into_iter().chain(learners).collect();
             let free = |id: &&ParamId| !self.of_param.contains_key(*id);
@@ -230,7 +231,9 @@ impl Sealing<'_> {
         let from = match (&wire.value, wire.writer) {
             (Some(value), _) => NetSource::Value(value.clone()),
             (None, Some(writer)) => NetSource::Part { part: writer.child, output: writer.output },
-            (None, None) => unreachable!("what nothing makes is an input, which has its net"),
+            (None, None) => {
+                unreachable!("a wire without a writer or value is an input, which has a net")
+            }
         };
         self.nets.push(Net {
             name: wire.name.clone(),
@@ -270,7 +273,7 @@ impl Sealing<'_> {
     }
 
     /// The source of a part's input. A param or state that an earlier part also uses is the same
-    /// input.
+    /// input of the model.
     fn feed(&mut self, part: &Arc<str>, terminal: &Terminal, port: &Port, id: ParamId) -> Feed {
         match port {
             Port::Wire(id) => Feed::Net(self.net(*id)),
@@ -308,9 +311,9 @@ impl Sealing<'_> {
         self.input(key, &Wire::default(), id);
     }
 
-    /// Sets `start.fan_of` of the model's inputs: the input from which another one takes its fan.
-    /// Parts state it by the indices of their own inputs.
-    fn place_fans(&mut self, parts: &[Part]) {
+    /// Sets `start.fan_of` of the model's inputs. Parts give `fan_of` as an index of their own
+    /// inputs; this translates it to an index of the model's inputs.
+    fn set_fans(&mut self, parts: &[Part]) {
         let input = |sealing: &Sealing, feed: &Feed| match feed {
             Feed::Net(net) => match sealing.nets[*net as usize].from {
                 NetSource::Input(at) => Some(at),
@@ -425,7 +428,7 @@ impl Terminal {
             own_dtype: false,
             list: false,
             optional: false,
-            ruled: false,
+            inferred: false,
             in_training: false,
             mask: false,
             dtype: None,

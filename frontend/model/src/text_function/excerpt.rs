@@ -4,10 +4,10 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Fact, Label};
 
 use super::WRONG;
 
-/// The most characters of a line that are shown.
+/// The maximum number of characters of a line that are shown.
 const SHOWN: usize = 100;
 
-/// The error with the position in the text that it points at, instead of a range of bytes.
+/// Replaces the error's range of bytes by the line and column, and quotes the line.
 pub(crate) fn located(mut error: Diagnostic, text: &str) -> Diagnostic {
     error.what = format!("{WRONG}: {}", error.headline()).into();
     error.kind = ErrorKind::FunctionText;

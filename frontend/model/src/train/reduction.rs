@@ -2,7 +2,7 @@
 
 use mithril_ir::diagnostic::Result;
 
-use super::needed;
+use super::required_inputs;
 use crate::block::Block;
 use crate::blocks::{Group, build};
 use crate::model::Model;
@@ -26,7 +26,7 @@ pub(super) fn reduced(model: &Model, loss: Block, steps: Vec<Block>) -> Result<B
                 (loss_mean(&step)?.connect([("weights", weight)])?, None)
             }
             (Some(weight), Some(entry))
-                if entry.group == Group::Shape && needed(&step).count() == 1 =>
+                if entry.group == Group::Shape && required_inputs(&step).count() == 1 =>
             {
                 let weight = model.apply(step.clone().input(weight)?)?;
                 (step, Some(weight))

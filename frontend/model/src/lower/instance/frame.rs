@@ -32,13 +32,13 @@ pub(in crate::lower) enum Slot {
     Untyped(Value, Option<DType>),
 }
 
-/// A composite that is being lowered into a function: its own, or that of the enclosing model.
+/// A composite that is being lowered, into its own function or into that of the enclosing model.
 pub(in crate::lower) struct Frame<'a, 'o> {
     pub lowering: &'a mut Lowering<'o>,
     pub builder: &'a Builder,
     pub definition: &'a Definition,
     pub composite: &'a Composite,
-    /// The path of the composite within the function. Empty if the function is its own.
+    /// The path of the composite within the function. Empty if the composite has its own function.
     pub path: &'a str,
     pub slots: Vec<Slot>,
     /// Next values of state inputs.
@@ -49,7 +49,7 @@ pub(in crate::lower) struct Frame<'a, 'o> {
 }
 
 /// A composite that has been lowered.
-pub(in crate::lower) struct Done {
+pub(in crate::lower) struct LoweredComposite {
     pub outputs: Vec<Value>,
     pub states: Vec<(u32, Value)>,
     pub types: Vec<Option<Type>>,
@@ -107,26 +107,26 @@ impl<'a, 'o> Frame<'a, 'o> {
         let mut waiting: Vec<u32> = self.composite.order.clone();
         while !waiting.is_empty() {
             let mut later = Vec::new();
-            // A shared state is updated in the order of its uses, so a part waits for those before
-            // it.
-            let mut held: FxHashSet<u32> = FxHashSet::default();
+            // A shared state is updated in the order of its uses, so a part waits for earlier uses
+            // of the state.
+            let mut blocked_states: FxHashSet<u32> = FxHashSet::default();
             for &part in &waiting {
                 let own = &self.composite.parts[part as usize];
-                let waits = own.states().any(|net| held.contains(&net));
+                let waits = own.states().any(|net| blocked_states.contains(&net));
                 if waits || matches!(self.part(part)?, Step::Later) {
-                    held.extend(own.states());
+                    blocked_states.extend(own.states());
                     later.push(part);
                 }
             }
             if later.len() == waiting.len() {
-                return Err(self.undecided());
+                return Err(self.missing_shape());
             }
             waiting = later;
         }
         Ok(())
     }
 
-    fn undecided(&self) -> Box<BlockError> {
+    fn missing_shape(&self) -> Box<BlockError> {
         let untyped = self.composite.inputs.iter().zip(&self.definition.inputs);
         let mut untyped = untyped
             .filter(|(net, _)| matches!(self.slots[**net as usize], Slot::Untyped(..)))
@@ -138,7 +138,7 @@ impl<'a, 'o> Frame<'a, 'o> {
     }
 
     /// The lowered composite. Errors: an output is an input without a type.
-    pub fn finish(self) -> BlockResult<Done> {
+    pub fn finish(self) -> BlockResult<LoweredComposite> {
         let mut outputs = Vec::with_capacity(self.composite.outputs.len());
         for &net in &self.composite.outputs {
             let value = match &self.slots[net as usize] {
@@ -150,7 +150,7 @@ impl<'a, 'o> Frame<'a, 'o> {
                     self.builder.constant(tensor)
                 }
                 Slot::Empty | Slot::Absent | Slot::Untyped(..) => {
-                    return Err(self.undecided());
+                    return Err(self.missing_shape());
                 }
             };
             outputs.push(value);
@@ -159,11 +159,16 @@ impl<'a, 'o> Frame<'a, 'o> {
             Slot::Value(value) => Some(self.builder.ty(*value)),
             Slot::Empty | Slot::Absent | Slot::Literal(_) | Slot::Untyped(..) => None,
         });
-        Ok(Done { types: types.collect(), outputs, states: self.states, parts: self.parts })
+        Ok(LoweredComposite {
+            types: types.collect(),
+            outputs,
+            states: self.states,
+            parts: self.parts,
+        })
     }
 
     /// Sets the inferred type of an input.
-    pub fn settle(&mut self, net: u32, value: Value, ty: Type) -> BlockResult<()> {
+    pub fn set_type(&mut self, net: u32, value: Value, ty: Type) -> BlockResult<()> {
         self.builder.with_mut(|f| f.values[value.index()].ty = ty);
         self.slots[net as usize] = Slot::Value(value);
         self.check_stated(net, value)
@@ -227,7 +232,7 @@ impl<'a, 'o> Frame<'a, 'o> {
                 format!("{name} has a different shape than stated"),
             )
             .got(made)
-            .expected(text(&shape));
+            .expected(shape_text(&shape));
             if shape.is_empty() {
                 let hint = "reduce the loss to one number: `reduce_steps=[Mean()]`";
                 error = error.hint(hint);
@@ -240,7 +245,7 @@ impl<'a, 'o> Frame<'a, 'o> {
 }
 
 /// A stated shape in the notation of types: `[batch x 784]`.
-pub(in crate::lower) fn text(shape: &[DimSpec]) -> String {
+pub(in crate::lower) fn shape_text(shape: &[DimSpec]) -> String {
     let dims: Vec<String> = shape
         .iter()
         .map(|dim| match dim {

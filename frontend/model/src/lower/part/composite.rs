@@ -30,7 +30,7 @@ impl<'a> Frame<'a, '_> {
         let instance = self.lowering.instance(&part.definition, specs)?;
         self.parts[at as usize] = Some(instance.clone());
         if symbolic || instance.shapes {
-            return self.expand(part, slots);
+            return self.inline(part, slots);
         }
         let callee = &instance.function;
         let mut operands = Vec::with_capacity(instance.args.len());
@@ -38,9 +38,9 @@ impl<'a> Frame<'a, '_> {
             let value = match slots[input as usize] {
                 Slot::Value(value) => value,
                 Slot::Untyped(value, _) => {
-                    let ty = generalised.back(callee.ty(callee.arg(arg)));
+                    let ty = generalised.to_caller(callee.ty(callee.arg(arg)));
                     if let Feed::Net(net) = part.inputs[input as usize] {
-                        self.settle(net, value, ty)?;
+                        self.set_type(net, value, ty)?;
                     }
                     value
                 }
@@ -51,7 +51,8 @@ impl<'a> Frame<'a, '_> {
             operands.push(value);
         }
         let mut attrs = vec![Attr::Function(callee.name.clone())];
-        // Inference needs no gradient of a custom operation, for which a target may lack the body.
+        // Inference does not need the gradient of a custom operation, and the target may have no
+        // body for it.
         let needed =
             self.lowering.options.mode == Mode::Training || !part.definition.wraps_function();
         let kind = match &part.gradient {
@@ -122,8 +123,8 @@ impl<'a> Frame<'a, '_> {
         Ok((slots, specs, symbolic))
     }
 
-    /// Lowers a composite in place. Used if it takes or returns shapes.
-    fn expand(&mut self, part: &'a Part, slots: Vec<Slot>) -> BlockResult<()> {
+    /// Lowers a composite in place. This is necessary if it takes or returns shapes.
+    fn inline(&mut self, part: &'a Part, slots: Vec<Slot>) -> BlockResult<()> {
         let path = match self.path.is_empty() {
             true => part.name.to_string(),
             false => format!("{}.{}", self.path, part.name),

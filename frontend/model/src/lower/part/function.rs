@@ -1,4 +1,4 @@
-//! Lowers one function of a text: as a call of it.
+//! Lowers a function of a `.mir` text to a call.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use mithril_ir::signature::{Binding, bind_known};
 use crate::lower::Mode;
 use crate::lower::block_error::{BlockError, BlockResult};
 use crate::lower::instance::frame::Frame;
-use crate::lower::part::Ready;
+use crate::lower::part::NetValue;
 use crate::model::seal::{Feed, Part};
 use crate::text_function::TextFunction;
 
@@ -33,7 +33,7 @@ impl<'a> Frame<'a, '_> {
         part: &'a Part,
         function: &Arc<TextFunction>,
     ) -> BlockResult<()> {
-        let callee = self.lowering.loaded(function, self.float_of(part));
+        let callee = self.lowering.text_function(function, self.float_of(part));
         let called = callee.and_then(|callee| {
             self.call_function(part, &callee).map_err(|mut error| {
                 // Messages name the function as the user does.
@@ -68,7 +68,7 @@ impl<'a> Frame<'a, '_> {
         Ok(())
     }
 
-    /// The dtype of the floats that the function shares with its caller.
+    /// The dtype that `float` stands for in this call.
     fn float_of(&self, part: &Part) -> DType {
         Some(self.shared_dtype(part))
             .filter(|dtype| dtype.is_float())
@@ -80,7 +80,7 @@ impl<'a> Frame<'a, '_> {
         for (at, feed) in part.inputs.iter().enumerate() {
             operands.push(match feed {
                 Feed::Key => Operand::Typed(self.key(part)?),
-                Feed::Net(net) => self.given(part, callee, at, *net)?,
+                Feed::Net(net) => self.call_operand(part, callee, at, *net)?,
                 Feed::Absent | Feed::List(_) => {
                     unreachable!("inputs of functions are neither optional nor lists")
                 }
@@ -109,20 +109,20 @@ impl<'a> Frame<'a, '_> {
                 let name = &part.definition.inputs[at].name;
                 return Err(Diagnostic::of(
                     ErrorKind::Shapes,
-                    format!("the shape of `{name}` follows from nothing"),
+                    format!("the shape of `{name}` cannot be inferred"),
                 )
                 .expected(want)
                 .hint("give it with `shapes=`")
                 .into());
             }
-            self.settle(net, value, binding.ty(want))?;
+            self.set_type(net, value, binding.ty(want))?;
             values.push(value);
         }
         Ok(values)
     }
 
     /// The operand of an argument.
-    fn given(
+    fn call_operand(
         &mut self,
         part: &Part,
         callee: &Function,
@@ -130,14 +130,14 @@ impl<'a> Frame<'a, '_> {
         net: u32,
     ) -> BlockResult<Operand> {
         let want = callee.ty(callee.arg(at)).clone();
-        let value = match self.ready(net)? {
-            Ready::Untyped(value) => return Ok(Operand::Untyped { value, net }),
-            Ready::Value(value) => value,
-            Ready::Literal(literal) => match literal.in_dtype(want.dtype) {
+        let value = match self.net_value(net)? {
+            NetValue::Untyped(value) => return Ok(Operand::Untyped { value, net }),
+            NetValue::Value(value) => value,
+            NetValue::Literal(literal) => match literal.in_dtype(want.dtype) {
                 Some(tensor) => self.builder.constant(tensor),
                 None => {
                     let name = &part.definition.inputs[at].name;
-                    return Err(literal.misfit(name, want.dtype).into());
+                    return Err(literal.conversion_error(name, want.dtype).into());
                 }
             },
         };
@@ -146,7 +146,7 @@ impl<'a> Frame<'a, '_> {
     }
 }
 
-/// Errors: the rank of the operand must be known, or is too small.
+/// Checks the rank of an operand. Errors: it is not known, or too small.
 fn has_rank(operand: &Type, want: &Type) -> Result<()> {
     if operand.shape.lead.is_some() {
         operand.shape.need_trailing(want.shape.dims.len())?;
