@@ -61,7 +61,7 @@ fn sweep(level: &Level) {
 fn packs(level: &Level, dtypes: (DType, DType)) -> bool {
     let (x, y) = (Layout::AlongK, Layout::Packed);
     let form = Form { dtypes, x, y, extents: [None; 3] };
-    plan(&form.shape(), &level.isa).held == dtypes.0
+    plan(&form.shape(), &level.isa).panel_dtype == dtypes.0
 }
 
 fn try_form(

@@ -209,6 +209,23 @@ fn fits(dims: &[DimSpec], sizes: &[usize]) -> bool {
     dims.len() == sizes.len() && dims.iter().zip(sizes).enumerate().all(fits)
 }
 
+fn check_constant_shape(
+    terminal: &Terminal,
+    sizes: &[usize],
+    requested: &TerminalOptions,
+) -> Result<()> {
+    match requested.stated(terminal).filter(|dims| !fits(dims, sizes)) {
+        None => Ok(()),
+        Some(dims) => Diagnostic::of(
+            ErrorKind::Shapes,
+            format!("the constant of `{}` has the wrong shape", terminal.name),
+        )
+        .got(Shape::fixed(sizes))
+        .expected(shape_text(dims))
+        .err(),
+    }
+}
+
 fn spec(
     terminal: &Terminal,
     requested: &TerminalOptions,
@@ -216,18 +233,8 @@ fn spec(
 ) -> Result<Spec> {
     let options = requested.options;
     if let Some(&value) = requested.constants.get(&*terminal.name) {
-        let literal = constant(terminal, value, requested)?;
-        let sizes = value.tensor.shape();
-        if let Some(dims) = requested.stated(terminal).filter(|dims| !fits(dims, sizes)) {
-            return Diagnostic::of(
-                ErrorKind::Shapes,
-                format!("the constant of `{}` has the wrong shape", terminal.name),
-            )
-            .got(Shape::fixed(sizes))
-            .expected(shape_text(dims))
-            .err();
-        }
-        return Ok(Spec::Literal(literal));
+        check_constant_shape(terminal, value.tensor.shape(), requested)?;
+        return Ok(Spec::Literal(constant(terminal, value, requested)?));
     }
     if terminal.in_training && options.mode == Mode::Inference {
         return Ok(Spec::Absent);

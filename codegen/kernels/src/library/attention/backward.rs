@@ -290,6 +290,13 @@ impl Backward<'_> {
                     .for_each(|(at, &v)| store(t, self.score_gradient, at, v));
             }
         });
+        self.weigh_scores(t, strip, needs_score_gradient);
+    }
+
+    /// Replaces scores by P, and the products of gradients and values by dS.
+    fn weigh_scores(&self, t: &mut Tiles, strip: Strip, needs_score_gradient: bool) {
+        let cols = t.columns(strip.vector);
+        let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
         let (zero, scale) = (t.nest.b.index(0), t.number(self.site.scale));
         let mut load_row =
             |mem: Mem| -> Vec<V> { cols.iter().map(|&c| t.load(mem, zero, c)).collect() };
