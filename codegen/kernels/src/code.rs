@@ -103,11 +103,11 @@ pub enum Callee {
     /// 1 / (1 + e⁻ˣ).
     Sigmoid,
     /// Maps a float to a signed integer of the same width and order, with -0 before +0. NaN comes
-    /// last for [`Callee::RankNanLast`], first for [`Callee::RankNanFirst`].
-    RankNanLast,
-    RankNanFirst,
+    /// last for [`Callee::SortKeyNanLast`], first for [`Callee::SortKeyNanFirst`].
+    SortKeyNanLast,
+    SortKeyNanFirst,
     /// The float of such an integer: the inverse of the rank functions.
-    OfRank,
+    FromSortKey,
 }
 
 /// Comparisons are false if an operand is NaN, except `Ne`.

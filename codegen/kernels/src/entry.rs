@@ -1,9 +1,9 @@
-//! The entry of a compiled function: its C interface and its steps, as data. Libraries that are
-//! compiled ahead of time and C source are both printed from it.
+//! The C interface of compiled functions, as data: parameters, checks, workspace and launches.
+//! Ahead-of-time libraries and C source are both printed from it.
 //!
-//! A call takes the values of the symbols, a pointer for each array, and a workspace. Params,
-//! states and gradients, of which there may be hundreds, are passed in structs, so that a caller
-//! fills them in by name, and only once.
+//! The parameters of a call are the values of the symbols, a pointer for each array, and a
+//! workspace. There may be hundreds of params, states and gradients, so they are passed in structs,
+//! which a caller fills in once, by name.
 
 mod check;
 mod expression;
@@ -31,22 +31,22 @@ pub use indices::Indices;
 pub use names::{Scope, identifier};
 pub use workspace::{Base, Slot, Workspace};
 
-/// A model's functions for C, the forward function first.
+/// The C functions of a model, the forward function first.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// A C identifier that is part of the names of all functions and types: `mlp`.
+    /// The C identifier that is part of the names of all functions and types: `mlp`.
     pub model: String,
     pub entries: Vec<Entry>,
-    /// Whether each entry has a second function, which takes threads to share its work.
+    /// Whether each entry has a second function, which shares the work among threads.
     pub shared: bool,
 }
 
-/// A function that C calls.
+/// A C function.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// `mithril_mlp`. The function `mithril_mlp_workspace_bytes` returns the size of its workspace.
     pub name: String,
-    /// In the order of their numbers in sizes. Each is an `int64_t` from 0 to `limit`.
+    /// The symbols, by their number in sizes. Each is an `int64_t` from 0 to `limit`.
     pub symbols: Vec<Dimension>,
     /// The largest value of a symbol for which no size overflows.
     pub limit: i64,
@@ -56,13 +56,13 @@ pub struct Entry {
     pub results: Vec<Array>,
     /// The structs of arrays, in the order of parameters.
     pub records: Vec<Record>,
-    /// Relations of the symbols, besides their range. They are checked in this order, as later ones
-    /// divide by sizes that earlier ones check.
+    /// Relations that the symbols must satisfy, in addition to their range. They are checked in
+    /// this order, because later ones divide by sizes that earlier ones check.
     pub checks: Vec<Check>,
-    /// Ranges that elements of the arguments must be in.
+    /// Elements of arguments that must be in a range.
     pub indices: Vec<Indices>,
     pub workspace: Workspace,
-    /// The steps for each processor that kernels were compiled for. C source has one variant.
+    /// The steps for each processor for which kernels are compiled. C source has one variant.
     pub variants: Vec<Variant>,
 }
 
@@ -74,7 +74,7 @@ pub struct Dimension {
     pub symbol: Symbol,
 }
 
-/// An array that a call takes.
+/// An array that is an argument or a result.
 #[derive(Clone, Debug)]
 pub struct Array {
     /// The name of the parameter or the field.
@@ -87,7 +87,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// Whether it may be NULL, which means zeros.
+    /// Whether the pointer may be NULL, which stands for zeros.
     pub fn is_optional(&self) -> bool {
         self.role == Role::Cotangent
     }
@@ -106,7 +106,8 @@ pub enum Group {
     NextState,
 }
 
-/// The groups that are structs: the name of the parameter, and the suffix of the type.
+/// The groups that are passed in structs, each with the parameter's name and the suffix of the
+/// type's name.
 const RECORDS: [(Group, &str, &str); 4] = [
     (Group::Param, "params", "params"),
     (Group::State, "state", "state"),
@@ -114,7 +115,7 @@ const RECORDS: [(Group, &str, &str); 4] = [
     (Group::NextState, "next_state", "next_state"),
 ];
 
-/// A struct of pointers to the arrays of a group: arguments, or results.
+/// A struct of pointers to the arrays of a group.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub group: Group,
@@ -142,29 +143,30 @@ pub struct Variant {
     pub steps: Vec<Step>,
     /// By number.
     pub loops: Vec<Loop>,
-    /// The order of the steps, in their loops.
+    /// The order of the steps, and the loops around them.
     pub execution: Vec<Execution>,
 }
 
-/// A launch of one kernel: all its tasks in one call. Does nothing if there are no tasks.
+/// A launch of one kernel. One call runs all tasks; a launch without tasks does nothing.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its number in the plan. `None`: copies the first `dims[0]` bytes of the first buffer to the
-    /// second.
+    /// The number of the kernel in the plan. `None` copies the first `dims[0]` bytes of the first
+    /// buffer to the second.
     pub kernel: Option<usize>,
     pub buffers: Vec<Slot>,
     pub dims: Vec<Size>,
     pub tasks: Size,
-    /// The fewest tasks that are worth another thread.
+    /// The minimum number of tasks per thread. With fewer, starting a thread does not pay.
     pub grain: Size,
 }
 
 impl Interface {
-    /// The interface of a model's functions, each with one plan per processor, in the same order.
-    /// The first function is the forward one. In other functions, results that the forward one
-    /// lacks are gradients. `indexed` are the inputs whose elements are checked.
+    /// Builds the interface of a model's functions. Each function has one plan per processor, in
+    /// the same order. The first function is the forward function. In other functions, results that
+    /// the forward function lacks are gradients. `indexed` are the inputs whose elements are
+    /// checked.
     ///
-    /// Errors: an array that no memory holds; a dim that no argument shows.
+    /// Errors: an array is too large for memory; a dim cannot be derived from the arguments.
     pub fn new(
         model: &str,
         functions: &[(&Function, Vec<&Plan>)],
@@ -191,7 +193,7 @@ impl Interface {
         Ok(interface)
     }
 
-    /// Adds an entry. It reuses the structs of earlier entries if they have the same fields.
+    /// Adds an entry. Its structs are shared with earlier entries that have the same fields.
     fn add(&mut self, mut entry: Entry) {
         for at in 0..entry.records.len() {
             let record = &entry.records[at];
@@ -217,7 +219,8 @@ fn fields<'a>(entry: &'a Entry, record: &Record) -> Vec<(&'a str, &'a Type)> {
     entry.fields(record).map(|array| (&*array.name, &array.ty)).collect()
 }
 
-/// How many of a function's first results are the results of the forward function: all, or none.
+/// The number of leading results that are results of the forward function: all of the forward
+/// function's results, or none.
 fn shared_results(forward: &Function, function: &Function) -> usize {
     let names = |f: &Function| f.results.iter().map(|r| r.name.clone()).collect::<Vec<_>>();
     let (all, own) = (names(forward), names(function));
@@ -299,7 +302,7 @@ impl Entry {
         record.fields.iter().map(|&at| &arrays[at])
     }
 
-    /// The struct that contains an array as a field, and the index of that field.
+    /// The index of the struct that contains an array, and the index of the array's field.
     pub fn field(&self, group: Group, at: usize) -> Option<(usize, usize)> {
         let record = self.records.iter().position(|record| record.group == group)?;
         Some((record, self.records[record].fields.iter().position(|field| *field == at)?))
@@ -307,13 +310,13 @@ impl Entry {
 }
 
 impl Group {
-    /// Whether the arrays are arguments, which are only read.
+    /// Whether the arrays of the group are arguments, which are only read.
     pub fn is_read(self) -> bool {
         matches!(self, Group::Input | Group::Param | Group::State)
     }
 }
 
-/// Scopes for the names of arrays: one for parameters, and one for each struct.
+/// The scopes for names of arrays: one for parameters, and one for each struct.
 struct Groups {
     scope: Scope,
     fields: [Scope; RECORDS.len()],
@@ -367,7 +370,7 @@ fn records(arguments: &[Array], results: &[Array]) -> Vec<Record> {
     all.filter(|record| !record.fields.is_empty()).collect()
 }
 
-/// The C name of the variable of this loop.
+/// The C name of the counter of a loop.
 pub fn row(of_loop: usize) -> String {
     format!("row_{of_loop}")
 }

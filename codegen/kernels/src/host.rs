@@ -185,7 +185,7 @@ mod tests {
         for architecture in [Architecture::X86_64, Architecture::Arm64] {
             let plain = Host::plain(architecture);
             assert_eq!(plain.level.architecture, architecture);
-            assert!(!plain.processor().asks());
+            assert!(!plain.processor().needs_check());
         }
     }
 

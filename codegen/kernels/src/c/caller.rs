@@ -1,4 +1,5 @@
-//! Wraps entries as kernels of the runtime: a program of one launch, whose kernel calls the entry.
+//! Wraps entry functions as kernels of the runtime: a program with a single launch, whose kernel
+//! calls the entry function.
 
 use std::fmt::Write;
 
@@ -13,8 +14,8 @@ pub fn name(entry: &Entry) -> String {
     format!("{}_kernel", entry.name)
 }
 
-/// C to append to the file: for each entry a kernel whose buffers are the arguments followed by the
-/// results, whose dims are the symbols, and whose scratch memory is the workspace.
+/// Prints C to append to the file: one kernel per entry function. The buffers of the kernel are the
+/// arguments, then the results. Its dims are the symbols, and its scratch memory is the workspace.
 pub fn print(source: &Source) -> String {
     let mut text = String::new();
     for entry in &source.interface.entries {
@@ -56,8 +57,8 @@ pub fn print(source: &Source) -> String {
     text
 }
 
-/// The program that launches an entry's kernel, which is number 0. `bytes` are the sizes of the
-/// arguments followed by the results.
+/// The program that launches an entry's kernel, which has the number 0. `bytes` are the sizes of
+/// the arguments, then of the results.
 pub fn program(entry: &Entry, bytes: &[Size]) -> Program {
     let (args, results) = (entry.arguments.len(), entry.results.len());
     let places = (0..args).map(Place::Argument).chain((0..results).map(Place::Result));

@@ -1,4 +1,4 @@
-//! Prints the constants of a function as arrays.
+//! Prints the constants of a function as C arrays.
 
 use std::fmt::Write;
 
@@ -20,8 +20,8 @@ pub fn prefix(entry: &str) -> String {
     format!("{}_constant_", entry.trim_start_matches("mithril_"))
 }
 
-/// The constants of a plan as arrays. Only those that `entries` mention, as kernels contain the
-/// others.
+/// Prints the constants of a plan that the text `entries` uses. The other constants are inside
+/// kernels.
 pub fn print(entry: &str, plan: &Plan, entries: &str) -> String {
     let named = plan.constants.iter().enumerate();
     let named = named.map(|(at, constant)| (name(entry, at), &constant.tensor));
@@ -55,7 +55,7 @@ fn array(name: &str, tensor: &Tensor) -> String {
     text + "\n};\n"
 }
 
-/// The dtype that elements are stored in: bools are bytes.
+/// The dtype in which elements are stored: bools are bytes.
 fn stored(dtype: DType) -> DType {
     if dtype == DType::Bool { DType::U8 } else { dtype }
 }

@@ -1,4 +1,4 @@
-//! Prints entries: functions that check their arguments and call kernels in order.
+//! Prints entry functions, which check their arguments and call kernels in order.
 
 use std::fmt::Write;
 
@@ -16,11 +16,11 @@ use crate::entry::{
 };
 use crate::program::Plan;
 
-/// The text of an entry, and of the function that returns its workspace's size. `calls` are its
-/// kernels.
+/// Prints an entry function, and the function that returns the size of its workspace. `calls` are
+/// its kernels.
 pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
     let (roots, temporaries) = (roots(&plan.program), temporaries(entry, plan, calls));
-    let body = Body { entry, plan, roots, temporaries };
+    let body = EntryBody { entry, plan, roots, temporaries };
     let mut text = body.acceptance();
     text += &body.workspace_bytes();
     let parameters = entry.parameters();
@@ -32,16 +32,16 @@ pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
     text + &body.temporaries(&launches) + &launches + "  return MITHRIL_OK;\n}\n\n"
 }
 
-struct Body<'a> {
+struct EntryBody<'a> {
     entry: &'a Entry,
     plan: &'a Plan,
-    /// For each buffer, the buffer that contains it.
+    /// The buffer that contains each buffer.
     roots: Vec<usize>,
-    /// For each buffer, the name of its variable if it is a temporary.
+    /// The name of each buffer's variable, or an empty string if the buffer is not a temporary.
     temporaries: Vec<String>,
 }
 
-/// Names the variables of temporaries after their values. They must not hide a kernel.
+/// Names the variables of temporaries after their values. The names must not shadow a kernel.
 fn temporaries(entry: &Entry, plan: &Plan, calls: &[Call]) -> Vec<String> {
     let mut scope = Scope::new(["workspace", "arena", "index"]);
     let arrays = entry.arguments.iter().chain(&entry.results).map(|array| &array.name);
@@ -52,21 +52,21 @@ fn temporaries(entry: &Entry, plan: &Plan, calls: &[Call]) -> Vec<String> {
     let kernels: FxHashSet<&str> = calls.iter().map(|call| &*call.name).collect();
     kernels.iter().for_each(|name| drop(scope.name(name)));
     let constants = constants::prefix(&entry.name);
-    let hides = |wish: &str| kernels.contains(wish) || wish.starts_with(&constants);
-    let mut name = |wish: &str| match identifier(wish) {
-        wish if hides(&wish) => scope.name(&(wish + "_out")),
-        wish => scope.name(&wish),
+    let shadows = |wanted: &str| kernels.contains(wanted) || wanted.starts_with(&constants);
+    let mut name = |wanted: &str| match identifier(wanted) {
+        wanted if shadows(&wanted) => scope.name(&(wanted + "_out")),
+        wanted => scope.name(&wanted),
     };
     let buffers = plan.program.buffers.iter().zip(&plan.buffer_names);
-    let names = buffers.map(|(buffer, wish)| match buffer.place {
-        Place::Temporary => name(wish),
+    let names = buffers.map(|(buffer, wanted)| match buffer.place {
+        Place::Temporary => name(wanted),
         _ => String::new(),
     });
     names.collect()
 }
 
-impl Body<'_> {
-    /// The calls of kernels, in their loops.
+impl EntryBody<'_> {
+    /// Prints the calls of kernels, inside their loops.
     fn launches(&self, calls: &[Call], parts: &[Execution], indent: usize) -> String {
         let mut text = String::new();
         for part in parts {
@@ -133,7 +133,7 @@ impl Body<'_> {
         !(self.entry.symbols.is_empty() && self.entry.checks.is_empty())
     }
 
-    /// The function that checks the dims.
+    /// Prints the function that checks the dims.
     fn acceptance(&self) -> String {
         if !self.is_checked() {
             return String::new();
@@ -148,7 +148,7 @@ impl Body<'_> {
         });
         let all: Vec<String> = ranges.chain(checks).collect();
         format!(
-            "/* Whether the dims are in range and go together. */\n\
+            "/* Whether the dims are in range and fit together. */\n\
              static bool {}_accepts({}) {{\n  return {};\n}}\n\n",
             self.own_name(),
             self.parameters(),
@@ -161,7 +161,7 @@ impl Body<'_> {
     }
 
     fn workspace_bytes(&self) -> String {
-        let refused = match self.is_checked() {
+        let dims_check = match self.is_checked() {
             true => format!(
                 "  if (!{}_accepts({})) return SIZE_MAX;\n",
                 self.own_name(),
@@ -172,7 +172,7 @@ impl Body<'_> {
         let bytes = self.entry.workspace.bytes.clone();
         let bytes = expression(&bytes, &self.entry.symbols).at(Level::Unary);
         format!(
-            "size_t {}_workspace_bytes({}) {{\n{refused}  return (size_t){bytes};\n}}\n\n",
+            "size_t {}_workspace_bytes({}) {{\n{dims_check}  return (size_t){bytes};\n}}\n\n",
             self.entry.name,
             self.parameters()
         )
@@ -198,7 +198,7 @@ impl Body<'_> {
         text + &self.arena() + &self.indices() + &self.zeros()
     }
 
-    /// The loops that check indices.
+    /// Prints the loops that check indices.
     fn indices(&self) -> String {
         let (index, place) = (self.local("index"), |depth: usize| self.local(&format!("i{depth}")));
         let mut text = String::new();
@@ -222,16 +222,16 @@ impl Body<'_> {
                 });
             }
             let extent = expression(&own.extent, &self.entry.symbols).at(Level::Unary);
-            let least = if own.from_end { format!("-{extent}") } else { "0".into() };
-            let mut wrong = format!("{index} < {least} || {index} >= {extent}");
+            let lowest = if own.from_end { format!("-{extent}") } else { "0".into() };
+            let mut out_of_range = format!("{index} < {lowest} || {index} >= {extent}");
             if !own.ignored.is_empty() {
                 let ignored = own.ignored.iter().map(|value| {
                     let value = self.size(&Size::Const(*value));
                     format!("{index} != {value} && ")
                 });
-                wrong = format!("{}({wrong})", ignored.collect::<String>());
+                out_of_range = format!("{}({out_of_range})", ignored.collect::<String>());
             }
-            // A single element has no loop around it.
+            // A single element needs no loop, only a block for its variable.
             let blocks = own.loops.len().max(1);
             if own.loops.is_empty() {
                 text += "  {\n";
@@ -240,7 +240,7 @@ impl Body<'_> {
             let _ = writeln!(
                 text,
                 "{:indent$}const int64_t {index} = (int64_t){array}[{}];\n\
-                 {:indent$}if ({wrong}) return MITHRIL_ERROR_INDEX;",
+                 {:indent$}if ({out_of_range}) return MITHRIL_ERROR_INDEX;",
                 "",
                 at.join(" + "),
                 ""
@@ -252,7 +252,7 @@ impl Body<'_> {
         text
     }
 
-    /// A name for a variable that differs from all parameters.
+    /// Returns a name for a variable that differs from all parameters.
     fn local(&self, base: &str) -> String {
         let entry = self.entry;
         let arrays = entry.arguments.iter().chain(&entry.results).map(|array| &array.name);
@@ -266,7 +266,7 @@ impl Body<'_> {
         name
     }
 
-    /// Code that replaces missing arguments by zeros.
+    /// Prints code that replaces missing arguments by zeros.
     fn zeros(&self) -> String {
         let workspace = &self.entry.workspace;
         let place = match self.size(&workspace.zeros) {
@@ -274,14 +274,14 @@ impl Body<'_> {
             offset => format!("(char *)workspace + {offset}"),
         };
         let bytes = expression(&workspace.zeroed, &self.entry.symbols).at(Level::Unary);
-        // There is a workspace unless a dim is 0.
-        let some = match workspace.bytes {
+        // The workspace may be NULL if a dim is 0.
+        let guard = match workspace.bytes {
             Size::Const(_) => "",
             _ => " && workspace != NULL",
         };
         let optional = self.entry.arguments.iter().filter(|array| array.is_optional());
         let lines = optional.map(|Array { name, .. }| {
-            format!("  if ({name} == NULL{some}) {name} = memset({place}, 0, (size_t){bytes});\n")
+            format!("  if ({name} == NULL{guard}) {name} = memset({place}, 0, (size_t){bytes});\n")
         });
         lines.collect()
     }
@@ -307,8 +307,8 @@ impl Body<'_> {
         pointers
     }
 
-    /// Code for the workspace: the one that is passed, or, if its size is constant and users enable
-    /// it, one that the function owns.
+    /// Prints the checks of the workspace. If its size is constant and MITHRIL_STATIC_ARENA is
+    /// defined, a NULL workspace is replaced by a static one.
     fn arena(&self) -> String {
         let bytes = &self.entry.workspace.bytes;
         if *bytes == Size::Const(0) {
@@ -323,17 +323,17 @@ impl Body<'_> {
             ),
             _ => String::new(),
         };
-        let some = match bytes {
+        let guard = match bytes {
             Size::Const(_) => String::new(),
             bytes => format!("{} > 0 && ", self.size(bytes)),
         };
         format!(
-            "{own}  if ({some}workspace == NULL) return MITHRIL_ERROR_NULL;\n\
+            "{own}  if ({guard}workspace == NULL) return MITHRIL_ERROR_NULL;\n\
              \x20 if ((uintptr_t)workspace % 64 != 0) return MITHRIL_ERROR_ALIGNMENT;\n"
         )
     }
 
-    /// The variables of temporaries that the launches use.
+    /// Prints the variables of the temporaries that the launches use.
     fn temporaries(&self, launches: &str) -> String {
         let mut text = String::new();
         let buffers = &self.plan.program.buffers;
@@ -351,7 +351,7 @@ impl Body<'_> {
         text
     }
 
-    /// The address of a buffer, as an expression.
+    /// Returns the address of a buffer as a C expression.
     fn memory(&self, slot: &Slot, number: usize) -> String {
         let whole = self.whole(slot, number);
         let rows = slot.rows.iter().map(|(of_loop, bytes)| {
@@ -369,7 +369,7 @@ impl Body<'_> {
         }
     }
 
-    /// The address of a whole buffer, of which `slot` may be a row.
+    /// Returns the address of the whole buffer of which `slot` may be a row.
     fn whole(&self, slot: &Slot, number: usize) -> String {
         let entry = self.entry;
         match slot.base {

@@ -1,11 +1,11 @@
-//! C expressions as text, with the precedence that decides about parentheses.
+//! C expressions as text, with their precedence, which determines parentheses.
 
 use mithril_ir::dtype::DType;
 
 use crate::entry::c_type;
 
-/// The precedence of an expression, tightest first. Operands of operators in [`Level::Other`]
-/// always get parentheses unless they are unary or atoms.
+/// The precedence of an expression, tightest first. Operands of [`Level::Other`] operators get
+/// parentheses unless they are unary expressions or atoms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
     /// Names, calls, elements of arrays, numbers.
@@ -23,9 +23,9 @@ pub enum Level {
 pub struct Expr {
     pub text: String,
     pub level: Level,
-    /// Whether it reads memory, which may change later.
+    /// Whether it reads memory, so that it must be evaluated before memory changes.
     pub reads: bool,
-    /// Both operands of a sum.
+    /// The operands, if the expression is a sum.
     pub sum: Option<(String, String)>,
 }
 
@@ -47,7 +47,7 @@ impl Expr {
         if self.level <= level { self.text.clone() } else { format!("({})", self.text) }
     }
 
-    /// `x + y` and the like. The right operand must bind more tightly.
+    /// A binary operation such as `x + y`. The right operand must bind more tightly.
     pub fn binary(x: &Expr, sign: &str, y: &Expr, level: Level) -> Expr {
         let right = match level {
             Level::Product => Level::Unary,
@@ -88,12 +88,12 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
-/// The C type of a variable of this dtype.
+/// The C type of a variable of a dtype.
 pub fn variable_type(dtype: DType) -> &'static str {
     if dtype == DType::Bool { "bool" } else { c_type(dtype) }
 }
 
-/// A literal, from its bits.
+/// The literal for a number that is given by its bits.
 pub fn literal(dtype: DType, bits: u64) -> Expr {
     let (text, negative) = match dtype {
         DType::Bool => ((bits & 1 != 0).to_string(), false),
@@ -109,7 +109,7 @@ pub fn literal(dtype: DType, bits: u64) -> Expr {
     Expr::new(text, if negative { Level::Unary } else { Level::Atom })
 }
 
-/// The shortest decimal that parses to the number.
+/// The shortest decimal that parses to the same number.
 fn decimal(x: f64, end: &str) -> String {
     match x {
         x if x.is_nan() => "NAN".into(),
@@ -132,7 +132,7 @@ fn integer(dtype: DType, bits: u64) -> (String, bool) {
     }
     match value {
         i64::MIN => ("INT64_MIN".into(), false),
-        // The positive literal in `-2147483648` would have a wider type.
+        // `-2147483648` would have a wider type, because it negates the literal 2147483648.
         v if dtype == DType::I32 && v == i32::MIN.into() => ("INT32_MIN".into(), false),
         v if i32::try_from(v).is_err() => (format!("INT64_C({v})"), false),
         v => (v.to_string(), v < 0),

@@ -1,4 +1,5 @@
-//! Prints external functions: bodies in C that the user wrote, as functions of arrays and dims.
+//! Prints external functions, whose C bodies the user has written. Their parameters are arrays and
+//! dims.
 
 use std::fmt::Write;
 
@@ -6,17 +7,17 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::loc::Loc;
 
-use super::kernel::Printed;
+use super::kernel::PrintedFunction;
 use super::size::expression;
 use crate::entry::{Dimension, Scope, c_type, identifier};
 use crate::program::external::External;
 use crate::program::{Kernel, size};
 
-/// Prints the function under a name. Besides the arrays, the body can read the number of elements
-/// `x_size` and the dims `x_shape` of each array `x`, and the dims that the signature names.
+/// Prints the function under a name. The body can read the arrays, the number of elements `x_size`
+/// and the dims `x_shape` of each array `x`, and the dims that the signature names.
 ///
-/// Errors: an unknown dim.
-pub fn print(external: &External, name: &str, dims: usize) -> Result<Printed> {
+/// Errors: a dim is unknown.
+pub fn print(external: &External, name: &str, dims: usize) -> Result<PrintedFunction> {
     let mut scope = Scope::default();
     for array in &external.arrays {
         scope.name(&array.name);
@@ -65,21 +66,27 @@ pub fn print(external: &External, name: &str, dims: usize) -> Result<Printed> {
     }
     text.push_str("}\n");
     let buffers = (0..external.arrays.len()).collect();
-    Ok(Printed { text, scratch: false, buffers, dims: (0..dims).collect(), rolls: false })
+    Ok(PrintedFunction {
+        text,
+        scratch: false,
+        buffers,
+        dims: (0..dims).collect(),
+        has_rolled_loops: false,
+    })
 }
 
-/// The lines above the functions of [`kernel`] in a file of their own.
+/// The includes of a file that contains the functions of [`kernel`].
 pub const HEAD: &str = concat!(
     "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <stdlib.h>\n",
     "#include <string.h>\n\n",
 );
 
-/// The first words of the comment above each function that a user wrote.
+/// The first words of the comment above each external function.
 pub const COMMENT: &str = "A custom operation";
 
-/// The function, under a name of its own, and a kernel of this name that calls it.
+/// Prints the function, and a kernel with the name `name` that calls it.
 ///
-/// Errors: an unknown dim.
+/// Errors: a dim is unknown.
 pub fn kernel(kernel: &Kernel, external: &External, name: &str, loc: &Loc) -> Result<String> {
     let dims = kernel.lowered.code.dims as usize;
     let own = format!("{name}_{}", identifier(&external.name));

@@ -1,5 +1,5 @@
-//! The functions that generated C defines itself: primitives where the op table is stricter than C,
-//! and conversions of narrow floats.
+//! Helper functions that generated C defines: primitives that C defines less strictly than the op
+//! table, and conversions of narrow floats.
 
 pub mod formula;
 mod storage;
@@ -10,9 +10,9 @@ use rustc_hash::FxHashSet;
 
 use crate::code::Callee;
 use crate::entry::c_type;
-use storage::{bits, narrow, whole, widen};
+use storage::{bits, narrow, to_integer, widen};
 
-/// A function, printed if it is used.
+/// A helper function. It is printed only if it is used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Function {
     /// A primitive on integers or floats of this dtype.
@@ -22,12 +22,13 @@ pub enum Function {
     /// Selects one of two numbers without a branch.
     Select(DType),
     /// Converts a float to an integer.
-    Whole { from: DType, to: DType },
+    ToInteger { from: DType, to: DType },
     /// Converts a float narrower than 32 bits to f32.
     Widen(DType),
     /// Rounds an f32 to a narrower float.
     Narrow(DType),
-    /// Converts an f64 to an f32 that rounds to narrower floats as the f64 does.
+    /// Rounds an f64 to odd in f32. Rounding the f32 to a narrower float then gives the same result
+    /// as rounding the f64.
     ToOdd,
     /// `x * y + z`, rounded once or twice, whichever is faster.
     MulAdd(DType),
@@ -41,7 +42,7 @@ impl Function {
             Function::Prim(prim, dtype) => format!("{}_{dtype}", prim.name()),
             Function::Formula(callee, dtype) => formula::name(callee, dtype),
             Function::Select(dtype) => format!("select_{dtype}"),
-            Function::Whole { from, to } => format!("{to}_of_{from}"),
+            Function::ToInteger { from, to } => format!("{to}_of_{from}"),
             Function::Widen(from) => format!("f32_of_{from}"),
             Function::Narrow(to) => format!("{to}_of_f32"),
             Function::ToOdd => "f32_of_f64_to_odd".into(),
@@ -50,7 +51,7 @@ impl Function {
         }
     }
 
-    /// The functions that it calls.
+    /// The functions that this function calls.
     pub fn needs(self) -> Vec<Function> {
         let bits = |from, to| Function::Bits { from, to };
         match self {
@@ -69,12 +70,12 @@ impl Function {
             Function::MulAdd(_)
             | Function::Prim(..)
             | Function::Select(_)
-            | Function::Whole { .. }
+            | Function::ToInteger { .. }
             | Function::Bits { .. } => vec![],
         }
     }
 
-    /// Its level in the call order: functions only call functions of lower levels.
+    /// The level in the call order: functions only call functions of lower levels.
     pub fn level(self) -> u32 {
         match self {
             Function::Bits { .. } | Function::MulAdd(_) => 0,
@@ -83,7 +84,7 @@ impl Function {
         }
     }
 
-    /// Its definition, with a comment that describes the result.
+    /// The definition, with a comment that describes the result.
     pub fn text(self) -> String {
         let name = self.name();
         let (about, result, args, body) = match self {
@@ -93,16 +94,16 @@ impl Function {
             Function::Select(dtype) => formula::select(dtype),
             Function::Prim(prim, dtype) if dtype.is_float() => float(prim, dtype),
             Function::Prim(prim, dtype) => integer(prim, dtype),
-            Function::Whole { from, to } => whole(from, to),
+            Function::ToInteger { from, to } => to_integer(from, to),
             Function::Widen(DType::BF16) => (
-                "The value of a bfloat16 by its bits.".into(),
+                "Converts a bfloat16, given by its bits, to float.".into(),
                 "float",
                 "uint16_t x".into(),
                 "return f32_bits_of_u32((uint32_t)x << 16);".into(),
             ),
             Function::Widen(from) => widen(from),
             Function::Narrow(DType::BF16) => (
-                "The bits of the nearest bfloat16, ties to even.".into(),
+                "Rounds to the nearest bfloat16, ties to even, and returns its bits.".into(),
                 "uint16_t",
                 "float x".into(),
                 "const uint32_t bits = u32_bits_of_f32(x);\n\
@@ -112,8 +113,8 @@ impl Function {
             ),
             Function::Narrow(to) => narrow(to),
             Function::ToOdd => (
-                "A double cut to a float whose last bit is set where something was cut off: to \
-                 round that is to round once."
+                "Rounds a double to float, toward zero, and sets the last bit if that is inexact \
+                 (round to odd). Rounding the result to a narrower type then rounds correctly."
                     .into(),
                 "float",
                 "double x".into(),
@@ -135,7 +136,7 @@ impl Function {
     }
 }
 
-/// A description, the type of the result, the parameters and the body.
+/// The description, the result type, the parameters and the body of a function.
 type Parts = (String, &'static str, String, String);
 
 /// Parameters `x` and `y`, both of this type.
@@ -150,16 +151,16 @@ fn float(prim: Prim, dtype: DType) -> Parts {
     let half = if dtype == DType::F64 { "0.5" } else { "0.5f" };
     let (about, body) = match prim {
         Prim::Mod => (
-            "The remainder of the quotient rounded down, with the sign of y.",
+            "The remainder of floor division, with the sign of y.",
             format!(
                 "{ty} rest = fmod{f}(x, y);\n\
                  if (rest != 0 && (rest < 0) != (y < 0)) rest += y;\n\
                  return rest == 0 ? copysign{f}({zero}, y) : rest;"
             ),
         ),
-        // Only the floor division is left.
+        // The only other primitive here is the floor division.
         _ => (
-            "The quotient rounded down, from the exact remainder.",
+            "Floor division, computed from the exact remainder.",
             format!(
                 "if (y == 0) return x / y;\n\
                  const {ty} rest = fmod{f}(x, y);\n\
@@ -174,7 +175,8 @@ fn float(prim: Prim, dtype: DType) -> Parts {
     (about.into(), ty, two(ty), body)
 }
 
-/// The unsigned type of the same width, and one that is not promoted to a signed type.
+/// The unsigned type of the same width, and an unsigned type that C does not promote to a signed
+/// type.
 fn unsigned(dtype: DType) -> (&'static str, &'static str) {
     match dtype.bits() {
         64 => ("uint64_t", "uint64_t"),
@@ -201,48 +203,48 @@ fn wrapping(prim: Prim, dtype: DType) -> (&'static str, String) {
     let (ty, (_, wide)) = (c_type(dtype), unsigned(dtype));
     let wraps = |sign: &str| format!("return ({ty})(({wide})x {sign} ({wide})y);");
     match prim {
-        Prim::Add => ("x + y, which wraps.", wraps("+")),
-        Prim::Sub => ("x - y, which wraps.", wraps("-")),
-        Prim::Mul => ("x * y, which wraps.", wraps("*")),
-        Prim::Min => ("The lesser.", "return x < y ? x : y;".into()),
-        Prim::Max => ("The greater.", "return x > y ? x : y;".into()),
+        Prim::Add => ("x + y, wrapping around.", wraps("+")),
+        Prim::Sub => ("x - y, wrapping around.", wraps("-")),
+        Prim::Mul => ("x * y, wrapping around.", wraps("*")),
+        Prim::Min => ("The minimum.", "return x < y ? x : y;".into()),
+        Prim::Max => ("The maximum.", "return x > y ? x : y;".into()),
         Prim::Abs if dtype.is_signed_int() => {
-            ("|x|; of the least, itself.", format!("return x < 0 ? {} : x;", minus(dtype)))
+            ("|x|, wrapping around.", format!("return x < 0 ? {} : x;", minus(dtype)))
         }
         Prim::Abs => ("x.", "return x;".into()),
-        // Only the negation is left.
-        _ => ("-x, which wraps.", format!("return {};", minus(dtype))),
+        // The only other primitive here is the negation.
+        _ => ("-x, wrapping around.", format!("return {};", minus(dtype))),
     }
 }
 
-/// -x, which wraps.
+/// The expression -x, wrapping around.
 fn minus(dtype: DType) -> String {
     format!("({})(0 - ({})x)", c_type(dtype), unsigned(dtype).1)
 }
 
-/// Division toward zero or rounded down, and its remainder.
+/// Truncating division, floor division, and the remainder of floor division.
 fn quotient(prim: Prim, dtype: DType) -> (&'static str, String) {
     let (ty, minus) = (c_type(dtype), minus(dtype));
     let below = "rest != 0 && (rest < 0) != (y < 0)";
     let rest = format!("const {ty} rest = ({ty})(x % y);");
     match (prim, dtype.is_signed_int()) {
-        (Prim::Mod, false) => ("The remainder; by zero x.", "return y == 0 ? x : x % y;".into()),
+        (Prim::Mod, false) => ("The remainder; x if y is 0.", "return y == 0 ? x : x % y;".into()),
         (_, false) => {
-            ("The quotient; by zero all bits set.", format!("return y == 0 ? ({ty})-1 : x / y;"))
+            ("The quotient; all bits set if y is 0.", format!("return y == 0 ? ({ty})-1 : x / y;"))
         }
         (Prim::Mod, true) => (
-            "The remainder of the quotient rounded down, with the sign of y; by zero x.",
+            "The remainder of floor division, with the sign of y; x if y is 0.",
             format!(
                 "if (y == 0) return x;\nif (y == -1) return 0;\n\
                  {rest}\nreturn {below} ? ({ty})(rest + y) : rest;"
             ),
         ),
         (Prim::Div, true) => (
-            "The quotient toward zero; by zero -1, and of the least by -1 the least.",
+            "The quotient, truncated; -1 if y is 0. Division by -1 wraps around.",
             format!("if (y == 0) return -1;\nreturn y == -1 ? {minus} : ({ty})(x / y);"),
         ),
         (_, true) => (
-            "The quotient rounded down; by zero -1, and of the least by -1 the least.",
+            "Floor division; -1 if y is 0. Division by -1 wraps around.",
             format!(
                 "if (y == 0) return -1;\nif (y == -1) return {minus};\n\
                  {rest}\nreturn ({ty})(x / y - ({below}));"
@@ -255,15 +257,15 @@ fn shift(prim: Prim, dtype: DType) -> (&'static str, String) {
     let (ty, bits, (same, wide)) = (c_type(dtype), dtype.bits(), unsigned(dtype));
     match (prim, dtype.is_signed_int()) {
         (Prim::ShiftLeft, _) => (
-            "x shifted left; 0 where all bits are shifted out.",
+            "x shifted left; 0 if all bits are shifted out.",
             format!("return ({same})y < {bits} ? ({ty})(({wide})x << y) : 0;"),
         ),
         (_, true) => (
-            "x shifted right, the sign bit coming in.",
+            "x shifted right, filled with the sign bit.",
             format!("return ({ty})(x >> (({same})y < {bits} ? y : {}));", bits - 1),
         ),
         (_, false) => (
-            "x shifted right; 0 where all bits are shifted out.",
+            "x shifted right; 0 if all bits are shifted out.",
             format!("return y < {bits} ? ({ty})(x >> y) : 0;"),
         ),
     }
@@ -280,7 +282,7 @@ fn power(dtype: DType) -> (&'static str, String) {
          for ({same} n = ({same})y; n != 0; n >>= 1) {{\n\
          \x20 if (n & 1) power *= base;\n  base *= base;\n}}\nreturn ({ty})power;"
     );
-    ("x to the power of y, which wraps; to a negative one what is whole of it.", body)
+    ("x to the power of y, wrapping around. Negative powers are truncated.", body)
 }
 
 fn mul_add(dtype: DType) -> Parts {
@@ -289,6 +291,7 @@ fn mul_add(dtype: DType) -> Parts {
         _ => ("float", "f", "FP_FAST_FMAF"),
     };
     let body = format!("#ifdef {fast}\nreturn fma{f}(x, y, z);\n#else\nreturn x * y + z;\n#endif");
-    let about = "x * y + z, rounded once where the processor has an instruction for it.";
+    let about =
+        "x * y + z, rounded once if the processor has an instruction for it, otherwise twice.";
     (about.into(), ty, format!("{ty} x, {ty} y, {ty} z"), body)
 }

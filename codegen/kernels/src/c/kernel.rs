@@ -1,6 +1,6 @@
 //! Prints a kernel as a C function.
 //!
-//! Values that are used once become part of the expression that uses them; the others become named
+//! A value that is used once becomes part of the expression that uses it. Other values become named
 //! constants. Values that a loop carries become variables.
 
 mod control;
@@ -23,35 +23,36 @@ use crate::scalar::Definition;
 #[derive(Clone, Debug)]
 pub struct Names {
     pub kernel: String,
-    /// By the number of the buffer or dim.
+    /// By buffer number.
     pub buffers: Vec<String>,
     pub dims: Vec<String>,
 }
 
-/// A function's text, and its parameters: scratch memory if needed, then these buffers and dims.
+/// A printed function. Its parameters are scratch memory if `scratch` is set, then these buffers
+/// and dims.
 #[derive(Clone, Debug)]
-pub struct Printed {
+pub struct PrintedFunction {
     pub text: String,
     pub scratch: bool,
     pub buffers: Vec<usize>,
     pub dims: Vec<usize>,
-    /// Whether it has loops that must not be unrolled.
-    pub rolls: bool,
+    /// Whether the function has loops that must not be unrolled.
+    pub has_rolled_loops: bool,
 }
 
 /// The maximum length of an expression that becomes part of another.
-const LONGEST: usize = 56;
+const MAX_INLINE_LENGTH: usize = 56;
 const COUNTERS: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 
-/// Prints a kernel; adds the functions that it calls to `functions`.
-pub fn print(code: &Code, names: &Names, functions: &mut FxHashSet<Function>) -> Printed {
+/// Prints a kernel. Adds the functions that it calls to `functions`.
+pub fn print(code: &Code, names: &Names, functions: &mut FxHashSet<Function>) -> PrintedFunction {
     let mut printer = Printer::new(code, names, functions, usage(code, &[]));
     printer.place_memories();
     printer.block(&code.body);
     printer.finish()
 }
 
-/// Prints the body of a function whose parameters have these names.
+/// Prints the body of a function. `parameters` are the names of its parameters.
 pub fn print_body(
     definition: &Definition,
     parameters: &[&str],
@@ -80,9 +81,10 @@ pub(super) struct Printer<'a> {
     depth: usize,
     usage: Usage,
     values: Vec<Option<Expr>>,
-    /// Values whose expressions will become part of their uses, in order.
-    held: Vec<V>,
-    /// Masked loads: the mask, and the element.
+    /// Values that have not been printed: their expressions will become part of their uses. In
+    /// program order.
+    pending: Vec<V>,
+    /// The mask and the element of each masked load.
     pub(super) masked: FxHashMap<V, (V, Expr)>,
     hints: FxHashMap<V, &'static str>,
     /// The names in scope.
@@ -91,15 +93,16 @@ pub(super) struct Printer<'a> {
     buffers: FxHashSet<usize>,
     dims: FxHashSet<usize>,
     scratch: bool,
-    /// Signed values whose variables are unsigned: see [`sums`].
+    /// Signed values that are kept in unsigned variables: see [`sums`].
     pub(super) wrapping: FxHashSet<V>,
-    /// The unsigned variables of these values.
+    /// The names of the unsigned variables.
     unsigned: FxHashMap<V, String>,
-    /// Values that enclosing loops carry, and sums that earlier loops continued.
+    /// Values that enclosing loops carry, and results of loops that continued such sums.
     carried: FxHashSet<V>,
-    /// Whether it has loops that must not be unrolled.
-    rolls: bool,
-    /// Whether it prints a formula: no branches, and integers are bits, which wrap.
+    /// Whether the kernel has loops that must not be unrolled.
+    has_rolled_loops: bool,
+    /// Whether the code is a formula. Formulas have no branches, and their integer arithmetic
+    /// wraps.
     pub(super) formula: bool,
 }
 
@@ -124,7 +127,7 @@ impl<'a> Printer<'a> {
             depth: 1,
             usage,
             values: vec![None; code.types.len()],
-            held: Vec::new(),
+            pending: Vec::new(),
             masked: FxHashMap::default(),
             hints,
             taken: given.chain(constants).collect(),
@@ -135,14 +138,14 @@ impl<'a> Printer<'a> {
             wrapping: sums::wrapping(code),
             unsigned: FxHashMap::default(),
             carried: FxHashSet::default(),
-            rolls: false,
+            has_rolled_loops: false,
             formula: false,
         }
     }
 }
 
 impl Printer<'_> {
-    fn finish(self) -> Printed {
+    fn finish(self) -> PrintedFunction {
         let list = |set: &FxHashSet<usize>| {
             let mut list: Vec<usize> = set.iter().copied().collect();
             list.sort_unstable();
@@ -176,14 +179,18 @@ impl Printer<'_> {
             }
         }
         let _ = write!(text, " {{\n{}}}\n", self.text);
-        Printed { text, scratch: self.scratch, buffers, dims, rolls: self.rolls }
+        PrintedFunction {
+            text,
+            scratch: self.scratch,
+            buffers,
+            dims,
+            has_rolled_loops: self.has_rolled_loops,
+        }
     }
 
     pub(super) fn line(&mut self, text: &str) {
         let _ = writeln!(self.text, "{:1$}{text}", "", 2 * self.depth);
     }
-
-    // Names.
 
     fn name(&mut self, base: &str) -> String {
         let plain = (!matches!(base, "at" | "t")).then(|| base.to_string());
@@ -206,10 +213,10 @@ impl Printer<'_> {
         }
     }
 
-    /// The base of a value's name: its description, or `at` for an address.
+    /// The base of a value's name: its hint, or `at` for an address.
     fn base(&self, v: V) -> String {
         match self.hints.get(&v) {
-            // Many of these names are functions of C.
+            // The underscore avoids that hints are taken for functions of the C library.
             Some(hint) => format!("{hint}_"),
             None if self.code.ty(v).dtype == DType::I64 => "at".into(),
             None => "t".into(),
@@ -223,27 +230,25 @@ impl Printer<'_> {
         self.name(&variable(base))
     }
 
-    // Values.
-
-    /// The expression of a value, which is then no longer held.
+    /// Returns the expression of a value, and removes the value from the pending ones.
     pub(super) fn take(&mut self, v: V) -> Expr {
-        self.held.retain(|held| *held != v);
+        self.pending.retain(|pending| *pending != v);
         self.values[v.0 as usize].clone().unwrap_or_else(|| Expr::atom("0"))
     }
 
-    /// Whether the value will become part of its use.
-    pub(super) fn is_held(&self, v: V) -> bool {
-        self.held.contains(&v)
+    /// Whether the value has not been printed and will become part of its use.
+    pub(super) fn is_pending(&self, v: V) -> bool {
+        self.pending.contains(&v)
     }
 
     pub(super) fn reads(&self, v: V) -> bool {
         self.values[v.0 as usize].as_ref().is_some_and(|expr| expr.reads)
     }
 
-    /// The expression of a value, simple enough to be written twice.
+    /// Returns an expression of a value that is simple enough to be written twice.
     pub(super) fn take_name(&mut self, v: V) -> Expr {
-        if self.held.contains(&v) {
-            self.settle(v);
+        if self.pending.contains(&v) {
+            self.print_constant(v);
         }
         self.take(v)
     }
@@ -252,34 +257,36 @@ impl Printer<'_> {
         self.code.ty(v).dtype
     }
 
-    /// Prints a named constant for a held value.
-    fn settle(&mut self, v: V) {
+    /// Prints a pending value as a named constant.
+    fn print_constant(&mut self, v: V) {
         let expr = self.take(v);
         let (name, ty) = (self.name_of(v), variable_type(self.dtype(v)));
         self.line(&format!("const {ty} {name} = {};", expr.text));
         self.values[v.0 as usize] = Some(Expr::atom(name));
     }
 
-    /// Names the held values; if `all` is false, only those that read memory.
+    /// Prints the pending values as named constants. If `all` is false, only those that read
+    /// memory.
     fn flush(&mut self, all: bool) {
-        for v in self.held.clone() {
+        for v in self.pending.clone() {
             if all || self.values[v.0 as usize].as_ref().is_some_and(|expr| expr.reads) {
-                self.settle(v);
+                self.print_constant(v);
             }
         }
     }
 
     fn define(&mut self, v: V, expr: Expr) {
-        let (once, long) = (self.usage.values[v.0 as usize] == 1, expr.text.len() > LONGEST);
+        let (once, long) =
+            (self.usage.values[v.0 as usize] == 1, expr.text.len() > MAX_INLINE_LENGTH);
         let simple = expr.level <= Level::Unary && !expr.reads && expr.text.len() < 12;
         let named = simple && !expr.text.contains('(');
         self.values[v.0 as usize] = Some(expr);
         if named {
             return;
         }
-        self.held.push(v);
+        self.pending.push(v);
         if !once || long {
-            self.settle(v);
+            self.print_constant(v);
         }
     }
 
@@ -287,8 +294,6 @@ impl Printer<'_> {
         self.dims.insert(n as usize);
         Expr::atom(self.names.dims[n as usize].clone())
     }
-
-    // Statements.
 
     fn block(&mut self, body: &[Stmt]) {
         for stmt in body {
@@ -305,7 +310,7 @@ impl Printer<'_> {
             Inst::For { from, to, step, carried, region } => {
                 self.repeat(&stmt.results, [*from, *to, *step], carried, region);
             }
-            Inst::If { condition, yes, no } => self.choose(&stmt.results, *condition, yes, no),
+            Inst::If { condition, yes, no } => self.branch(&stmt.results, *condition, yes, no),
             Inst::Store { mem, at, value, mask, .. } | Inst::Scatter { mem, at, value, mask } => {
                 self.store(*mem, *at, *value, *mask);
             }
@@ -318,7 +323,7 @@ impl Printer<'_> {
                 let &[v] = &stmt.results[..] else { return };
                 let Some(expr) = self.expression(v, inst) else { return };
                 self.define(v, expr);
-                // A selected address gets a name before it is read: see `choice`.
+                // A selected address gets a name before it is used for a read: see `select`.
                 if matches!(inst, Inst::Select(..)) && self.dtype(v) == DType::I64 {
                     self.take_name(v);
                 }
@@ -327,8 +332,8 @@ impl Printer<'_> {
     }
 }
 
-/// A variable name that does not hide a function of C's library or of the file. The latter end in
-/// the dtype that they take or return.
+/// Returns a variable name that does not shadow a function of the C library or of the file.
+/// Functions of the file end in the dtype that they take or return.
 pub fn variable(name: String) -> String {
     const LIBRARY: &[&str] = &[
         "abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "erf", "exp", "expm1",

@@ -1,4 +1,4 @@
-//! The kernels of a file. Each is printed once, however many functions launch it.
+//! Prints the kernels of a file. Each is printed once, even if several functions launch it.
 
 use std::fmt::Write;
 
@@ -10,15 +10,15 @@ use mithril_runtime::size::Size;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::external;
-use super::functions::Function as Own;
-use super::kernel::{self, Names, Printed};
+use super::functions::Function as Helper;
+use super::kernel::{self, Names, PrintedFunction};
 use crate::entry::{Entry, Interface, Scope, identifier};
 use crate::program::{Kernel, Plan};
 
-/// The names of buffers that have another name in each launch.
+/// The names of buffers whose launches have different names for them.
 const OPERANDS: [&str; 6] = ["x", "y", "z", "u", "v", "w"];
 
-/// A kernel of a plan, and what it comes from.
+/// A kernel of a plan, with its entry and launches.
 struct Origin<'a> {
     entry: &'a Entry,
     plan: &'a Plan,
@@ -27,25 +27,26 @@ struct Origin<'a> {
     launches: &'a [usize],
 }
 
-/// A kernel, as entries call it.
+/// A printed kernel, with the name by which entry functions call it.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub name: String,
-    pub printed: Printed,
+    pub printed: PrintedFunction,
 }
 
 #[derive(Default)]
 pub struct Kernels {
     pub text: String,
     /// Whether any kernel has loops that must not be unrolled.
-    pub rolls: bool,
-    used: FxHashSet<Own>,
+    pub has_rolled_loops: bool,
+    used: FxHashSet<Helper>,
     known: FxHashMap<String, Call>,
     names: Scope,
 }
 
 impl Kernels {
-    /// An empty set of kernels. The names of all parameters are taken, as they would hide kernels.
+    /// Creates an empty set of kernels. Reserves the names of all parameters, which would shadow
+    /// kernels.
     pub fn new(interface: &Interface) -> Kernels {
         let mut kernels = Kernels::default();
         for entry in &interface.entries {
@@ -56,10 +57,10 @@ impl Kernels {
         kernels
     }
 
-    /// Prints the kernels of a plan that are not printed yet. Returns their calls, by kernel
-    /// number.
+    /// Prints the kernels of a plan that have not been printed. Returns the calls of all kernels,
+    /// by kernel number.
     ///
-    /// Errors: an external function with an unknown dim.
+    /// Errors: an external function has an unknown dim.
     pub fn add(&mut self, entry: &Entry, plan: &Plan) -> Result<Vec<Call>> {
         let mut launches = vec![Vec::new(); plan.kernels.len()];
         for (number, launch) in plan.program.launches.iter().enumerate() {
@@ -69,11 +70,11 @@ impl Kernels {
         }
         let origins = plan.kernels.iter().zip(&launches);
         origins
-            .map(|(kernel, launches)| self.one(&Origin { entry, plan, kernel, launches }))
+            .map(|(kernel, launches)| self.print_once(&Origin { entry, plan, kernel, launches }))
             .collect()
     }
 
-    fn one(&mut self, origin: &Origin) -> Result<Call> {
+    fn print_once(&mut self, origin: &Origin) -> Result<Call> {
         let kernel = origin.kernel;
         let key = match &kernel.external {
             Some(external) => format!("{external:?}"),
@@ -91,15 +92,15 @@ impl Kernels {
             }
             None => kernel::print(&kernel.lowered.code, &names, &mut self.used),
         };
-        self.rolls |= printed.rolls;
+        self.has_rolled_loops |= printed.has_rolled_loops;
         let _ = writeln!(self.text, "{}{}", comment(origin, &names, &printed), printed.text);
         let call = Call { name: names.kernel, printed };
         self.known.insert(key, call.clone());
         Ok(call)
     }
 
-    /// A kernel is named after its first launch. A buffer or dim has the name that it has in all
-    /// launches, if that is one.
+    /// Chooses names. A kernel is named after its first launch. A buffer or dim keeps its name if
+    /// it has the same name in all launches.
     fn names(&mut self, origin: &Origin) -> Names {
         let Origin { entry, plan, kernel, launches } = *origin;
         let mut scope = Scope::new(["scratch"]);
@@ -117,7 +118,7 @@ impl Kernels {
                 None => OPERANDS.get(n).map_or_else(|| format!("x_{n}"), |name| name.to_string()),
             }
         };
-        let mut free = |name: String| scope.name(&kernel::variable(identifier(&name)));
+        let mut unique = |name: String| scope.name(&kernel::variable(identifier(&name)));
         let dim = |n: usize| {
             let mut sizes = launched().map(|launch| &launch.dims[n]);
             let first = sizes.next();
@@ -133,21 +134,21 @@ impl Kernels {
         let code = &kernel.lowered.code;
         Names {
             kernel: self.names.name(&kernel_name(name)),
-            buffers: (0..code.buffers as usize).map(|n| free(buffer(n))).collect(),
-            dims: (0..code.dims as usize).map(|n| free(dim(n))).collect(),
+            buffers: (0..code.buffers as usize).map(|n| unique(buffer(n))).collect(),
+            dims: (0..code.dims as usize).map(|n| unique(dim(n))).collect(),
         }
     }
 
     /// The functions that kernels call.
     pub fn functions(&self) -> String {
-        let mut used: Vec<Own> = self.used.iter().copied().collect();
+        let mut used: Vec<Helper> = self.used.iter().copied().collect();
         // Callees come first.
         used.sort_by_key(|function| (function.level(), *function));
         used.into_iter().map(|function| function.text() + "\n").collect()
     }
 }
 
-/// The operations of a kernel that compute; if there are none, those that only move data.
+/// The names of the operations that compute. If there are none, the names of all operations.
 fn operations(function: &Function) -> Vec<&'static str> {
     let views =
         |kind: Kind| matches!(kind, Kind::Layout | Kind::Constant | Kind::Dim | Kind::Barrier);
@@ -159,7 +160,8 @@ fn operations(function: &Function) -> Vec<&'static str> {
     }
 }
 
-/// A name for the function of a kernel. C has functions named by one word, so another is added.
+/// Returns a name for the function of a kernel. It has at least two words, because the C library
+/// has functions named by one word.
 fn kernel_name(name: &str) -> String {
     let name = kernel::variable(identifier(name));
     match name.contains('_') && !name.ends_with("_r") {
@@ -168,10 +170,10 @@ fn kernel_name(name: &str) -> String {
     }
 }
 
-/// A comment that lists the kernel's operations, its blocks and its operands.
-fn comment(origin: &Origin, names: &Names, printed: &Printed) -> String {
+/// Prints a comment that lists the kernel's operations, blocks and operands.
+fn comment(origin: &Origin, names: &Names, printed: &PrintedFunction) -> String {
     let Origin { plan, kernel, launches, .. } = *origin;
-    // The text shows three paths, and whether there are more.
+    // Collects up to four paths. The text shows three, and an ellipsis if there are more.
     let mut paths: Vec<&str> = Vec::new();
     for path in launches.iter().flat_map(|&launch| plan.locs[launch].paths()) {
         if paths.len() <= 3 && !paths.contains(&&**path) {

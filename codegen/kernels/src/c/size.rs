@@ -6,14 +6,14 @@ use mithril_runtime::size::Size;
 use super::expression::{Expr, Level};
 use crate::entry::Dimension;
 
-/// A function that sizes use: its name and its text.
+/// The name and the text of a function that sizes use.
 pub const ROUND_UP: (&str, &str) = (
     "mithril_round_up",
-    "/* The next multiple of 64. */\n\
+    "/* Rounds up to a multiple of 64. */\n\
      static inline int64_t mithril_round_up(int64_t x) { return (x + 63) / 64 * 64; }\n",
 );
 
-/// The size as an expression over the parameters of these symbols.
+/// Prints a size as a C expression. `symbols` gives the parameter of each symbol.
 pub fn expression(size: &Size, symbols: &[Dimension]) -> Expr {
     let pair = |name: &str, of: &(Size, Size)| {
         Expr::call(name, &[expression(&of.0, symbols), expression(&of.1, symbols)])
@@ -26,7 +26,7 @@ pub fn expression(size: &Size, symbols: &[Dimension]) -> Expr {
         Size::Symbol(at) => Expr::atom(symbols[*at].name.clone()),
         Size::Sum(of) => sum(of, symbols),
         Size::Product(of) => {
-            // Constant factors come last, as people write them.
+            // Constant factors come last, for readability.
             let fixed: i64 = of.iter().filter_map(constant).product();
             let others = of.iter().filter(|part| constant(part).is_none());
             let others: Vec<Expr> = others.map(|part| expression(part, symbols)).collect();
@@ -86,7 +86,7 @@ fn constant(size: &Size) -> Option<i64> {
     }
 }
 
-/// Matches `(x + 64 - 1) floordiv 64 * 64`; returns x.
+/// Matches `(x + 64 - 1) floordiv 64 * 64`, and returns x.
 fn rounded(size: &Size) -> Option<Size> {
     let align = Size::Const(ALIGN as i64);
     let Size::Product(of) = size else { return None };

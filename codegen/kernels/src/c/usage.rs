@@ -4,7 +4,7 @@ use rustc_hash::FxHashSet;
 
 use crate::code::{Code, Inst, Mem, Place, Stmt, V};
 
-/// Uses by statements that are not dead code.
+/// The uses of values and memories by statements that are not dead code.
 pub struct Usage {
     /// The number of uses of each value.
     pub values: Vec<u32>,
@@ -25,7 +25,8 @@ pub fn usage(code: &Code, results: &[V]) -> Usage {
 }
 
 impl Usage {
-    /// From the last statement to the first, so that uses are counted before definitions.
+    /// Counts the uses in a block, from the last statement to the first, so that all uses of a
+    /// value are counted before its definition.
     fn block(&mut self, body: &[Stmt]) {
         for stmt in body.iter().rev() {
             if !self.needs(stmt) {
@@ -48,7 +49,7 @@ impl Usage {
         }
     }
 
-    /// Whether a statement has an effect or a use, once all later statements are counted.
+    /// Whether a statement is not dead code. All later statements must have been counted.
     pub fn needs(&self, stmt: &Stmt) -> bool {
         !is_pure(&stmt.inst) || stmt.results.iter().any(|v| self.values[v.0 as usize] > 0)
     }
@@ -58,14 +59,14 @@ impl Usage {
     }
 }
 
-/// Whether it writes nothing. C has no prefetches, so they count as pure.
+/// Whether an instruction writes nothing. Prefetches are not printed in C, so they count as pure.
 fn is_pure(inst: &Inst) -> bool {
     let writes = matches!(inst, Inst::Store { .. } | Inst::Scatter { .. });
     let mut inner = inst.regions().into_iter().flat_map(|region| &region.body);
     !writes && inner.all(|stmt| is_pure(&stmt.inst))
 }
 
-/// The memories that are written.
+/// Returns the memories that the code writes.
 pub fn writes(code: &Code) -> FxHashSet<Mem> {
     fn note(body: &[Stmt], written: &mut FxHashSet<Mem>) {
         for stmt in body {
@@ -92,7 +93,7 @@ mod tests {
     use crate::loops::Loops;
     use mithril_ir::dtype::DType;
 
-    /// C of a kernel that sums `x` in a loop, and writes the sum or 0.
+    /// Prints a kernel that sums `x` in a loop, and stores the sum if `written`, otherwise 0.
     fn sum(written: bool) -> String {
         let mut b = Builder::new(2, 1).for_isa(&Isa::PORTABLE);
         let (x, y) = (b.buffer(0, DType::F32, true), b.buffer(1, DType::F32, false));

@@ -10,8 +10,8 @@ use crate::code::{Binary, Callee, Cmp, Inst, Unary, V};
 use crate::scalar::has_formula;
 
 impl Printer<'_> {
-    /// The expression of an instruction; `None` for a statement, and for instructions that code in
-    /// C has none of.
+    /// Returns the expression of an instruction. Returns `None` for statements, and for
+    /// instructions that portable code does not contain.
     pub(super) fn expression(&mut self, v: V, inst: &Inst) -> Option<Expr> {
         let dtype = self.dtype(v);
         Some(match inst {
@@ -38,9 +38,9 @@ impl Printer<'_> {
                 Expr::binary(&x, comparison(*op), &y, Level::Comparison)
             }
             Inst::Select(c, x, y) => {
-                let (x, y) = (self.chosen(*x, Some(*c)), self.chosen(*y, None));
+                let (x, y) = (self.select_operand(*x, Some(*c)), self.select_operand(*y, None));
                 let c = self.take(*c);
-                self.choice(dtype, [c, x, y])
+                self.select(dtype, [c, x, y])
             }
             Inst::Convert(x) => {
                 let (from, x) = (self.dtype(*x), self.take(*x));
@@ -51,7 +51,7 @@ impl Printer<'_> {
                 let element = self.element(*mem, *at);
                 self.masked(v, element, *mask)
             }
-            // A vector has one lane here, which is its only element.
+            // Vectors have a single lane in portable code.
             Inst::Splat(x) | Inst::Extract(x, _) | Inst::Fold(_, x) | Inst::Shuffle(x, _, _) => {
                 self.take(*x)
             }
@@ -78,7 +78,7 @@ impl Printer<'_> {
         }
     }
 
-    /// An element of memory, or 0 where the mask is false.
+    /// Returns an element of memory, or 0 if the mask is false.
     fn masked(&mut self, v: V, element: Expr, mask: Option<V>) -> Expr {
         let Some(mask) = mask else { return element };
         self.masked.insert(v, (mask, element.clone()));
@@ -86,11 +86,11 @@ impl Printer<'_> {
         Expr::choice(&self.take(mask), &element, &zero)
     }
 
-    /// An operand of a selection; `c` is the condition under which it is used. Elements that may
-    /// always be read are read before: GCC 12 vectorises conditional reads wrongly, and correct
-    /// ones are slower.
-    fn chosen(&mut self, v: V, c: Option<V>) -> Expr {
-        if !self.is_held(v) {
+    /// Returns an operand of a selection. `c` is the condition under which it is used. Unmasked
+    /// loads are moved before the selection, because GCC 12 miscompiles conditional reads when it
+    /// vectorizes them, and other compilers make them slower.
+    fn select_operand(&mut self, v: V, c: Option<V>) -> Expr {
+        if !self.is_pending(v) {
             return self.take(v);
         }
         match self.masked.get(&v) {
@@ -105,11 +105,11 @@ impl Printer<'_> {
         }
     }
 
-    fn choice(&mut self, dtype: DType, [c, x, y]: [Expr; 3]) -> Expr {
-        // A compiler turns operands that are computed in a conditional expression into a branch. If
-        // that expression selects the index of a read in another conditional expression, GCC 12
-        // vectorises both wrongly. Reads stay inside, as the memory may not exist if they are not
-        // selected.
+    fn select(&mut self, dtype: DType, [c, x, y]: [Expr; 3]) -> Expr {
+        // Compilers turn a conditional expression with computed operands into a branch. If it
+        // selects the index of a read in another conditional expression, GCC 12 miscompiles both
+        // when it vectorizes them. So a branch-free function selects instead. Reads stay in
+        // conditional expressions, because the memory may not exist if they are not selected.
         let computes = |e: &Expr| e.level > Level::Unary || e.text.contains('(');
         let branches = computes(&x) || computes(&y) || dtype == DType::I64;
         let branches = branches && !x.reads && !y.reads;
@@ -120,9 +120,9 @@ impl Printer<'_> {
         }
     }
 
-    /// Wrapping integer arithmetic. `running`: the first operand is in an unsigned variable, which
-    /// an addition may update.
-    fn wrapped(&mut self, prim: Prim, dtype: DType, args: &[Expr], running: bool) -> Expr {
+    /// Calls a helper for wrapping integer arithmetic. `running` says whether the first operand is
+    /// an unsigned variable, which an addition may update in place.
+    fn wrapping_call(&mut self, prim: Prim, dtype: DType, args: &[Expr], running: bool) -> Expr {
         let sum = match args {
             [x, y] if running && prim == Prim::Add => Some((x.text.clone(), y.text.clone())),
             _ => None,
@@ -146,7 +146,7 @@ impl Printer<'_> {
             }
             Unary::Neg => return self.function(Function::Prim(Prim::Neg, dtype), &[x]),
             Unary::Not if dtype == DType::Bool => {
-                // Compilers warn about `!` next to bit operations without parentheses.
+                // A low precedence adds parentheses next to bit operations, which avoids warnings.
                 let inner = x.at(Level::Atom);
                 return Expr::new(format!("!{inner}"), Level::Comparison).reading(x.reads);
             }
@@ -170,12 +170,12 @@ impl Printer<'_> {
             return self.extreme(op, dtype, x, y);
         }
         // 64-bit integers are indices, which do not overflow.
-        let position = dtype == DType::I64 && !self.formula;
+        let is_index = dtype == DType::I64 && !self.formula;
         let plain =
-            dtype.is_float() || position || matches!(dtype, DType::U64 | DType::U32 | DType::Bool);
+            dtype.is_float() || is_index || matches!(dtype, DType::U64 | DType::U32 | DType::Bool);
         let running = self.wrapping.contains(&x);
         let [x, y] = [self.take(x), self.take(y)];
-        if op == Binary::Add && position && y.text.starts_with('-') {
+        if op == Binary::Add && is_index && y.text.starts_with('-') {
             let less = Expr::atom(y.text[1..].to_string());
             return Expr::binary(&x, "-", &less, Level::Sum);
         }
@@ -199,7 +199,7 @@ impl Printer<'_> {
             _ => None,
         };
         match wraps {
-            Some(prim) if !plain => return self.wrapped(prim, dtype, &[x, y], running),
+            Some(prim) if !plain => return self.wrapping_call(prim, dtype, &[x, y], running),
             _ => {}
         }
         if op == Binary::Shl && dtype.is_signed_int() {
@@ -207,20 +207,20 @@ impl Printer<'_> {
             let shifted = Expr::binary(&Expr::cast(unsigned, &x), sign, &y, level);
             return Expr::cast(variable_type(dtype), &shifted);
         }
-        if op == Binary::Add && position {
-            // Index sums may be regrouped, so no parentheses are needed.
+        if op == Binary::Add && is_index {
+            // Sums of indices are associative, so they need no parentheses.
             let text = format!("{} + {}", x.at(Level::Sum), y.at(Level::Sum));
             return Expr { text, level, reads: x.reads | y.reads, sum: None };
         }
         let value = Expr::binary(&x, sign, &y, level);
-        // C promotes operands that are narrower than an int to int.
+        // C computes operands narrower than an int as int, so the result is cast back.
         match dtype.bits() < 32 && dtype != DType::Bool {
             true => Expr::cast(variable_type(dtype), &value),
             false => value,
         }
     }
 
-    /// The minimum or maximum; of floats the second operand if either is NaN.
+    /// Returns the minimum or maximum. For floats, returns the second operand if either is NaN.
     fn extreme(&mut self, op: Binary, dtype: DType, x: V, y: V) -> Expr {
         let (prim, sign) = match op {
             Binary::Min => (Prim::Min, "<"),
@@ -233,7 +233,7 @@ impl Printer<'_> {
         let [x, y] = [self.take_name(x), self.take_name(y)];
         let compared = Expr::binary(&x, sign, &y, Level::Comparison);
         if self.formula {
-            // Compilers would turn a constant bound into a branch.
+            // Compilers would turn a conditional expression with a constant operand into a branch.
             return self.function(Function::Select(dtype), &[compared, x, y]);
         }
         Expr::choice(&compared, &x, &y)
@@ -260,7 +260,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Calls a function of C's library, or of the file.
+    /// Calls a function of the C library or of the file.
     fn call(&mut self, callee: Callee, dtype: DType, args: &[V]) -> Expr {
         let from = self.dtype(args[0]);
         match callee {
@@ -277,12 +277,12 @@ impl Printer<'_> {
         let running = self.wrapping.contains(&args[0]);
         let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
         let own = match prim {
-            Prim::Cast => Some(Function::Whole { from, to: dtype }),
+            Prim::Cast => Some(Function::ToInteger { from, to: dtype }),
             Prim::FloorDiv | Prim::Mod => Some(Function::Prim(prim, dtype)),
             _ if !dtype.is_float() => Some(Function::Prim(prim, dtype)),
             _ => None,
         };
-        // Unsigned integers of full width wrap anyway.
+        // Unsigned 32-bit and 64-bit integers already wrap in C.
         let sign = match prim {
             Prim::Add => Some(("+", Level::Sum)),
             Prim::Sub => Some(("-", Level::Sum)),
@@ -293,14 +293,14 @@ impl Printer<'_> {
             (_, Some((sign, level)), [x, y]) if matches!(dtype, DType::U64 | DType::U32) => {
                 Expr::binary(x, sign, y, level)
             }
-            (Some(_), Some(_), _) => self.wrapped(prim, dtype, &args, running),
+            (Some(_), Some(_), _) => self.wrapping_call(prim, dtype, &args, running),
             (Some(function), ..) => self.function(function, &args),
             (None, ..) => Expr::call(&library(prim.name(), dtype), &args),
         }
     }
 }
 
-/// The name of a function of C's library for this float type.
+/// The name of a C library function for a float dtype.
 fn library(name: &str, dtype: DType) -> String {
     if dtype == DType::F64 { name.to_string() } else { format!("{name}f") }
 }

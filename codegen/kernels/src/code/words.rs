@@ -57,15 +57,16 @@ impl Callee {
         match self {
             Callee::Prim(prim) => prim.name(),
             Callee::Sigmoid => "sigmoid",
-            Callee::RankNanLast => "rank_nan_last",
-            Callee::RankNanFirst => "rank_nan_first",
-            Callee::OfRank => "of_rank",
+            Callee::SortKeyNanLast => "sort_key_nan_last",
+            Callee::SortKeyNanFirst => "sort_key_nan_first",
+            Callee::FromSortKey => "from_sort_key",
         }
     }
 
     /// The function with this keyword.
     pub fn from_word(word: &str) -> Option<Callee> {
-        let own = [Callee::Sigmoid, Callee::RankNanLast, Callee::RankNanFirst, Callee::OfRank];
+        let own =
+            [Callee::Sigmoid, Callee::SortKeyNanLast, Callee::SortKeyNanFirst, Callee::FromSortKey];
         let own = own.into_iter().find(|own| own.word() == word);
         own.or_else(|| Prim::from_name(word).map(Callee::Prim))
     }

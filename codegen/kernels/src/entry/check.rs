@@ -1,4 +1,4 @@
-//! Checks on the symbols of a call, so that all sizes are as they were planned.
+//! Checks of the symbols of a call, which ensure that all sizes are as planned.
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
@@ -10,7 +10,7 @@ use super::expression::c_expression;
 use super::{Dimension, Workspace};
 use crate::program::{Plan, size};
 
-/// A relation that must hold, or the call fails.
+/// A relation that must hold; otherwise the call returns an error.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Check {
     pub left: Size,
@@ -20,10 +20,10 @@ pub struct Check {
     pub text: String,
 }
 
-/// The checks of a function, besides the range of its symbols. Divisors are checked first. `sizes`
-/// are the sizes that a call evaluates.
+/// Returns the checks of a function, in addition to the range of its symbols. Divisors are checked
+/// first. `sizes` are the sizes that a call evaluates.
 ///
-/// Errors: a dim that no argument shows.
+/// Errors: a dim cannot be derived from the arguments.
 pub fn checks(
     function: &Function,
     plans: &[&Plan],
@@ -36,26 +36,26 @@ pub fn checks(
     for size in sides.chain(sizes.iter().copied()) {
         add_divisors(size, &mut divisors);
     }
-    let least = |left: Size, least: i64| {
-        let text = format!("{} >= {least}", c_expression(&left, symbols));
-        Check { left, relation: Bound::AtLeast, right: Size::Const(least), text }
+    let at_least = |left: Size, bound: i64| {
+        let text = format!("{} >= {bound}", c_expression(&left, symbols));
+        Check { left, relation: Bound::AtLeast, right: Size::Const(bound), text }
     };
-    let mut checks: Vec<Check> = divisors.into_iter().map(|size| least(size, 1)).collect();
+    let mut checks: Vec<Check> = divisors.into_iter().map(|size| at_least(size, 1)).collect();
     checks.extend(stated);
     for buffer in plans.iter().flat_map(|plan| &plan.program.buffers) {
-        let check = least(buffer.bytes.clone(), 0);
-        let sure = range(&buffer.bytes, SAMPLE).is_some_and(|(low, _)| low >= 0);
-        if !sure && !checks.contains(&check) {
+        let check = at_least(buffer.bytes.clone(), 0);
+        let never_negative = range(&buffer.bytes, SAMPLE).is_some_and(|(low, _)| low >= 0);
+        if !never_negative && !checks.contains(&check) {
             checks.push(check);
         }
     }
     Ok(checks)
 }
 
-/// A size that is not negative for symbols up to this is taken to be never negative.
+/// A size that is not negative for symbols up to this value is assumed to be never negative.
 const SAMPLE: i64 = 1 << 12;
 
-/// The checks from guards, constraints and the types of arrays.
+/// Returns the checks from guards, constraints and the types of arrays.
 fn stated(function: &Function, plan: &Plan, symbols: &[Dimension]) -> Result<Vec<Check>> {
     let mut checks: Vec<Check> = Vec::new();
     let mut add = |left: &Dim, relation: Bound, right: &Dim, of: &Loc| -> Result<()> {
@@ -91,7 +91,7 @@ fn stated(function: &Function, plan: &Plan, symbols: &[Dimension]) -> Result<Vec
     Ok(checks)
 }
 
-/// A dim, with the names of the parameters as symbols.
+/// Returns a dim with the parameters' names as symbols.
 pub fn named(dim: &Dim, symbols: &[Dimension]) -> Dim {
     dim.substitute(&|symbol| {
         let own = symbols.iter().find(|own| own.symbol == *symbol)?;
@@ -100,7 +100,7 @@ pub fn named(dim: &Dim, symbols: &[Dimension]) -> Dim {
 }
 
 impl Check {
-    /// Whether it holds for these values of the symbols.
+    /// Whether the relation holds for these values of the symbols.
     pub fn holds(&self, symbols: &[i64]) -> bool {
         match (self.left.eval(symbols), self.right.eval(symbols)) {
             (Some(left), Some(right)) => self.relation.holds(left, right),
@@ -120,7 +120,7 @@ pub fn sizes<'a>(plans: &'a [&Plan], workspace: &'a Workspace) -> impl Iterator<
     buffers.chain(launches).chain(trips).chain(workspace.sizes())
 }
 
-/// Adds the divisors of a size, those that are evaluated first before others.
+/// Adds the divisors of a size, in the order of evaluation.
 fn add_divisors(size: &Size, divisors: &mut Vec<Size>) {
     match size {
         Size::Const(_) | Size::Symbol(_) => {}
@@ -138,9 +138,9 @@ fn add_divisors(size: &Size, divisors: &mut Vec<Size>) {
     }
 }
 
-/// The largest 2ⁿ - 1 such that no size overflows for symbols up to it.
+/// Returns the largest 2ⁿ - 1 such that no size overflows for symbols up to it.
 ///
-/// Errors: a size that overflows in any case.
+/// Errors: a size always overflows.
 pub fn limit(sizes: &[&Size], checks: &[Check]) -> Result<i64> {
     let sides = checks.iter().flat_map(|check| [&check.left, &check.right]);
     let sizes: Vec<&Size> = sides.chain(sizes.iter().copied()).collect();
@@ -149,13 +149,13 @@ pub fn limit(sizes: &[&Size], checks: &[Check]) -> Result<i64> {
     limits.into_iter().find(fits).ok_or_else(|| {
         Box::new(Diagnostic::of(
             ErrorKind::Memory,
-            "an array of a function is larger than memory can be",
+            "an array of a function is too large for memory",
         ))
     })
 }
 
-/// The smallest and the largest value of a size, if symbols are between 0 and `limit` and divisors
-/// are positive; `None` if an intermediate value may overflow.
+/// Returns the minimum and maximum of a size for symbols between 0 and `limit` and positive
+/// divisors. Returns `None` if an intermediate value may overflow.
 fn range(size: &Size, limit: i64) -> Option<(i64, i64)> {
     let pair = |of: &(Size, Size)| Some((range(&of.0, limit)?, range(&of.1, limit)?));
     Some(match size {

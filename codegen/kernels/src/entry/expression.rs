@@ -12,8 +12,8 @@ static inline int64_t mithril_mod(int64_t a, int64_t b) { return a % b < 0 ? a %
 static inline int64_t mithril_floordiv(int64_t a, int64_t b) { return (a - mithril_mod(a, b)) / b; }
 ";
 
-/// The size as a C expression of type `int64_t` over the parameters of these symbols. It is in
-/// parentheses if operators around it require that.
+/// Prints a size as a C expression of type `int64_t`. `symbols` gives the parameter of each symbol.
+/// Sums and products are in parentheses.
 pub fn c_expression(size: &Size, symbols: &[Dimension]) -> String {
     let join = |of: &[Size], sign: &str| {
         let parts: Vec<String> = of.iter().map(|part| c_expression(part, symbols)).collect();
@@ -23,7 +23,7 @@ pub fn c_expression(size: &Size, symbols: &[Dimension]) -> String {
         format!("{name}({}, {})", c_expression(&of.0, symbols), c_expression(&of.1, symbols))
     };
     match size {
-        // Constants have the type of the symbols, so that nothing is computed in `int`.
+        // Constants have the same type as symbols, so that nothing is computed in `int`.
         Size::Const(value) => format!("INT64_C({value})"),
         Size::Symbol(at) => symbols[*at].name.clone(),
         Size::Sum(of) => join(of, " + "),

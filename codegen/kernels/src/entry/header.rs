@@ -8,46 +8,46 @@ use mithril_ir::graph::Role;
 use super::check::named;
 use super::{Array, Entry, Group, Interface, Parameter, Record};
 
-/// The definitions that every header contains, compiled once for all models of a program.
+/// Definitions that all headers contain. The guard lets a program include several headers.
 const STATUS: &str = "\
 #ifndef MITHRIL_STATUS
 #define MITHRIL_STATUS
-/* What functions return. Where it is not MITHRIL_OK, nothing was written. */
+/* Return values of functions. On an error, a function has written nothing. */
 enum mithril_status {
   MITHRIL_OK = 0,
-  /* A dim is out of its range, or the dims do not go together. */
+  /* A dim is out of range, or the dims do not fit together. */
   MITHRIL_ERROR_DIMS = 1,
-  /* A pointer is NULL that may not be: of an array, of a struct, or of a workspace. */
+  /* A pointer to an array, a struct or the workspace is NULL, but must not be. */
   MITHRIL_ERROR_NULL = 2,
   /* The workspace is not 64-byte aligned. */
   MITHRIL_ERROR_ALIGNMENT = 3,
-  /* The library was made for other processors than the one that it runs on. */
+  /* The library does not support this processor. */
   MITHRIL_ERROR_CPU = 4,
-  /* An integer that indexes an axis is out of its range. */
+  /* An integer that indexes an axis is out of range. */
   MITHRIL_ERROR_INDEX = 5
 };
 #endif
 ";
 
-/// The struct of threads that libraries take to share work.
+/// The struct with which a caller provides threads.
 const THREADS: &str = "\
 #ifndef MITHRIL_THREADS
 #define MITHRIL_THREADS
-/* Threads that a caller lends a call. */
+/* Threads that the caller provides for a call. */
 struct mithril_threads {
-  /* How many there are, 1 to 4096. */
+  /* The number of threads, 1 to 4096. */
   int64_t count;
-  /* Calls part(argument, i) for each i from 0 to parts - 1, on as many threads, and returns when all
-   * calls have. There are no more parts than threads. */
+  /* Calls part(argument, i) for each i from 0 to parts - 1, in parallel, and returns when all calls
+   * have returned. There are at most as many parts as threads. */
   void (*run)(void *context, int64_t parts, void (*part)(void *argument, int64_t i), void *argument);
-  /* What run is given. */
+  /* The first argument of run. */
   void *context;
 };
 #endif
 
 ";
 
-/// The text of the header. `about` is its first comment: which program printed it, and for what.
+/// Prints the header. `about` is the first comment, which describes the file.
 pub fn header(interface: &Interface, about: &str) -> String {
     let mut text = comment(&format!("{about}\n\n{CALLING}"), "");
     let guard = format!("MITHRIL_{}_H", interface.model.to_uppercase());
@@ -77,10 +77,10 @@ pub fn header(interface: &Interface, about: &str) -> String {
 }
 
 const CALLING: &str = "\
-Arrays are dense and row-major, aligned as their elements are; the shape of each is next to it. \
-A result overlaps with no other array. A workspace is 64-byte aligned memory that holds nothing \
-between calls. Any number of threads may call at one time, each with a workspace and results of \
-its own. Nothing is allocated, and nothing is kept.";
+Arrays are dense and row-major, and have the alignment of their elements. A comment has_result the \
+shape of each. A result must not overlap with another array. The workspace is 64-byte aligned \
+memory, whose contents need not be kept between calls. Any number of threads may call at the same \
+time, each with its own workspace and results. Functions allocate no memory and keep no state.";
 
 /// The C type of an element of this dtype in memory.
 pub fn c_type(dtype: DType) -> &'static str {
@@ -98,7 +98,7 @@ pub fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// A description of a dtype that its C type does not express.
+/// Describes a dtype, if its C type does not.
 fn meaning(dtype: DType) -> Option<&'static str> {
     match dtype {
         DType::F16 => Some("bits of IEEE binary16"),
@@ -125,7 +125,7 @@ fn structure(entry: &Entry, record: &Record) -> String {
     let what = match record.group {
         Group::Param => "The params",
         Group::State => "The state before a call",
-        Group::NextState => "The state behind a call, which it writes",
+        Group::NextState => "The state after a call, which the call writes",
         Group::Gradient => "The gradients of params, which a call writes",
         Group::Input | Group::Output => "Arrays",
     };
@@ -133,20 +133,20 @@ fn structure(entry: &Entry, record: &Record) -> String {
     let name = &record.type_name;
     let _ = writeln!(text, "typedef struct {name} {{");
     for array in entry.fields(record) {
-        let _ = writeln!(text, "  {}; /* {} */", declaration(array), described(entry, array));
+        let _ = writeln!(text, "  {}; /* {} */", declaration(array), describe(entry, array));
     }
     let _ = write!(text, "}} {name};\n\n");
     text
 }
 
-/// `const float *x`.
+/// Prints a declaration: `const float *x`.
 fn declaration(array: &Array) -> String {
     let constant = if array.group.is_read() { "const " } else { "" };
     format!("{constant}{} *{}", c_type(array.ty.dtype), array.name)
 }
 
-/// A description of an array: `param "linear.w", f32 [8, 16]`.
-fn described(entry: &Entry, array: &Array) -> String {
+/// Describes an array: ``param `linear.w`: f32 [8, 16]``.
+fn describe(entry: &Entry, array: &Array) -> String {
     let role = match (array.group, array.role) {
         (Group::Output, _) => "output",
         (Group::Gradient, _) => "gradient of",
@@ -163,14 +163,14 @@ fn described(entry: &Entry, array: &Array) -> String {
     format!("{role} {path}: {} [{}]{meaning}{end}", array.ty.dtype, dims.join(", "))
 }
 
-/// A name, quoted for use in a C comment.
+/// Quotes a name for a C comment.
 fn quoted(name: &str) -> String {
     let plain = name.chars().map(|c| if c.is_control() { ' ' } else { c });
-    format!("`{}`", inside(&plain.collect::<String>()))
+    format!("`{}`", escaped(&plain.collect::<String>()))
 }
 
-/// Escapes text so that it neither ends a C comment nor begins one.
-fn inside(text: &str) -> String {
+/// Escapes text so that it neither ends nor begins a C comment.
+fn escaped(text: &str) -> String {
     text.replace("*/", "* /").replace("/*", "/ *")
 }
 
@@ -178,7 +178,7 @@ fn functions(entry: &Entry) -> String {
     let symbols: Vec<String> =
         entry.symbols.iter().map(|s| format!("int64_t {}", s.name)).collect();
     let dims = if symbols.is_empty() { "void".to_string() } else { symbols.join(", ") };
-    let about = "How many bytes of workspace a call takes; SIZE_MAX for dims that it refuses.";
+    let about = "The size of the workspace in bytes; SIZE_MAX if the dims are invalid.";
     let mut text = comment(about, "");
     let _ = write!(text, "size_t {}_workspace_bytes({dims});\n\n", entry.name);
     text += &comment(&documentation(entry), "");
@@ -190,17 +190,17 @@ fn functions(entry: &Entry) -> String {
     text
 }
 
-/// Declares the functions that share their work among threads.
+/// Declares the functions that share the work among threads.
 fn parallel(entry: &Entry) -> String {
     let dims = entry.symbols.iter().map(|s| format!("int64_t {}, ", s.name));
     let dims: String = dims.collect();
     let name = &entry.name;
-    let about = "As above, for a call that is lent so many threads.";
+    let about = "The size of the workspace in bytes, for a call with this number of threads.";
     let mut text = comment(about, "");
     let _ = write!(text, "size_t {name}_parallel_workspace_bytes({dims}int64_t count);\n\n");
     let about = format!(
-        "As {name}, with the same results to the bit; the threads share the work. NULL stands for \
-         one thread, the caller's."
+        "Like {name}, but shares the work among threads. The results have the same bits. If threads \
+         is NULL, the calling thread does all work."
     );
     text += &comment(&about, "");
     let parameters = entry.parameters();
@@ -212,7 +212,7 @@ fn parallel(entry: &Entry) -> String {
     text
 }
 
-/// `int64_t n`, `const float *x`, `const mithril_mlp_params *params`, `void *workspace`.
+/// Prints a parameter: `int64_t n`, `const float *x`, `const mithril_mlp_params *params`.
 pub fn parameter_text(entry: &Entry, parameter: Parameter) -> String {
     match parameter {
         Parameter::Symbol(at) => format!("int64_t {}", entry.symbols[at].name),
@@ -227,16 +227,16 @@ pub fn parameter_text(entry: &Entry, parameter: Parameter) -> String {
 }
 
 fn documentation(entry: &Entry) -> String {
-    let gives = |group| entry.results.iter().any(|array| array.group == group);
-    let mut given = vec![];
+    let has_result = |group| entry.results.iter().any(|array| array.group == group);
+    let mut computed = vec![];
     for (group, what) in [
         (Group::Output, "the outputs"),
         (Group::Gradient, "the gradients of params"),
         (Group::NextState, "the next state"),
     ] {
-        given.extend(gives(group).then_some(what));
+        computed.extend(has_result(group).then_some(what));
     }
-    let mut text = match given.split_last() {
+    let mut text = match computed.split_last() {
         Some((last, [])) => format!("Computes {last}."),
         Some((last, others)) => format!("Computes {} and {last}.", others.join(", ")),
         None => String::new(),
@@ -256,15 +256,15 @@ fn documentation(entry: &Entry) -> String {
             Parameter::Result(at) => &entry.results[at],
             Parameter::Symbol(_) | Parameter::Record(_) | Parameter::Workspace => continue,
         };
-        let _ = write!(text, "\n  {}: {}", array.name, described(entry, array));
+        let _ = write!(text, "\n  {}: {}", array.name, describe(entry, array));
     }
-    text + "\n  workspace: as many bytes as said above, 64-byte aligned; NULL where that is none"
+    text + "\n  workspace: memory of the size above, 64-byte aligned; may be NULL if the size is 0"
 }
 
-/// A C comment with these lines, wrapped where they are long.
+/// Prints a C comment with these lines. Long lines are wrapped.
 pub fn comment(text: &str, indent: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for line in inside(text).lines() {
+    for line in escaped(text).lines() {
         let lead = &line[..line.len() - line.trim_start().len()];
         let mut words = line.split_whitespace();
         let mut current = format!("{lead}{}", words.next().unwrap_or(""));

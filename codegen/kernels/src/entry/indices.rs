@@ -1,4 +1,4 @@
-//! Checks of the integers of a call that index an axis.
+//! Checks of integer arguments whose elements index an axis.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
@@ -9,12 +9,12 @@ use super::check::named;
 use super::{Array, Dimension, Group};
 use crate::program::{Plan, size};
 
-/// Elements of an argument that must be in a range.
+/// A check that elements of an argument are valid indices.
 #[derive(Clone, Debug)]
 pub struct Indices {
     /// The index of the argument.
     pub argument: usize,
-    /// The offset of the first element; and for each loop over elements, outermost first, their
+    /// The offset of the first element, and the loops over elements, outermost first, each with its
     /// count and stride.
     pub first: Size,
     pub loops: Vec<(Size, Size)>,
@@ -22,16 +22,16 @@ pub struct Indices {
     pub extent: Size,
     /// Whether a negative index counts from the end.
     pub from_end: bool,
-    /// Values that mean no index.
+    /// Values that stand for no index, and are allowed.
     pub ignored: Vec<i64>,
     /// The check as text, with the parameters' names: `tokens: indices from -10 to 9, of block
     /// ...`.
     pub text: String,
 }
 
-/// The index checks for the arguments of a function.
+/// Returns the index checks of a function's arguments.
 ///
-/// Errors: a dim that no argument shows.
+/// Errors: a dim cannot be derived from the arguments.
 pub fn indices(
     indexed: &[Indexed],
     arguments: &[Array],
@@ -40,15 +40,15 @@ pub fn indices(
 ) -> Result<Vec<Indices>> {
     let mut found = Vec::new();
     for own in indexed {
-        let given = |array: &Array| array.group == Group::Input && array.path == own.argument;
-        if let Some(argument) = arguments.iter().position(given) {
-            found.push(of(own, argument, &arguments[argument], plan, symbols)?);
+        let is_argument = |array: &Array| array.group == Group::Input && array.path == own.argument;
+        if let Some(argument) = arguments.iter().position(is_argument) {
+            found.push(check(own, argument, &arguments[argument], plan, symbols)?);
         }
     }
     Ok(found)
 }
 
-fn of(
+fn check(
     own: &Indexed,
     argument: usize,
     array: &Array,
@@ -59,12 +59,13 @@ fn of(
     let dims = &array.ty.shape.dims;
     let (mut first, mut stride) = (Size::Const(0), Dim::Const(1));
     let mut loops: Vec<(Dim, Dim)> = Vec::new();
-    // From the last axis on. Consecutive axes that are used whole are merged to one loop.
-    let mut whole = false;
-    for (behind, dim) in dims.iter().rev().enumerate() {
-        match own.part.iter().find(|range| range.axis == behind + 1) {
-            None if whole => {
-                let inner = loops.last_mut().expect("there is one before");
+    // Goes from the last axis to the first. Consecutive axes that are read entirely are merged to
+    // one loop.
+    let mut inner_is_whole = false;
+    for (from_last, dim) in dims.iter().rev().enumerate() {
+        match own.part.iter().find(|range| range.axis == from_last + 1) {
+            None if inner_is_whole => {
+                let inner = loops.last_mut().expect("an inner loop exists");
                 inner.0 = &inner.0 * dim;
             }
             None => loops.push((dim.clone(), stride.clone())),
@@ -73,17 +74,17 @@ fn of(
                 loops.push((range.count.clone(), &stride * &Dim::Const(range.step)));
             }
         }
-        whole = own.part.iter().all(|range| range.axis != behind + 1);
+        inner_is_whole = own.part.iter().all(|range| range.axis != from_last + 1);
         stride = &stride * dim;
     }
     let loops = loops.iter().rev().map(|(count, stride)| Ok((size(count)?, size(stride)?)));
     let part = if own.part.is_empty() { "" } else { " that are read" };
     let extent = named(&own.extent, symbols);
-    let least = if own.from_end { -&extent } else { Dim::Const(0) };
+    let lowest = if own.from_end { -&extent } else { Dim::Const(0) };
     let ignored = own.ignored.iter().map(|value| format!(", or {value}"));
     let of = own.readers.blocks().map(|blocks| format!(", of {blocks}")).unwrap_or_default();
     let text = format!(
-        "{}: indices{part} from {least} to {}{}{of}",
+        "{}: indices{part} from {lowest} to {}{}{of}",
         array.name,
         &extent - &Dim::Const(1),
         ignored.collect::<String>()

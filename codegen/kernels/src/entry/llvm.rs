@@ -1,5 +1,5 @@
-//! Prints the entry of an ahead-of-time library as an MLIR module in the dialect llvm. The code
-//! checks a call, chooses the variant for the processor, and launches its kernels.
+//! Prints the entry functions of an ahead-of-time library as an MLIR module in the LLVM dialect.
+//! The code checks the arguments, selects the variant for the processor, and launches its kernels.
 
 mod indices;
 mod processor;
@@ -15,11 +15,11 @@ use super::{Array, Entry, Interface};
 pub use processor::{CpuidBits, Processor, REQUEST, TILE_DATA};
 use threads::parameters;
 
-/// The library to print, and the symbols that it refers to.
+/// The library to print, and the linker symbols of its kernels and constants.
 #[derive(Clone, Debug)]
 pub struct Library<'a> {
     pub interface: &'a Interface,
-    /// The processor of each variant. The first one that matches this machine is used.
+    /// The processor of each variant. The first variant whose processor matches is used.
     pub processors: &'a [Processor],
     pub kernels: Symbols,
     pub constants: Symbols,
@@ -47,12 +47,12 @@ macro_rules! line {
 }
 use line;
 
-/// The text of the module. It defines the functions of the entries, and refers to the kernels, the
-/// constants and `memcpy`.
+/// Prints the module. It defines the entry functions, and declares the kernels, the constants and
+/// `memcpy`.
 pub fn llvm(library: &Library) -> String {
     let mut printer = Printer { library, text: String::new(), fresh: 0 };
     printer.declarations();
-    if printer.is_choosy() {
+    if printer.detects_processor() {
         printer.detection();
     }
     printer.sharing();
@@ -63,7 +63,7 @@ pub fn llvm(library: &Library) -> String {
             printer.run(at, variant);
         }
         printer.entry(entry);
-        printer.alone(entry);
+        printer.single_threaded(entry);
     }
     printer.text
 }
@@ -98,20 +98,19 @@ impl Printer<'_> {
         }
     }
 
-    /// Whether the library checks the processor: it does not run on all, or has several variants.
-    fn is_choosy(&self) -> bool {
+    /// Whether the library must detect the processor: it has several variants, or its variant does
+    /// not run on all processors.
+    fn detects_processor(&self) -> bool {
         let processors = self.library.processors;
-        processors.len() > 1 || processors.iter().any(Processor::asks)
+        processors.len() > 1 || processors.iter().any(Processor::needs_check)
     }
-
-    // Small pieces of code.
 
     fn fresh(&mut self) -> String {
         self.fresh += 1;
         format!("%t{}", self.fresh)
     }
 
-    /// Prints an operation with a result, and returns the result's name.
+    /// Prints an operation with a result. Returns the result's name.
     fn value(&mut self, code: impl std::fmt::Display) -> String {
         let name = self.fresh();
         line!(self, "{name} = {code}");
@@ -161,7 +160,7 @@ impl Printer<'_> {
         ))
     }
 
-    /// The address of the 8-byte element `at` of the array `array`.
+    /// Returns the address of the 8-byte element `at` of an array.
     fn element(&mut self, array: &str, at: usize) -> String {
         self.value(format_args!("llvm.getelementptr {array}[{at}] : (!llvm.ptr) -> !llvm.ptr, i64"))
     }
@@ -176,7 +175,7 @@ impl Printer<'_> {
         line!(self, "llvm.store {value}, {address} : {ty}, !llvm.ptr");
     }
 
-    fn behind(&mut self, pointer: &str, offset: &Size) -> String {
+    fn offset_pointer(&mut self, pointer: &str, offset: &Size) -> String {
         if *offset == Size::Const(0) {
             return pointer.to_string();
         }
@@ -186,7 +185,7 @@ impl Printer<'_> {
         ))
     }
 
-    /// The value of a size; its divisors are positive.
+    /// Computes a size, whose divisors are positive.
     fn size(&mut self, size: &Size) -> String {
         match size {
             Size::Const(value) => self.int(*value),
@@ -226,8 +225,6 @@ impl Printer<'_> {
         self.value(format_args!("llvm.select {negative}, {more}, {rest} : i1, i64"))
     }
 
-    // Functions.
-
     fn symbols(entry: &Entry) -> String {
         (0..entry.symbols.len()).map(|at| format!("%s{at}: i64, ")).collect()
     }
@@ -236,7 +233,7 @@ impl Printer<'_> {
     fn check_dims(&mut self, entry: &Entry, code: i64, ty: &str) {
         for at in 0..entry.symbols.len() {
             let limit = self.int(entry.limit);
-            // As unsigned numbers, negative ones are above the limit.
+            // Compares as unsigned, so that negative numbers are above the limit.
             let wrong = self.compare("ugt", &format!("%s{at}"), &limit);
             self.fail_if(&wrong, code, ty);
         }
@@ -266,7 +263,7 @@ impl Printer<'_> {
             parameters(entry).map(|(name, ty)| format!("{name}: {ty}, ")).collect();
         let name = &entry.name;
         line!(self, "llvm.func @{name}_parallel({parameters}%threads: !llvm.ptr) -> i32 {{");
-        // Allocated here, where the stack pointer is as at the start of the function.
+        // The array is allocated in the entry block, so that LLVM treats it as a fixed stack slot.
         let table = self.array(entry.arguments.len() + entry.results.len(), "ptr");
         self.check_dims(entry, Status::Dims as i64, "i32");
         let records = (0..entry.records.len()).map(|at| format!("%p{at}"));
@@ -278,7 +275,7 @@ impl Printer<'_> {
         self.check_pointers(&needed.collect::<Vec<_>>());
         self.check_workspace(entry);
         self.check_indices(entry, &pointers);
-        self.fill_in(entry, &optional, &mut pointers);
+        self.replace_missing(entry, &optional, &mut pointers);
         for (at, pointer) in pointers.iter().enumerate() {
             self.store(pointer, "!llvm.ptr", &table, at);
         }
@@ -287,7 +284,7 @@ impl Printer<'_> {
         self.finish(&ok, "i32");
     }
 
-    /// The pointers of all arguments, followed by those of all results.
+    /// Returns the pointers of all arguments, then of all results.
     fn pointers(&mut self, entry: &Entry) -> Vec<String> {
         let arguments = entry.arguments.iter().enumerate().map(|(at, a)| (a.group, at, 'a'));
         let results = entry.results.iter().enumerate().map(|(at, r)| (r.group, at, 'r'));
@@ -311,12 +308,12 @@ impl Printer<'_> {
         self.fail_if(&any, Status::Null as i64, "i32");
     }
 
-    /// Replaces missing arguments by zeros.
-    fn fill_in(&mut self, entry: &Entry, optional: &[usize], pointers: &mut [String]) {
+    /// Replaces NULL arguments by a pointer to zeros.
+    fn replace_missing(&mut self, entry: &Entry, optional: &[usize], pointers: &mut [String]) {
         if optional.is_empty() {
             return;
         }
-        let zeros = self.behind("%workspace", &entry.workspace.zeros);
+        let zeros = self.offset_pointer("%workspace", &entry.workspace.zeros);
         let (null, byte) = (self.value("llvm.mlir.zero : !llvm.ptr"), self.code(0, "i8"));
         let bytes = self.size(&entry.workspace.zeroed);
         for &at in optional {
@@ -350,7 +347,7 @@ impl Printer<'_> {
         self.fail_if(&uneven, Status::Alignment as i64, "i32");
     }
 
-    /// Calls the variant for this processor.
+    /// Calls the variant for the processor.
     fn dispatch(&mut self, entry: &Entry, table: &str) {
         let symbols: String = (0..entry.symbols.len()).map(|at| format!("%s{at}, ")).collect();
         let types = "i64, ".repeat(entry.symbols.len());
@@ -361,7 +358,7 @@ impl Printer<'_> {
                 entry.name
             )
         };
-        if !self.is_choosy() {
+        if !self.detects_processor() {
             return line!(self, "{}", call(0));
         }
         let chosen = self.detected();

@@ -1,11 +1,11 @@
-//! Names that are valid in C.
+//! Makes names valid and unique in C.
 
 use std::sync::LazyLock;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Keywords of C and C++, macros of compilers and of the included headers, and functions that are
-/// called where parameters are in scope.
+/// Names that parameters must not have: keywords of C and C++, macros of compilers and of the
+/// included headers, and functions that are called where parameters are in scope.
 const RESERVED: &str = "\
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
     char32_t char8_t class co_await co_return co_yield compl concept const const_cast
@@ -21,8 +21,9 @@ const RESERVED: &str = "\
 static RESERVED_WORDS: LazyLock<FxHashSet<&str>> =
     LazyLock::new(|| RESERVED.split_whitespace().collect());
 
-/// The C identifier that is closest to a text. Characters that C does not allow become underscores.
-/// Leading and doubled underscores are avoided, as they are reserved for compilers.
+/// Returns the C identifier that is closest to a text. Characters that C does not allow become
+/// underscores. Leading and doubled underscores are avoided, because they are reserved for
+/// compilers.
 pub fn identifier(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for c in text.chars() {
@@ -34,7 +35,7 @@ pub fn identifier(text: &str) -> String {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         name.insert(0, 'x');
     }
-    // Generated files define names of this kind.
+    // Generated files define names with these prefixes.
     if ["mithril_", "MITHRIL_"].iter().any(|prefix| name.starts_with(prefix)) {
         name.insert_str(0, "x_");
     }
@@ -44,7 +45,7 @@ pub fn identifier(text: &str) -> String {
     name
 }
 
-/// Whether a header may define it: `int64_t`, `INT64_MAX`, `SIZE_MAX`.
+/// Whether a standard header may define the name, such as `int64_t`, `INT64_MAX` or `SIZE_MAX`.
 fn is_type(name: &str) -> bool {
     name.ends_with("_t") || ["_MAX", "_MIN", "_C", "_WIDTH"].iter().any(|end| name.ends_with(end))
 }
@@ -53,18 +54,18 @@ fn is_type(name: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     taken: FxHashSet<String>,
-    /// For a name that was wished for again: the number from which to look for a free one.
+    /// For each name that was requested again, the next number to try.
     next: FxHashMap<String, usize>,
 }
 
 impl Scope {
-    /// A scope in which these names are taken.
+    /// Creates a scope in which these names are taken.
     pub fn new<const N: usize>(taken: [&str; N]) -> Scope {
         let taken = taken.into_iter().map(String::from).collect();
         Scope { taken, next: FxHashMap::default() }
     }
 
-    /// A new identifier for a text, with a number if the name is taken.
+    /// Returns a new identifier for a text, with a number if the name is taken.
     pub fn name(&mut self, text: &str) -> String {
         let base = identifier(text);
         if self.taken.insert(base.clone()) {

@@ -1,5 +1,5 @@
-//! The workspace of a call: temporaries, zeros for missing output gradients, and the scratch memory
-//! of kernels.
+//! The layout of a call's workspace: temporaries, zeros for missing output gradients, and the
+//! scratch memory of kernels.
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_runtime::align::ALIGN;
@@ -13,12 +13,11 @@ use crate::program::Plan;
 #[derive(Clone, Debug)]
 pub struct Workspace {
     pub bytes: Size,
-    /// The offset of the zeros that replace a missing output gradient, and the bytes of the largest
-    /// one.
+    /// The offset of the zeros that replace missing output gradients, and the size of the largest
+    /// output gradient in bytes.
     pub zeros: Size,
     pub zeroed: Size,
-    /// The offset of the kernels' scratch memory, and the bytes that each thread needs there, a
-    /// multiple of 64.
+    /// The offset of the kernels' scratch memory, and its size per thread, a multiple of 64 bytes.
     pub scratch: Size,
     pub own: Size,
     /// The offset of each temporary, by plan and buffer number; 0 for other buffers.
@@ -29,9 +28,9 @@ pub struct Workspace {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Slot {
     pub base: Base,
-    /// Bytes from the base.
+    /// The offset from the base, in bytes.
     pub offset: Size,
-    /// The loops of which it is a row, and the bytes of each row.
+    /// The loops whose rows the buffer is, and the bytes of one row.
     pub rows: Vec<(usize, Size)>,
 }
 
@@ -48,15 +47,15 @@ impl Workspace {
     /// Lays out one workspace for all plans of a function. `optional` are the indices of arguments
     /// that may be missing.
     ///
-    /// Errors: temporaries that no memory holds.
+    /// Errors: temporaries are too large for memory.
     pub fn new(plans: &[&Plan], optional: &[usize]) -> Result<Workspace> {
         let placed = plans.iter().map(|plan| temporaries(&plan.program));
         let (offsets, ends): (Vec<_>, Vec<_>) =
             placed.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let launches = plans.iter().flat_map(|plan| &plan.program.launches);
-        let (zeros, own) = (most(&ends), most(launches.map(|launch| &launch.scratch)));
+        let (zeros, own) = (max_size(&ends), max_size(launches.map(|launch| &launch.scratch)));
         let buffers = plans[0].program.buffers.iter();
-        let zeroed = most(buffers.filter_map(|buffer| match buffer.place {
+        let zeroed = max_size(buffers.filter_map(|buffer| match buffer.place {
             Place::Argument(at) if optional.contains(&at) => Some(&buffer.bytes),
             _ => None,
         }));
@@ -67,13 +66,13 @@ impl Workspace {
         Ok(Workspace { bytes, zeros, zeroed, scratch, own, offsets })
     }
 
-    /// All sizes of the layout.
+    /// Returns all sizes of the layout.
     pub fn sizes(&self) -> impl Iterator<Item = &Size> {
         let own = [&self.zeros, &self.zeroed, &self.scratch, &self.own, &self.bytes];
         self.offsets.iter().flatten().chain(own)
     }
 
-    /// The location of each buffer of a plan's program.
+    /// Returns the location of each buffer of a plan's program.
     pub fn slots(&self, plan: usize, program: &Program) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::with_capacity(program.buffers.len());
         for (buffer, offset) in program.buffers.iter().zip(&self.offsets[plan]) {
@@ -98,10 +97,11 @@ impl Workspace {
     }
 }
 
-/// The offsets of a program's temporaries, and their total bytes.
+/// Returns the offsets of a program's temporaries, and their total size in bytes.
 ///
-/// Temporaries whose sizes are constant multiples of the same expression share an arena, planned as
-/// the runtime does. The arenas follow each other. So one plan holds for all values of the symbols.
+/// Temporaries whose sizes are constant multiples of the same expression share an arena, which is
+/// planned in the same way as in the runtime. The arenas follow each other. So one plan is valid
+/// for all values of the symbols.
 fn temporaries(program: &Program) -> Result<(Vec<Size>, Size)> {
     let lives = lifetimes(program);
     let mut groups: Vec<(Size, Vec<(usize, Request)>)> = Vec::new();
@@ -125,21 +125,21 @@ fn temporaries(program: &Program) -> Result<(Vec<Size>, Size)> {
     Ok((offsets, end))
 }
 
-/// Places one group of temporaries from byte `start` on; returns the end of the arena.
+/// Places one group of temporaries from byte `start` on. Returns the end of the arena.
 fn arena(
     factor: &Size,
     requests: &[(usize, Request)],
     start: Size,
     offsets: &mut [Size],
 ) -> Result<Size> {
-    // Plans in units of 1/64 byte, so that the planner's rounding to 64 has no effect: whether
-    // offsets are multiples of 64 bytes is only known once the factor is.
-    let fine =
+    // The planner rounds sizes to multiples of 64. Sizes are given in units of 1/64, so that this
+    // has no effect: whether offsets are multiples of 64 bytes depends on the value of the factor.
+    let fine_units =
         |request: &Request| Some(Request { bytes: request.bytes.checked_mul(ALIGN)?, ..*request });
     let fixed = *factor == Size::Const(1);
     let scaled: Option<Vec<Request>> = match fixed {
         true => Some(requests.iter().map(|(_, request)| *request).collect()),
-        false => requests.iter().map(|(_, request)| fine(request)).collect(),
+        false => requests.iter().map(|(_, request)| fine_units(request)).collect(),
     };
     let plan = scaled.and_then(|scaled| Arena::of(&scaled)).ok_or_else(too_large)?;
     if fixed {
@@ -148,8 +148,8 @@ fn arena(
         }
         return Ok(start + plan.bytes as i64);
     }
-    // Each distinct offset is rounded up by less than 64 bytes. One more step of 64 bytes for each
-    // offset below it keeps the temporaries disjoint.
+    // Rounding adds less than 64 bytes to an offset. Each offset is also moved by 64 bytes for each
+    // distinct offset below it, which keeps the temporaries disjoint.
     let mut starts = plan.offsets.clone();
     starts.sort_unstable();
     starts.dedup();
@@ -163,7 +163,7 @@ fn arena(
     Ok(place(plan.bytes, starts.len()))
 }
 
-/// Splits a size into a constant factor and an expression.
+/// Splits a size into a constant factor and the remaining expression.
 fn split(size: &Size) -> (i64, Size) {
     match size {
         Size::Const(value) => (*value, Size::Const(1)),
@@ -181,8 +181,8 @@ fn split(size: &Size) -> (i64, Size) {
     }
 }
 
-/// The maximum of sizes; each distinct size is compared once.
-fn most<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
+/// Returns the maximum of sizes. Each distinct size is compared once.
+fn max_size<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
     let (mut fixed, mut others) = (0, Vec::new());
     for size in sizes {
         match size {
@@ -192,7 +192,7 @@ fn most<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
         }
     }
     others.into_iter().fold(Size::Const(fixed), |most, size| match most {
-        // Sizes are never negative, so 0 is neutral.
+        // Sizes are never negative, so 0 is the identity of the maximum.
         Size::Const(0) => size,
         most => most.max(size),
     })
@@ -201,6 +201,6 @@ fn most<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
 fn too_large() -> Box<Diagnostic> {
     Box::new(Diagnostic::of(
         ErrorKind::Memory,
-        "the temporaries of a function are larger than memory can be",
+        "the temporaries of a function are too large for memory",
     ))
 }

@@ -292,7 +292,7 @@ fn word(b: &mut Builder, x: V, at: V, descending: bool) -> V {
             // Adding 0 turns -0 into +0, so that both compare equal.
             let zero = b.number(ty, 0.0);
             let x = b.add(x, zero);
-            scalar::rank(b, x, false)
+            scalar::sort_key(b, x, false)
         }
         false => x,
     };

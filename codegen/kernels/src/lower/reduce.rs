@@ -73,8 +73,8 @@ impl Reducer {
         self.is_extreme_of_floats() && b.source().vectorizes
     }
 
-    fn rank(self, b: &mut Builder, x: V) -> V {
-        scalar::rank(b, x, self.fold == Fold::Min)
+    fn sort_key(self, b: &mut Builder, x: V) -> V {
+        scalar::sort_key(b, x, self.fold == Fold::Min)
     }
 
     fn signs(self) -> DType {
@@ -133,7 +133,7 @@ impl Reducer {
             _ => x,
         };
         if self.compares_as_integers(b) {
-            let x = self.rank(b, x);
+            let x = self.sort_key(b, x);
             return self.merge(b, &so_far[..1], &[x]);
         }
         if !self.is_float_extreme(b) {
@@ -216,7 +216,7 @@ impl Reducer {
     pub fn finish(self, b: &mut Builder, so_far: &[V], dtype: DType) -> V {
         let mut value = so_far[0];
         if self.compares_as_integers(b) {
-            value = scalar::of_rank(b, value);
+            value = scalar::from_sort_key(b, value);
         }
         if self.is_float_extreme(b) && !self.fast {
             let ty = b.ty(value);

@@ -28,7 +28,7 @@ mod log;
 mod memory;
 mod poly;
 mod pow;
-mod rank;
+mod sort_key;
 mod trig;
 mod value;
 
@@ -53,13 +53,13 @@ pub fn exp2_nonpositive(b: &mut Builder, x: V) -> V {
 
 /// Maps a float to an integer of the same order, for compilers that vectorize. NaN comes last, or
 /// first if `first` is set.
-pub fn rank(b: &mut Builder, x: V, first: bool) -> V {
-    build(b, [x], |[x]| rank::rank(x, first))
+pub fn sort_key(b: &mut Builder, x: V, first: bool) -> V {
+    build(b, [x], |[x]| sort_key::sort_key(x, first))
 }
 
 /// The float of such an integer: the inverse of [`rank()`].
-pub fn of_rank(b: &mut Builder, rank: V) -> V {
-    build(b, [rank], |[rank]| rank::of_rank(rank))
+pub fn from_sort_key(b: &mut Builder, key: V) -> V {
+    build(b, [key], |[key]| sort_key::from_sort_key(key))
 }
 
 /// The formula of a function: scalar code, its parameters and its result.
@@ -101,9 +101,9 @@ pub fn definition(callee: Callee, dtype: DType) -> Definition {
     let result = match callee {
         Callee::Prim(prim) => apply(&mut b, prim, dtype, &parameters, None),
         Callee::Sigmoid => build(&mut b, [x], |[x]| exp::sigmoid(x)),
-        Callee::RankNanLast => rank(&mut b, x, false),
-        Callee::RankNanFirst => rank(&mut b, x, true),
-        Callee::OfRank => of_rank(&mut b, x),
+        Callee::SortKeyNanLast => sort_key(&mut b, x, false),
+        Callee::SortKeyNanFirst => sort_key(&mut b, x, true),
+        Callee::FromSortKey => from_sort_key(&mut b, x),
     };
     Definition { code: b.finish(), parameters, result }
 }

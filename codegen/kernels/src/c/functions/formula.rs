@@ -1,5 +1,5 @@
-//! Functions that C's library lacks, or that do not vectorise there, printed from the formulas of
-//! native code. They have no branches, so that compilers can vectorise loops that call them.
+//! Functions that the C library lacks or does not vectorize. They are printed from the formulas of
+//! native code, without branches, so that compilers can vectorize loops that call them.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
@@ -15,14 +15,15 @@ pub fn name(callee: Callee, dtype: DType) -> String {
     let name = match callee {
         Callee::Prim(prim) => prim.name(),
         Callee::Sigmoid => "sigmoid",
-        Callee::RankNanLast => "rank",
-        Callee::RankNanFirst => "rank_nan_first",
-        Callee::OfRank => "of_rank",
+        Callee::SortKeyNanLast => "sort_key",
+        Callee::SortKeyNanFirst => "sort_key_nan_first",
+        Callee::FromSortKey => "from_sort_key",
     };
     format!("{name}_{dtype}")
 }
 
-/// Its description, result type, parameters and body. Adds the functions that it calls to `needs`.
+/// Returns the description, result type, parameters and body of a function. Adds the functions that
+/// it calls to `needs`.
 pub fn parts(callee: Callee, dtype: DType, needs: &mut FxHashSet<Function>) -> Parts {
     let definition = definition(callee, dtype);
     let names = &["x", "y"][..definition.parameters.len()];
@@ -35,19 +36,23 @@ pub fn parts(callee: Callee, dtype: DType, needs: &mut FxHashSet<Function>) -> P
 
 fn about(callee: Callee) -> String {
     let text = match callee {
-        Callee::Prim(Prim::Min) => "The lesser; NaN if either is; -0 before +0.",
-        Callee::Prim(Prim::Max) => "The greater; NaN if either is; +0 before -0.",
+        Callee::Prim(Prim::Min) => "The minimum; NaN if either is NaN; -0 is less than +0.",
+        Callee::Prim(Prim::Max) => "The maximum; NaN if either is NaN; -0 is less than +0.",
         Callee::Prim(Prim::Exp) => "e to the power of x.",
-        Callee::Prim(Prim::Expm1) => "e to the power of x, less 1.",
+        Callee::Prim(Prim::Expm1) => "e to the power of x, minus 1.",
         Callee::Prim(Prim::Log) => "The natural logarithm.",
         Callee::Prim(Prim::Log1p) => "The natural logarithm of 1 + x.",
         Callee::Prim(Prim::Erf) => "The error function.",
         Callee::Prim(Prim::Atan2) => "The angle of the point (y, x).",
         Callee::Prim(prim) => return format!("The function {} of x.", prim.name()),
         Callee::Sigmoid => "1 / (1 + exp(-x)).",
-        Callee::RankNanLast => "An integer in the order of floats: -0 before +0, NaN last.",
-        Callee::RankNanFirst => "An integer in the order of floats: NaN first, -0 before +0.",
-        Callee::OfRank => "The float of such an integer.",
+        Callee::SortKeyNanLast => {
+            "Maps floats to integers in the same order: -0 before +0, NaN last."
+        }
+        Callee::SortKeyNanFirst => {
+            "Maps floats to integers in the same order: NaN first, -0 before +0."
+        }
+        Callee::FromSortKey => "Maps such an integer back to its float.",
     };
     text.into()
 }
@@ -56,7 +61,7 @@ fn about(callee: Callee) -> String {
 pub fn select(dtype: DType) -> Parts {
     let ty = variable_type(dtype);
     let args = format!("bool condition, {ty} x, {ty} y");
-    let about = "x where the condition holds, else y; both are there, and nothing branches.";
+    let about = "x if the condition holds, otherwise y, without a branch.";
     let mask = if dtype.bits() == 64 { "int64_t" } else { "int32_t" };
     let body = match dtype {
         DType::F32 | DType::F64 => {

@@ -1,4 +1,4 @@
-//! Casts to integers, and conversions of floats that C has no type for.
+//! Casts to integers, and conversions of floats for which C has no type.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round::{int_range, mantissa_bits, max_finite};
@@ -6,8 +6,8 @@ use mithril_ir::scalar::round::{int_range, mantissa_bits, max_finite};
 use super::Parts;
 use crate::entry::c_type;
 
-/// Truncates to an integer. Clamps to the range of the dtype; NaN becomes 0.
-pub fn whole(from: DType, to: DType) -> Parts {
+/// Truncates a float to an integer. Clamps to the range of the dtype; NaN becomes 0.
+pub fn to_integer(from: DType, to: DType) -> Parts {
     let (ty, (low, high)) = (c_type(to), int_range(to));
     let f = if from == DType::F64 { "" } else { "f" };
     let end = |value: i128| match value {
@@ -26,7 +26,7 @@ pub fn whole(from: DType, to: DType) -> Parts {
         bound(high + 1),
         bound(low)
     );
-    let about = "Toward zero; beyond the range its end, and 0 for NaN.";
+    let about = "Truncates to an integer, and clamps to the range of the type; 0 for NaN.";
     (about.into(), ty, format!("{} x", c_type(from)), body)
 }
 
@@ -67,7 +67,7 @@ pub fn widen(from: DType) -> Parts {
         32 - width,
         sign - 1
     );
-    let about = format!("The value of a float of the dtype {from} by its bits.");
+    let about = format!("Converts a {from} float, given by its bits, to float.");
     (about, "float", format!("{ty} x"), body)
 }
 
@@ -79,8 +79,8 @@ pub fn narrow(to: DType) -> Parts {
         DType::F8E5M2 => 0x7e,
         _ => 0x7f,
     };
-    // A tie half a unit above the largest value goes to the even one, which may be that value or
-    // the one above it.
+    // Half a unit above the largest value is a tie, which rounds to even: to the largest value, or
+    // to infinity or NaN above it.
     let largest = max_finite(to);
     let unit = 2f64.powi(largest.log2().floor() as i32 - mantissa as i32);
     let tie = largest + unit / 2.0;
@@ -103,13 +103,13 @@ pub fn narrow(to: DType) -> Parts {
         (1u32 << (shift - 1)) - 1,
         127 - bias,
     );
-    let about = format!("The bits of the nearest float of the dtype {to}, ties to even.");
+    let about = format!("Rounds to the nearest {to} float, ties to even, and returns its bits.");
     (about, ty, "float x".into(), body)
 }
 
 pub fn bits(from: DType, to: DType) -> Parts {
     let (source, target) = (c_type(from), c_type(to));
-    let about = format!("The bits of `{source}` as `{target}`.");
+    let about = format!("Reinterprets the bits of `{source}` as `{target}`.");
     let body = format!("{target} result;\nmemcpy(&result, &x, sizeof result);\nreturn result;");
     (about, target, format!("{source} x"), body)
 }

@@ -8,19 +8,20 @@ use crate::c::expression::{Expr, Level, variable_type, words};
 use crate::c::loops::ROLLED;
 use crate::code::{Region, V};
 
-/// GCC completely unrolls loops of up to 17 iterations, unless its options set another limit.
-const UNROLLED: i64 = 32;
+/// Loops of up to this many iterations may be unrolled completely. GCC's default limit is 17, but
+/// options can raise it.
+const MAX_UNROLLED: i64 = 32;
 
 /// A variable of C.
 struct Variable {
     name: String,
     ty: &'static str,
-    /// The value of the variable: itself, or cast to a signed number.
+    /// The expression for the value: the variable, cast to a signed type if it is unsigned.
     value: Expr,
 }
 
 impl Printer<'_> {
-    /// Prints a block in braces, whose names are free after it.
+    /// Prints the statements of a block. Names defined inside are free again after it.
     fn inside(&mut self, body: impl FnOnce(&mut Self)) {
         let taken = self.taken.len();
         self.depth += 1;
@@ -52,13 +53,13 @@ impl Printer<'_> {
         }
         self.flush(true);
         let bounds = [&from, &to].map(|expr| expr.text.parse::<i64>().ok());
-        let short = matches!(bounds, [Some(from), Some(to)] if to - from <= UNROLLED);
+        let short = matches!(bounds, [Some(from), Some(to)] if to - from <= MAX_UNROLLED);
         let running: Vec<V> = (carried.iter().zip(results))
             .filter(|(start, _)| self.is_running_sum(**start))
             .map(|(_, result)| *result)
             .collect();
         if short && !running.is_empty() {
-            self.rolls = true;
+            self.has_rolled_loops = true;
             self.line(ROLLED.0);
         }
         self.carried.extend(inner.iter().chain(&running));
@@ -80,7 +81,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The variable of a value that a loop carries or a branch yields.
+    /// Returns the variable of a value that a loop carries or a branch yields.
     fn variable(&self, v: V, name: String) -> Variable {
         let ty = variable_type(self.dtype(v));
         match self.wrapping.contains(&v) {
@@ -93,7 +94,7 @@ impl Printer<'_> {
         }
     }
 
-    /// From here on, the value is read from the variable.
+    /// Makes later uses of the value read the variable.
     fn read(&mut self, v: V, variable: &Variable) {
         self.values[v.0 as usize] = Some(variable.value.clone());
         if variable.value.level == Level::Unary {
@@ -101,7 +102,8 @@ impl Printer<'_> {
         }
     }
 
-    /// The text of a value for an assignment; if it is in an unsigned variable, that variable.
+    /// Returns the text of a value for an assignment: its unsigned variable, if it has one,
+    /// otherwise its expression.
     fn assigned(&mut self, v: V) -> String {
         let text = self.take(v).text;
         self.unsigned.get(&v).cloned().unwrap_or(text)
@@ -112,7 +114,7 @@ impl Printer<'_> {
         matches!(self.dtype(start), DType::F32 | DType::F64) && self.carried.contains(&start)
     }
 
-    /// Assigns the next values to variables, as if all at once.
+    /// Assigns the next values to variables, as if simultaneously.
     fn assign(&mut self, variables: &[Variable], values: &[V]) {
         for (i, &value) in values.iter().enumerate() {
             let text = match &self.values[value.0 as usize] {
@@ -126,9 +128,9 @@ impl Printer<'_> {
                     && next.is_some_and(|next| next.text != variable.value.text)
             });
             if changed {
-                self.held.retain(|held| *held != value);
-                self.held.push(value);
-                self.settle(value);
+                self.pending.retain(|pending| *pending != value);
+                self.pending.push(value);
+                self.print_constant(value);
             }
         }
         for (Variable { name, value: own, .. }, &value) in variables.iter().zip(values) {
@@ -148,7 +150,7 @@ impl Printer<'_> {
         }
     }
 
-    pub fn choose(&mut self, results: &[V], condition: V, yes: &Region, no: &Region) {
+    pub fn branch(&mut self, results: &[V], condition: V, yes: &Region, no: &Region) {
         let condition = self.take(condition);
         let mut variables = Vec::new();
         for &result in results {

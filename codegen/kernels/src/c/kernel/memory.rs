@@ -8,8 +8,8 @@ use crate::code::{Mem, Place, V};
 use crate::entry::c_type;
 
 impl Printer<'_> {
-    /// Buffers and arrays have names from the start; scratch memory gets one once its offset is
-    /// known.
+    /// Names buffers and local arrays. Scratch memory is named later, when its offset has been
+    /// computed.
     pub fn place_memories(&mut self) {
         for at in 0..self.code.memories.len() {
             let memory = self.code.memories[at];
@@ -43,7 +43,7 @@ impl Printer<'_> {
             }
             let Some(expr) = self.values[offset.0 as usize].clone() else { continue };
             self.scratch = true;
-            let (name, ty) = (self.name("kept"), c_type(memory.dtype));
+            let (name, ty) = (self.name("temporary"), c_type(memory.dtype));
             let place = match expr.text.as_str() {
                 "0" => format!("({ty} *)scratch"),
                 _ => format!("({ty} *)((char *)scratch + {})", expr.at(Level::Product)),

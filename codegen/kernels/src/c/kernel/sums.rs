@@ -1,5 +1,6 @@
-//! Sums and products of signed integers that loops carry. They wrap, so their variables are
-//! unsigned: GCC 12.2 loses lanes of sums that are converted in each iteration (GCC bug 107212).
+//! Finds sums and products of signed integers that loops carry. They wrap, so their variables are
+//! unsigned. Signed variables that are converted in each iteration are miscompiled by GCC 12.2,
+//! which loses lanes of such sums (GCC bug 107212).
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
@@ -7,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::code::{Binary, Callee, Code, Inst, Stmt, V};
 
-/// The values that loops carry as such sums and products: their parameters and results.
+/// Returns the loop parameters and loop results that are such sums and products.
 pub fn wrapping(code: &Code) -> FxHashSet<V> {
     let mut found = FxHashSet::default();
     note(code, &code.body, &mut found);

@@ -8,7 +8,8 @@ use super::{Printer, Status, line};
 use crate::entry::{Entry, Indices};
 
 impl Printer<'_> {
-    /// Returns if an element is out of its range. `pointers` are those of the arguments.
+    /// Prints code that returns an error if an element is out of range. `pointers` are the
+    /// arguments' pointers.
     pub(super) fn check_indices(&mut self, entry: &Entry, pointers: &[String]) {
         for own in &entry.indices {
             let dtype = entry.arguments[own.argument].ty.dtype;
@@ -18,7 +19,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Loops over the elements from offset `place` on.
+    /// Prints the loops over the elements from offset `place` on.
     fn each_index(
         &mut self,
         own: &Indices,
@@ -54,9 +55,9 @@ impl Printer<'_> {
             index = self.value(format_args!("llvm.{widen} {index} : i{bits} to i64"));
         }
         let (zero, extent) = (self.int(0), self.size(&own.extent));
-        let least = if own.from_end { self.binary("sub", &zero, &extent) } else { zero };
+        let lowest = if own.from_end { self.binary("sub", &zero, &extent) } else { zero };
         let (low, high) =
-            (self.compare("slt", &index, &least), self.compare("sge", &index, &extent));
+            (self.compare("slt", &index, &lowest), self.compare("sge", &index, &extent));
         let mut wrong = self.value(format_args!("llvm.or {low}, {high} : i1"));
         for value in &own.ignored {
             let value = self.int(*value);

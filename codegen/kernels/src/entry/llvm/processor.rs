@@ -1,4 +1,4 @@
-//! Chooses the variant for this processor. `cpuid` is only used once; the result is kept in a
+//! Selects the variant for the processor. `cpuid` is executed once, and the result is cached in a
 //! variable.
 
 use std::fmt::Write;
@@ -12,7 +12,8 @@ pub struct Processor {
     pub name: String,
     /// The `cpuid` bits that it requires.
     pub bits: Vec<CpuidBits>,
-    /// The XCR0 bits that the operating system must have set: the registers that it saves.
+    /// The XCR0 bits that the operating system must have set, one for each set of registers that it
+    /// saves.
     pub xcr0: u32,
 }
 
@@ -26,7 +27,7 @@ pub struct CpuidBits {
     pub mask: u32,
 }
 
-/// The result of detection, as names of values.
+/// The result of detection, as names of MLIR values.
 pub struct Detected {
     /// The number of the variant, of type `i32`.
     pub number: String,
@@ -34,24 +35,25 @@ pub struct Detected {
     pub none: String,
 }
 
-/// The request for the right to use registers on Linux (ARCH_REQ_XCOMP_PERM), and the bit of the
-/// tile registers (XFEATURE_XTILEDATA). The system call is number 158, `arch_prctl`.
+/// The arguments of the Linux system call that requests permission to use AMX tiles:
+/// ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA. The system call is `arch_prctl`, number 158.
 pub const REQUEST: i64 = 0x1023;
 pub const TILE_DATA: i64 = 18;
 const ARCH_PRCTL: i64 = 158;
 
-/// Leaves from this one on have a maximum of their own.
+/// The first extended leaf. Extended leaves have a maximum of their own.
 const EXTENDED: u32 = 0x8000_0000;
-/// OSXSAVE: whether XCR0 can be read.
+/// The OSXSAVE bit: whether XCR0 can be read.
 const XSAVE: CpuidBits = CpuidBits { leaf: 1, subleaf: 0, register: 2, mask: 1 << 27 };
 
 impl Processor {
-    /// Whether some processors do not match, so that it must be checked.
-    pub fn asks(&self) -> bool {
+    /// Whether the processor must be checked, because some processors do not match.
+    pub fn needs_check(&self) -> bool {
         !self.bits.is_empty()
     }
 
-    /// The value of the variable for a variant. 0: not yet detected; -1: none matches.
+    /// The value of the cache variable for a variant. 0 means not yet detected; -1 means that no
+    /// variant matches.
     pub fn number(variant: usize) -> i64 {
         variant as i64 + 1
     }
@@ -72,7 +74,7 @@ impl Printer<'_> {
     }
 
     /// Prints the function that returns the variant's number, and the variable that caches it.
-    /// Several threads may detect it at the same time: they get the same result.
+    /// Several threads may run the detection at the same time, with the same result.
     pub(super) fn detection(&mut self) {
         let variable = self.variable();
         line!(
@@ -86,11 +88,11 @@ impl Printer<'_> {
         let fresh = self.value(format_args!("llvm.icmp \"eq\" %known, {zero} : i32"));
         line!(self, "llvm.cond_br {fresh}, ^ask, ^done(%known : i32)\n^ask:");
         let processors = self.library.processors;
-        let answers = self.answers(processors);
-        let xcr0 = self.xcr0(&answers);
+        let results = self.cpuid_results(processors);
+        let xcr0 = self.xcr0(&results);
         let mut answer = self.code(-1, "i32");
         for (variant, processor) in processors.iter().enumerate().rev() {
-            let mut fits = self.fits(processor, &answers, &xcr0);
+            let mut fits = self.fits(processor, &results, &xcr0);
             if processor.xcr0 >> TILE_DATA & 1 == 1 {
                 fits = self.granted(&fits, variant);
             }
@@ -105,25 +107,26 @@ impl Printer<'_> {
         );
     }
 
-    /// The results of `cpuid` for all leaves that are needed. Each is read once, as `cpuid` is slow
-    /// in a virtual machine.
-    fn answers(&mut self, processors: &[Processor]) -> Answers {
+    /// Prints `cpuid` for all needed leaves. Each leaf is read once, because `cpuid` is slow in
+    /// virtual machines.
+    fn cpuid_results(&mut self, processors: &[Processor]) -> CpuidResults {
         let asked = processors.iter().flat_map(|processor| &processor.bits).chain([&XSAVE]);
-        let mut answers = Answers::default();
+        let mut results = CpuidResults::default();
         for (leaf, subleaf) in
             asked.flat_map(|bits| [(bits.leaf & EXTENDED, 0), (bits.leaf, bits.subleaf)])
         {
-            if !answers.0.iter().any(|(own, _)| *own == (leaf, subleaf)) {
+            if !results.0.iter().any(|(own, _)| *own == (leaf, subleaf)) {
                 let all = self.cpuid(leaf, subleaf);
-                answers.0.push(((leaf, subleaf), all));
+                results.0.push(((leaf, subleaf), all));
             }
         }
-        answers
+        results
     }
 
-    /// The value of XCR0: the registers that the operating system saves; 0 if it cannot be read.
-    fn xcr0(&mut self, answers: &Answers) -> String {
-        let readable = self.has(&XSAVE, answers);
+    /// Prints the read of XCR0, which lists the registers that the operating system saves. Its
+    /// value is 0 if it cannot be read.
+    fn xcr0(&mut self, results: &CpuidResults) -> String {
+        let readable = self.has(&XSAVE, results);
         let zero = self.code(0, "i32");
         line!(self, "llvm.cond_br {readable}, ^read, ^kept({zero} : i32)\n^read:");
         let pair = self.value(format_args!(
@@ -137,16 +140,16 @@ impl Printer<'_> {
         "%xcr0".to_string()
     }
 
-    fn fits(&mut self, processor: &Processor, answers: &Answers, xcr0: &str) -> String {
+    fn fits(&mut self, processor: &Processor, results: &CpuidResults, xcr0: &str) -> String {
         let mut fits = self.all_set(xcr0, processor.xcr0);
         for bits in &processor.bits {
-            let has = self.has(bits, answers);
+            let has = self.has(bits, results);
             fits = self.value(format_args!("llvm.and {fits}, {has} : i1"));
         }
         fits
     }
 
-    /// Whether the operating system lets this process use tiles. Only asked if everything else
+    /// Prints the request for permission to use AMX tiles. It is made only if everything else
     /// matches.
     fn granted(&mut self, fits: &str, variant: usize) -> String {
         let none = self.code(0, "i1");
@@ -166,12 +169,12 @@ impl Printer<'_> {
         format!("%granted{variant}")
     }
 
-    /// Whether the processor has the leaf and the bits are set in it.
-    fn has(&mut self, bits: &CpuidBits, answers: &Answers) -> String {
-        let last = self.register(answers.of(bits.leaf & EXTENDED, 0), 0);
+    /// Whether the processor has the leaf, and the bits are set in it.
+    fn has(&mut self, bits: &CpuidBits, results: &CpuidResults) -> String {
+        let last = self.register(results.of(bits.leaf & EXTENDED, 0), 0);
         let leaf = self.code(i64::from(bits.leaf as i32), "i32");
         let there = self.value(format_args!("llvm.icmp \"uge\" {last}, {leaf} : i32"));
-        let register = self.register(answers.of(bits.leaf, bits.subleaf), bits.register);
+        let register = self.register(results.of(bits.leaf, bits.subleaf), bits.register);
         let set = self.all_set(&register, bits.mask);
         self.value(format_args!("llvm.and {there}, {set} : i1"))
     }
@@ -196,14 +199,14 @@ impl Printer<'_> {
     }
 }
 
-/// The type of a result of `cpuid`.
+/// The MLIR type of a result of `cpuid`.
 const REGISTERS: &str = "!llvm.struct<(i32, i32, i32, i32)>";
 
-/// The results of `cpuid`, by leaf and subleaf, as names of values.
+/// The results of `cpuid`, by leaf and subleaf, as names of MLIR values.
 #[derive(Default)]
-struct Answers(Vec<((u32, u32), String)>);
+struct CpuidResults(Vec<((u32, u32), String)>);
 
-impl Answers {
+impl CpuidResults {
     fn of(&self, leaf: u32, subleaf: u32) -> &str {
         let found = self.0.iter().find(|(own, _)| *own == (leaf, subleaf));
         found.map_or("", |(_, name)| name)

@@ -1,4 +1,4 @@
-//! Prints a variant of an entry: its kernels, in order and in loops.
+//! Prints a variant of an entry function: the launches of its kernels, in order and in loops.
 
 use std::fmt::Write;
 
@@ -8,15 +8,15 @@ use mithril_runtime::size::Size;
 use super::{Printer, line};
 use crate::entry::{Base, Slot, Step};
 
-/// The maximum number of steps of a function that may be inlined.
-const FEW: usize = 16;
+/// Functions with more steps than this are not inlined.
+const MAX_INLINED_STEPS: usize = 16;
 
 impl Printer<'_> {
-    /// Prints the function that launches a variant's kernels, on pointers that were already
-    /// checked.
+    /// Prints the function that launches a variant's kernels. Its pointers have been checked.
     ///
-    /// It loads each pointer where it is used, and long functions are not inlined: LLVM's register
-    /// allocation takes seconds if hundreds of pointers are live across hundreds of calls.
+    /// Each pointer is loaded where it is used, and long functions are not inlined. Otherwise
+    /// hundreds of pointers would be live across hundreds of calls, and LLVM's register allocation
+    /// would take seconds.
     pub(super) fn run(&mut self, at: usize, variant: usize) {
         let entry = &self.library.interface.entries[at];
         let steps = &entry.variants[variant].steps;
@@ -26,7 +26,11 @@ impl Printer<'_> {
              %threads: !llvm.ptr){} {{",
             entry.name,
             Self::symbols(entry),
-            if steps.len() > FEW { " attributes {passthrough = [\"noinline\"]}" } else { "" }
+            if steps.len() > MAX_INLINED_STEPS {
+                " attributes {passthrough = [\"noinline\"]}"
+            } else {
+                ""
+            }
         );
         let most = |length: fn(&Step) -> usize| steps.iter().map(length).max().unwrap_or(0);
         let buffers = self.array(most(|step| step.buffers.len()), "ptr");
@@ -34,7 +38,7 @@ impl Printer<'_> {
         let mut frame = Frame {
             entry: at,
             variant,
-            scratch: self.behind("%workspace", &entry.workspace.scratch),
+            scratch: self.offset_pointer("%workspace", &entry.workspace.scratch),
             own: self.size(&entry.workspace.own),
             buffers,
             dims,
@@ -44,7 +48,7 @@ impl Printer<'_> {
         line!(self, "llvm.return\n}}");
     }
 
-    /// Prints steps, in their loops.
+    /// Prints steps and the loops around them.
     fn parts(&mut self, frame: &mut Frame, parts: &[Execution]) {
         let variant = &self.library.interface.entries[frame.entry].variants[frame.variant];
         for part in parts {
@@ -75,14 +79,14 @@ impl Printer<'_> {
     }
 
     fn step(&mut self, frame: &Frame, step: &Step) {
-        let sure = match step.tasks {
+        let always_runs = match step.tasks {
             Size::Const(tasks) if tasks <= 0 => return,
             Size::Const(_) => true,
             _ => false,
         };
         let (tasks_value, zero) = (self.size(&step.tasks), self.int(0));
         let next = self.label();
-        if !sure {
+        if !always_runs {
             let (any, own) = (self.compare("sgt", &tasks_value, &zero), self.label());
             line!(self, "llvm.cond_br {any}, {own}, {next}\n{own}:");
         }
@@ -128,7 +132,7 @@ impl Printer<'_> {
                 }
             }
         }
-        if !sure {
+        if !always_runs {
             line!(self, "llvm.br {next}\n{next}:");
         }
     }
@@ -144,7 +148,7 @@ impl Printer<'_> {
                 self.value(format_args!("llvm.mlir.addressof @{symbol} : !llvm.ptr"))
             }
         };
-        let mut place = self.behind(&base, &slot.offset);
+        let mut place = self.offset_pointer(&base, &slot.offset);
         for (of_loop, bytes) in &slot.rows {
             let bytes = self.size(bytes);
             let offset = self.binary("mul", &frame.rows[*of_loop], &bytes);
@@ -156,7 +160,7 @@ impl Printer<'_> {
     }
 }
 
-/// Values that the steps of a function share, by name.
+/// The MLIR values that the steps of a function share.
 struct Frame {
     entry: usize,
     variant: usize,

@@ -1,5 +1,5 @@
-//! Calls with threads: the tasks of a step are shared among the threads, each with its own scratch
-//! memory. Results do not depend on which thread runs a task.
+//! Prints calls with threads. The tasks of a step are divided among the threads, each of which has
+//! its own scratch memory. Results do not depend on the division.
 
 use std::fmt::Write;
 
@@ -7,15 +7,15 @@ use super::{Printer, line};
 use crate::entry::{Entry, Parameter};
 
 /// The maximum number of threads of a call.
-const MOST: i64 = 4096;
-/// Pieces of a step per thread, more than one for load balancing.
-const PIECES: i64 = 4;
-/// The argument of a part: the kernel, scratch memory, buffers and dims; the bytes of scratch
-/// memory per thread, and the number of tasks, of pieces and of parts.
+const MAX_THREADS: i64 = 4096;
+/// The number of pieces of a step per thread. It is more than one for load balancing.
+const PIECES_PER_THREAD: i64 = 4;
+/// The struct that a part receives: the kernel, scratch memory, buffers and dims, the bytes of
+/// scratch memory per thread, and the numbers of tasks, pieces and parts.
 const ARGUMENT: &str = "!llvm.struct<(ptr, ptr, ptr, ptr, i64, i64, i64, i64)>";
 const KERNEL: &str = "!llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64) -> ()";
 
-/// The parameters of an entry, and their types.
+/// The parameters of an entry function, and their types.
 pub fn parameters(entry: &Entry) -> impl Iterator<Item = (String, &'static str)> {
     entry.parameters().into_iter().map(|parameter| match parameter {
         Parameter::Symbol(at) => (format!("%s{at}"), "i64"),
@@ -27,13 +27,13 @@ pub fn parameters(entry: &Entry) -> impl Iterator<Item = (String, &'static str)>
 }
 
 impl Printer<'_> {
-    /// The name of the function that runs a step.
+    /// The name of the function that runs a step on several threads.
     pub fn share_name(&self) -> String {
         format!("mithril_{}_share", self.library.interface.model)
     }
 
-    /// Prints the entry without threads.
-    pub fn alone(&mut self, entry: &Entry) {
+    /// Prints the entry function without threads.
+    pub fn single_threaded(&mut self, entry: &Entry) {
         let (names, types): (Vec<_>, Vec<_>) = parameters(entry).unzip();
         let own = names.iter().zip(&types).map(|(name, ty)| format!("{name}: {ty}"));
         let own: Vec<String> = own.collect();
@@ -56,7 +56,7 @@ impl Printer<'_> {
             entry.name
         );
         self.check_dims(entry, -1, "i64");
-        let most = self.int(MOST);
+        let most = self.int(MAX_THREADS);
         let wrong = self.compare("ugt", "%count", &most);
         self.fail_if(&wrong, -1, "i64");
         let (scratch, own) = (self.size(&entry.workspace.scratch), self.size(&entry.workspace.own));
@@ -67,8 +67,8 @@ impl Printer<'_> {
         self.finish(&bytes, "i64");
     }
 
-    /// Prints the functions that share a step: the one that the entry calls, and the one that each
-    /// thread runs.
+    /// Prints the functions that run a step on several threads: the one that the entry function
+    /// calls, and the one that each thread runs.
     pub fn sharing(&mut self) {
         self.share();
         self.part();
@@ -89,7 +89,7 @@ impl Printer<'_> {
         let missing = self.value(format_args!("llvm.icmp \"eq\" %threads, {null} : !llvm.ptr"));
         let (lent, many) = (self.label(), self.label());
         line!(self, "llvm.cond_br {missing}, ^alone, {lent}\n{lent}:");
-        let (one, four) = (self.int(1), self.int(PIECES));
+        let (one, four) = (self.int(1), self.int(PIECES_PER_THREAD));
         let worth = self.binary("sdiv", "%tasks", "%grain");
         let count = self.value("llvm.load %threads : !llvm.ptr -> i64");
         let parts =
@@ -119,7 +119,8 @@ impl Printer<'_> {
         );
     }
 
-    /// Prints the part of a thread: every n-th piece from number `index` on, for n parts.
+    /// Prints the function that each thread runs. Of n parts, part `index` runs every n-th piece
+    /// from number `index` on.
     fn part(&mut self) {
         let share = self.share_name();
         line!(self, "llvm.func internal @{share}_part(%argument: !llvm.ptr, %index: i64) {{");
@@ -143,7 +144,7 @@ impl Printer<'_> {
             self.binary("sdiv", &share, &pieces)
         });
         line!(self, "llvm.call {kernel}({scratch}, {buffers}, {dims}, {first}, {last}) : {KERNEL}");
-        let behind = self.binary("add", "%piece", &parts);
-        line!(self, "llvm.br ^head({behind} : i64)\n^end:\nllvm.return\n}}");
+        let next_piece = self.binary("add", "%piece", &parts);
+        line!(self, "llvm.br ^head({next_piece} : i64)\n^end:\nllvm.return\n}}");
     }
 }
