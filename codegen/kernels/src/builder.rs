@@ -12,30 +12,30 @@ use crate::isa::{Isa, Source};
 mod algebra;
 mod memory;
 
-/// Code under construction. Each constant, dim and scratch memory is defined once, at the head of
-/// the kernel.
+/// The code of a kernel under construction. Each constant, dim and scratch memory is defined once,
+/// at the head of the kernel.
 pub struct Builder {
     code: Code,
     head: Vec<Stmt>,
     open: Vec<Vec<Stmt>>,
     constants: FxHashMap<(Ty, u64), V>,
-    heads: FxHashMap<Head, V>,
+    head_values: FxHashMap<Head, V>,
     /// The numbers of the private functions, by name and argument types.
     functions: FxHashMap<(&'static str, Vec<Ty>), u32>,
-    /// The values of integer constants, and of float constants.
-    known: FxHashMap<V, i64>,
-    numbers: FxHashMap<V, f64>,
-    /// The normal forms of 64-bit integers that are sums and products of others.
+    /// The values of integer constants and of float constants.
+    int_constants: FxHashMap<V, i64>,
+    float_constants: FxHashMap<V, f64>,
+    /// The normal forms of 64-bit integers that are sums and products of other values.
     forms: FxHashMap<V, algebra::Form>,
     /// The operands of divisions of 64-bit integers by constants.
     quotients: FxHashMap<V, (V, i64)>,
     /// The dtype of the elements of each memory.
     elements: Vec<DType>,
     isa: Isa,
-    /// Whether the code is the definition of a function that other code calls.
+    /// Whether the code is the definition of a function that code for C calls.
     is_definition: bool,
-    /// Whether a division is as cheap as other arithmetic, because the code waits for memory.
-    divides: bool,
+    /// Whether divisions are as cheap as other arithmetic, because the code waits for memory.
+    hides_divisions: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ enum Head {
 }
 
 impl Builder {
-    /// Starts a kernel with this many buffers and dims.
+    /// Creates the builder of a kernel with this many buffers and dims.
     pub fn new(buffers: usize, dims: usize) -> Builder {
         let code = Code { buffers: buffers as u32, dims: dims as u32, ..Code::default() };
         Builder {
@@ -55,42 +55,43 @@ impl Builder {
             head: Vec::new(),
             open: vec![Vec::new()],
             constants: FxHashMap::default(),
-            heads: FxHashMap::default(),
+            head_values: FxHashMap::default(),
             functions: FxHashMap::default(),
-            known: FxHashMap::default(),
-            numbers: FxHashMap::default(),
+            int_constants: FxHashMap::default(),
+            float_constants: FxHashMap::default(),
             forms: FxHashMap::default(),
             quotients: FxHashMap::default(),
             elements: Vec::new(),
             isa: Isa::new(0, 0),
             is_definition: false,
-            divides: false,
+            hides_divisions: false,
         }
     }
 
-    /// Sets the processor or language that the code is for.
+    /// Sets the target of the code.
     pub fn for_isa(self, isa: &Isa) -> Builder {
         Builder { isa: *isa, ..self }
     }
 
-    /// Starts the definition of a function that code in a language calls: a formula on scalars.
+    /// Creates the builder of a function that code for C calls: a formula on scalars.
     pub fn definition() -> Builder {
-        let source = Source { calls: false, ..Source::LANGUAGE };
+        let source = Source { calls: false, ..Source::C };
         let isa = Isa { source, ..Isa::PORTABLE };
         Builder { isa, is_definition: true, ..Builder::new(0, 0) }
     }
 
-    /// Sets whether divisions are hidden behind memory accesses. Then a division by one number for
-    /// all lanes is compiled as a division, not as a multiplication.
-    pub fn set_divides(&mut self, divides: bool) {
-        self.divides = divides;
+    /// Sets whether memory accesses hide the latency of divisions. If so, a division by the same
+    /// number for all lanes is compiled to a division instead of a multiplication by the
+    /// reciprocal.
+    pub fn set_hides_divisions(&mut self, hides: bool) {
+        self.hides_divisions = hides;
     }
 
-    pub fn divides(&self) -> bool {
-        self.divides
+    pub fn hides_divisions(&self) -> bool {
+        self.hides_divisions
     }
 
-    /// What differs where the code is printed in a language.
+    /// The properties of the target that differ for C.
     pub fn source(&self) -> Source {
         self.isa.source
     }
@@ -100,14 +101,14 @@ impl Builder {
         self.new_value(ty)
     }
 
-    /// Attaches a description to a value, for people who read the code in a language.
+    /// Suggests a name for a value in printed C.
     pub fn hint(&mut self, v: V, what: &'static str) {
         if self.source().speculates {
             self.code.hints.push((v, what));
         }
     }
 
-    /// Names a memory.
+    /// Names a memory in printed C.
     pub fn name(&mut self, mem: Mem, name: &'static str) {
         self.code.names.push((mem, name));
     }
@@ -138,16 +139,14 @@ impl Builder {
     }
 
     fn at_head(&mut self, key: Head, ty: Ty, inst: Inst) -> V {
-        if let Some(&v) = self.heads.get(&key) {
+        if let Some(&v) = self.head_values.get(&key) {
             return v;
         }
         let v = self.new_value(ty);
         self.head.push(Stmt { results: vec![v], inst });
-        self.heads.insert(key, v);
+        self.head_values.insert(key, v);
         v
     }
-
-    // The arguments of a kernel.
 
     pub fn dim(&mut self, n: usize) -> V {
         self.at_head(Head::Dim(n as u32), Ty::INDEX, Inst::Dim(n as u32))
@@ -166,8 +165,6 @@ impl Builder {
         self.at_head(Head::Last, Ty::INDEX, Inst::Last)
     }
 
-    // Constants.
-
     fn bits(&mut self, ty: Ty, bits: u64) -> V {
         if let Some(&v) = self.constants.get(&(ty, bits)) {
             return v;
@@ -178,24 +175,24 @@ impl Builder {
         v
     }
 
-    /// A float constant, rounded to the dtype, in every lane.
+    /// A float constant in every lane, rounded to the dtype.
     pub fn number(&mut self, ty: Ty, x: f64) -> V {
         if !ty.dtype.is_float() {
             return self.int(ty, x as i64);
         }
         let rounded = round::round(ty.dtype, x);
         let v = self.bits(ty, round::encode(ty.dtype, rounded));
-        self.numbers.insert(v, rounded);
+        self.float_constants.insert(v, rounded);
         v
     }
 
-    /// An integer constant (its low bits) or a bool in every lane.
+    /// An integer constant or a bool in every lane. Only the low bits are used.
     pub fn int(&mut self, ty: Ty, x: i64) -> V {
         if ty.dtype.is_float() {
             return self.number(ty, x as f64);
         }
         let v = self.bits(ty, x as u64 & (u64::MAX >> (64 - ty.dtype.bits())));
-        self.known.insert(v, x);
+        self.int_constants.insert(v, x);
         v
     }
 
@@ -204,14 +201,14 @@ impl Builder {
         self.int(Ty::INDEX, x)
     }
 
-    /// The value of `v` if it is an integer constant.
+    /// Returns the value of `v` if it is an integer constant.
     pub fn constant(&self, v: V) -> Option<i64> {
-        self.known.get(&v).copied()
+        self.int_constants.get(&v).copied()
     }
 
-    /// The value of `v` if it is a float constant.
+    /// Returns the value of `v` if it is a float constant.
     pub fn constant_number(&self, v: V) -> Option<f64> {
-        self.numbers.get(&v).copied()
+        self.float_constants.get(&v).copied()
     }
 
     /// The vector 0, 1, 2, … of lane numbers.
@@ -219,20 +216,18 @@ impl Builder {
         self.at_head(Head::Iota(ty), ty, Inst::Iota)
     }
 
-    // Arithmetic.
-
     pub fn unary(&mut self, op: Unary, x: V) -> V {
         self.push(self.ty(x), Inst::Unary(op, x))
     }
 
     pub fn binary(&mut self, op: Binary, x: V, y: V) -> V {
         debug_assert_eq!(self.ty(x), self.ty(y), "{op:?}");
-        if let Some(v) = self.folded(op, x, y) {
+        if let Some(v) = self.fold_constants(op, x, y) {
             return v;
         }
         match op {
             Binary::Add | Binary::Sub | Binary::Mul if algebra::has_form(self.ty(x)) => {
-                self.algebraic(op, x, y)
+                self.simplified(op, x, y)
             }
             Binary::Div if algebra::has_form(self.ty(x)) => self.quotient(x, y),
             _ => self.push(self.ty(x), Inst::Binary(op, x, y)),
@@ -267,7 +262,8 @@ impl Builder {
         self.mul(x, by)
     }
 
-    /// `a * b + c`, rounded once; in definitions once or twice, as their formulas tolerate both.
+    /// `a * b + c`, rounded once. In definitions it is rounded once or twice, because their
+    /// formulas tolerate both.
     pub fn fma(&mut self, a: V, b: V, c: V) -> V {
         if self.is_definition {
             return self.mul_add(a, b, c);
@@ -280,19 +276,19 @@ impl Builder {
         self.push(self.ty(a), Inst::MulAdd(a, b, c))
     }
 
-    /// Calls a function with a result of this dtype; see [`Inst::Call`].
+    /// Calls a function whose result has this dtype. See [`Inst::Call`].
     pub fn call(&mut self, callee: Callee, dtype: DType, args: &[V]) -> V {
         self.push(Ty::scalar(dtype), Inst::Call(callee, args.into()))
     }
 
-    /// See [`Inst::Scale`]; `None` if the processor lacks it.
+    /// See [`Inst::Scale`]. Returns `None` if the processor lacks the instruction.
     pub fn scale(&mut self, x: V, n: V) -> Option<V> {
         let ty = self.ty(x);
         self.scales(ty).then(|| self.push(ty, Inst::Scale(x, n)))
     }
 
-    /// Whether [`Inst::Scale`] exists for a type: for 64-byte vectors, not for wider ones, such as
-    /// an f32 vector that is computed in f64.
+    /// Whether [`Inst::Scale`] supports a type. It supports 64-byte vectors, but not wider ones,
+    /// such as those of f32 vectors that are computed in f64.
     pub fn scales(&self, ty: Ty) -> bool {
         self.isa.extensions.scales && ty.lanes as usize * ty.dtype.bytes() == 64
     }
@@ -338,7 +334,7 @@ impl Builder {
         }
     }
 
-    /// Broadcasts a scalar to all lanes; a vector is returned as it is.
+    /// Broadcasts a scalar to all lanes. Returns a vector unchanged.
     pub fn splat(&mut self, x: V, lanes: u32) -> V {
         let ty = self.ty(x);
         if ty.lanes == lanes {
@@ -350,7 +346,7 @@ impl Builder {
         }
         let v = self.push(Ty { lanes, ..ty }, Inst::Splat(x));
         if algebra::has_form(ty) {
-            self.learn(v, self.form(x));
+            self.record_form(v, self.form(x));
         }
         v
     }
@@ -359,13 +355,13 @@ impl Builder {
         self.push(Ty::scalar(self.ty(x).dtype), Inst::Extract(x, lane))
     }
 
-    /// Picks lanes by number from the concatenation of `x` and `y`.
+    /// Selects lanes by number from the concatenation of `x` and `y`.
     pub fn shuffle(&mut self, x: V, y: V, lanes: &[u32]) -> V {
         let ty = Ty { lanes: lanes.len() as u32, ..self.ty(x) };
         self.push(ty, Inst::Shuffle(x, y, lanes.into()))
     }
 
-    /// Reduces all lanes to one scalar; a scalar is returned as it is.
+    /// Reduces all lanes to a scalar. Returns a scalar unchanged.
     pub fn fold(&mut self, fold: Fold, x: V) -> V {
         match self.ty(x).lanes {
             1 => x,
@@ -373,9 +369,7 @@ impl Builder {
         }
     }
 
-    // Control.
-
-    /// Opens the body of a loop: returns its counter and the carried values as the body sees them.
+    /// Opens the body of a loop. Returns the counter and the carried values inside the body.
     pub fn open_repeat(&mut self, carried: &[V]) -> (V, Vec<V>) {
         let counter = self.new_value(Ty::INDEX);
         let inner = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
@@ -383,7 +377,7 @@ impl Builder {
         (counter, inner)
     }
 
-    /// Closes the body that [`Builder::open_repeat`] opened; returns the loop's results.
+    /// Closes the body that [`Builder::open_repeat`] opened. Returns the loop's results.
     #[allow(clippy::too_many_arguments)]
     pub fn close_repeat(
         &mut self,
@@ -414,7 +408,7 @@ impl Builder {
         Region { params: vec![], body, yields }
     }
 
-    /// Runs one of two branches, which yield values of the same types, by a scalar bool.
+    /// Emits an `if` on a scalar bool with two branches, which yield values of the same types.
     pub fn choose(
         &mut self,
         condition: V,
@@ -426,14 +420,14 @@ impl Builder {
         self.place_choice(condition, yes, no)
     }
 
-    /// Chooses between two finished regions by a scalar bool.
+    /// Emits an `if` on a scalar bool with two finished regions.
     pub fn place_choice(&mut self, condition: V, yes: Region, no: Region) -> Vec<V> {
         let results: Vec<V> = yes.yields.iter().map(|&v| self.new_value(self.ty(v))).collect();
         self.place(results.clone(), Inst::If { condition, yes, no });
         results
     }
 
-    /// Runs statements if a scalar bool is true.
+    /// Emits an `if` on a scalar bool without results.
     pub fn when(&mut self, condition: V, yes: impl FnOnce(&mut Builder)) {
         let body = |b: &mut Builder| {
             yes(b);
@@ -442,9 +436,9 @@ impl Builder {
         self.choose(condition, body, |_| vec![]);
     }
 
-    /// Calls a private function of the kernel. `body` is written once for each `name` and argument
-    /// types, and may use only its arguments. Meant for long code that runs rarely. Code in a
-    /// language has it inline.
+    /// Calls a private function of the kernel. `body` is emitted once per `name` and argument
+    /// types, and may use only its arguments. Meant for long code that runs rarely. Code for C
+    /// contains the body inline.
     pub fn call_private(
         &mut self,
         name: &'static str,
@@ -472,17 +466,18 @@ impl Builder {
         results
     }
 
-    /// Builds a private function, whose constants are in its own head.
+    /// Builds a private function, which has its own head for constants.
     fn function(
         &mut self,
         types: &[Ty],
         body: impl FnOnce(&mut Builder, &[V]) -> Vec<V>,
     ) -> Region {
-        let outside = (take(&mut self.head), take(&mut self.constants), take(&mut self.heads));
+        let outside =
+            (take(&mut self.head), take(&mut self.constants), take(&mut self.head_values));
         let params: Vec<V> = types.iter().map(|&ty| self.new_value(ty)).collect();
         let mut function = self.region(|b| body(b, &params));
         let mut statements = replace(&mut self.head, outside.0);
-        (self.constants, self.heads) = (outside.1, outside.2);
+        (self.constants, self.head_values) = (outside.1, outside.2);
         statements.append(&mut function.body);
         Region { params, body: statements, ..function }
     }

@@ -1,8 +1,8 @@
-//! Loop code: the body of a kernel, as loops over scalars and vectors in SSA form.
+//! Loop code: the body of a kernel in SSA form, with loops over scalars and vectors.
 //!
-//! It is close to the machine and typed: no broadcasting, no shapes, explicit addresses. Numbers
-//! wrap and round as the machine's do. Where the op table demands more (NaN in `min`, division by
-//! zero), the code that builds it spells that out.
+//! Loop code is low-level and typed: it has no shapes and no broadcasting, and addresses are
+//! explicit. Arithmetic wraps and rounds like that of processors. Where the op table is stricter
+//! (NaN in `min`, division by zero), the builder of the code emits the extra instructions.
 
 pub mod parse;
 pub mod print;
@@ -12,8 +12,8 @@ mod words;
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
 
-/// The type of a value: a scalar if `lanes` is 1, else a vector. Bools are single bits in registers
-/// and bytes in memory.
+/// The type of a value: a scalar if `lanes` is 1, otherwise a vector. Bools are single bits in
+/// registers and bytes in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ty {
     pub dtype: DType,
@@ -50,7 +50,7 @@ pub enum Place {
     Buffer(u32),
     /// Scratch memory of the thread, from this byte offset on.
     Scratch(V),
-    /// A local array of this many elements; only in code that is printed in a language.
+    /// A local array of this many elements. Exists only in code for C.
     Local(u32),
 }
 
@@ -58,7 +58,7 @@ pub enum Place {
 pub struct Memory {
     pub dtype: DType,
     pub place: Place,
-    /// Whether nothing writes it while the kernel runs.
+    /// Whether the memory is not written while the kernel runs.
     pub constant: bool,
 }
 
@@ -69,14 +69,14 @@ pub enum Unary {
     Sqrt,
     Floor,
     Ceil,
-    /// To the nearest whole number, ties to even.
+    /// Rounds to the nearest whole number, ties to even.
     RoundEven,
-    /// Every bit flipped.
+    /// Flips every bit.
     Not,
 }
 
-/// Machine arithmetic, signed or unsigned by the dtype. Division truncates; division by zero and of
-/// the smallest integer by -1 are undefined, and so are shifts by the width or more.
+/// Machine arithmetic. The dtype determines whether it is signed. Division truncates. Undefined:
+/// division by zero, division of the lowest integer by -1, and shifts by at least the width.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Binary {
     Add,
@@ -84,9 +84,9 @@ pub enum Binary {
     Mul,
     Div,
     Rem,
-    /// The smaller operand; the second one if either is NaN or both are equal.
+    /// The smaller operand, or the second operand if either is NaN or both are equal.
     Min,
-    /// The larger operand; the second one if either is NaN or both are equal.
+    /// The larger operand, or the second operand if either is NaN or both are equal.
     Max,
     And,
     Or,
@@ -95,22 +95,23 @@ pub enum Binary {
     Shr,
 }
 
-/// Functions that code in a language calls.
+/// Functions that code for C calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Callee {
     /// A scalar primitive, as the op table defines it.
     Prim(Prim),
     /// 1 / (1 + e⁻ˣ).
     Sigmoid,
-    /// Maps a float to a signed integer of the same width and order, with -0 before +0. NaN comes
-    /// last for [`Callee::SortKeyNanLast`], first for [`Callee::SortKeyNanFirst`].
+    /// Map a float to a signed integer of the same width (sort key), in the same order, with -0
+    /// before +0. NaN comes last for [`Callee::SortKeyNanLast`] and first for
+    /// [`Callee::SortKeyNanFirst`].
     SortKeyNanLast,
     SortKeyNanFirst,
-    /// The float of such an integer: the inverse of the rank functions.
+    /// Maps a sort key back to its float.
     FromSortKey,
 }
 
-/// Comparisons are false if an operand is NaN, except `Ne`.
+/// Comparisons. If an operand is NaN, they are false, except `Ne`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cmp {
     Eq,
@@ -121,7 +122,7 @@ pub enum Cmp {
     Ge,
 }
 
-/// How the lanes of a vector are reduced to one scalar. Floats are added pairwise.
+/// Reductions of the lanes of a vector to a scalar. Floats are added pairwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fold {
     Add,
@@ -132,7 +133,7 @@ pub enum Fold {
     Or,
 }
 
-/// A list of statements, with its parameters and the values it yields.
+/// A list of statements with parameters and yielded values.
 #[derive(Clone, Debug, Default)]
 pub struct Region {
     pub params: Vec<V>,
@@ -148,7 +149,7 @@ pub struct Stmt {
 
 #[derive(Clone, Debug)]
 pub enum Inst {
-    /// These bits (the low ones) in every lane.
+    /// A constant. Each lane has these low bits.
     Const(u64),
     /// The lane numbers 0, 1, 2, …
     Iota,
@@ -161,34 +162,34 @@ pub enum Inst {
     Binary(Binary, V, V),
     /// `a * b + c`, rounded once.
     Fma(V, V, V),
-    /// `a * b + c`, rounded once or twice, whichever is faster; only in a
-    /// language.
+    /// `a * b + c`, rounded once or twice, whichever is faster. Exists only in code for C.
     MulAdd(V, V, V),
-    /// A call of a function with a result of this dtype, which the file defines; only in a
-    /// language.
+    /// Calls a function that the C file defines. Exists only in code for C.
     Call(Callee, Box<[V]>),
-    /// Calls function number `n` of [`Code::functions`]; not in a language.
+    /// Calls function number `n` of [`Code::functions`]. Does not exist in code for C.
     CallPrivate(u32, Box<[V]>),
-    /// `x * 2ⁿ`, rounded once, for `x` near 1 and a whole number `n` of the same type. If `n` is ∞
-    /// the result is ∞ for any `x`, also NaN. For 64-byte vectors; requires
+    /// `x * 2ⁿ`, rounded once, for `x` near 1 and a whole number `n` of the same type. If `n` is ∞,
+    /// the result is ∞ for any `x`, even NaN. Operates on 64-byte vectors, and requires
     /// [`Extensions::scales`](crate::isa::Extensions).
     Scale(V, V),
-    /// `x[2i]·y[2i] + x[2i+1]·y[2i+1] + sum[i]` for lane `i` of an f32 sum and lanes of bf16;
-    /// subnormal numbers count as zero. Requires [`Extensions::pairs`](crate::isa::Extensions).
+    /// `x[2i]·y[2i] + x[2i+1]·y[2i+1] + sum[i]` for each lane `i`. `x` and `y` are bf16, `sum` is
+    /// f32. Subnormal numbers count as zero. Requires
+    /// [`Extensions::pairs`](crate::isa::Extensions).
     DotPairs(V, V, V),
     Compare(Cmp, V, V),
     Select(V, V, V),
-    /// Converts to another dtype. Integers are truncated, or extended by their sign; floats are
-    /// rounded; floats become integers by truncation, undefined out of range.
+    /// Converts to another dtype. Integers are truncated or sign-extended, and floats are rounded.
+    /// Floats are truncated to integers; out of range the result is undefined.
     Convert(V),
-    /// Reinterprets the bits as another dtype; a different width changes the number of lanes.
+    /// Reinterprets the bits as another dtype. If its width differs, the number of lanes changes.
     Bitcast(V),
     Splat(V),
     Extract(V, u32),
-    /// Picks lanes by number from the concatenation of both operands.
+    /// Selects lanes by number from the concatenation of both operands.
     Shuffle(V, V, Box<[u32]>),
     Fold(Fold, V),
-    /// Loads consecutive elements from `at` on; lanes whose `mask` is false are zero and not read.
+    /// Loads consecutive elements from `at` on. Lanes whose `mask` is false are zero and are not
+    /// read.
     Load {
         mem: Mem,
         at: V,
@@ -201,13 +202,13 @@ pub enum Inst {
         mask: Option<V>,
         streaming: bool,
     },
-    /// Loads element `at` of each lane; lanes whose `mask` is false are zero and not read.
+    /// Loads element `at` of each lane. Lanes whose `mask` is false are zero and are not read.
     Gather {
         mem: Mem,
         at: V,
         mask: Option<V>,
     },
-    /// Stores to element `at` of each lane, in lane order; lanes whose `mask` is false are not
+    /// Stores to element `at` of each lane, in lane order. Lanes whose `mask` is false are not
     /// stored.
     Scatter {
         mem: Mem,
@@ -220,10 +221,10 @@ pub enum Inst {
         at: V,
         write: bool,
     },
-    /// An operation on tiles; requires [`Extensions::amx`](crate::isa::Extensions).
+    /// An operation on tile registers. Requires [`Extensions::amx`](crate::isa::Extensions).
     Tile(TileOp),
-    /// A loop. `region` takes the counter and the carried values, and yields the next carried
-    /// values.
+    /// A loop. The parameters of `region` are the counter and the carried values. It yields the
+    /// next carried values.
     For {
         from: V,
         to: V,
@@ -239,7 +240,7 @@ pub enum Inst {
 }
 
 impl Inst {
-    /// The values that it reads, not counting those read inside its regions.
+    /// The values that the instruction reads, without those that its regions read.
     pub fn operands(&self) -> Vec<V> {
         let with = |values: &[V], mask: &Option<V>| [values, mask.as_slice()].concat();
         match self {
@@ -275,7 +276,7 @@ impl Inst {
         }
     }
 
-    /// Its regions.
+    /// The regions of the instruction.
     pub fn regions(&self) -> Vec<&Region> {
         match self {
             Inst::For { region, .. } => vec![region],
@@ -285,8 +286,8 @@ impl Inst {
     }
 }
 
-/// Operations on tile registers (AMX). There are eight, by number, each of [`TILE_ROWS`] rows of
-/// [`TILE_BYTES`] bytes. Row `i` of a tile in memory begins at element `at + i·stride`.
+/// Operations on tile registers (AMX). There are eight numbered registers, each with [`TILE_ROWS`]
+/// rows of [`TILE_BYTES`] bytes. Row `i` of a tile in memory begins at element `at + i·stride`.
 #[derive(Clone, Copy, Debug)]
 pub enum TileOp {
     /// Sets every bit to 0.
@@ -303,8 +304,8 @@ pub enum TileOp {
         at: V,
         stride: V,
     },
-    /// `sum[i][j] += Σₖ x[i][2k]·y[k][2j] + x[i][2k+1]·y[k][2j+1]`, bf16 products summed in f32;
-    /// subnormal numbers count as zero.
+    /// `sum[i][j] += Σₖ x[i][2k]·y[k][2j] + x[i][2k+1]·y[k][2j+1]`. Products of bf16 are summed in
+    /// f32. Subnormal numbers count as zero.
     Dot {
         sum: u8,
         x: u8,
@@ -323,17 +324,19 @@ pub struct Code {
     /// The number of buffers and dims of a launch.
     pub buffers: u32,
     pub dims: u32,
-    /// Whether it has streaming stores. They must be visible to other threads when it returns.
+    /// Whether the kernel has streaming stores, which must be visible to other threads when it
+    /// returns.
     pub streams: bool,
-    /// Whether it uses tiles. They are configured when it begins and released when it returns.
+    /// Whether the kernel uses tile registers, which are configured when it begins and released
+    /// when it returns.
     pub tiles: bool,
     pub body: Vec<Stmt>,
-    /// Private functions of the kernel: long code that runs rarely, shared by all its callers. They
-    /// use only their parameters, and no memory.
+    /// Private functions of the kernel, for long code that runs rarely and is called from several
+    /// places. They use only their parameters, and no memory.
     pub functions: Vec<Region>,
-    /// Descriptions of some values, for people.
+    /// Names for some values in printed C.
     pub hints: Vec<(V, &'static str)>,
-    /// The names of some memories.
+    /// Names for some memories in printed C.
     pub names: Vec<(Mem, &'static str)>,
 }
 

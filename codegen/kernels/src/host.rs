@@ -1,4 +1,4 @@
-//! Processors that code is made for: a level, and features beyond it.
+//! The processors for which code is generated: a level, and features beyond the level.
 
 mod levels;
 mod machine;
@@ -21,7 +21,7 @@ use x86_64::Feature;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Host {
     pub level: &'static Level,
-    /// What kernels use: that of the level, and of the features beyond it.
+    /// The properties that kernels depend on, including those of the extra features.
     pub isa: Isa,
     /// Features beyond LLVM's processor of the level, in LLVM's syntax.
     pub features: String,
@@ -34,7 +34,7 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// A processor of exactly this level, whatever this machine is.
+    /// A processor of exactly this level.
     fn of_level(level: &'static Level) -> Host {
         Host { level, isa: level.isa, features: level.overrides.into() }
     }
@@ -44,16 +44,17 @@ impl Host {
         Host::of_level(Level::lowest(architecture))
     }
 
-    /// Parses a processor: `native`, a level such as `x86-64-v3` or `v3`, or a level with features
-    /// added to it, `v4+avx512bf16`.
+    /// Parses a processor: `native`, a level such as `x86-64-v3` or `v3`, or a level with extra
+    /// features such as `v4+avx512bf16`.
     ///
-    /// Errors: no such level or feature; `native` where kernels cannot be made for this machine.
+    /// Errors: the level or feature does not exist; the processor is `native`, but kernels for this
+    /// machine are not supported.
     pub fn parse(text: &str) -> Result<Host> {
         Host::parse_as(text, None, None)
     }
 
-    /// The same for the value of an environment variable, which errors name. They suggest the
-    /// levels of `architecture`, if it is given.
+    /// Parses a processor. Errors name the environment variable from which the text comes, if any.
+    /// They suggest the levels of `architecture`, if it is given.
     fn parse_as(
         text: &str,
         variable: Option<&str>,
@@ -96,22 +97,22 @@ impl Host {
         }
     }
 
-    /// Its name: `x86-64-v4+avx512vnni`.
+    /// The name of the processor: `x86-64-v4+avx512vnni`.
     pub fn name(&self) -> String {
         self.extras().fold(self.level.name.to_string(), |name, feature| name + "+" + feature)
     }
 
-    /// The features that it has in addition to its level.
+    /// The features beyond the level.
     pub fn extras(&self) -> impl Iterator<Item = &str> {
         self.features.split(',').filter_map(|name| name.strip_prefix('+'))
     }
 
-    /// Whether its code may use this feature, by LLVM's name.
+    /// Whether code for the processor may use a feature, by LLVM's name.
     pub fn has(&self, feature: &str) -> bool {
         self.needs().any(|own| own.name == feature)
     }
 
-    /// The features that its code may use.
+    /// The features that code for the processor may use.
     fn needs(&self) -> impl Iterator<Item = &'static Feature> {
         let own = |feature: &Feature| {
             self.level.features.iter().any(|of_level| of_level.name == feature.name)
@@ -120,12 +121,13 @@ impl Host {
         self.level.architecture.features().iter().filter(move |feature| own(feature))
     }
 
-    /// Higher for more capable processors of one architecture; compares the level first.
+    /// The order of processors of one architecture by capability: the level, then the number of
+    /// extra features.
     pub fn rank(&self) -> (usize, usize) {
         (self.level.rank(), self.needs().count())
     }
 
-    /// The checks by which a library detects such a processor at run time.
+    /// The checks with which a library detects such a processor at run time.
     pub fn processor(&self) -> Processor {
         let mut bits: Vec<CpuidBits> = Vec::new();
         for need in self.needs() {
@@ -143,7 +145,7 @@ impl Host {
     }
 }
 
-/// The names that a processor's level may have: of one architecture, or of all.
+/// Lists the names of the levels of one architecture, or of all.
 fn names(architecture: Option<Architecture>) -> String {
     let levels = LEVELS.iter().rev();
     let levels = levels.filter(|level| architecture.is_none_or(|own| level.architecture == own));

@@ -1,12 +1,13 @@
-//! Interprets loop code for any processor on any machine, and checks it. Slow and simple.
+//! Interprets loop code and checks its memory accesses, for tests. It runs code for any processor
+//! on any machine.
 //!
 //! Tasks run one after the other, and each byte of memory records which task wrote it. A run stops
-//! at the first violation: a read or write out of bounds, a read of a byte that another task
-//! writes, two tasks that write the same byte, a store to constant memory, a misaligned streaming
-//! store, or an undefined division. Undefined numbers (read from unwritten memory, shifted by the
-//! width or more, converted out of range) may be computed, but must not be used as an address,
-//! mask, condition or divisor, or be stored in a buffer. After the last task every byte of the
-//! results must have been written.
+//! at the first violation: a read or write out of bounds, a read of a byte that another task wrote,
+//! two tasks that write the same byte, a store to constant memory, a misaligned streaming store, or
+//! an undefined division. Undefined values (read from unwritten memory, shifted by at least the
+//! width, converted out of range) may be computed, but must not be used as an address, mask,
+//! condition or divisor, or be stored in a buffer. After the last task, every byte of the results
+//! must have been written.
 
 mod lane;
 mod lanes;
@@ -33,7 +34,7 @@ pub struct Launch<'a> {
     pub scratch: usize,
 }
 
-/// A rule that a kernel broke, and where.
+/// A violation of the rules above, with its location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Violation {
     pub what: String,
@@ -50,7 +51,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The result of running a statement, or its violation.
+/// The result of running a statement, or a violation.
 type Run<T> = std::result::Result<T, Violation>;
 
 fn violation<T>(what: impl Into<String>) -> Run<T> {
@@ -62,7 +63,7 @@ type Value = Vec<Lane>;
 
 /// Runs a kernel that has passed [`verify`](crate::code::verify::verify).
 ///
-/// The first violation; see the list at the head of this file.
+/// Errors: the first violation of the rules at the head of this file.
 pub fn run(code: &Code, launch: Launch) -> Run<()> {
     let Launch { buffers, dims, tasks, scratch } = launch;
     for task in 0..tasks {
@@ -114,24 +115,24 @@ impl Machine<'_> {
         self.values[v.0 as usize] = value;
     }
 
-    /// A scalar that affects control flow or addresses, so it must be defined.
-    fn decided(&self, v: V) -> Run<u64> {
+    /// Returns a scalar that determines control flow or an address, which must be defined.
+    fn require_defined(&self, v: V) -> Run<u64> {
         match self.get(v)[0] {
             Lane { defined: true, bits } => Ok(bits),
-            _ => violation(format!("{v} is not defined, and decides something")),
+            _ => violation(format!("{v} is undefined, but determines control flow or an address")),
         }
     }
 
     fn index(&self, v: V) -> Run<i64> {
-        self.decided(v).map(|bits| bits as i64)
+        self.require_defined(v).map(|bits| bits as i64)
     }
 
-    /// The lanes that a mask selects; all of them if there is no mask.
+    /// Returns the lanes that a mask selects: all lanes if there is no mask.
     fn mask(&self, mask: Option<V>, lanes: u32) -> Run<Vec<bool>> {
         let Some(mask) = mask else { return Ok(vec![true; lanes as usize]) };
         let lane = |lane: &Lane| match lane.defined {
             true => Ok(lane.bits != 0),
-            false => violation(format!("a lane of the mask {mask} is not defined")),
+            false => violation(format!("a lane of the mask {mask} is undefined")),
         };
         self.get(mask).iter().map(lane).collect()
     }
@@ -145,16 +146,16 @@ impl Machine<'_> {
                 stmt.results.iter().zip(left).for_each(|(&v, value)| self.set(v, value));
             }
             Inst::If { condition, yes, no } => {
-                let region = if self.decided(*condition)? != 0 { yes } else { no };
+                let region = if self.require_defined(*condition)? != 0 { yes } else { no };
                 self.block(&region.body)?;
-                self.give(&stmt.results, region);
+                self.assign(&stmt.results, region);
             }
             Inst::CallPrivate(number, args) => {
                 let function = &self.code.functions[*number as usize];
                 let args: Vec<Value> = args.iter().map(|&v| self.get(v).to_vec()).collect();
                 function.params.iter().zip(args).for_each(|(&v, value)| self.set(v, value));
                 self.block(&function.body)?;
-                self.give(&stmt.results, function);
+                self.assign(&stmt.results, function);
             }
             Inst::Store { mem, at, value, mask, streaming } => {
                 let ty = self.ty(*value);
@@ -176,7 +177,7 @@ impl Machine<'_> {
                 for (lane, place) in places.into_iter().enumerate().filter(|(lane, _)| mask[*lane])
                 {
                     let value = self.values[value.0 as usize][lane];
-                    self.memories.store(memory, base, decided(place)?, value)?;
+                    self.memories.store(memory, base, require_defined(place)?, value)?;
                 }
             }
             // A prefetch may use any address.
@@ -197,7 +198,7 @@ impl Machine<'_> {
         region: &Region,
     ) -> Run<Vec<Value>> {
         if step < 1 {
-            return violation(format!("a loop in steps of {step}"));
+            return violation(format!("a loop has step {step}"));
         }
         let mut at = from;
         while at < to {
@@ -214,12 +215,12 @@ impl Machine<'_> {
     }
 
     /// Assigns the values that a region yields to a statement's results.
-    fn give(&mut self, results: &[V], region: &Region) {
+    fn assign(&mut self, results: &[V], region: &Region) {
         let values: Vec<Value> = region.yields.iter().map(|&v| self.get(v).to_vec()).collect();
         results.iter().zip(values).for_each(|(&v, value)| self.set(v, value));
     }
 
-    /// The indices of a gather or a scatter, by lane; `None` where they are undefined.
+    /// Returns the index of each lane of a gather or scatter, or `None` for undefined indices.
     fn places(&self, at: V) -> Run<Vec<Option<i64>>> {
         let dtype = self.ty(at).dtype;
         let place = |lane: &Lane| lane.defined.then(|| lane::integer(dtype, lane.bits) as i64);
@@ -247,7 +248,7 @@ impl Machine<'_> {
                 let base = self.base(*mem)?;
                 let memory = &self.code.memories[mem.0 as usize];
                 let lane = |(place, read): (Option<i64>, bool)| match read {
-                    true => self.memories.load(memory, base, decided(place)?),
+                    true => self.memories.load(memory, base, require_defined(place)?),
                     false => Ok(Lane::of(0)),
                 };
                 places.into_iter().zip(mask).map(lane).collect()
@@ -256,7 +257,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The byte offset at which a memory begins.
+    /// The byte offset of a memory.
     fn base(&self, mem: crate::code::Mem) -> Run<i64> {
         match self.code.memories[mem.0 as usize].place {
             crate::code::Place::Scratch(offset) => self.index(offset),
@@ -265,11 +266,11 @@ impl Machine<'_> {
     }
 }
 
-fn decided(place: Option<i64>) -> Run<i64> {
-    place.map_or_else(|| violation("an index is not defined"), Ok)
+fn require_defined(place: Option<i64>) -> Run<i64> {
+    place.map_or_else(|| violation("an index is undefined"), Ok)
 }
 
-/// Whether arithmetic is done in this dtype.
+/// Whether arithmetic supports the dtype.
 fn is_computed(dtype: DType) -> bool {
     !matches!(dtype, DType::F16 | DType::BF16) && !dtype.is_storage_only()
 }

@@ -1,14 +1,14 @@
-//! What kernels may use of a processor, as data.
+//! The properties of a target that kernels depend on.
 
-/// What code generation knows of a processor level.
+/// A target of code generation: a processor level, or C.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Isa {
     /// The size of a vector register in bytes, and the number of registers.
     pub bytes: u32,
     pub registers: u32,
-    /// Whether it has a fused multiply-add.
+    /// Whether there is a fused multiply-add instruction.
     pub fma: bool,
-    /// Whether it converts from and to f16.
+    /// Whether there are instructions that convert from and to f16.
     pub f16: bool,
     /// Whether streaming stores pay. Results are aligned to cache lines.
     pub streams: bool,
@@ -16,26 +16,27 @@ pub struct Isa {
     pub source: Source,
 }
 
-/// What differs where kernels are printed in a language whose compiler makes the machine code.
+/// The properties in which code for C differs from code for a processor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Source {
-    /// Formulas are calls of functions that the file defines.
+    /// Whether formulas are calls of functions that the C file defines.
     pub calls: bool,
-    /// One call of a kernel runs all its tasks, in nested loops.
+    /// Whether one call of a kernel runs all tasks, in nested loops.
     pub all_tasks: bool,
-    /// The compiler vectorizes loops, which then must not depend on the order of float operations.
+    /// Whether a compiler vectorizes the loops, so that they must not depend on the order of float
+    /// operations.
     pub vectorizes: bool,
-    /// The compiler may run a load before the condition around it, so a load that may be out of
-    /// bounds has a mask.
+    /// Whether a compiler may execute loads speculatively, before the condition around them. Then a
+    /// load that may be out of bounds needs a mask.
     pub speculates: bool,
 }
 
 impl Source {
-    /// Kernels become machine code as they are.
-    pub const NONE: Source =
+    /// Code for a processor.
+    pub const MACHINE: Source =
         Source { calls: false, all_tasks: false, vectorizes: false, speculates: false };
-    /// A language such as C.
-    pub const LANGUAGE: Source =
+    /// Code for C.
+    pub const C: Source =
         Source { calls: true, all_tasks: true, vectorizes: true, speculates: true };
 }
 
@@ -55,15 +56,15 @@ impl Extensions {
 }
 
 impl Isa {
-    /// No particular processor: scalar code in a language that every processor has a compiler for.
-    /// What a processor lacks, the language has functions for.
-    pub const PORTABLE: Isa =
-        Isa { fma: true, f16: true, source: Source::LANGUAGE, ..Isa::new(0, 0) };
+    /// Portable scalar code for C. It may use all operations, because the C library has functions
+    /// for those that a processor lacks.
+    pub const PORTABLE: Isa = Isa { fma: true, f16: true, source: Source::C, ..Isa::new(0, 0) };
 
-    /// A processor with such vectors and no other instructions.
+    /// A processor with vector registers of this size and number, and without optional
+    /// instructions.
     pub const fn new(bytes: u32, registers: u32) -> Isa {
         let extensions = Extensions::NONE;
-        let source = Source::NONE;
+        let source = Source::MACHINE;
         Isa { bytes, registers, fma: false, f16: false, streams: false, extensions, source }
     }
 }

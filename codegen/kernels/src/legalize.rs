@@ -1,4 +1,4 @@
-//! Rewrites loop code so that it only uses instructions that the processor has.
+//! Legalizes loop code: expands instructions that the processor lacks.
 
 pub mod f16;
 pub mod fma;
@@ -16,10 +16,10 @@ pub fn legalize(code: &mut Code, isa: &Isa) {
     }
 }
 
-/// Appends the statements that replace the given one; returns false if it is kept as it is.
+/// Appends the statements that replace a statement. Returns false if the statement is kept.
 type Rule = dyn Fn(&mut Steps, &Stmt) -> bool;
 
-/// Replaces each statement, at any depth, that `rule` expands.
+/// Applies `rule` to each statement, at any depth.
 fn replace(code: &mut Code, rule: &Rule) {
     let body = std::mem::take(&mut code.body);
     code.body = replaced(&mut code.types, body, rule);
@@ -68,8 +68,8 @@ impl Steps<'_> {
         v
     }
 
-    /// Appends the statement that defines the result of the replaced statement.
-    fn give(&mut self, result: V, inst: Inst) {
+    /// Appends a statement that defines the result of the replaced statement.
+    fn define(&mut self, result: V, inst: Inst) {
         self.out.push(Stmt { results: vec![result], inst });
     }
 

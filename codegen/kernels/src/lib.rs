@@ -1,8 +1,8 @@
-//! Lowers outlined functions to loops over vectors: the loop code that every native target prints.
+//! Lowers outlined functions to loop code, and prints loop code for the native targets.
 //!
-//! A kernel is a function of the IR that the outliner made. [`lower`](lower::lower) turns it into
-//! [`Code`](code::Code), and [`mlir`] prints that as text for the native code generator. An
-//! [`entry`] is the function that C calls.
+//! A kernel is an IR function that the outliner has extracted. [`lower`](lower::lower) lowers it to
+//! loop code ([`Code`](code::Code)). [`mlir`] prints loop code as MLIR for LLVM, and [`c`] prints
+//! it as C. [`entry`] describes the functions that C programs call.
 
 pub mod builder;
 pub mod c;

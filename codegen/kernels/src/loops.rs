@@ -1,30 +1,31 @@
-//! Loops for every type that writes code: the body continues with the same writer.
+//! Emits loops from any type that wraps a [`Builder`]: the loop body gets the same type.
 
 use crate::builder::Builder;
 use crate::code::V;
 
-/// A writer of code: a [`Builder`], or a type that writes through one.
+/// An emitter of loop code: a [`Builder`], or a type that wraps one.
 pub trait Loops: Sized {
-    type Through: Loops;
+    type Inner: Loops;
 
-    fn through(&mut self) -> &mut Self::Through;
+    fn inner(&mut self) -> &mut Self::Inner;
 
     fn builder(&mut self) -> &mut Builder {
-        self.through().builder()
+        self.inner().builder()
     }
 
-    /// Called where a body begins. Facts that are cached inside the body do not hold outside it.
+    /// Called when a loop body begins. Implementations discard facts that they cache inside the
+    /// body when it ends.
     fn enter(&mut self) {
-        self.through().enter();
+        self.inner().enter();
     }
 
-    /// Called where the body ends.
+    /// Called when the loop body ends.
     fn leave(&mut self) {
-        self.through().leave();
+        self.inner().leave();
     }
 
-    /// `for i in (from..to).step_by(step)`, with values carried from each iteration to the next.
-    /// Returns the carried values after the last iteration.
+    /// Emits `for i in (from..to).step_by(step)` with carried values. Returns the carried values
+    /// after the last iteration.
     fn repeat(
         &mut self,
         from: V,
@@ -40,7 +41,7 @@ pub trait Loops: Sized {
         self.builder().close_repeat(from, to, step, carried, counter, inner, next)
     }
 
-    /// A loop that carries nothing.
+    /// Emits a loop without carried values.
     fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Self, V)) {
         self.repeat(from, to, step, &[], |own, i, _| {
             body(own, i);
@@ -50,9 +51,9 @@ pub trait Loops: Sized {
 }
 
 impl Loops for Builder {
-    type Through = Builder;
+    type Inner = Builder;
 
-    fn through(&mut self) -> &mut Builder {
+    fn inner(&mut self) -> &mut Builder {
         self
     }
 

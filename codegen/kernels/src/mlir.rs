@@ -1,7 +1,7 @@
-//! Prints loop code as an MLIR module, in the dialects arith, scf, vector and llvm.
+//! Prints loop code as an MLIR module in the dialects arith, scf, vector and llvm.
 //!
 //! The module has one public function, `kernel(scratch, buffers, dims, first, last)`, which the
-//! runtime calls. Its body is a separate function, whose memories do not alias.
+//! runtime calls. The loops are in a separate function whose pointer parameters are `noalias`.
 
 mod memory;
 mod tiles;
@@ -14,7 +14,7 @@ use mithril_ir::dtype::DType;
 use crate::code::{Binary, Cmp, Code, Fold, Inst, Mem, Region, Stmt, Ty, Unary, V};
 use words::{Mlir, comparison, constant, folding, is_signed};
 
-/// The text of the module.
+/// Prints the module.
 pub fn print(code: &Code) -> String {
     let mut printer = Printer { code, text: String::new(), names: Vec::new(), fresh: 0 };
     printer.names.resize(code.types.len(), None);
@@ -25,7 +25,7 @@ pub fn print(code: &Code) -> String {
 struct Printer<'a> {
     code: &'a Code,
     text: String,
-    /// The names of values whose name is not `%` and their number.
+    /// The names of values that are not `%` followed by their number.
     names: Vec<Option<Box<str>>>,
     fresh: u32,
 }
@@ -70,9 +70,9 @@ impl Printer<'_> {
             line!(self, "llvm.call_intrinsic \"llvm.x86.sse.sfence\"() : () -> ()");
         }
         line!(self, "return\n}}");
-        // LLVM does not align the stack for spilled vectors by default. Vectors that crossed cache
-        // lines and pages made kernels up to 2.4 times slower, depending on the caller's stack
-        // pointer.
+        // Aligns the stack for spilled vectors, which LLVM does not do by default. Without it,
+        // vectors that crossed cache lines and pages made kernels up to 2.4 times slower, depending
+        // on the caller's stack pointer.
         line!(
             self,
             "func.func @kernel(%scratch: !llvm.ptr, %buffers: !llvm.ptr, %dims: !llvm.ptr, \
@@ -120,7 +120,7 @@ impl Printer<'_> {
         types.collect::<Vec<_>>().join(", ")
     }
 
-    /// A name that no value has yet.
+    /// Returns a new value name.
     fn fresh(&mut self) -> String {
         self.fresh += 1;
         format!("%t{}", self.fresh)
@@ -131,7 +131,7 @@ impl Printer<'_> {
     }
 
     fn stmt(&mut self, stmt: &Stmt) {
-        // The result of an instruction with exactly one.
+        // Returns the result of an instruction with a single result.
         let r = || stmt.results[0];
         match &stmt.inst {
             Inst::Const(bits) => self.constant(r(), *bits),
@@ -166,7 +166,7 @@ impl Printer<'_> {
             }
             Inst::If { condition, yes, no } => self.choose(&stmt.results, *condition, yes, no),
             Inst::MulAdd(..) | Inst::Call(..) => {
-                unreachable!("kernels in a language are printed as C")
+                unreachable!("code for C is not printed as MLIR")
             }
         }
     }
@@ -267,7 +267,7 @@ impl Printer<'_> {
         );
     }
 
-    /// AVX-512 has an instruction for it: all lanes, in the current rounding mode.
+    /// Prints the AVX-512 instruction for [`Inst::Scale`]: all lanes, in the current rounding mode.
     fn scale(&mut self, result: V, x: V, n: V) {
         let ty = self.code.ty(result);
         let (r, list, t) = (self.name(result), self.list(&[x, n]), Mlir(ty));
@@ -370,7 +370,7 @@ impl Printer<'_> {
         let name = match (a.is_float(), b.is_float()) {
             (true, true) if a.bits() < b.bits() => "extf",
             (true, true) if a.bits() > b.bits() => "truncf",
-            (true, true) => return self.between_halves(result, x),
+            (true, true) => return self.convert_via_f32(result, x),
             (true, false) if is_signed(b) => "fptosi",
             (true, false) => "fptoui",
             (false, true) if is_signed(a) => "sitofp",
@@ -389,7 +389,7 @@ impl Printer<'_> {
         line!(self, "{r} = arith.{name} {} : {} to {}", self.name(x), Mlir(from), Mlir(to));
     }
 
-    fn between_halves(&mut self, result: V, x: V) {
+    fn convert_via_f32(&mut self, result: V, x: V) {
         let (from, to) = (self.code.ty(x), self.code.ty(result));
         let (wide, middle) = (from.with(DType::F32), self.fresh());
         let (x, r) = (self.name(x), self.name(result));
@@ -397,9 +397,7 @@ impl Printer<'_> {
         line!(self, "{r} = arith.truncf {middle} : {} to {}", Mlir(wide), Mlir(to));
     }
 
-    // Memory.
-
-    /// The names of several results as one group, `%5:3 = `; records the name of each result.
+    /// Prints several results as one group, `%5:3 = `, and records the name of each result.
     fn results(&mut self, results: &[V]) -> String {
         let Some(first) = results.first() else {
             return String::new();
@@ -430,8 +428,8 @@ impl Printer<'_> {
         line!(self, "}}");
     }
 
-    /// A private function of the kernel. It is marked as rarely called, so that the code around its
-    /// calls keeps its registers.
+    /// Prints a private function of the kernel. It is marked as cold, so that the code around its
+    /// calls keeps values in registers.
     fn function(&mut self, number: usize, function: &Region) {
         let params: Vec<String> = function
             .params

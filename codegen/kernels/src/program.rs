@@ -1,5 +1,4 @@
-//! Turns a function into a program of the runtime: its kernels, and the memory on which they are
-//! launched.
+//! Plans the runtime program of a function: its kernels, buffers and launches.
 
 pub mod external;
 mod planner;
@@ -30,43 +29,43 @@ use external::External;
 pub struct Kernel {
     pub outlined: outline::Kernel,
     pub lowered: Lowered,
-    /// The body that the user wrote, instead of loop code.
+    /// The body that the user has written, which replaces the loop code.
     pub external: Option<Arc<External>>,
 }
 
 impl Kernel {
-    /// The cost of one launch, for these dims.
+    /// Returns the cost of one launch for these dims.
     ///
-    /// Errors: a composite whose decomposition fails.
+    /// Errors: the decomposition of a composite operation fails.
     pub fn cost(&self, dims: &[Dim]) -> Result<Cost> {
         if let Some(external) = &self.external {
             let bytes = external.arrays.iter().map(|array| cost::bytes(&array.ty)).sum();
-            return Ok(Cost { flops: Dim::Const(0), bytes: outside(&bytes, dims) });
+            return Ok(Cost { flops: Dim::Const(0), bytes: in_caller_symbols(&bytes, dims) });
         }
         let Cost { flops, bytes } = cost::of_kernel(&self.outlined.function)?;
-        Ok(Cost { flops: outside(&flops, dims), bytes: outside(&bytes, dims) })
+        Ok(Cost { flops: in_caller_symbols(&flops, dims), bytes: in_caller_symbols(&bytes, dims) })
     }
 
-    /// The kernel as MLIR text. It is compiled, and it is the key of the compile cache.
+    /// The kernel as MLIR text, which is compiled and is the key of the compile cache.
     pub fn text(&self) -> String {
         mlir::print(&self.lowered.code)
     }
 }
 
-/// A function as a program.
+/// The program of a function, with its kernels and constants.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub program: Program,
-    /// By kernel number; those with bodies of the user come last. If the program copies, the next
-    /// number stands for the runtime's own copy.
+    /// The kernels, by number. Kernels with user-written bodies come last. If `copies` is set, the
+    /// next number stands for the runtime's copy kernel.
     pub kernels: Vec<Kernel>,
     pub copies: bool,
     pub constants: Vec<Constant>,
-    /// The symbols of the program; their values are read from the shapes of the arguments.
+    /// The symbols of the program, whose values are read from the shapes of the arguments.
     pub symbols: Vec<Symbol>,
-    /// For each launch, the blocks that it comes from.
+    /// The blocks from which each launch comes.
     pub locs: Vec<Loc>,
-    /// For each launch and each buffer, what people would call it. Several may have one name.
+    /// Readable names of launches and buffers. They need not be unique.
     pub launch_names: Vec<Arc<str>>,
     pub buffer_names: Vec<Arc<str>>,
 }
@@ -75,7 +74,7 @@ pub struct Plan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Constant {
     pub tensor: Tensor,
-    /// The layout that kernels read, if it differs from the tensor's.
+    /// The layout that kernels read, if it is packed.
     pub packing: Option<Packing>,
 }
 
@@ -86,9 +85,9 @@ impl Constant {
         self.packing.as_ref().map_or(plain, Packing::bytes)
     }
 
-    /// The elements in the layout that kernels read, packed now if necessary.
+    /// Returns the elements in the layout that kernels read. Packs them if necessary.
     ///
-    /// Errors: no memory for it.
+    /// Errors: out of memory.
     pub fn value(&self) -> Result<Tensor, OutOfMemory> {
         match &self.packing {
             Some(packing) => packing.pack(&self.tensor),
@@ -96,11 +95,11 @@ impl Constant {
         }
     }
 
-    /// The bytes that kernels read for as long as the kernels live. Packed elements replace the
-    /// tensor's own if they are complete and nothing else holds the tensor, so that weights are
-    /// stored once.
+    /// Returns the bytes that kernels read, for the lifetime of the kernels. Packed elements
+    /// replace the tensor's own elements if they are complete and nothing else references the
+    /// tensor, so that weights are stored once.
     ///
-    /// Errors: no memory for it.
+    /// Errors: out of memory.
     pub fn settle(&self) -> Result<Bytes, OutOfMemory> {
         let Some(packing) = &self.packing else { return Ok(self.tensor.keep()) };
         let packed = packing.pack(&self.tensor)?.bytes();
@@ -118,11 +117,11 @@ impl From<Tensor> for Constant {
 }
 
 impl Plan {
-    /// For each kernel, the blocks that its first launch comes from.
+    /// Returns the blocks from which the first launch of each kernel comes.
     pub fn locs_of_kernels(&self) -> Vec<Loc> {
         let mut locs: Vec<Option<Loc>> = vec![None; self.kernels.len()];
         for (launch, loc) in self.program.launches.iter().zip(&self.locs) {
-            // The runtime's own copy is not a kernel of the plan.
+            // The runtime's copy kernel is not in the plan's list.
             if let Some(own) = locs.get_mut(launch.kernel) {
                 own.get_or_insert_with(|| loc.clone());
             }
@@ -130,10 +129,10 @@ impl Plan {
         locs.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// The cost of a launch, for all iterations of the loops around it. Dims that are symbols of
-    /// the program keep their names.
+    /// Returns the cost of a launch, for all iterations of the loops around it, in the symbols of
+    /// the program.
     ///
-    /// Errors: those of [`Kernel::cost`].
+    /// Errors: see [`Kernel::cost`].
     pub fn cost(&self, launch: usize) -> Result<Cost> {
         let dim = |size: &Size, name: String| match size {
             Size::Const(size) => Dim::Const(*size),
@@ -149,27 +148,30 @@ impl Plan {
     }
 }
 
-/// Replaces the kernel's numbered symbols in a dim by these dims.
-fn outside(dim: &Dim, dims: &[Dim]) -> Dim {
+/// Replaces the kernel's numbered symbols in a dim by the dims of a launch.
+fn in_caller_symbols(dim: &Dim, dims: &[Dim]) -> Dim {
     dim.substitute(&|symbol| dims.get(symbol.number()?).cloned())
 }
 
-/// Plans the program of a function. It must be legalized for native code, and may call other
-/// functions of the module only through scans, and external functions.
+/// Plans the program of a function. The function must be legalized for native code. It may call
+/// other functions of the module only in scans, and it may call external functions.
 ///
-/// Errors: operations without loops; dims that no argument shows.
+/// Errors: an operation has no loops; a dim cannot be derived from the arguments.
 pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
     planner::plan(module, function, isa)
 }
 
-/// Errors: a value of the module that is too large for any memory, whatever its open dims are.
+/// Checks the sizes of all values of a module.
+///
+/// Errors: a value is too large for any memory, even if its unknown dims are 1.
 pub fn fits(module: &Module) -> Result<()> {
     module.functions.values().try_for_each(|function| planner::fits(function))
 }
 
-/// Converts a dim to a size that the runtime evaluates; symbols are numbered in this order.
+/// Converts a dim to a size that the runtime evaluates. Symbols are numbered in the order of
+/// `symbols`.
 ///
-/// Errors: an unknown dim, or one of another symbol.
+/// Errors: the dim is unknown or contains another symbol.
 pub fn size(dim: &Dim, symbols: &[Symbol]) -> Result<Size> {
     dim.translate(&mut Sizes(symbols))
 }

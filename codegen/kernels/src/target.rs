@@ -1,4 +1,4 @@
-//! The targets that take loop code, as the passes see them.
+//! The targets of loop code, as data for the passes.
 
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::{Access, Library};
@@ -24,9 +24,9 @@ pub const CPU: Target = Target {
 /// C source.
 pub const C: Target = Target { name: "c", bodies: &["c"], ..CPU };
 
-/// Whether loops can be generated for an operation: for scalar expressions and for each kind of
-/// access, reading operands through any views. A library kernel computes a composite if it takes
-/// the operands.
+/// Whether an operation can be lowered. Scalar expressions and all kinds of access become loops,
+/// which read operands through any views. An operation with a library kernel can be lowered if the
+/// kernel supports the operands.
 fn has_kernel(function: &Function, op: &Operation) -> bool {
     match library::kernel(op) {
         Some(kernel) => (kernel.fits)(function, op),
@@ -37,9 +37,9 @@ fn has_kernel(function: &Function, op: &Operation) -> bool {
     }
 }
 
-/// Whether a gradient has a kernel. The kernel of attention's gradient takes the same operands as
-/// the kernel of attention. An elementwise gradient is computed like any other elementwise
-/// operation.
+/// Whether a gradient operation can be lowered. The kernel of attention's gradient supports the
+/// same operands as attention's kernel. Elementwise gradients are lowered like all elementwise
+/// operations.
 fn has_backward_kernel(function: &Function, op: &Operation, by: Op) -> bool {
     match by.meaning {
         Meaning::Scalar(_) => true,

@@ -1,7 +1,7 @@
-//! Index arithmetic in normal form, so that terms which cancel leave no code behind.
+//! Simplifies index arithmetic with a normal form, in which terms cancel.
 //!
-//! The index of a reshaped array is divided into axes and multiplied again for its address:
-//! `i / 8 * 8 + i % 8`. The normal form of that sum is `i`.
+//! For example, the index of a reshaped array is split into axes and recombined for its address:
+//! `i / 8 * 8 + i % 8`. The normal form of this sum is `i`.
 
 use mithril_ir::dtype::DType;
 use smallvec::{SmallVec, smallvec};
@@ -9,17 +9,16 @@ use smallvec::{SmallVec, smallvec};
 use super::Builder;
 use crate::code::{Binary, Inst, Ty, V};
 
-/// The maximum number of terms of a form, and of factors in a term. A larger value counts as an
-/// atom, so that no kernel takes time out of proportion to its size.
-const MOST_TERMS: usize = 12;
-const MOST_FACTORS: usize = 6;
+/// The maximum number of terms of a form, and of factors in a term. Larger forms are replaced by an
+/// atom, which bounds compile time.
+const MAX_TERMS: usize = 12;
+const MAX_FACTORS: usize = 6;
 
-/// A 64-bit integer as a polynomial over other values. Like the machine, it wraps, so equal forms
-/// have equal bits. In the form of a vector, a scalar stands for the vector that repeats it.
+/// A 64-bit integer as a polynomial over other values. Arithmetic wraps, so values with equal forms
+/// have equal bits. In the form of a vector, a scalar stands for its broadcast.
 #[derive(Clone, Default, Debug)]
 pub struct Form {
-    /// Products of values with coefficients other than zero, in the order of their first use. No
-    /// product occurs twice.
+    /// Distinct products of values with non-zero coefficients, in the order of their first use.
     terms: SmallVec<[(Product, i64); 2]>,
     constant: i64,
 }
@@ -43,7 +42,7 @@ impl Form {
         Form { terms: terms.collect(), constant: self.constant.wrapping_mul(by) }
     }
 
-    /// Adds a term. Returns whether it cancels with one that was there.
+    /// Adds a term. Returns whether it cancels an existing term.
     fn add_term(&mut self, of: &Product, coefficient: i64) -> bool {
         match self.terms.iter().position(|(own, _)| own == of) {
             None => self.terms.push((of.clone(), coefficient)),
@@ -58,7 +57,7 @@ impl Form {
         false
     }
 
-    /// The sum, and whether terms cancel in it.
+    /// Returns the sum, and whether terms cancel in it.
     fn plus(&self, other: &Form) -> (Form, bool) {
         let mut sum = self.clone();
         let mut cancels = false;
@@ -85,16 +84,17 @@ impl Form {
         product
     }
 
-    /// Whether it is another value.
+    /// Whether the form is a single value.
     fn is_atom(&self) -> bool {
         matches!(&self.terms[..], [(of, 1)] if of.len() == 1) && self.constant == 0
     }
 
     fn is_small(&self) -> bool {
-        self.terms.len() <= MOST_TERMS && self.terms.iter().all(|(of, _)| of.len() <= MOST_FACTORS)
+        self.terms.len() <= MAX_TERMS && self.terms.iter().all(|(of, _)| of.len() <= MAX_FACTORS)
     }
 
-    /// Whether it is a multiple of `n`, a power of two, if the given values are.
+    /// Whether the form is a multiple of `n`, a power of two. `known` says which values are
+    /// multiples.
     pub fn is_multiple(&self, n: i64, known: impl Fn(V) -> bool) -> bool {
         let divides = |coefficient: i64| coefficient % n == 0;
         let multiple = |(of, coefficient): &(Product, i64)| {
@@ -119,8 +119,8 @@ impl Builder {
         }
     }
 
-    /// Folds 64-bit arithmetic on constants, which then needs no statement.
-    pub(super) fn folded(&mut self, op: Binary, x: V, y: V) -> Option<V> {
+    /// Folds 64-bit arithmetic on constants. Returns `None` if it cannot be folded.
+    pub(super) fn fold_constants(&mut self, op: Binary, x: V, y: V) -> Option<V> {
         let ty = self.ty(x);
         if !has_form(ty) {
             return None;
@@ -145,8 +145,8 @@ impl Builder {
         }
     }
 
-    /// A sum, difference or product of 64-bit integers.
-    pub(super) fn algebraic(&mut self, op: Binary, x: V, y: V) -> V {
+    /// Emits a sum, difference or product of 64-bit integers, simplified.
+    pub(super) fn simplified(&mut self, op: Binary, x: V, y: V) -> V {
         let (a, b) = (self.form(x), self.form(y));
         let (form, cancels) = match op {
             Binary::Add => a.plus(&b),
@@ -158,11 +158,11 @@ impl Builder {
             true => self.emit(&form, ty),
             false => self.push(ty, Inst::Binary(op, x, y)),
         };
-        self.learn(v, form);
+        self.record_form(v, form);
         v
     }
 
-    /// A quotient of 64-bit integers. `x / 3 / 3` becomes `x / 9`.
+    /// Emits a quotient of 64-bit integers. `x / 3 / 3` becomes `x / 9`.
     pub(super) fn quotient(&mut self, x: V, y: V) -> V {
         let ty = self.ty(x);
         let positive = self.constant(y).filter(|by| *by > 0);
@@ -180,8 +180,9 @@ impl Builder {
         v
     }
 
-    /// The remainder and the quotient of two indices that are not negative. Languages have an
-    /// operator for the remainder; other code multiplies, which is faster than to divide again.
+    /// Emits the remainder and the quotient of two non-negative indices. Code for C uses the
+    /// remainder operator. Other code computes the remainder from the quotient, because a
+    /// multiplication is faster than a second division.
     pub fn div_rem(&mut self, x: V, y: V) -> (V, V) {
         let quotient = self.div(x, y);
         let whole = self.mul(quotient, y);
@@ -191,20 +192,20 @@ impl Builder {
         }
         let form = self.form(rest);
         let rest = self.binary(Binary::Rem, x, y);
-        self.learn(rest, form);
+        self.record_form(rest, form);
         (rest, quotient)
     }
 
-    /// Records the form of a value, unless it is too large to be of use.
-    pub(super) fn learn(&mut self, v: V, form: Form) {
+    /// Records the form of a value, unless the form is too large.
+    pub(super) fn record_form(&mut self, v: V, form: Form) {
         if form.is_small() {
             self.forms.insert(v, form);
         }
     }
 
-    /// The scalar `base` of a vector `base + iota`, or `base - iota`, and whether it ascends.
-    pub fn in_line(&mut self, v: V) -> Option<(V, bool)> {
-        let iota = *self.heads.get(&super::Head::Iota(self.ty(v)))?;
+    /// If a vector is `base + iota` or `base - iota`, returns `base` and whether the lanes ascend.
+    pub fn lane_base(&mut self, v: V) -> Option<(V, bool)> {
+        let iota = *self.head_values.get(&super::Head::Iota(self.ty(v)))?;
         let form = self.forms.get(&v)?;
         let is_vector = |of: &Product| of.iter().any(|&factor| self.ty(factor).lanes > 1);
         let mut vectors = form.terms.iter().filter(|(of, _)| is_vector(of));
@@ -216,11 +217,11 @@ impl Builder {
         let mut base = form.clone();
         base.terms.retain(|(of, _)| of[..] != [iota]);
         let v = self.emit(&base, Ty::INDEX);
-        self.learn(v, base);
+        self.record_form(v, base);
         Some((v, ascends))
     }
 
-    /// Emits a form.
+    /// Emits the code that computes a form.
     fn emit(&mut self, form: &Form, ty: Ty) -> V {
         let (scalars, vectors): (Vec<_>, Vec<_>) = form
             .terms
@@ -242,10 +243,10 @@ impl Builder {
         sum
     }
 
-    /// Emits a sum of scalar terms. A factor that several terms share is factored out.
+    /// Emits a sum of scalar terms. Factors out a common factor of several terms.
     fn sum(&mut self, mut terms: Vec<(Product, i64)>, constant: i64) -> V {
         let mut sum = None;
-        while let Some(factor) = shared(&terms) {
+        while let Some(factor) = common_factor(&terms) {
             let (with, without) = terms.into_iter().partition(|(of, _)| of.contains(&factor));
             let with: Vec<(Product, i64)> = with;
             let inner = with.into_iter().map(|(mut of, coefficient)| {
@@ -260,7 +261,7 @@ impl Builder {
             sum = Some(self.joined(sum, Binary::Add, term));
             terms = without;
         }
-        // Positive terms come first, so that the sum seldom begins with a sign.
+        // Positive terms come first, so that sums rarely begin with a minus sign.
         terms.sort_by_key(|(_, coefficient)| *coefficient < 0);
         for (of, coefficient) in terms {
             let mut factors = of.into_iter();
@@ -287,18 +288,18 @@ impl Builder {
         }
     }
 
-    /// An instruction that is not simplified beyond its constants.
+    /// Emits an instruction. Only constants are simplified.
     fn plain(&mut self, op: Binary, x: V, y: V) -> V {
-        let known = self.folded(op, x, y);
+        let known = self.fold_constants(op, x, y);
         known.unwrap_or_else(|| self.push(self.ty(x), Inst::Binary(op, x, y)))
     }
 }
 
-/// The value that most terms have as a factor, if several have it.
-fn shared(terms: &[(Product, i64)]) -> Option<V> {
+/// Returns the value that is a factor of the most terms, if it is a factor of several.
+fn common_factor(terms: &[(Product, i64)]) -> Option<V> {
     let count = |v: V| terms.iter().filter(|(of, _)| of.contains(&v)).count();
     let values = terms.iter().flat_map(|(of, _)| of).map(|&v| (count(v), v));
-    // Of equally frequent values, the first one.
+    // Of equally frequent values, takes the first.
     let most = values.reduce(|best, next| if next.0 > best.0 { next } else { best });
     most.filter(|(count, _)| *count > 1).map(|(_, v)| v)
 }
@@ -318,7 +319,7 @@ mod tests {
                 let whole = b.mul(quotient, divisor);
                 assert_eq!(b.add(whole, rest), x);
             }
-            // Terms that only merge are left as they are.
+            // Terms that merge without cancelling are left unchanged.
             let twice = b.add(x, x);
             assert_ne!(twice, x);
             assert_eq!(b.sub(twice, x), x);
@@ -345,12 +346,12 @@ mod tests {
         let (start, ramp, size) = (b.splat(base, 8), b.iota(wide), b.splat(n, 8));
         let number = b.add(start, ramp);
         let (rest, quotient) = b.div_rem(number, size);
-        assert_eq!(b.in_line(rest), None);
+        assert_eq!(b.lane_base(rest), None);
         let whole = b.mul(quotient, size);
         let again = b.add(whole, rest);
-        assert_eq!(b.in_line(again), Some((base, true)));
+        assert_eq!(b.lane_base(again), Some((base, true)));
         let back = b.sub(start, ramp);
-        assert_eq!(b.in_line(back), Some((base, false)));
+        assert_eq!(b.lane_base(back), Some((base, false)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Memory of a kernel, and the statements that access it.
+//! Declares the memory of a kernel, and emits loads and stores.
 
 use mithril_ir::dtype::DType;
 
@@ -17,7 +17,7 @@ impl Builder {
         self.memory(Memory { dtype, place: Place::Scratch(offset), constant: false })
     }
 
-    /// Declares a local array; only in code that is printed in a language.
+    /// Declares a local array. Only for code for C.
     pub fn local(&mut self, dtype: DType, count: i64) -> Mem {
         self.memory(Memory { dtype, place: Place::Local(count as u32), constant: false })
     }
@@ -31,12 +31,12 @@ impl Builder {
         Mem(self.code.memories.len() as u32 - 1)
     }
 
-    /// The dtype of its elements.
+    /// The dtype of a memory's elements.
     pub fn mem_dtype(&self, mem: Mem) -> DType {
         self.elements[mem.0 as usize]
     }
 
-    /// The dtype in which its elements are loaded and stored.
+    /// The dtype in which a memory's elements are loaded and stored.
     fn access(&self, mem: Mem) -> DType {
         self.code.memories[mem.0 as usize].dtype
     }

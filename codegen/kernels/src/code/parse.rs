@@ -17,8 +17,8 @@ type Read<T> = winnow::Result<T, ContextError>;
 
 /// Parses a kernel.
 ///
-/// Errors: the first line with wrong syntax. Its meaning is not checked here, but by
-/// [`verify`](super::verify::verify).
+/// Errors: a syntax error; the first one is reported. [`verify`](super::verify::verify) checks the
+/// rest.
 pub fn parse(text: &str) -> Result<Code> {
     let mut reader = Reader { code: Code::default() };
     let mut rest = text;
@@ -41,7 +41,7 @@ fn fail<T>() -> Read<T> {
     Err(ContextError::new())
 }
 
-/// The rest of a line: whitespace and comments.
+/// Parses the rest of a line: whitespace and a comment.
 fn line_end(input: &mut &str) -> Read<()> {
     let comment = opt(("//", take_till(0.., '\n')));
     repeat(1.., (space0, comment, '\n', space0).void()).parse_next(input)
@@ -91,7 +91,7 @@ fn ty(input: &mut &str) -> Read<Ty> {
     }
 }
 
-/// `%m0[%5]`
+/// Parses a memory access: `%m0[%5]`.
 fn place(input: &mut &str) -> Read<(Mem, V)> {
     (mem, delimited(sign("["), value, sign("]"))).parse_next(input)
 }
@@ -372,7 +372,7 @@ fn access(name: &str, input: &mut &str) -> Read<Inst> {
     })
 }
 
-/// Parses a constant of this dtype; returns its bits.
+/// Parses a constant of a dtype, and returns its bits.
 fn bits(dtype: DType, text: &str) -> Option<u64> {
     if let Some(hex) = text.strip_prefix("0x") {
         return u64::from_str_radix(hex, 16).ok();

@@ -72,7 +72,7 @@ impl Display for Code {
     }
 }
 
-/// A statement without the contents of its regions, for messages.
+/// Prints a statement without the contents of its regions, for error messages.
 pub fn line(code: &Code, stmt: &Stmt) -> String {
     let mut text = Text { code, text: String::new() };
     match &stmt.inst {
@@ -259,7 +259,7 @@ impl Text<'_> {
     }
 }
 
-/// A constant as a decimal number, or its bits if no decimal represents it.
+/// Prints a constant as a decimal number, or as bits if no decimal represents it exactly.
 fn literal(dtype: DType, bits: u64) -> String {
     if dtype == DType::Bool {
         return (bits & 1 != 0).to_string();

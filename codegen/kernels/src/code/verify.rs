@@ -1,4 +1,4 @@
-//! Checks the rules of loop code that hold for every processor.
+//! Verifies loop code: checks the rules that do not depend on the processor.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
@@ -9,8 +9,10 @@ use super::{Binary, Code, Fold, Inst, Mem, Place, Region, Stmt, TileOp, Ty, Unar
 /// The number of tile registers.
 pub const TILES: u8 = 8;
 
-/// Errors: the first statement that breaks a rule. A value is defined once, before its uses; types
-/// match; regions yield the types of their statement's results; constant memory is not stored to.
+/// Verifies loop code. Values must be defined once and before their uses. Types must match. Regions
+/// must yield the types of their statement's results. Constant memory must not be stored to.
+///
+/// Errors: a statement breaks a rule; the first one is reported.
 pub fn verify(code: &Code) -> Result<()> {
     let mut verifier = Verifier { code, defined: vec![false; code.types.len()], places: true };
     for (at, function) in code.functions.iter().enumerate() {
@@ -22,7 +24,7 @@ pub fn verify(code: &Code) -> Result<()> {
     verifier.block(&code.body)
 }
 
-/// Ok, or the rule that a statement breaks.
+/// `Ok`, or a message about the rule that a statement breaks.
 type Check = std::result::Result<(), String>;
 
 fn ensure(holds: bool, what: impl Into<String>) -> Check {
@@ -33,7 +35,7 @@ struct Verifier<'a> {
     code: &'a Code,
     /// Whether each value is defined at this point.
     defined: Vec<bool>,
-    /// Whether memory may be accessed: a kernel's private functions have none.
+    /// Whether memory may be accessed, which private functions must not do.
     places: bool,
 }
 
@@ -88,21 +90,21 @@ impl Verifier<'_> {
     fn head(&self, stmt: &Stmt, region: &Region, carried: &[V]) -> Check {
         region.params.iter().try_for_each(|&v| self.unknown(v))?;
         if matches!(stmt.inst, Inst::If { .. }) {
-            return ensure(region.params.is_empty(), "a choice gives its regions nothing");
+            return ensure(region.params.is_empty(), "the regions of an `if` have no parameters");
         }
         let Some((counter, inner)) = region.params.split_first() else {
-            return Err("a loop has no counter".into());
+            return Err("the loop has no counter parameter".into());
         };
-        ensure(self.ty(*counter) == Ty::INDEX, "a counter is an i64")?;
+        ensure(self.ty(*counter) == Ty::INDEX, "the counter must be an i64")?;
         self.same_types(inner, carried, "parameters")
     }
 
     fn same_types(&self, left: &[V], right: &[V], what: &str) -> Check {
         let types = |values: &[V]| values.iter().map(|&v| self.ty(v)).collect::<Vec<_>>();
-        ensure(types(left) == types(right), format!("the {what} are of other types"))
+        ensure(types(left) == types(right), format!("the types of the {what} do not match"))
     }
 
-    /// Values that are defined inside a region are undefined after it.
+    /// Removes the values that are defined inside a region, which are not visible after it.
     fn forget(&mut self, region: &Region) {
         let inside = region.body.iter().flat_map(|stmt| &stmt.results);
         inside.chain(&region.params).for_each(|v| self.defined[v.0 as usize] = false);
@@ -131,11 +133,11 @@ impl Verifier<'_> {
         match &stmt.inst {
             Inst::For { from, to, step, .. } => {
                 let bounds = [from, to, step];
-                ensure(bounds.iter().all(|v| self.ty(**v) == Ty::INDEX), "bounds are of type i64")
+                ensure(bounds.iter().all(|v| self.ty(**v) == Ty::INDEX), "loop bounds must be i64")
             }
             Inst::If { condition, .. } => {
                 let bool = Ty::scalar(DType::Bool);
-                ensure(self.ty(*condition) == bool, "a condition is of type bool")
+                ensure(self.ty(*condition) == bool, "the condition must be a bool")
             }
             Inst::CallPrivate(number, args) => {
                 let Some(function) = self.code.functions.get(*number as usize) else {
@@ -146,9 +148,12 @@ impl Verifier<'_> {
             }
             Inst::Store { mem, at, value, mask, streaming } => {
                 self.written(*mem, *value)?;
-                ensure(self.ty(*at) == Ty::INDEX, "an index is of type i64")?;
-                ensure(!streaming || self.code.streams, "the kernel says it has no streaming")?;
-                ensure(!streaming || mask.is_none(), "what goes past the caches has no mask")?;
+                ensure(self.ty(*at) == Ty::INDEX, "the index must be an i64")?;
+                ensure(
+                    !streaming || self.code.streams,
+                    "streaming store in a kernel without `streams`",
+                )?;
+                ensure(!streaming || mask.is_none(), "a streaming store must not have a mask")?;
                 self.masked(*mask, self.ty(*value).lanes)
             }
             Inst::Scatter { mem, at, value, mask } => {
@@ -158,12 +163,12 @@ impl Verifier<'_> {
             }
             Inst::Prefetch { mem, at, .. } => {
                 self.memory(*mem)?;
-                ensure(self.ty(*at) == Ty::INDEX, "an index is of type i64")
+                ensure(self.ty(*at) == Ty::INDEX, "the index must be an i64")
             }
             Inst::Tile(op) => self.tile(*op),
             inst => match stmt.results[..] {
                 [result] => self.value(self.ty(result), inst),
-                _ => Err("one value is given".into()),
+                _ => Err("the statement must have one result".into()),
             },
         }
     }
@@ -180,12 +185,12 @@ impl Verifier<'_> {
     fn value(&self, ty: Ty, inst: &Inst) -> Check {
         match *inst {
             Inst::Const(bits) => constant(ty, bits),
-            Inst::Iota => ensure(ty.dtype.is_int(), "lanes are counted in integers"),
+            Inst::Iota => ensure(ty.dtype.is_int(), "the result must be an integer"),
             Inst::Dim(n) => {
                 ensure(n < self.code.dims, "there is no such dim")?;
-                ensure(ty == Ty::INDEX, "dims are of type i64")
+                ensure(ty == Ty::INDEX, "a dim must be an i64")
             }
-            Inst::First | Inst::Last => ensure(ty == Ty::INDEX, "tasks are of type i64"),
+            Inst::First | Inst::Last => ensure(ty == Ty::INDEX, "a task number must be an i64"),
             Inst::Unary(op, x) => {
                 self.is(x, ty)?;
                 unary(op, ty.dtype)
@@ -196,11 +201,11 @@ impl Verifier<'_> {
             }
             Inst::Fma(x, y, z) | Inst::MulAdd(x, y, z) => {
                 self.all_are(&[x, y, z], ty)?;
-                ensure(ty.dtype.is_float(), "this is of floats")
+                ensure(ty.dtype.is_float(), "the operands must be floats")
             }
             Inst::Scale(x, n) => {
                 self.all_are(&[x, n], ty)?;
-                ensure(ty.dtype.is_float(), "this is of floats")
+                ensure(ty.dtype.is_float(), "the operands must be floats")
             }
             Inst::DotPairs(x, y, sum) => self.pairs([x, y], sum, ty),
             Inst::Compare(_, x, y) => self.compared(x, y, ty),
@@ -233,20 +238,20 @@ impl Verifier<'_> {
             | Inst::Prefetch { .. }
             | Inst::Tile(_)
             | Inst::For { .. }
-            | Inst::If { .. } => Err("this gives no value".into()),
+            | Inst::If { .. } => Err("the statement has no result".into()),
         }
     }
 
     fn pairs(&self, operands: [V; 2], sum: V, ty: Ty) -> Check {
         self.all_are(&operands, Ty::vector(DType::BF16, ty.lanes * 2))?;
         self.is(sum, ty)?;
-        ensure(ty.dtype == DType::F32, "sums of pairs are f32")
+        ensure(ty.dtype == DType::F32, "the sum must be f32")
     }
 
     fn compared(&self, x: V, y: V, ty: Ty) -> Check {
         self.is(y, self.ty(x))?;
         self.is(x, ty.with(self.ty(x).dtype))?;
-        ensure(ty.dtype == DType::Bool, "a comparison gives bools")
+        ensure(ty.dtype == DType::Bool, "the result must be a bool")
     }
 
     fn read(&self, mem: Mem, ty: Ty, mask: Option<V>) -> Check {
@@ -270,19 +275,19 @@ impl Verifier<'_> {
 
     fn indices(&self, at: V, lanes: u32) -> Check {
         let own = self.ty(at);
-        ensure(own.dtype.is_int() && own.lanes == lanes, "an index for each lane")
+        ensure(own.dtype.is_int() && own.lanes == lanes, "there must be one integer index per lane")
     }
 
     fn memory(&self, mem: Mem) -> Check {
         let Some(memory) = self.code.memories.get(mem.0 as usize) else {
             return Err(format!("there is no memory {mem}"));
         };
-        ensure(self.places, "a kernel's own functions have no memory")?;
+        ensure(self.places, "private functions must not access memory")?;
         match memory.place {
             Place::Buffer(n) => ensure(n < self.code.buffers, format!("there is no buffer {n}")),
             Place::Scratch(offset) => {
                 self.known(offset)?;
-                ensure(self.ty(offset) == Ty::INDEX, "an offset is of type i64")
+                ensure(self.ty(offset) == Ty::INDEX, "the offset must be an i64")
             }
             Place::Local(_) => Ok(()),
         }
@@ -301,13 +306,13 @@ impl Verifier<'_> {
     }
 
     fn tile(&self, op: TileOp) -> Check {
-        ensure(self.code.tiles, "the kernel says it has no tiles")?;
+        ensure(self.code.tiles, "tile operation in a kernel without `tiles`")?;
         let numbers = match op {
             TileOp::Zero(tile) => vec![tile],
             TileOp::Load { tile, mem, at, stride } | TileOp::Store { tile, mem, at, stride } => {
                 self.memory(mem)?;
                 let indices = [at, stride].iter().all(|v| self.ty(*v) == Ty::INDEX);
-                ensure(indices, "an index is of type i64")?;
+                ensure(indices, "the index must be an i64")?;
                 vec![tile]
             }
             TileOp::Dot { sum, x, y } => vec![sum, x, y],
@@ -318,53 +323,59 @@ impl Verifier<'_> {
 
 fn constant(ty: Ty, bits: u64) -> Check {
     let width = if ty.dtype == DType::Bool { 1 } else { ty.dtype.bits() };
-    ensure(bits >> (width - 1) <= 1, "the bits are more than the type has")
+    ensure(bits >> (width - 1) <= 1, "the constant has more bits than its type")
 }
 
 fn unary(op: Unary, dtype: DType) -> Check {
     match op {
         Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::RoundEven => {
-            ensure(dtype.is_float(), "this is of floats")
+            ensure(dtype.is_float(), "the operands must be floats")
         }
-        Unary::Not => ensure(!dtype.is_float(), "this is of integers and bools"),
-        Unary::Neg | Unary::Abs => ensure(dtype != DType::Bool, "bools have no sign"),
+        Unary::Not => ensure(!dtype.is_float(), "the operands must be integers or bools"),
+        Unary::Neg | Unary::Abs => ensure(dtype != DType::Bool, "the operand must not be a bool"),
     }
 }
 
 fn binary(op: Binary, dtype: DType) -> Check {
     match op {
         Binary::And | Binary::Or | Binary::Xor => {
-            ensure(!dtype.is_float(), "this is of integers and bools")
+            ensure(!dtype.is_float(), "the operands must be integers or bools")
         }
-        Binary::Shl | Binary::Shr => ensure(dtype.is_int(), "this is of integers"),
+        Binary::Shl | Binary::Shr => ensure(dtype.is_int(), "the operands must be integers"),
         Binary::Add
         | Binary::Sub
         | Binary::Mul
         | Binary::Div
         | Binary::Rem
         | Binary::Min
-        | Binary::Max => ensure(dtype != DType::Bool, "bools are no numbers"),
+        | Binary::Max => ensure(dtype != DType::Bool, "the operands must not be bools"),
     }
 }
 
 fn same_bits(from: Ty, to: Ty) -> Check {
     let bits = |ty: Ty| ty.lanes * ty.dtype.bits();
     let bools = [from, to].iter().any(|ty| ty.dtype == DType::Bool);
-    ensure(bits(from) == bits(to) && !bools, "other bits than these")
+    ensure(
+        bits(from) == bits(to) && !bools,
+        "both types must have the same number of bits, and must not be bool",
+    )
 }
 
 fn extracted(from: Ty, lane: u32, to: Ty) -> Check {
     ensure(lane < from.lanes, "there is no such lane")?;
-    ensure(to == Ty::scalar(from.dtype), "a lane is a scalar of its dtype")
+    ensure(to == Ty::scalar(from.dtype), "the result must be a scalar of the vector's dtype")
 }
 
 fn shuffled(from: Ty, lanes: &[u32], to: Ty) -> Check {
-    ensure(to == Ty { lanes: lanes.len() as u32, ..from }, "a lane for each number")?;
+    ensure(
+        to == Ty { lanes: lanes.len() as u32, ..from },
+        "the result must have one lane per lane number",
+    )?;
     ensure(lanes.iter().all(|&lane| lane < 2 * from.lanes), "there is no such lane")
 }
 
 fn folded(fold: Fold, from: Ty, to: Ty) -> Check {
-    ensure(to == Ty::scalar(from.dtype), "lanes are folded to a scalar")?;
+    ensure(to == Ty::scalar(from.dtype), "the result must be a scalar of the vector's dtype")?;
     let bits = matches!(fold, Fold::And | Fold::Or);
-    ensure(!bits || !from.dtype.is_float(), "this is of integers and bools")
+    ensure(!bits || !from.dtype.is_float(), "the operands must be integers or bools")
 }

@@ -7,7 +7,7 @@ use super::{Binary, Callee, Cmp, Fold, Unary};
 macro_rules! words {
     ($ty:ident { $($variant:ident: $word:literal),* $(,)? }) => {
         impl $ty {
-            /// Its keyword in the text form.
+            /// The keyword in the text form.
             pub fn word(self) -> &'static str {
                 match self {
                     $($ty::$variant => $word,)*
@@ -52,7 +52,7 @@ words!(Cmp { Eq: "eq", Ne: "ne", Lt: "lt", Le: "le", Gt: "gt", Ge: "ge" });
 words!(Fold { Add: "add", Mul: "mul", Min: "min", Max: "max", And: "and", Or: "or" });
 
 impl Callee {
-    /// Its keyword in the text form.
+    /// The keyword in the text form.
     pub fn word(self) -> &'static str {
         match self {
             Callee::Prim(prim) => prim.name(),

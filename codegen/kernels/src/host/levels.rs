@@ -1,4 +1,4 @@
-//! The levels of processors, as data.
+//! The processor levels, as data.
 
 use super::x86_64::{self, Feature};
 use crate::isa::{Extensions, Isa};
@@ -19,7 +19,7 @@ impl Architecture {
         }
     }
 
-    /// The features that `--cpu=` takes in addition to a level.
+    /// The features that `--cpu=` accepts in addition to a level.
     pub fn features(self) -> &'static [Feature] {
         match self {
             Architecture::X86_64 => &x86_64::FEATURES,
@@ -28,21 +28,22 @@ impl Architecture {
     }
 }
 
-/// What is known of a level of processors.
+/// A processor level.
 pub struct Level {
-    /// Its name, which is also a processor of `--cpu=`.
+    /// The name, which `--cpu=` accepts.
     pub name: &'static str,
     pub architecture: Architecture,
     /// LLVM's name of the processor, and features that override LLVM's defaults.
     pub cpu: &'static str,
     pub overrides: &'static str,
-    /// What kernels use of it.
+    /// The properties that kernels depend on.
     pub isa: Isa,
-    /// The features that all processors of the level have, and that some of its architecture lack.
+    /// The features that all processors of the level have, but not all processors of the
+    /// architecture.
     pub features: &'static [Feature],
 }
 
-/// All levels. Those of one architecture are in order, the highest first.
+/// All levels. The levels of one architecture are in descending order.
 pub static LEVELS: [Level; 5] = [
     Level {
         name: "arm64",
@@ -93,7 +94,7 @@ pub static LEVELS: [Level; 5] = [
 ];
 
 impl Level {
-    /// The level of this name, with or without the prefix of x86-64.
+    /// Returns the level with this name. The prefix `x86-64-` is optional.
     pub fn find(name: &str) -> Option<&'static Level> {
         LEVELS
             .iter()
@@ -106,7 +107,7 @@ impl Level {
         levels.find(|level| level.architecture == architecture).expect("each has a level")
     }
 
-    /// Higher for higher levels of one architecture.
+    /// The order of the levels of one architecture, ascending.
     pub fn rank(&self) -> usize {
         LEVELS.iter().rev().position(|level| level == self).expect("one of the levels")
     }

@@ -14,17 +14,18 @@ use super::{Architecture, Host, Level};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::entry::llvm::{CpuidBits, REQUEST, TILE_DATA};
 
-/// The variable that names the processor that native code in this process is compiled for.
+/// The environment variable that selects the processor for which native code in this process is
+/// compiled.
 const VARIABLE: &str = "MITHRIL_CPU";
 
 /// The architecture whose code this process can run.
 const OWN: Architecture = Architecture::X86_64;
 
-/// Features beyond the level that code for this machine uses.
+/// The features beyond the level that code for this machine uses, if it has them.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 const EXTRAS: [&str; 4] = ["avx512vnni", "avx512bf16", "amx-tile", "amx-bf16"];
 
-/// The processors that tests compile for if the machine supports them, the lowest first.
+/// The processors for which tests compile code if the machine supports them, the lowest first.
 const TESTED: [&str; 5] =
     ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16", "x86-64-v4+amx-bf16"];
 
@@ -34,7 +35,9 @@ struct Machine {
     features: Vec<&'static str>,
 }
 
-/// The processor of this machine. Errors: one that kernels cannot be made for.
+/// Returns the processor of this machine.
+///
+/// Errors: kernels for this machine are not supported.
 pub fn machine() -> Result<&'static Host> {
     Ok(&here()?.host)
 }
@@ -51,11 +54,11 @@ pub fn setting() -> Option<String> {
     set.map(|text| text.to_string_lossy().into_owned())
 }
 
-/// The processor that code in this process is compiled for: `name`, as [`Host::parse`] takes it;
-/// without a name the one in MITHRIL_CPU; without that this machine's own.
+/// Returns the processor for which code in this process is compiled: the one named `name` (see
+/// [`Host::parse`]), otherwise the one in MITHRIL_CPU, otherwise that of this machine.
 ///
-/// Errors: no such processor; one with features that this machine lacks; a machine that kernels
-/// cannot be made for.
+/// Errors: the processor does not exist or has features that this machine lacks; kernels for this
+/// machine are not supported.
 pub fn chosen(name: Option<&str>) -> Result<Host> {
     let set = setting().filter(|_| name.is_none());
     let text = name.or(set.as_deref()).unwrap_or("native");
@@ -96,7 +99,7 @@ fn here() -> Result<&'static Machine> {
 }
 
 impl Machine {
-    /// The features that code for a processor may use and this machine lacks.
+    /// Returns the features that code for a processor may use, but this machine lacks.
     fn lacks(&self, host: &Host) -> Vec<&'static str> {
         let needs = host.needs().map(|feature: &Feature| feature.name);
         needs.filter(|name| !self.features.contains(name)).collect()
@@ -106,7 +109,7 @@ impl Machine {
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn detect() -> Option<Machine> {
     use std::arch::x86_64::{__cpuid_count, _xgetbv};
-    // Later versions of Rust no longer consider it unsafe.
+    // Later versions of Rust do not consider the intrinsic unsafe.
     #[allow(unused_unsafe)]
     // SAFETY: every 64-bit x86 processor has the instruction.
     let cpuid = |leaf, subleaf| unsafe { __cpuid_count(leaf, subleaf) };
@@ -115,7 +118,7 @@ fn detect() -> Option<Machine> {
         let all = there.then(|| cpuid(leaf, subleaf));
         all.map_or([0; 4], |all| [all.eax, all.ebx, all.ecx, all.edx])
     };
-    // Each leaf is read once: in a virtual machine, `cpuid` takes longer than all the rest.
+    // Each leaf is read once, because `cpuid` is slow in virtual machines.
     let asked = [(1, 0), (7, 0), (7, 1), (0x8000_0001, 0)];
     let answers = asked.map(|(number, subleaf)| ((number, subleaf), leaf(number, subleaf)));
     let set = |bits: &CpuidBits| {
@@ -124,7 +127,7 @@ fn detect() -> Option<Machine> {
         answer.is_some_and(|(_, registers)| registers[bits.register] & bits.mask == bits.mask)
     };
     let xsave = set(&CpuidBits { leaf: 1, subleaf: 0, register: ECX, mask: 1 << 27 });
-    // SAFETY: the processor says that it has the instruction.
+    // SAFETY: the processor reports that it has the instruction.
     let xcr0 = if xsave { unsafe { _xgetbv(0) as u32 } } else { 0 };
     let mut granted = None;
     let mut has = |feature: &Feature| {
@@ -147,8 +150,8 @@ fn detect() -> Option<Machine> {
     Some(Machine { host, features })
 }
 
-/// Asks the operating system to save tile registers for this process, which is opt-in. It refuses
-/// if a thread's signal stack is too small for them.
+/// Requests permission to use tile registers, which Linux grants per process. It refuses if a
+/// thread's signal stack is too small for them.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn tiles_are_granted() -> bool {
     // SAFETY: it only changes which registers this process may use.

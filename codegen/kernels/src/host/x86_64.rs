@@ -7,7 +7,7 @@ use crate::isa::Isa;
 pub struct Feature {
     pub name: &'static str,
     pub bits: CpuidBits,
-    /// The XCR0 bits of the registers that the operating system must save for it.
+    /// The XCR0 bits of the registers that the operating system must save for the feature.
     pub xcr0: u32,
 }
 
@@ -25,12 +25,12 @@ const EAX: usize = 0;
 const EBX: usize = 1;
 pub const ECX: usize = 2;
 const EDX: usize = 3;
-/// XCR0 bits of registers of 256 bits, registers of 512 bits, and tiles.
+/// The XCR0 bits of 256-bit registers, 512-bit registers and tiles.
 pub const YMM: u32 = 0x6;
 const ZMM: u32 = 0xe6;
 pub const TILE: u32 = 0x6_0000;
 
-/// The features that make up the levels, and those that `--cpu=` takes in addition to a level.
+/// The features of the levels, then those that `--cpu=` accepts in addition to a level.
 pub static FEATURES: [Feature; 33] = [
     feature("sse3", (1, 0), ECX, 0, 0),
     feature("ssse3", (1, 0), ECX, 9, 0),
@@ -67,7 +67,7 @@ pub static FEATURES: [Feature; 33] = [
     feature("gfni", (7, 0), ECX, 8, 0),
 ];
 
-/// The first of [`FEATURES`], which make up a level.
+/// The first `count` of [`FEATURES`], which are the features of a level.
 pub const fn first(count: usize) -> &'static [Feature] {
     FEATURES.split_at(count).0
 }
@@ -77,11 +77,11 @@ pub fn implied(feature: &str) -> Option<&'static str> {
     matches!(feature, "amx-bf16" | "amx-fp16" | "amx-int8").then_some("amx-tile")
 }
 
-/// Adds what kernels use of a feature.
+/// Adds the instructions of a feature to the properties that kernels depend on.
 pub fn extend(isa: &mut Isa, feature: &str) {
     let wide = isa.bytes == 64;
     isa.extensions.pairs |= feature == "avx512bf16" && wide;
     isa.extensions.amx |= feature == "amx-bf16" && wide;
-    // Streaming stores pay off on cores with bf16, which are newer than the others.
+    // Streaming stores pay on cores with bf16, which are newer.
     isa.streams |= feature == "avx512bf16" && wide;
 }

@@ -1,4 +1,4 @@
-//! Operations on scalars: one lane, as bits.
+//! Operations on a single lane, which is represented by its bits.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
@@ -22,8 +22,8 @@ impl Lane {
         Lane { bits: 0, defined: false }
     }
 
-    /// A result computed from this lane and others is defined if all of them are.
-    pub fn also(self, others: &[Lane]) -> Lane {
+    /// Makes the result undefined if one of the other operands is undefined.
+    pub fn defined_with(self, others: &[Lane]) -> Lane {
         Lane { defined: self.defined && others.iter().all(|lane| lane.defined), ..self }
     }
 }
@@ -53,7 +53,7 @@ pub fn float(dtype: DType, bits: u64) -> f64 {
     round::decode(dtype, bits)
 }
 
-/// An operation on floats, computed in the dtype's own precision.
+/// Computes an operation on floats in the precision of the dtype.
 fn floats(dtype: DType, bits: &[u64], f32s: fn(&[f32]) -> f32, f64s: fn(&[f64]) -> f64) -> u64 {
     match dtype {
         DType::F64 => {
@@ -87,15 +87,15 @@ pub fn unary(op: Unary, dtype: DType, x: Lane) -> Lane {
         Unary::Ceil => in_both!(dtype, &[x.bits], |x| x[0].ceil()),
         Unary::RoundEven => in_both!(dtype, &[x.bits], |x| x[0].round_ties_even()),
     };
-    Lane::of(bits).also(&[x])
+    Lane::of(bits).defined_with(&[x])
 }
 
 pub fn fma(dtype: DType, [x, y, z]: [Lane; 3]) -> Lane {
     let bits = [x.bits, y.bits, z.bits];
-    Lane::of(in_both!(dtype, &bits, |x| x[0].mul_add(x[1], x[2]))).also(&[x, y, z])
+    Lane::of(in_both!(dtype, &bits, |x| x[0].mul_add(x[1], x[2]))).defined_with(&[x, y, z])
 }
 
-/// `x * 2ⁿ`; ∞ where `n` is ∞.
+/// `x * 2ⁿ`, or ∞ if `n` is ∞.
 pub fn scale(dtype: DType, x: Lane, n: Lane) -> Lane {
     let (number, power) = (float(dtype, x.bits), float(dtype, n.bits));
     let scaled = match power {
@@ -106,32 +106,31 @@ pub fn scale(dtype: DType, x: Lane, n: Lane) -> Lane {
             number * half.exp2() * (power - half).exp2()
         }
     };
-    Lane::of(round::encode(dtype, round::round(dtype, scaled))).also(&[x, n])
+    Lane::of(round::encode(dtype, round::round(dtype, scaled))).defined_with(&[x, n])
 }
 
 pub fn binary(op: Binary, dtype: DType, x: Lane, y: Lane) -> Run<Lane> {
     let bits = match dtype.is_float() {
-        true => of_floats(op, dtype, [x.bits, y.bits])?,
-        false => match of_integers(op, dtype, x, y)? {
+        true => float_binary(op, dtype, [x.bits, y.bits])?,
+        false => match integer_binary(op, dtype, x, y)? {
             Some(bits) => bits,
             None => return Ok(Lane::undefined()),
         },
     };
-    // One operand may determine the result, whatever the other is: `and` with 0, `or` with all
-    // ones.
+    // The result is also defined if one operand determines it: `and` with 0, `or` with all ones.
     let all = match op {
         Binary::And => Some(0),
         Binary::Or => Some(low_bits(dtype, -1)),
         _ => None,
     };
-    let says = |lane: &Lane| lane.defined && all == Some(lane.bits);
-    if [x, y].iter().any(says) {
+    let determines = |lane: &Lane| lane.defined && all == Some(lane.bits);
+    if [x, y].iter().any(determines) {
         return Ok(Lane::of(bits));
     }
-    Ok(Lane::of(bits).also(&[x, y]))
+    Ok(Lane::of(bits).defined_with(&[x, y]))
 }
 
-fn of_floats(op: Binary, dtype: DType, bits: [u64; 2]) -> Run<u64> {
+fn float_binary(op: Binary, dtype: DType, bits: [u64; 2]) -> Run<u64> {
     let both = &bits;
     Ok(match op {
         Binary::Add => in_both!(dtype, both, |x| x[0] + x[1]),
@@ -142,21 +141,21 @@ fn of_floats(op: Binary, dtype: DType, bits: [u64; 2]) -> Run<u64> {
         Binary::Min => in_both!(dtype, both, |x| if x[0] < x[1] { x[0] } else { x[1] }),
         Binary::Max => in_both!(dtype, both, |x| if x[0] > x[1] { x[0] } else { x[1] }),
         Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => {
-            return violation("an operation on bits of floats");
+            return violation("a bit operation on floats");
         }
     })
 }
 
 /// Returns `None` if the result is undefined.
-fn of_integers(op: Binary, dtype: DType, x: Lane, y: Lane) -> Run<Option<u64>> {
+fn integer_binary(op: Binary, dtype: DType, x: Lane, y: Lane) -> Run<Option<u64>> {
     let (a, b) = (integer(dtype, x.bits), integer(dtype, y.bits));
     let divides = matches!(op, Binary::Div | Binary::Rem);
     if divides && (!y.defined || b == 0) {
-        return violation("a division by zero, or by what is not defined");
+        return violation("a division by zero or by an undefined value");
     }
-    let least = if dtype.is_signed_int() { round::int_range(dtype).0 } else { i128::MIN };
-    if divides && b == -1 && (a == least || !x.defined) {
-        return violation("a division of the least integer by -1");
+    let lowest = if dtype.is_signed_int() { round::int_range(dtype).0 } else { i128::MIN };
+    if divides && b == -1 && (a == lowest || !x.defined) {
+        return violation("a division of the lowest integer by -1");
     }
     let shifts = matches!(op, Binary::Shl | Binary::Shr);
     if shifts && !(0..i128::from(dtype.bits())).contains(&b) {
@@ -193,17 +192,17 @@ pub fn compare(op: Cmp, dtype: DType, x: Lane, y: Lane) -> Lane {
         Cmp::Gt => order == Some(Greater),
         Cmp::Ge => matches!(order, Some(Greater | Equal)),
     };
-    Lane::of(u64::from(holds)).also(&[x, y])
+    Lane::of(u64::from(holds)).defined_with(&[x, y])
 }
 
-/// Converts to another dtype; undefined for floats outside the range of its integers.
+/// Converts to another dtype. The result is undefined for floats outside the integer range.
 pub fn convert(from: DType, to: DType, x: Lane) -> Lane {
     let bits = match (from.is_float(), to.is_float()) {
         (true, true) => round::encode(to, round::round(to, float(from, x.bits))),
         (true, false) => {
             let whole = float(from, x.bits).trunc();
-            let (least, greatest) = round::int_range(to);
-            if !(whole >= least as f64 && whole <= greatest as f64) {
+            let (lowest, greatest) = round::int_range(to);
+            if !(whole >= lowest as f64 && whole <= greatest as f64) {
                 return Lane::undefined();
             }
             low_bits(to, whole as i128)
@@ -215,5 +214,5 @@ pub fn convert(from: DType, to: DType, x: Lane) -> Lane {
         (false, false) if to == DType::Bool => u64::from(integer(from, x.bits) != 0),
         (false, false) => low_bits(to, integer(from, x.bits)),
     };
-    Lane::of(bits).also(&[x])
+    Lane::of(bits).defined_with(&[x])
 }

@@ -1,4 +1,4 @@
-//! Operations on vectors: lane by lane, and those that move lanes.
+//! Operations on vectors: lane by lane, and operations that move lanes.
 
 use super::{Lane, Machine, Run, Value, is_computed, lane, violation};
 use crate::code::{Binary, Fold, Inst, Ty};
@@ -7,7 +7,7 @@ impl Machine<'_> {
     pub fn computed(&self, ty: Ty, inst: &Inst) -> Run<Value> {
         let count = ty.lanes as usize;
         if is_arithmetic(inst) && !is_computed(ty.dtype) {
-            return violation(format!("nothing is computed in {}", ty.dtype.name()));
+            return violation(format!("arithmetic does not support {}", ty.dtype.name()));
         }
         Ok(match *inst {
             Inst::Const(bits) => vec![Lane::of(bits); count],
@@ -48,7 +48,7 @@ impl Machine<'_> {
             }
             Inst::Fold(op, x) => vec![folded(op, ty, self.get(x))?],
             Inst::MulAdd(..) | Inst::Call(..) => {
-                return violation("code in a language is not run here");
+                return violation("code for C cannot be interpreted");
             }
             Inst::Dim(_)
             | Inst::First
@@ -61,7 +61,7 @@ impl Machine<'_> {
             | Inst::Prefetch { .. }
             | Inst::Tile(_)
             | Inst::For { .. }
-            | Inst::If { .. } => return violation("this computes no value"),
+            | Inst::If { .. } => return violation("the instruction has no result"),
         })
     }
 }
@@ -71,16 +71,16 @@ fn is_arithmetic(inst: &Inst) -> bool {
     op || matches!(inst, Inst::Scale(..) | Inst::Fold(..))
 }
 
-/// Selects one of two numbers in each lane; a scalar condition applies to all lanes.
+/// Selects one of two numbers in each lane. A scalar condition applies to all lanes.
 fn selected([c, x, y]: [&[Lane]; 3]) -> Value {
     let lane = |(i, (x, y)): (usize, (&Lane, &Lane))| {
         let c = c[i.min(c.len() - 1)];
-        if c.bits != 0 { *x } else { *y }.also(&[c])
+        if c.bits != 0 { *x } else { *y }.defined_with(&[c])
     };
     x.iter().zip(y).enumerate().map(lane).collect()
 }
 
-/// The same bits in lanes of another width, least significant first.
+/// Splits the same bits into lanes of another width, least significant first.
 fn regrouped(lanes: &[Lane], from: Ty, to: Ty) -> Value {
     let (own, wanted) = (from.dtype.bits(), to.dtype.bits());
     let bytes: Vec<(u8, bool)> = lanes
@@ -97,8 +97,8 @@ fn regrouped(lanes: &[Lane], from: Ty, to: Ty) -> Value {
     bytes.chunks(wanted as usize / 8).map(joined).collect()
 }
 
-/// Reduces all lanes to one, neighbours first. The order of sums is unspecified, so this one is as
-/// good as any.
+/// Reduces all lanes to one, neighbours first. The order of float sums is unspecified, so any order
+/// is valid.
 fn folded(fold: Fold, ty: Ty, lanes: &[Lane]) -> Run<Lane> {
     let op = match fold {
         Fold::Add => Binary::Add,
@@ -124,7 +124,7 @@ fn dot_pairs([x, y, sums]: [&[Lane]; 3]) -> Value {
     sums.map(|(i, &sum)| dot_pair(sum, [&x[2 * i..], &y[2 * i..]])).collect()
 }
 
-/// A sum plus the products of two adjacent pairs of bf16; subnormal numbers count as zero.
+/// Adds the products of two adjacent bf16 pairs to a sum. Subnormal numbers count as zero.
 pub fn dot_pair(sum: Lane, [x, y]: [&[Lane]; 2]) -> Lane {
     let normal = |x: f32| if x.is_subnormal() { 0.0_f32.copysign(x) } else { x };
     let wide = |lane: Lane| normal(f32::from_bits((lane.bits as u32) << 16));
@@ -132,5 +132,5 @@ pub fn dot_pair(sum: Lane, [x, y]: [&[Lane]; 2]) -> Lane {
     for i in [1, 0] {
         total = normal(wide(x[i]).mul_add(wide(y[i]), total));
     }
-    Lane::of(u64::from(total.to_bits())).also(&[sum, x[0], x[1], y[0], y[1]])
+    Lane::of(u64::from(total.to_bits())).defined_with(&[sum, x[0], x[1], y[0], y[1]])
 }

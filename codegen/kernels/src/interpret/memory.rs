@@ -1,14 +1,14 @@
-//! Memory in which every byte records its origin: given, written by a task, or unwritten.
+//! Memory in which every byte records its origin: an input, a task, or unwritten.
 
 use super::{Lane, Run, Violation, violation};
 use crate::code::{Memory, Place};
 
 /// The origin of a byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Note {
-    Nobody,
+enum Origin {
+    Unwritten,
     /// Written before the kernel ran.
-    Given,
+    Input,
     Task(i64),
 }
 
@@ -16,32 +16,32 @@ enum Note {
 #[derive(Clone, Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
-    notes: Vec<Note>,
-    /// Whether all of it must be written by the end.
+    origins: Vec<Origin>,
+    /// Whether every byte must have been written at the end.
     result: bool,
 }
 
 impl Buffer {
-    /// A buffer that a kernel reads.
-    pub fn given(bytes: Vec<u8>) -> Buffer {
-        Buffer { notes: vec![Note::Given; bytes.len()], bytes, result: false }
+    /// Creates a buffer that a kernel reads.
+    pub fn input(bytes: Vec<u8>) -> Buffer {
+        Buffer { origins: vec![Origin::Input; bytes.len()], bytes, result: false }
     }
 
-    /// A buffer of this many bytes, all of which a kernel must write.
+    /// Creates a buffer of this many bytes, all of which a kernel must write.
     pub fn result(bytes: usize) -> Buffer {
-        // Filled with a pattern that is unlikely as a result.
-        Buffer { bytes: vec![0xa5; bytes], notes: vec![Note::Nobody; bytes], result: true }
+        // Fills the buffer with a pattern that is an unlikely result.
+        Buffer { bytes: vec![0xa5; bytes], origins: vec![Origin::Unwritten; bytes], result: true }
     }
 
     /// Turns the buffer into an input of the next kernel.
-    pub fn settle(&mut self) {
-        self.notes.fill(Note::Given);
+    pub fn make_input(&mut self) {
+        self.origins.fill(Origin::Input);
         self.result = false;
     }
 
     /// Turns the buffer into a result that a kernel must write anew.
-    pub fn renew(&mut self) {
-        self.notes.fill(Note::Nobody);
+    pub fn make_result(&mut self) {
+        self.origins.fill(Origin::Unwritten);
         self.result = true;
     }
 
@@ -50,12 +50,14 @@ impl Buffer {
     }
 }
 
-/// Errors: a byte of a result that no task has written.
+/// Checks that all results are written.
+///
+/// Errors: a byte of a result has not been written.
 pub fn written(buffers: &[Buffer]) -> Run<()> {
     for (number, buffer) in buffers.iter().enumerate().filter(|(_, buffer)| buffer.result) {
-        if let Some(at) = buffer.notes.iter().position(|note| *note == Note::Nobody) {
+        if let Some(at) = buffer.origins.iter().position(|note| *note == Origin::Unwritten) {
             let what = format!(
-                "byte {at} of the {} of buffer {number} is left unwritten",
+                "byte {at} of the {} of buffer {number} is not written",
                 buffer.bytes.len()
             );
             return Err(Violation { what, places: Vec::new(), task: None });
@@ -77,24 +79,26 @@ impl<'a> Memories<'a> {
         Memories { buffers, scratch: vec![(0xa5, false); scratch], task }
     }
 
-    /// The byte offset of element `at` of a memory that begins at byte `base`.
+    /// Returns the byte offset of element `at` of a memory that begins at byte `base`.
     fn bytes_of(&self, memory: &Memory, base: i64, at: i64) -> Run<usize> {
         let size = memory.dtype.bytes() as i128;
         let first = i128::from(base) + i128::from(at) * size;
         let (name, all) = match memory.place {
             Place::Buffer(n) => (format!("buffer {n}"), self.buffers[n as usize].bytes.len()),
             Place::Scratch(_) => ("the scratch memory".to_string(), self.scratch.len()),
-            Place::Local(_) => return violation("code in a language is not run here"),
+            Place::Local(_) => return violation("code for C cannot be interpreted"),
         };
         if first < 0 || first + size > all as i128 {
             return violation(format!(
-                "out of bounds: {size} bytes from {first} on of the {all} of {name}"
+                "out of bounds: {size} bytes at byte {first} of {name}, which has {all} bytes"
             ));
         }
         Ok(first as usize)
     }
 
-    /// Errors: an address that is not a multiple of the size of this many elements.
+    /// Checks the alignment of an access to this many elements.
+    ///
+    /// Errors: the address is not a multiple of the size of the access.
     pub fn aligned(&self, memory: &Memory, base: i64, at: i64, elements: usize) -> Run<()> {
         let size = memory.dtype.bytes();
         let first = i128::from(base) + i128::from(at) * size as i128;
@@ -124,11 +128,11 @@ impl<'a> Memories<'a> {
 
     fn read(&self, number: u32, at: usize) -> Run<(u8, bool)> {
         let buffer = &self.buffers[number as usize];
-        match buffer.notes[at] {
-            Note::Task(other) if other != self.task => {
-                violation(format!("buffer {number}: task {other} wrote byte {at}, which is read"))
-            }
-            note => Ok((buffer.bytes[at], note != Note::Nobody)),
+        match buffer.origins[at] {
+            Origin::Task(other) if other != self.task => violation(format!(
+                "buffer {number}: task {other} wrote byte {at}, which this task reads"
+            )),
+            note => Ok((buffer.bytes[at], note != Origin::Unwritten)),
         }
     }
 
@@ -142,20 +146,20 @@ impl<'a> Memories<'a> {
             return Ok(());
         };
         if memory.constant {
-            return violation(format!("buffer {number} is constant, and is written"));
+            return violation(format!("buffer {number} is constant but written"));
         }
         if !lane.defined {
-            return violation(format!("what is stored in buffer {number} is not defined"));
+            return violation(format!("the value stored in buffer {number} is undefined"));
         }
         let buffer = &mut self.buffers[number as usize];
-        for (at, note) in buffer.notes.iter_mut().enumerate().skip(first).take(size) {
+        for (at, note) in buffer.origins.iter_mut().enumerate().skip(first).take(size) {
             match note {
-                Note::Task(other) if *other != self.task => {
+                Origin::Task(other) if *other != self.task => {
                     return violation(format!(
-                        "buffer {number}: task {other} wrote byte {at}, too"
+                        "buffer {number}: task {other} also wrote byte {at}"
                     ));
                 }
-                _ => *note = Note::Task(self.task),
+                _ => *note = Origin::Task(self.task),
             }
         }
         buffer.bytes[first..first + size].copy_from_slice(&bytes[..size]);

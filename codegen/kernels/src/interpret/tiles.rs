@@ -1,4 +1,4 @@
-//! Tile registers of the processor (AMX): eight, each of 16 rows of 64 bytes.
+//! Interprets operations on tile registers (AMX).
 
 use mithril_ir::dtype::DType;
 
@@ -11,7 +11,7 @@ const SUMS: usize = TILE_BYTES as usize / 4;
 const ROWS: usize = TILE_ROWS as usize;
 const BYTES: usize = TILE_BYTES as usize;
 
-/// The bytes of the tiles, as one-byte lanes that are defined or not.
+/// The tile registers. Each byte is a lane, so that it records whether it is defined.
 pub struct Tiles([Vec<Lane>; 8]);
 
 impl Default for Tiles {

@@ -1,15 +1,16 @@
 //! Expands conversions of f16 into integer arithmetic, for processors without F16C (x86-64-v2).
 //!
-//! LLVM would call a library function for each element, and kernels link no library.
+//! LLVM would call a library function for each element, but kernels are not linked with a library.
 
 use mithril_ir::dtype::DType;
 
 use super::{Steps, replace};
 use crate::code::{Binary, Cmp, Code, Inst, Ty, V};
 
-/// The number of fraction bits that f32 has and f16 lacks.
+/// The number of fraction bits that f32 has in addition to those of f16.
 const CUT: u64 = 13;
-/// The difference of the exponent biases of f32 and f16, and 2 to that power as an f32.
+/// The difference of the exponent biases of f32 and f16, and 2 to the power of this difference, as
+/// f32 bits.
 const BIAS: u64 = 112 << 23;
 const SCALE: u64 = (112 + 127) << 23;
 /// One half, in f32.
@@ -37,7 +38,8 @@ fn widen(steps: &mut Steps, x: V, result: V) {
     let bits = steps.value(ints, Inst::Convert(bits));
     let magnitude = masked(steps, bits, 0x7fff);
     let magnitude = shifted(steps, Binary::Shl, magnitude, CUT);
-    // The same bits under another exponent bias; the multiplication normalises subnormal numbers.
+    // Shifts the bits, then corrects the exponent bias by a multiplication, which also normalizes
+    // subnormal numbers.
     let unbiased = steps.value(floats, Inst::Bitcast(magnitude));
     let scale = steps.value(floats, Inst::Const(SCALE));
     let value = steps.binary(Binary::Mul, unbiased, scale);
@@ -51,10 +53,10 @@ fn widen(steps: &mut Steps, x: V, result: V) {
     let sign = shifted(steps, Binary::Shl, sign, 16);
     let value = steps.binary(Binary::Or, value, sign);
     if to.dtype == DType::F32 {
-        return steps.give(result, Inst::Bitcast(value));
+        return steps.define(result, Inst::Bitcast(value));
     }
     let float = steps.value(floats, Inst::Bitcast(value));
-    steps.give(result, Inst::Convert(float));
+    steps.define(result, Inst::Convert(float));
 }
 
 /// Converts to f32, and then to the nearest f16, ties to even.
@@ -78,7 +80,7 @@ fn narrow(steps: &mut Steps, x: V, result: V) {
     let placed = steps.value(ints, Inst::Bitcast(placed));
     let half = steps.value(ints, Inst::Const(HALF));
     let subnormal = steps.binary(Binary::Sub, placed, half);
-    // 2⁻¹⁴, 65536, and infinity in f32; infinity and NaN in f16.
+    // 2⁻¹⁴, 65536 and infinity as f32 bits; infinity and NaN as f16 bits.
     let [least, beyond, endless, infinity, nan] =
         [113 << 23, 143 << 23, 0x7f80_0000, 0x7c00, 0x7e00]
             .map(|bits| steps.value(ints, Inst::Const(bits)));
@@ -92,7 +94,7 @@ fn narrow(steps: &mut Steps, x: V, result: V) {
     let sign = masked(steps, sign, 0x8000);
     let value = steps.binary(Binary::Or, value, sign);
     let value = steps.value(to.with(DType::U16), Inst::Convert(value));
-    steps.give(result, Inst::Bitcast(value));
+    steps.define(result, Inst::Bitcast(value));
 }
 
 fn masked(steps: &mut Steps, x: V, bits: u64) -> V {
@@ -105,7 +107,7 @@ fn shifted(steps: &mut Steps, op: Binary, x: V, places: u64) -> V {
     steps.binary(op, x, places)
 }
 
-/// The mask of lanes where the comparison holds, for integers below 2³¹.
+/// Returns the mask of lanes in which a comparison holds, for integers below 2³¹.
 fn compare(steps: &mut Steps, cmp: Cmp, x: V, y: V) -> V {
     let truth: Ty = steps.ty(x).with(DType::Bool);
     steps.value(truth, Inst::Compare(cmp, x, y))

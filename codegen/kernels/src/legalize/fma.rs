@@ -1,9 +1,9 @@
 //! Expands [`Inst::Fma`] for processors without fused multiply-add.
 //!
-//! The series of scalar functions need a product that is not rounded before the addition. For f32
-//! the product and the sum are computed in f64. For f64 the rounding errors of both are computed
-//! and added (Dekker, Knuth). Either result is within little more than half a unit in the last
-//! place.
+//! The series of scalar functions require that the product is not rounded before the addition. For
+//! f32, the product and the sum are computed in f64. For f64, the rounding errors of both are
+//! computed and added (Dekker, Knuth). The error of both is little more than half a unit in the
+//! last place.
 
 use mithril_ir::dtype::DType;
 
@@ -14,9 +14,9 @@ use crate::code::{Binary, Cmp, Code, Inst, Unary, V};
 const UPPER: u64 = !0 << 27;
 /// Half of the last bit of that upper part.
 const HALF: u64 = 1 << 26;
-/// 2¹⁰²⁰: a larger product may round to infinity although the sum is finite.
+/// 2¹⁰²⁰. A larger product may round to infinity although the sum is finite.
 const LARGE: u64 = (1020 + 1023) << 52;
-/// 2⁻⁶⁰ and 2⁶⁰: such a sum is scaled down by the first and back up by the second.
+/// 2⁻⁶⁰ and 2⁶⁰, by which sums with large products are scaled down and back up.
 const DOWN: u64 = (1023 - 60) << 52;
 const UP: u64 = (1023 + 60) << 52;
 
@@ -40,7 +40,7 @@ impl Steps<'_> {
         let [x, y, z] = args.map(|arg| self.value(wide, Inst::Convert(arg)));
         let product = self.binary(Binary::Mul, x, y);
         let sum = self.binary(Binary::Add, product, z);
-        self.give(result, Inst::Convert(sum));
+        self.define(result, Inst::Convert(sum));
     }
 
     fn double(&mut self, [x, y, z]: [V; 3], result: V) {
@@ -71,14 +71,13 @@ impl Steps<'_> {
         let cut = self.binary(Binary::Add, first, second);
         let rest = self.binary(Binary::Add, cut, lost);
         let exact = self.binary(Binary::Add, sum, rest);
-        // A sum that is not finite needs no correction, which would be NaN.
+        // A sum that is not finite is not corrected, because the correction would be NaN.
         let right = self.value(ty.with(DType::Bool), Inst::Compare(Cmp::Eq, exact, exact));
         let sum = self.value(ty, Inst::Select(right, exact, sum));
-        self.give(result, Inst::Binary(Binary::Mul, sum, up));
+        self.define(result, Inst::Binary(Binary::Mul, sum, up));
     }
 
-    /// Splits a number into the sum of two numbers with half as many bits, whose products are
-    /// exact.
+    /// Splits a number into a sum of two numbers with half as many bits, whose products are exact.
     fn halves(&mut self, x: V) -> (V, V) {
         let ty = self.types[x.0 as usize];
         let bits = self.value(ty.with(DType::U64), Inst::Bitcast(x));

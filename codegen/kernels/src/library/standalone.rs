@@ -49,9 +49,9 @@ pub struct Standalone<'f> {
 }
 
 impl<'f> Loops for Standalone<'f> {
-    type Through = Nest<'f>;
+    type Inner = Nest<'f>;
 
-    fn through(&mut self) -> &mut Nest<'f> {
+    fn inner(&mut self) -> &mut Nest<'f> {
         &mut self.nest
     }
 }

@@ -131,7 +131,7 @@ impl Nest<'_> {
             _ => {
                 let (a, b) = (self.as_vector(x), self.as_vector(y));
                 let v = self.b.binary(op, a, b);
-                match self.b.in_line(v) {
+                match self.b.lane_base(v) {
                     Some((base, true)) => Ix::Ascending(base),
                     Some((base, false)) => Ix::Descending(base),
                     None => Ix::Scattered(v),

@@ -301,9 +301,9 @@ impl<'f> Nest<'f> {
 }
 
 impl Loops for Nest<'_> {
-    type Through = Builder;
+    type Inner = Builder;
 
-    fn through(&mut self) -> &mut Builder {
+    fn inner(&mut self) -> &mut Builder {
         &mut self.b
     }
 

@@ -81,9 +81,9 @@ struct Rows<'f> {
 }
 
 impl<'f> Loops for Rows<'f> {
-    type Through = Nest<'f>;
+    type Inner = Nest<'f>;
 
-    fn through(&mut self) -> &mut Nest<'f> {
+    fn inner(&mut self) -> &mut Nest<'f> {
         &mut self.nest
     }
 }

@@ -1,4 +1,4 @@
-//! Loads and stores: addresses, masks, and dtypes that memory holds in another form than registers.
+//! Prints loads and stores. Some dtypes have another representation in memory than in registers.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ impl Printer<'_> {
                 );
                 base
             }
-            Place::Local(_) => unreachable!("kernels in a language are printed as C"),
+            Place::Local(_) => unreachable!("code for C is not printed as MLIR"),
         };
         let element = Mlir(Ty::scalar(in_memory(memory.dtype)));
         let (at, index) = (self.name(at), Mlir(self.code.ty(at)));
@@ -37,46 +37,52 @@ impl Printer<'_> {
         pointer
     }
 
-    /// The name and the type of a loaded value before it is converted to the result's type.
+    /// Returns the name and the type of a loaded value before its conversion to the result's type.
     pub fn raw(&mut self, result: V) -> (String, Ty) {
         let ty = self.code.ty(result);
-        let held = ty.with(in_memory(ty.dtype));
-        if held == ty { (self.name(result), ty) } else { (self.fresh(), held) }
+        let memory_type = ty.with(in_memory(ty.dtype));
+        if memory_type == ty { (self.name(result), ty) } else { (self.fresh(), memory_type) }
     }
 
-    pub fn narrowed(&mut self, result: V, raw: &str, held: Ty) {
+    pub fn narrowed(&mut self, result: V, raw: &str, memory_type: Ty) {
         let ty = self.code.ty(result);
-        if ty != held {
+        if ty != memory_type {
             let r = self.name(result);
             let name = if ty.dtype == DType::Bool { "trunci" } else { "bitcast" };
-            line!(self, "{r} = arith.{name} {raw} : {} to {}", Mlir(held), Mlir(ty));
+            line!(self, "{r} = arith.{name} {raw} : {} to {}", Mlir(memory_type), Mlir(ty));
         }
     }
 
     pub fn widened(&mut self, value: V) -> (String, Ty) {
         let ty = self.code.ty(value);
-        let held = ty.with(in_memory(ty.dtype));
-        if held == ty {
+        let memory_type = ty.with(in_memory(ty.dtype));
+        if memory_type == ty {
             return (self.name(value), ty);
         }
         let raw = self.fresh();
         let name = if ty.dtype == DType::Bool { "extui" } else { "bitcast" };
-        line!(self, "{raw} = arith.{name} {} : {} to {}", self.name(value), Mlir(ty), Mlir(held));
-        (raw, held)
+        line!(
+            self,
+            "{raw} = arith.{name} {} : {} to {}",
+            self.name(value),
+            Mlir(ty),
+            Mlir(memory_type)
+        );
+        (raw, memory_type)
     }
 
     pub fn load(&mut self, result: V, mem: Mem, at: V, mask: Option<V>) {
         let pointer = self.address(mem, at);
-        let (raw, held) = self.raw(result);
-        let (t, alignment) = (Mlir(held), held.dtype.bytes());
+        let (raw, memory_type) = self.raw(result);
+        let (t, alignment) = (Mlir(memory_type), memory_type.dtype.bytes());
         match mask {
             None => line!(
                 self,
                 "{raw} = llvm.load {pointer} {{alignment = {alignment} : i64}} : !llvm.ptr -> {t}"
             ),
             Some(mask) => {
-                let zero = self.splat_literal(held, 0);
-                let (mask, bools) = (self.name(mask), Mlir(held.with(DType::Bool)));
+                let zero = self.splat_literal(memory_type, 0);
+                let (mask, bools) = (self.name(mask), Mlir(memory_type.with(DType::Bool)));
                 line!(
                     self,
                     "{raw} = llvm.intr.masked.load {pointer}, {mask}, {zero} {{alignment = {alignment} \
@@ -84,16 +90,16 @@ impl Printer<'_> {
                 );
             }
         }
-        self.narrowed(result, &raw, held);
+        self.narrowed(result, &raw, memory_type);
     }
 
     pub fn store(&mut self, mem: Mem, at: V, value: V, mask: Option<V>, streaming: bool) {
         let pointer = self.address(mem, at);
-        let (raw, held) = self.widened(value);
-        let (t, bytes) = (Mlir(held), held.dtype.bytes());
+        let (raw, memory_type) = self.widened(value);
+        let (t, bytes) = (Mlir(memory_type), memory_type.dtype.bytes());
         match mask {
             None if streaming => {
-                let alignment = bytes * held.lanes as usize;
+                let alignment = bytes * memory_type.lanes as usize;
                 line!(
                     self,
                     "llvm.store {raw}, {pointer} {{alignment = {alignment} : i64, nontemporal}} : \
@@ -107,7 +113,7 @@ impl Printer<'_> {
                 );
             }
             Some(mask) => {
-                let (mask, bools) = (self.name(mask), Mlir(held.with(DType::Bool)));
+                let (mask, bools) = (self.name(mask), Mlir(memory_type.with(DType::Bool)));
                 line!(
                     self,
                     "llvm.intr.masked.store {raw}, {pointer}, {mask} {{alignment = {bytes} : i32}} : \
@@ -123,35 +129,37 @@ impl Printer<'_> {
 
     pub fn gather(&mut self, result: V, mem: Mem, at: V, mask: Option<V>) {
         let pointers = self.address(mem, at);
-        let (raw, held) = self.raw(result);
+        let (raw, memory_type) = self.raw(result);
         let mask = match mask {
             Some(mask) => self.name(mask),
-            None => self.all_lanes(held.lanes),
+            None => self.all_lanes(memory_type.lanes),
         };
-        let zero = self.splat_literal(held, 0);
-        let (t, bools, n) = (Mlir(held), Mlir(held.with(DType::Bool)), held.lanes);
+        let zero = self.splat_literal(memory_type, 0);
+        let (t, bools, n) =
+            (Mlir(memory_type), Mlir(memory_type.with(DType::Bool)), memory_type.lanes);
         line!(
             self,
             "{raw} = llvm.intr.masked.gather {pointers}, {mask}, {zero} {{alignment = {} : i32}} : \
              (vector<{n}x!llvm.ptr>, {bools}, {t}) -> {t}",
-            held.dtype.bytes()
+            memory_type.dtype.bytes()
         );
-        self.narrowed(result, &raw, held);
+        self.narrowed(result, &raw, memory_type);
     }
 
     pub fn scatter(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
         let pointers = self.address(mem, at);
-        let (raw, held) = self.widened(value);
+        let (raw, memory_type) = self.widened(value);
         let mask = match mask {
             Some(mask) => self.name(mask),
-            None => self.all_lanes(held.lanes),
+            None => self.all_lanes(memory_type.lanes),
         };
-        let (t, bools, n) = (Mlir(held), Mlir(held.with(DType::Bool)), held.lanes);
+        let (t, bools, n) =
+            (Mlir(memory_type), Mlir(memory_type.with(DType::Bool)), memory_type.lanes);
         line!(
             self,
             "llvm.intr.masked.scatter {raw}, {pointers}, {mask} {{alignment = {} : i32}} : {t}, \
              {bools} into vector<{n}x!llvm.ptr>",
-            held.dtype.bytes()
+            memory_type.dtype.bytes()
         );
     }
 }

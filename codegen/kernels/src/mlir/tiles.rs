@@ -1,4 +1,4 @@
-//! Tile registers of the processor (AMX): each statement is one instruction.
+//! Prints operations on tile registers (AMX). Each statement is one instruction.
 
 use std::fmt::Write;
 
@@ -9,8 +9,8 @@ use crate::code::{Mem, TILE_BYTES, TILE_ROWS, TileOp, V};
 const TILES: usize = 8;
 
 impl Printer<'_> {
-    /// The table of tile sizes: the palette's number, bytes per row for each tile (in 16 bits), and
-    /// rows for each tile.
+    /// Prints the table of tile sizes: the number of the palette, then the bytes per row of each
+    /// tile (16 bits each), then the rows of each tile.
     pub fn tile_sizes(&mut self) {
         let mut table = [0; 64];
         table[0] = 1;
@@ -75,7 +75,7 @@ impl Printer<'_> {
         );
     }
 
-    /// The number of a tile, as an operand of instructions.
+    /// Prints the number of a tile as a constant operand.
     fn number(&mut self, tile: u8) -> String {
         let name = self.fresh();
         line!(self, "{name} = arith.constant {tile} : i8");

@@ -6,7 +6,7 @@ use mithril_ir::dtype::DType;
 
 use crate::code::{Cmp, Fold, Ty};
 
-/// A type in MLIR's syntax; its integers have no signedness.
+/// A type in MLIR's syntax. Its integers are signless.
 pub struct Mlir(pub Ty);
 
 impl Display for Mlir {
@@ -23,8 +23,8 @@ impl Display for Mlir {
     }
 }
 
-/// The dtype of an element in memory: bools are bytes. bf16 is accessed as u16, as LLVM splits
-/// masked bf16 vectors into elements, and calls a function to put them together again.
+/// The dtype of an element in memory. Bools are bytes. bf16 is accessed as u16, because LLVM splits
+/// masked bf16 vectors into elements and calls a function to recombine them.
 pub fn in_memory(dtype: DType) -> DType {
     match dtype {
         DType::Bool => DType::U8,
@@ -37,7 +37,7 @@ pub fn is_signed(dtype: DType) -> bool {
     matches!(dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::I4)
 }
 
-/// A constant with the same bits in every lane, with its type where the syntax needs it.
+/// Prints a constant with the same bits in every lane, with its type if the syntax requires it.
 pub fn constant(ty: Ty, bits: u64) -> String {
     let literal = literal(ty.dtype, bits);
     match (ty.lanes, ty.dtype) {
@@ -76,8 +76,8 @@ pub fn comparison(op: Cmp, dtype: DType) -> String {
     }
 }
 
-/// The kind of a reduction and its flags. Code that reduces floats by `min` and `max` must handle
-/// NaN itself.
+/// Returns the kind and the flags of a reduction. `min` and `max` of floats assume that there is no
+/// NaN, so the loop code must handle NaN.
 pub fn folding(fold: Fold, dtype: DType) -> (&'static str, &'static str) {
     let (float, signed) = (dtype.is_float(), is_signed(dtype));
     match fold {

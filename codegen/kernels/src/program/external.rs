@@ -1,4 +1,4 @@
-//! Calls of external functions: kernels whose bodies the user wrote in C.
+//! Plans calls of external functions: kernels whose bodies the user has written in C.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct External {
     pub name: Arc<str>,
     /// The arguments, then the results, in the order of the buffers.
     pub arrays: Vec<Array>,
-    /// The dims that the function's own symbols stand for.
+    /// The function's symbols, each with the dim that it stands for.
     pub symbols: Vec<(Symbol, Dim)>,
     /// The lines of the body, which read the arrays by their names.
     pub text: String,
@@ -41,10 +41,10 @@ pub struct Array {
 }
 
 impl Scope<'_, '_, '_> {
-    /// Adds the launch of an external function, which is one task.
+    /// Adds the launch of an external function, which is a single task.
     ///
-    /// Errors: a function that is not external, or has no body in C; dims that no argument of the
-    /// program shows.
+    /// Errors: the function is not external or has no body in C; a dim cannot be derived from the
+    /// arguments.
     pub fn call(&mut self, op: &Operation) -> Result<()> {
         let callee = op.functions().next().and_then(|name| self.planner.module.get(name)).cloned();
         let Some(callee) = callee.filter(|callee| callee.external) else {
@@ -74,7 +74,7 @@ impl Scope<'_, '_, '_> {
 }
 
 impl External {
-    /// The function for the operands of a call, and the values of its dims.
+    /// Returns the function for the operand types of a call, and the values of its dims.
     fn of(
         caller: &Function,
         op: &Operation,
@@ -109,7 +109,7 @@ impl External {
         Ok((external, dims.outside))
     }
 
-    /// The kernel of the function, which takes this number of dims.
+    /// Builds the kernel of the function, which has this number of dims.
     fn kernel(self, dims: usize) -> Kernel {
         let mut function = Function::new(self.name.clone());
         for (at, array) in self.arrays.iter().enumerate() {
@@ -136,7 +136,7 @@ impl External {
     }
 }
 
-/// The symbols of the function's arguments with their values at a call, in order.
+/// Returns the symbols of the function's arguments with their values at a call, in order.
 fn symbols(callee: &Function, binding: &Binding) -> Vec<(Symbol, Dim)> {
     let mut found: Vec<(Symbol, Dim)> = Vec::new();
     for (value, _) in callee.arguments() {
@@ -152,7 +152,7 @@ fn symbols(callee: &Function, binding: &Binding) -> Vec<(Symbol, Dim)> {
     found
 }
 
-/// Maps the caller's symbols to the kernel's, which are numbered.
+/// Maps the caller's symbols to the numbered symbols of the kernel.
 #[derive(Default)]
 struct Dims {
     own: FxHashMap<Symbol, Dim>,

@@ -15,17 +15,17 @@ use mithril_runtime::program::{Buffer, Launch, Loop, Place, Program};
 use mithril_runtime::size::Size;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Constant, Kernel, Plan, outside, size};
+use super::{Constant, Kernel, Plan, in_caller_symbols, size};
 use crate::isa::Isa;
 use crate::library;
 use crate::lower::packing::Packing;
 use crate::lower::{Lowered, lower, packing};
 
-/// More elements than any memory holds. Counts up to this, and small multiples of them, do not
-/// overflow.
-const MOST_ELEMENTS: i64 = 1 << 42;
+/// The maximum number of elements of a value, which is more than any memory holds. Small multiples
+/// of it do not overflow.
+const MAX_ELEMENTS: i64 = 1 << 42;
 
-/// Stands for the runtime's own copy until the number of kernels is known.
+/// Stands for the runtime's copy kernel until the number of kernels is known.
 const COPY: usize = usize::MAX;
 
 pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
@@ -34,7 +34,7 @@ pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
     let mut scope = Scope::new(&mut planner, function, *isa);
     for (at, (value, _)) in function.arguments().enumerate() {
         let buffer = scope.buffer(value, Place::Argument(at))?;
-        scope.give(value, buffer);
+        scope.bind_buffer(value, buffer);
     }
     for (at, result) in function.results.iter().enumerate() {
         let buffer = scope.buffer(result.value, Place::Result(at))?;
@@ -44,7 +44,7 @@ pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
     Ok(planner.finish(function))
 }
 
-/// The symbols that occur as whole dims in the arguments' shapes.
+/// Returns the symbols that are whole dims in the arguments' shapes.
 fn symbols(function: &Function) -> Vec<Symbol> {
     let mut symbols = Vec::new();
     for (value, _) in function.arguments() {
@@ -57,13 +57,15 @@ fn symbols(function: &Function) -> Vec<Symbol> {
     symbols
 }
 
-/// Errors: a value that has more elements than any memory holds, counting its known dims only.
+/// Checks the sizes of all values of a function.
+///
+/// Errors: the known dims of a value alone give more elements than any memory holds.
 pub fn fits(function: &Function) -> Result<()> {
     let count = |ty: &Type| {
         let mut dims = ty.shape.dims.iter().filter_map(Dim::as_const);
         dims.try_fold(1i64, |count, dim| count.checked_mul(dim.max(1)))
     };
-    let large = |info: &ValueInfo| count(&info.ty).is_none_or(|count| count > MOST_ELEMENTS);
+    let large = |info: &ValueInfo| count(&info.ty).is_none_or(|count| count > MAX_ELEMENTS);
     let Some(at) = function.values.iter().position(large) else {
         return Ok(());
     };
@@ -71,7 +73,7 @@ pub fn fits(function: &Function) -> Result<()> {
     let error =
         Diagnostic::of(ErrorKind::Memory, "a value has more elements than any memory holds")
             .got(function.ty(value))
-            .expected(format!("at most {MOST_ELEMENTS} elements"));
+            .expected(format!("at most {MAX_ELEMENTS} elements"));
     let made = function.ops.iter().find(|op| op.results().any(|result| result == value));
     let block = made.and_then(|op| op.loc.shortest()).map(|path| format!("block `{path}`"));
     let argument = function.arguments().find(|(own, _)| *own == value);
@@ -80,15 +82,15 @@ pub fn fits(function: &Function) -> Result<()> {
     error.at(place.unwrap_or_else(|| format!("function `{}`", function.name))).err()
 }
 
-/// State shared by the function and the bodies of its loops.
+/// The state that the function and the bodies of its loops share.
 pub struct Planner<'m> {
     pub module: &'m Module,
     symbols: Vec<Symbol>,
     buffers: Vec<Buffer>,
     constants: Vec<Constant>,
     pub kernels: Vec<Kernel>,
-    /// Kernels that finish the results of others, by their text.
-    rests: FxHashMap<String, usize>,
+    /// The numbers of kernels that reduce partial results of other kernels, by their text.
+    second_kernels: FxHashMap<String, usize>,
     pub launches: Vec<Launch>,
     pub loops: Vec<Loop>,
     locs: Vec<Loc>,
@@ -104,7 +106,7 @@ impl Planner<'_> {
             buffers: Vec::new(),
             constants: Vec::new(),
             kernels: Vec::new(),
-            rests: FxHashMap::default(),
+            second_kernels: FxHashMap::default(),
             launches: Vec::new(),
             loops: Vec::new(),
             locs: Vec::new(),
@@ -134,46 +136,46 @@ impl Planner<'_> {
         size(dim, &self.symbols)
     }
 
-    /// Copies a whole buffer.
+    /// Adds a launch that copies a whole buffer.
     pub fn copy(&mut self, from: usize, to: usize) {
         let bytes = self.buffers[to].bytes.clone();
         self.launches.push(Launch::copy(COPY, from, to, bytes));
     }
 
-    /// Records the blocks that the most recently added launches come from, and their name.
+    /// Sets the blocks and the name of the most recently added launches.
     pub fn locate(&mut self, loc: &Loc, name: &str) {
         self.locs.resize(self.launches.len(), loc.clone());
         self.launch_names.resize(self.launches.len(), name.into());
     }
 
-    /// The number of a kernel that finishes a result of another.
-    fn rest(&mut self, kernel: &outline::Kernel, isa: &Isa) -> Result<usize> {
+    /// Returns the number of a kernel that reduces partial results of another kernel. Adds it if it
+    /// is new.
+    fn second_kernel(&mut self, kernel: &outline::Kernel, isa: &Isa) -> Result<usize> {
         let text = kernel.to_string();
-        if let Some(&number) = self.rests.get(&text) {
+        if let Some(&number) = self.second_kernels.get(&text) {
             return Ok(number);
         }
         let lowered = lower(kernel, isa, None)?;
         self.kernels.push(Kernel { outlined: kernel.clone(), lowered, external: None });
-        self.rests.insert(text, self.kernels.len() - 1);
+        self.second_kernels.insert(text, self.kernels.len() - 1);
         Ok(self.kernels.len() - 1)
     }
 
-    /// Adds a launch of a kernel on buffers. `dims` are its dims in terms of the function's
-    /// symbols.
+    /// Adds a launch of a kernel on buffers. `dims` are in the function's symbols.
     pub fn launch(&mut self, kernel: usize, buffers: Vec<usize>, dims: &[Dim]) -> Result<()> {
         let Lowered { tasks, grain, scratch, .. } = &self.kernels[kernel].lowered;
         self.launches.push(Launch {
             kernel,
             buffers,
             dims: dims.iter().map(|dim| self.size(dim)).collect::<Result<_>>()?,
-            tasks: self.size(&outside(tasks, dims))?,
+            tasks: self.size(&in_caller_symbols(tasks, dims))?,
             grain: Size::Const(*grain),
-            scratch: self.size(&outside(scratch, dims))?,
+            scratch: self.size(&in_caller_symbols(scratch, dims))?,
         });
         Ok(())
     }
 
-    /// Moves the kernels with bodies of the user behind the others, which are compiled together.
+    /// Moves kernels with user-written bodies after the other kernels, which are compiled together.
     fn order(&mut self) {
         let is_external = |kernel: &Kernel| kernel.external.is_some();
         let mut order: Vec<usize> = (0..self.kernels.len()).collect();
@@ -210,30 +212,29 @@ impl Planner<'_> {
     }
 }
 
-/// One function being planned: the program's, or the body of a loop.
+/// A function that is being planned: that of the program, or the body of a loop.
 pub struct Scope<'p, 'm, 'f> {
     pub planner: &'p mut Planner<'m>,
     pub function: &'f Function,
     pub isa: Isa,
     names: ValueNames<'f>,
-    /// The buffer that each value is read from.
-    of: FxHashMap<Value, usize>,
+    /// The buffer from which each value is read.
+    sources: FxHashMap<Value, usize>,
     /// The values that are literals.
     literals: FxHashMap<Value, &'f Tensor>,
-    /// The literals and arguments; no kernel writes them.
-    given: FxHashSet<Value>,
+    /// The literals and arguments, which no kernel writes.
+    read_only: FxHashSet<Value>,
     /// The buffers of packed literals.
     packed: FxHashMap<(Value, Packing), usize>,
-    /// The numbers of the outline's lowered kernels. A kernel is lowered again for packed
-    /// arguments.
+    /// The numbers of lowered kernels, by number in the outline and whether an argument is packed.
     numbers: FxHashMap<(usize, bool), usize>,
-    /// The buffer of each result, and for each value that is a result, the first such buffer.
+    /// The buffer of each result, and the first result buffer of each value.
     results: Vec<usize>,
-    places: FxHashMap<Value, usize>,
+    result_buffers: FxHashMap<Value, usize>,
 }
 
 impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
-    /// Kernels may use the instructions of `isa`.
+    /// Starts the plan of a function. Kernels may use the instructions of `isa`.
     pub fn new(
         planner: &'p mut Planner<'m>,
         function: &'f Function,
@@ -250,13 +251,13 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
             function,
             isa,
             names: ValueNames::of(function),
-            of: FxHashMap::default(),
-            given: literals.keys().copied().collect(),
+            sources: FxHashMap::default(),
+            read_only: literals.keys().copied().collect(),
             literals,
             packed: FxHashMap::default(),
             numbers: FxHashMap::default(),
             results: Vec::new(),
-            places: FxHashMap::default(),
+            result_buffers: FxHashMap::default(),
         }
     }
 
@@ -266,13 +267,13 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
     }
 
     /// Sets the buffer of an argument.
-    pub fn give(&mut self, argument: Value, buffer: usize) {
-        self.of.insert(argument, buffer);
-        self.given.insert(argument);
+    pub fn bind_buffer(&mut self, argument: Value, buffer: usize) {
+        self.sources.insert(argument, buffer);
+        self.read_only.insert(argument);
     }
 
-    /// Declares that an argument always has the value of this literal.
-    pub fn know(&mut self, argument: Value, literal: &'f Tensor) {
+    /// Declares that an argument always has the value of a literal.
+    pub fn bind_literal(&mut self, argument: Value, literal: &'f Tensor) {
         self.literals.insert(argument, literal);
     }
 
@@ -280,25 +281,25 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         self.literals.get(&value).copied()
     }
 
-    /// Sets the buffer of the next result. A value that already has a buffer is still read from
-    /// that.
+    /// Sets the buffer of the next result. If the value already has a buffer, it is still read from
+    /// there.
     pub fn add_result(&mut self, value: Value, buffer: usize) {
         if self.literals.contains_key(&value) {
             self.source(value);
         }
-        self.of.entry(value).or_insert(buffer);
+        self.sources.entry(value).or_insert(buffer);
         self.results.push(buffer);
-        self.places.entry(value).or_insert(buffer);
+        self.result_buffers.entry(value).or_insert(buffer);
     }
 
-    /// The buffer that a value is read from. A literal gets its buffer on its first use.
+    /// Returns the buffer from which a value is read. A literal gets a buffer on its first use.
     pub fn source(&mut self, value: Value) -> usize {
-        if let Some(&buffer) = self.of.get(&value) {
+        if let Some(&buffer) = self.sources.get(&value) {
             return buffer;
         }
         let tensor = self.literals.get(&value).expect("only literals are not made before");
         let buffer = self.planner.constant((*tensor).clone().into());
-        self.of.insert(value, buffer);
+        self.sources.insert(value, buffer);
         buffer
     }
 
@@ -315,7 +316,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
 
     /// Adds the launches of the function.
     ///
-    /// Errors: operations without loops; dims that no argument of the program shows.
+    /// Errors: an operation has no loops; a dim cannot be derived from the arguments.
     pub fn run(&mut self) -> Result<()> {
         let outline = outline(self.function, library::kernel)?;
         for step in &outline.steps {
@@ -351,7 +352,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         Ok(kernels.len() - 1)
     }
 
-    /// Adds one launch of the outline, and the launches that finish its results.
+    /// Adds a launch of the outline, and the launches that reduce its partial results.
     fn launch(&mut self, outline: &Outline, launch: &outline::Launch) -> Result<()> {
         let packing = packing(&outline.kernels[launch.kernel], &self.isa);
         let packing = packing.filter(|p| self.literals.contains_key(&launch.operands[p.arg]));
@@ -366,35 +367,36 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         for &value in &launch.results {
             buffers.push(self.target(value)?);
         }
-        let own = |dim: &Dim| outside(dim, &launch.dims);
-        let mut rests = Vec::new();
+        let own = |dim: &Dim| in_caller_symbols(dim, &launch.dims);
+        let mut second_kernels = Vec::new();
         for partial in self.planner.kernels[kernel].lowered.partials.clone() {
             let place = &mut buffers[launch.operands.len() + partial.result];
             let bytes = self.planner.size(&own(&partial.bytes))?;
             let sums = self.planner.add_buffer(bytes, Place::Temporary, "partial_sums");
             let pair = vec![sums, *place];
             *place = pair[0];
-            let rest = self.planner.rest(&partial.second, &self.isa)?;
-            rests.push((rest, pair, [own(&partial.count), own(&partial.length)]));
+            let rest = self.planner.second_kernel(&partial.second, &self.isa)?;
+            second_kernels.push((rest, pair, [own(&partial.count), own(&partial.length)]));
         }
         self.planner.launch(kernel, buffers, &launch.dims)?;
-        for (kernel, pair, dims) in rests {
+        for (kernel, pair, dims) in second_kernels {
             let count = self.planner.kernels[kernel].lowered.code.dims as usize;
             self.planner.launch(kernel, pair, &dims[..count])?;
         }
         Ok(())
     }
 
-    /// The buffer that a value is written to; never an argument or a literal.
+    /// Returns the buffer to which a value is written. It is never that of an argument or a
+    /// literal.
     pub fn target(&mut self, value: Value) -> Result<usize> {
-        if self.given.contains(&value) {
-            return Ok(*self.places.get(&value).expect("only results are written again"));
+        if self.read_only.contains(&value) {
+            return Ok(*self.result_buffers.get(&value).expect("only results are written again"));
         }
-        if let Some(&at) = self.of.get(&value) {
+        if let Some(&at) = self.sources.get(&value) {
             return Ok(at);
         }
         let at = self.buffer(value, Place::Temporary)?;
-        self.of.insert(value, at);
+        self.sources.insert(value, at);
         Ok(at)
     }
 

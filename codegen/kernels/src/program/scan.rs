@@ -1,4 +1,4 @@
-//! Plans scans: the launches of the body, in a loop.
+//! Plans scans: a loop around the launches of the body.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
@@ -13,8 +13,8 @@ use super::planner::Scope;
 use crate::isa::Isa;
 
 impl Scope<'_, '_, '_> {
-    /// Adds the loop of a scan. Carries are kept in the buffers of their results: copied there
-    /// before the loop, read by each iteration and replaced at its end.
+    /// Adds the loop of a scan. Carried values are stored in the buffers of their results. They are
+    /// copied there before the loop, and each iteration replaces them at its end.
     pub fn scan(&mut self, op: &Operation) -> Result<()> {
         let [carries, sequences] = [1, 2].map(|at| op.attrs[at].as_int() as usize);
         let reverse = matches!(op.attrs[3], Attr::Bool(true));
@@ -43,11 +43,13 @@ impl Scope<'_, '_, '_> {
                 _ if at < carries => targets[at],
                 _ if at < carries + sequences => scope.buffer(argument, row(sources[at]))?,
                 _ => {
-                    literals[at].into_iter().for_each(|tensor| scope.know(argument, tensor));
+                    literals[at]
+                        .into_iter()
+                        .for_each(|tensor| scope.bind_literal(argument, tensor));
                     sources[at]
                 }
             };
-            scope.give(argument, buffer);
+            scope.bind_buffer(argument, buffer);
         }
         let mut next = Vec::new();
         for (at, result) in body.results.iter().enumerate() {
@@ -65,7 +67,8 @@ impl Scope<'_, '_, '_> {
     }
 }
 
-/// Copies the callee for operands of these types, so that its dims are in the caller's symbols.
+/// Copies the callee and specialises it for operand types, so that its dims are in the caller's
+/// symbols.
 fn body(module: &Module, site: &Operation, types: &[Type]) -> Result<Function> {
     let callee = |op: &Operation| match op.functions().next() {
         Some(name) => call_graph::function(module, name).map(|found| Some(&**found)),

@@ -1,4 +1,4 @@
-//! Float operations that need no series: signs, minimum and maximum, division with remainder.
+//! Float operations without series: signs, minimum and maximum, and division with remainder.
 
 use mithril_ir::scalar::Prim;
 
@@ -7,51 +7,51 @@ use super::value::{Val, build};
 use crate::builder::Builder;
 use crate::code::V;
 
-/// -1 or 1; ±0 and NaN are returned as they are.
+/// Returns -1 or 1. Returns ±0 and NaN unchanged.
 pub fn sign(x: Val) -> Val {
     let below = x.number(-1.0).when(x.lt(0.0), x);
     x.number(1.0).when(x.gt(0.0), below)
 }
 
-/// The minimum; NaN if either is; -0 counts as less than +0.
+/// The minimum; NaN if either is NaN. -0 is less than +0.
 pub fn min<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     match (x.constant(), y.constant()) {
-        (Some(c), _) if one_will_do(c, false) => x.least(y),
-        (_, Some(c)) if one_will_do(c, false) => y.least(x),
+        (Some(c), _) if one_instruction_suffices(c, false) => x.native_min(y),
+        (_, Some(c)) if one_instruction_suffices(c, false) => y.native_min(x),
         _ if x.calls() => x.call_prim(Prim::Min, Some(y), x.dtype()),
-        // The two differ for zeros of opposite sign, where the sign bit gives -0, and for a single
-        // NaN, whose exponent bits are all ones and stay so.
-        _ => (x.least(y).bits() | y.least(x).bits()).float(),
+        // Both minima differ only for zeros of opposite sign, where `or` gives -0, and if one
+        // operand is NaN, where `or` keeps the exponent bits of the NaN.
+        _ => (x.native_min(y).bits() | y.native_min(x).bits()).float(),
     }
 }
 
-/// The maximum; NaN if either is; +0 counts as greater than -0.
+/// The maximum; NaN if either is NaN. -0 is less than +0.
 pub fn max<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     match (x.constant(), y.constant()) {
-        (Some(c), _) if one_will_do(c, true) => x.greatest(y),
-        (_, Some(c)) if one_will_do(c, true) => y.greatest(x),
-        // Adding +0 turns -0 into +0, and changes nothing else.
-        (Some(0.0), _) => x.greatest(y) + 0.0,
-        (_, Some(0.0)) => y.greatest(x) + 0.0,
+        (Some(c), _) if one_instruction_suffices(c, true) => x.native_max(y),
+        (_, Some(c)) if one_instruction_suffices(c, true) => y.native_max(x),
+        // Adding +0 turns -0 into +0, and leaves other numbers unchanged.
+        (Some(0.0), _) => x.native_max(y) + 0.0,
+        (_, Some(0.0)) => y.native_max(x) + 0.0,
         _ if x.calls() => x.call_prim(Prim::Max, Some(y), x.dtype()),
         _ => -min(-x, -y),
     }
 }
 
-/// Whether one machine instruction is correct for a constant operand `c`: it returns the other
-/// operand if both are equal or either is NaN.
-fn one_will_do(c: f64, sign_of_harmless_zero: bool) -> bool {
+/// Whether one machine instruction suffices for a constant operand `c`. The instruction returns the
+/// other operand if both are equal or either is NaN.
+fn one_instruction_suffices(c: f64, sign_of_harmless_zero: bool) -> bool {
     !c.is_nan() && (c != 0.0 || c.is_sign_negative() == sign_of_harmless_zero)
 }
 
-/// `x / y`, where `y` is the same for all lanes. Its reciprocal is computed once; the remainder of
-/// `x` after multiplying by it corrects the last bit, after P. Markstein (Computation of elementary
-/// functions on the IBM RISC System/6000 processor, 1990). The correction is inexact if that
-/// remainder is subnormal.
-pub fn div_by_one(b: &mut Builder, x: V, y: V) -> V {
+/// `x / y`, where `y` is the same for all lanes. Multiplies by the reciprocal of `y`, which is
+/// computed once. The remainder of this product corrects the last bit, after P. Markstein
+/// (Computation of elementary functions on the IBM RISC System/6000 processor, 1990). The
+/// correction is inexact if the remainder is subnormal.
+pub fn div_by_uniform(b: &mut Builder, x: V, y: V) -> V {
     let lanes = b.ty(x).lanes;
-    // Divisors whose reciprocal is not a normal number are scaled towards 1. All are made positive,
-    // which keeps the signs of zeros below.
+    // Scales divisors whose reciprocal is not a normal number towards 1. Makes all divisors
+    // positive, so that the correction keeps the signs of zeros.
     let scale = build(b, [y], |[y]| {
         let far = 2f64.powi(bias(y) as i32 - 2);
         let (up, down) = (y.number(2f64.powi(60)), y.number(2f64.powi(-60)));
@@ -64,13 +64,14 @@ pub fn div_by_one(b: &mut Builder, x: V, y: V) -> V {
     build(b, [x, y, reciprocal, scale], |[x, y, reciprocal, scale]| {
         let quotient = x * reciprocal;
         let excess = quotient.mul_add(y, -x);
-        let mended = (-excess).mul_add(reciprocal, quotient);
-        // The remainder of an infinity is NaN.
-        quotient.when(mended.is_nan(), mended) * scale
+        let corrected = (-excess).mul_add(reciprocal, quotient);
+        // If the quotient is infinite, the correction is NaN.
+        quotient.when(corrected.is_nan(), corrected) * scale
     })
 }
 
-/// The quotient rounded down, and the remainder, as NumPy defines them; from the exact remainder.
+/// Floor division and its remainder, as NumPy defines them. Both are computed from the exact
+/// remainder.
 pub fn floor_div_mod<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     let rest = remainder(x, y);
     let quotient = (x - rest) / y;
@@ -78,7 +79,7 @@ pub fn floor_div_mod<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     let below = (rest.bits() ^ y.bits()).lt(0) & !whole;
     let rest = (rest + y).when(below, rest.number(0.0).sign_of(y).when(whole, rest));
     let quotient = (quotient - 1.0).when(below, quotient);
-    // The division may be slightly off the whole number that is the exact result.
+    // The division may differ slightly from the exact result, which is a whole number.
     let down = quotient.unary(crate::code::Unary::Floor);
     let nearest = (down + 1.0).when((quotient - down).gt(0.5), down);
     let zero = quotient.number(0.0).sign_of(x / y);
@@ -87,10 +88,11 @@ pub fn floor_div_mod<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
     ((x / y).when(by_zero, quotient), rest.number(f64::NAN).when(by_zero, rest))
 }
 
-/// The exact remainder of the quotient rounded toward zero, with the sign of `x`.
+/// The exact remainder of truncating division, with the sign of `x`.
 fn remainder<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     let (a, d) = (x.abs(), y.abs());
-    // A rounded quotient below this is off by at most one, and the remainder is exact.
+    // Below this bound, the rounded quotient is off by at most one, so one step gives the exact
+    // remainder.
     let direct = if x.is_f64() { 2f64.powi(51) } else { 2f64.powi(22) };
     let large = (a / d).ge(direct) & a.lt(f64::INFINITY) & d.gt(0.0);
     let rest = Val::choose(large, [a, d], "reduce", |[a, d]| vec![reduce(a, d)], |[a, _]| vec![a]);
@@ -100,7 +102,7 @@ fn remainder<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     rest.number(f64::NAN).when(!a.lt(f64::INFINITY) | y.is_nan(), rest.sign_of(x))
 }
 
-/// The remainder if the quotient is small enough for one step.
+/// The remainder, for quotients that are small enough for one step.
 fn last_step<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
     let quotient = (a / d).trunc();
     let rest = (-quotient).mul_add(d, a);
@@ -109,8 +111,8 @@ fn last_step<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
     rest.abs()
 }
 
-/// Subtracts multiples of `d` from `a` until the quotient is small; each iteration removes about 20
-/// (f32) or 50 (f64) of its bits.
+/// Subtracts multiples of `d` from `a` until the quotient is small. Each iteration removes about 20
+/// (f32) or 50 (f64) bits of the quotient.
 fn reduce<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
     let (steps, step) = if a.is_f64() { (46, 48) } else { (17, 19) };
     Val::repeat(steps, [a, d], |[a, d]| {

@@ -12,7 +12,8 @@ pub fn bias(x: Val) -> i64 {
     if x.dtype().bits() == 64 { 1023 } else { 127 }
 }
 
-/// Adding this to a small number leaves the nearest whole number in the low bits of the sum.
+/// A number that, added to a small number, leaves the nearest whole number in the low bits of the
+/// sum.
 pub fn rounder(x: Val) -> f64 {
     1.5 * 2f64.powi(mantissa(x) as i32)
 }
@@ -33,8 +34,8 @@ pub fn exponent(x: Val) -> Val {
     (normal.bits() >> mantissa(x)) - bias(x) - shift
 }
 
-/// Scales a subnormal positive number by a power of two. Returns the number, scaled or not, and the
-/// exponent of that power.
+/// Scales a positive number by a power of two if it is subnormal. Returns the scaled number and the
+/// exponent of the power.
 pub fn normalized<'a>(x: Val<'a>) -> (Val<'a>, Val<'a>) {
     let power = mantissa(x) + 1;
     let tiny = x.lt(2f64.powi(1 - bias(x) as i32));

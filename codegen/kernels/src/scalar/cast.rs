@@ -1,5 +1,5 @@
-//! Casts between the dtypes that registers hold. Floats narrower than 32 bits are held as f32, so a
-//! cast to one rounds there and converts back. Every cast rounds once.
+//! Casts between register values. Floats narrower than 32 bits are held as f32, so a cast to such a
+//! dtype rounds the value in f32. Every cast rounds once.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::{Prim, round};
@@ -75,13 +75,13 @@ fn rounded(x: Val, to: DType) -> Val {
 pub fn upper_half(x: Val) -> Val {
     let bits = x.bits();
     let even = (bits >> 16) & 1;
-    // Keeps a NaN a NaN when the lower half is cut off.
+    // Sets a bit of the upper half, so that a NaN stays NaN.
     let rounded = (bits | 0x400000).when(x.is_nan(), bits + even + 0x7fff);
     rounded & !0xffff
 }
 
-/// Rounds an f64 to odd: truncates to f32, and sets the last bit if anything was cut off. Rounding
-/// that again gives the correctly rounded result.
+/// Rounds an f64 to odd in f32: truncates, and sets the last bit if the result is inexact. Rounding
+/// the result again to a narrower dtype is then correct.
 fn to_odd(x: Val) -> Val {
     let nearest = x.convert(DType::F32);
     let back = nearest.convert(DType::F64);
@@ -91,12 +91,13 @@ fn to_odd(x: Val) -> Val {
     odd.when(back.ne(x), bits).float()
 }
 
-/// Converts an integer to a float that rounds to 16 bits or fewer as the integer would.
+/// Converts an integer to a float. Rounding the float to 16 bits or fewer gives the same result as
+/// rounding the integer.
 fn exact_enough(x: Val) -> Val {
     match x.dtype() {
         DType::I64 | DType::U64 => {
-            // From 2³² on ties are multiples of 2¹⁶. Of the bits below 2¹⁶ it only matters whether
-            // any is set; f64 holds the other bits exactly.
+            // From 2³² on, ties are multiples of 2¹⁶, so it only matters whether any bit below 2¹⁶
+            // is set. f64 represents the other bits exactly.
             let cut = (x & !0xffff) | 0x8000;
             let small = integer::abs(x).lt(1 << 32);
             x.when((x & 0xffff).eq(0) | small, cut).convert(DType::F64)

@@ -55,7 +55,8 @@ const EXPM1_F64: [f64; 10] = [
 struct Reduced<'a> {
     /// The number of multiples, as a float.
     n: Val<'a>,
-    /// An integer whose low bits, as many as an exponent has, are those of `n` plus the offset.
+    /// An integer whose low bits are those of `n` plus the offset. Only as many bits as an exponent
+    /// has are valid.
     bits: Val<'a>,
     r: Val<'a>,
 }
@@ -69,7 +70,7 @@ fn reduce(x: Val, offset: i64) -> Reduced {
     Reduced { n, bits: sum.bits(), r }
 }
 
-/// The same for 2ˣ: subtracts whole numbers, and leaves `r` without the factor ln 2.
+/// Reduces `x` for 2ˣ: subtracts whole numbers, and leaves `r` without the factor ln 2.
 fn reduce_base_2(x: Val, offset: i64) -> Reduced {
     let rounder = rounder(x) + offset as f64;
     let sum = (x + rounder).named("sum");
@@ -78,7 +79,7 @@ fn reduce_base_2(x: Val, offset: i64) -> Reduced {
 }
 
 impl<'a> Reduced<'a> {
-    /// `x` times 2ⁿ; the offset must be twice the bias.
+    /// `x` times 2ⁿ. The offset must be twice the bias.
     fn times_power(&self, x: Val<'a>) -> Val<'a> {
         let [first, second] = match x.scale(self.n) {
             Some(scaled) => return scaled,
@@ -87,7 +88,7 @@ impl<'a> Reduced<'a> {
         x * first * second
     }
 
-    /// 2^min(n, 0) and 2^-max(n, 0); the offset must be 0.
+    /// 2^min(n, 0) and 2^-max(n, 0). The offset must be 0.
     fn sigmoid_powers(&self) -> [Val<'a>; 2] {
         let one = self.n.number(1.0);
         let below = self.n.at_most(0.0);
@@ -116,11 +117,11 @@ fn series_less_one(r: Val) -> Val {
     (r * r).mul_add(by_dtype(r, &EXPM1_F32, &EXPM1_F64), r)
 }
 
-/// Evaluates a formula for `x` in range; the result is 0 where eˣ underflows. If 2ⁿ is one
-/// instruction, clamping to the lowest argument gives that 0 by itself. Otherwise results that
-/// underflow are slow to compute, so those lanes get another argument. With that instruction f32
-/// needs no upper clamp either: its polynomials have even degree and no zero, so they are positive
-/// for any `r`.
+/// Evaluates a formula for `x` clamped to its range. The result is 0 where eˣ underflows. If the
+/// processor has an instruction for `x * 2ⁿ`, clamping to the lowest argument gives this 0.
+/// Otherwise computing results that underflow is slow, so these lanes get another argument and
+/// their results are replaced. With the instruction, f32 also needs no upper clamp: its polynomials
+/// have even degree and no zero, so they are positive for any `r`.
 fn in_range<'a>(
     x: Val<'a>,
     (low, high): (f64, f64),
@@ -135,8 +136,8 @@ fn in_range<'a>(
     formula(inside.named("inside")).when(!below, zero)
 }
 
-/// 2ⁿ as two factors, where `n` includes twice the bias. A single factor would be out of range at
-/// either end.
+/// 2ⁿ as two factors. `n` includes twice the bias. A single factor would be out of range at both
+/// ends.
 fn factors<'a>(n: Val<'a>) -> [Val<'a>; 2] {
     let half = (n >> 1).named("half");
     [exponent_field(half), exponent_field(n - half)]
@@ -155,7 +156,7 @@ pub fn exp(x: Val) -> Val {
     })
 }
 
-/// exp(x + rest), where `rest` is small.
+/// exp(x + rest) for a small `rest`.
 pub fn exp_of_sum<'a>(x: Val<'a>, rest: Val<'a>) -> Val<'a> {
     in_range(x, range(x), |x| {
         let reduced = reduce(x, 2 * bias(x));
@@ -172,10 +173,10 @@ pub fn exp2(x: Val) -> Val {
     })
 }
 
-/// 2ˣ for x ≤ 0, and 0 where the result is subnormal.
+/// 2ˣ for x ≤ 0. The result is 0 where 2ˣ is subnormal.
 pub fn exp2_nonpositive(x: Val) -> Val {
     let least = -bias(x) as f64;
-    // The lowest exponent plus the bias is 0, and the float with these exponent bits is 0.
+    // The lowest exponent plus the bias is 0, which gives the float 0.
     let x = x.at_least(least);
     let rounder = rounder(x) - least;
     let sum = x + rounder;
@@ -196,7 +197,7 @@ pub struct Scaled<'a> {
     pub less_one: Val<'a>,
 }
 
-/// See [`Scaled`]; `n + power` must be a normal exponent.
+/// See [`Scaled`]. `n + power` must be a normal exponent.
 pub fn expm1_scaled(x: Val, power: i32) -> Scaled {
     let Reduced { bits, r, .. } = reduce(x, bias(x) + power as i64);
     let scale = exponent_field(bits);
@@ -218,8 +219,8 @@ pub fn sigmoid(x: Val) -> Val {
     let [factor, one] = reduced.sigmoid_powers();
     let r = reduced.r;
     let sum = factor + one;
-    // The rounding error of the sum, up to half a unit in the quotient's last place, at n = 24 or
-    // 53.
+    // The rounding error of the sum. It is up to half a unit in the last place of the quotient, at
+    // n = 24 or 53.
     let cut = one - (sum - factor);
     one / (factor.mul_add(series_less_one(r), cut) + sum)
 }
@@ -229,13 +230,13 @@ pub fn cubic_sigmoid(x: Val, a: f64, c: f64) -> Val {
     x.number(1.0) / cubic_divisor(x, a, c)
 }
 
-/// `x / (1 + exp(-y))` for y as in [`cubic_sigmoid`].
+/// `x / (1 + exp(-y))`, with y as in [`cubic_sigmoid`].
 pub fn cubic_gate(x: Val, a: f64, c: f64) -> Val {
     x / cubic_divisor(x, a, c)
 }
 
-/// `1 + exp(-y)`. Rounding of the cubic makes the power less accurate than [`exp`] is, so [`exp2`]
-/// is accurate enough.
+/// `1 + exp(-y)`. Uses [`exp2`], because the rounding error of the cubic is larger than the error
+/// of [`exp2`].
 fn cubic_divisor(x: Val, a: f64, c: f64) -> Val {
     let cube = |by: f64| x * (x * x).mul_add(a * by, c * by);
     let power = match x.calls() {

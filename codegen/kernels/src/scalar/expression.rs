@@ -1,4 +1,5 @@
-//! Lowers scalar expressions to loop code node by node, except for patterns with better code.
+//! Lowers scalar expressions to loop code. Some patterns of nodes have faster or more accurate
+//! code.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::expr::{Expr, Kind, Node};
@@ -9,9 +10,9 @@ use crate::builder::Builder;
 use crate::code::{Ty, V};
 use crate::scalar::value::build;
 
-/// The value of `expr` on `args`, which have the dtypes `own` and are held in registers; a scalar
-/// argument is broadcast. Like [`Expr::eval_into`], except that intermediate values are not rounded
-/// to 16-bit floats.
+/// Computes `expr` on register values `args`, whose dtypes are `own`. Scalar arguments are
+/// broadcast. Like [`Expr::eval_into`], except that intermediate values are not rounded to 16-bit
+/// floats.
 pub fn expression(
     b: &mut Builder,
     expr: &Expr,
@@ -29,7 +30,7 @@ pub fn expression(
         (Kind::Foreign, Node::Var(v)) => own[v as usize],
         _ => dtype,
     };
-    // The scalar of a node that is the same for all lanes of a vector.
+    // The scalars of nodes that are the same for all lanes.
     let one = |i: u16| match expr.nodes()[i as usize] {
         Node::Var(v) if lanes > 1 && scalars[v as usize] => Some(args[v as usize]),
         _ => None,
@@ -39,15 +40,15 @@ pub fn expression(
         let of = |a: u16| values[a as usize].expect("operands come first");
         let own = dtype_of(i as u16);
         let value = match (seen(i as u16), node) {
-            (Some(Shape::Sigmoid(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x)),
-            (Some(Shape::OneAndTanh(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x + x) * 2.0),
-            (Some(Shape::Gate(x, y)), _) => {
+            (Some(Pattern::Sigmoid(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x)),
+            (Some(Pattern::OneAndTanh(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x + x) * 2.0),
+            (Some(Pattern::Gate(x, y)), _) => {
                 build(b, [of(x), of(y)], |[x, y]| x / (unary_float(Prim::Exp, -(y + y)) + 1.0))
             }
-            (Some(Shape::CubicSigmoid(x, [a, c])), _) => {
+            (Some(Pattern::CubicSigmoid(x, [a, c])), _) => {
                 build(b, [of(x)], |[x]| exp::cubic_sigmoid(x, a, c))
             }
-            (Some(Shape::CubicGate(x, [a, c])), _) => {
+            (Some(Pattern::CubicGate(x, [a, c])), _) => {
                 build(b, [of(x)], |[x]| exp::cubic_gate(x, 2.0 * a, 2.0 * c))
             }
             (None, Node::Const(x)) => literal(b, own, x, lanes),
@@ -55,13 +56,13 @@ pub fn expression(
             (None, Node::Attr(a)) => constant(b, own, attribute(attrs[a as usize], own), lanes),
             (None, Node::Prim(prim, args)) => {
                 let args = &args[..prim.arity()];
-                // Only the operands of a select differ in dtype; its last one has the dtype that
-                // matters.
+                // Only the operands of `select` have different dtypes. The last one has the dtype
+                // of the result.
                 let operand = dtype_of(args[args.len() - 1]);
                 let values: Vec<V> = args.iter().map(|&a| of(a)).collect();
                 match (prim, args.last().and_then(|&a| one(a))) {
-                    (Prim::Div, Some(divisor)) if own.is_float() && !b.divides() => {
-                        arithmetic::div_by_one(b, values[0], divisor)
+                    (Prim::Div, Some(divisor)) if own.is_float() && !b.hides_divisions() => {
+                        arithmetic::div_by_uniform(b, values[0], divisor)
                     }
                     _ => apply(b, prim, operand, &values, Some(dtype)),
                 }
@@ -72,7 +73,7 @@ pub fn expression(
     values[expr.root() as usize].expect("the root is needed")
 }
 
-/// A constant of an expression. Like intermediate values, it is not rounded to narrow floats.
+/// Emits a constant of an expression. Like intermediate values, it is not rounded to narrow floats.
 fn literal(b: &mut Builder, dtype: DType, x: f64, lanes: u32) -> V {
     let exact = if dtype.is_float() { register_dtype(dtype) } else { dtype };
     constant(b, dtype, Scalar::number(exact, x), lanes)
@@ -93,22 +94,22 @@ fn attribute(attr: Scalar, dtype: DType) -> Scalar {
     }
 }
 
-/// A pattern that is lowered as a whole, and its operands.
-enum Shape {
+/// A pattern that is lowered as a unit, with its operands.
+enum Pattern {
     /// `1 / (1 + exp(-x))`.
     Sigmoid(u16),
-    /// The sigmoid of `x * (c + a * x * x)`: x, and a and c.
+    /// The sigmoid of `x * (c + a * x * x)`, with x, and a and c.
     CubicSigmoid(u16, [f64; 2]),
-    /// `1 + tanh(x)`, computed as twice the sigmoid of 2x, which loses no digits below zero.
+    /// `1 + tanh(x)`, computed as twice the sigmoid of 2x, which is accurate for negative x.
     OneAndTanh(u16),
     /// `0.5 * x * (1 + tanh(y))`, computed as `x / (1 + exp(-2 y))`.
     Gate(u16, u16),
-    /// The same, where y is such a cubic.
+    /// A gate whose y is a cubic as in `CubicSigmoid`.
     CubicGate(u16, [f64; 2]),
 }
 
-/// Which nodes are computed as values of their own, not as part of a pattern.
-fn needed(expr: &Expr, seen: &dyn Fn(u16) -> Option<Shape>) -> Vec<bool> {
+/// Returns which nodes are computed by themselves, and not as part of a pattern.
+fn needed(expr: &Expr, seen: &dyn Fn(u16) -> Option<Pattern>) -> Vec<bool> {
     let mut needed = vec![false; expr.nodes().len()];
     needed[expr.root() as usize] = true;
     for i in (0..needed.len()).rev().filter(|&i| i <= expr.root() as usize) {
@@ -116,11 +117,13 @@ fn needed(expr: &Expr, seen: &dyn Fn(u16) -> Option<Shape>) -> Vec<bool> {
             continue;
         }
         match (seen(i as u16), expr.nodes()[i]) {
-            (Some(Shape::Sigmoid(x) | Shape::OneAndTanh(x)), _)
-            | (Some(Shape::CubicSigmoid(x, _) | Shape::CubicGate(x, _)), _) => {
+            (Some(Pattern::Sigmoid(x) | Pattern::OneAndTanh(x)), _)
+            | (Some(Pattern::CubicSigmoid(x, _) | Pattern::CubicGate(x, _)), _) => {
                 needed[x as usize] = true;
             }
-            (Some(Shape::Gate(x, y)), _) => [x, y].iter().for_each(|&v| needed[v as usize] = true),
+            (Some(Pattern::Gate(x, y)), _) => {
+                [x, y].iter().for_each(|&v| needed[v as usize] = true)
+            }
             (None, Node::Prim(prim, args)) => {
                 args[..prim.arity()].iter().for_each(|&a| needed[a as usize] = true);
             }
@@ -130,24 +133,24 @@ fn needed(expr: &Expr, seen: &dyn Fn(u16) -> Option<Shape>) -> Vec<bool> {
     needed
 }
 
-fn shape(expr: &Expr, dtype: DType, i: u16) -> Option<Shape> {
+fn shape(expr: &Expr, dtype: DType, i: u16) -> Option<Pattern> {
     if !dtype.is_float() {
         return None;
     }
-    let matched = Pattern(expr);
+    let matched = Matcher(expr);
     let cubic = |y: u16| {
         let (x, of) = matched.cubic_of(y)?;
-        Some(Shape::CubicSigmoid(x, of))
+        Some(Pattern::CubicSigmoid(x, of))
     };
     let sigmoid = matched.sigmoid(i).or_else(|| matched.sigmoid_by_sign(i));
-    let sigmoid = sigmoid.map(|y| cubic(y).unwrap_or(Shape::Sigmoid(y)));
-    let tanh = || matched.one_and_tanh(i).map(Shape::OneAndTanh);
+    let sigmoid = sigmoid.map(|y| cubic(y).unwrap_or(Pattern::Sigmoid(y)));
+    let tanh = || matched.one_and_tanh(i).map(Pattern::OneAndTanh);
     sigmoid.or_else(tanh).or_else(|| matched.gate(i))
 }
 
-struct Pattern<'a>(&'a Expr);
+struct Matcher<'a>(&'a Expr);
 
-impl Pattern<'_> {
+impl Matcher<'_> {
     fn operands(&self, i: u16, prim: Prim) -> Option<[u16; 3]> {
         match self.0.nodes()[i as usize] {
             Node::Prim(p, args) if p == prim => Some(args),
@@ -159,7 +162,7 @@ impl Pattern<'_> {
         self.0.nodes()[i as usize] == Node::Const(number)
     }
 
-    /// Matches `1 + x`; returns x.
+    /// Matches `1 + x`, and returns x.
     fn one_and(&self, i: u16) -> Option<u16> {
         match self.operands(i, Prim::Add)? {
             [one, x, _] if self.is(one, 1.0) => Some(x),
@@ -168,7 +171,7 @@ impl Pattern<'_> {
         }
     }
 
-    /// Matches `1 / (1 + exp(-x))`; returns x.
+    /// Matches `1 / (1 + exp(-x))`, and returns x.
     fn sigmoid(&self, i: u16) -> Option<u16> {
         let [one, sum, _] = self.operands(i, Prim::Div)?;
         let [power, ..] = self.operands(self.one_and(sum)?, Prim::Exp)?;
@@ -176,7 +179,7 @@ impl Pattern<'_> {
         self.is(one, 1.0).then_some(x)
     }
 
-    /// Matches `select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))`; returns x.
+    /// Matches `select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))`, and returns x.
     fn sigmoid_by_sign(&self, i: u16) -> Option<u16> {
         let [test, above, below] = self.operands(i, Prim::Select)?;
         let [x, zero, _] = self.operands(test, Prim::Ge)?;
@@ -188,7 +191,7 @@ impl Pattern<'_> {
         (same && self.is(zero, 0.0)).then_some(x)
     }
 
-    /// Matches `1 + tanh(x)` if nothing else uses the tanh; returns x.
+    /// Matches `1 + tanh(x)` if the tanh has no other use, and returns x.
     fn one_and_tanh(&self, i: u16) -> Option<u16> {
         let tanh = self.one_and(i)?;
         let [x, ..] = self.operands(tanh, Prim::Tanh)?;
@@ -198,16 +201,16 @@ impl Pattern<'_> {
         (users.count() == 1).then_some(x)
     }
 
-    fn gate(&self, i: u16) -> Option<Shape> {
+    fn gate(&self, i: u16) -> Option<Pattern> {
         let [half_x, one_and_tanh, _] = self.operands(i, Prim::Mul)?;
         let [half, x, _] = self.operands(half_x, Prim::Mul)?;
         let y = self.one_and_tanh(one_and_tanh)?;
         let cubic = self.cubic_of(y).filter(|(of, _)| *of == x);
-        let whole = || cubic.map_or(Shape::Gate(x, y), |(x, by)| Shape::CubicGate(x, by));
+        let whole = || cubic.map_or(Pattern::Gate(x, y), |(x, by)| Pattern::CubicGate(x, by));
         self.is(half, 0.5).then(whole)
     }
 
-    /// Matches `x * (c + a * x * x)`; returns x, and a and c.
+    /// Matches `x * (c + a * x * x)`, and returns x, and a and c.
     fn cubic_of(&self, i: u16) -> Option<(u16, [f64; 2])> {
         let number = |i: u16| match self.0.nodes()[i as usize] {
             Node::Const(number) => Some(number),

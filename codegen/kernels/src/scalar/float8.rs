@@ -11,7 +11,7 @@ fn bias(dtype: DType) -> i64 {
     if dtype == DType::F8E5M2 { 15 } else { 7 }
 }
 
-/// How many bits the exponent field is lower than in f32.
+/// The number of bits by which the exponent field is lower than in f32.
 fn shift(dtype: DType) -> i64 {
     23 - mantissa_bits(dtype) as i64
 }
@@ -25,7 +25,7 @@ fn beyond(dtype: DType) -> f64 {
 pub fn round(x: Val, to: DType) -> Val {
     let bits = mantissa_bits(to) as i64;
     let exponent = ((x.bits() >> 23) & 255).at_least(128 - bias(to));
-    // Scales up by a power of two so that the last kept bit is worth one; scaled down below.
+    // Scales by a power of two so that the last kept bit is worth 1. Scaled back below.
     let units = (x * exponent_field(-exponent + (254 + bits))).round();
     let rounded = units * exponent_field(exponent - bits);
     let end = x.number(beyond(to)).abs().sign_of(x);
@@ -36,7 +36,8 @@ pub fn round(x: Val, to: DType) -> Val {
 pub fn decode(byte: Val, dtype: DType) -> Val {
     let bits = byte.convert(DType::I32);
     let code = bits & 0x7f;
-    // The same bits under another exponent bias; the multiplication normalises subnormal numbers.
+    // Shifts the bits, then corrects the exponent bias by a multiplication, which also normalizes
+    // subnormal numbers.
     let magnitude = (code << shift(dtype)).float() * 2f64.powi(127 - bias(dtype) as i32);
     let magnitude = match dtype {
         DType::F8E5M2 => {

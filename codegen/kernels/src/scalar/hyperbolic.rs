@@ -35,7 +35,7 @@ fn odd_series<'a>(x: Val<'a>, coefficients: &[f64]) -> Val<'a> {
     (x * square).mul_add(horner(square, coefficients), x)
 }
 
-/// Above this sinh and cosh are infinite, but a quarter of eˣ is still finite.
+/// Above this argument sinh and cosh are infinite, but a quarter of eˣ is finite.
 fn end(x: Val) -> f64 {
     if x.is_f64() { 710.6 } else { 89.6 }
 }

@@ -62,8 +62,8 @@ fn pi(x: Val) -> (f64, f64) {
     }
 }
 
-/// The series of |x| up to ½; above it twice the series of √((1 - |x|) / 2), which the caller
-/// completes. Also returns the mask of the second case.
+/// Returns the series of |x| up to ½, and twice the series of √((1 - |x|) / 2) above it, which the
+/// caller completes. Also returns the mask of the second case.
 fn asin_parts<'a>(x: Val<'a>) -> (Val<'a>, Val<'a>) {
     let a = x.abs();
     let far = a.gt(0.5);
@@ -121,11 +121,11 @@ pub fn atan2<'a>(y: Val<'a>, x: Val<'a>) -> Val<'a> {
     let (ay, ax) = (y.abs(), x.abs());
     let steep = ay.gt(ax);
     let (num, den) = (ax.when(steep, ay), ay.when(steep, ax));
-    // 0 / 0 counts as 0, and inf / inf as 1.
+    // 0 / 0 counts as 0, and inf / inf counts as 1.
     let one = den.number(1.0);
     let endless = num.eq(f64::INFINITY) & den.eq(f64::INFINITY);
     let (num, den) = (one.when(endless, num), one.when(endless | den.eq(0.0), den));
-    // Avoids overflow of their sum.
+    // Avoids overflow of the sum.
     let scale = num.number(0.25).when(den.gt(2f64.powi(100)), 1.0);
     let part = of_quotient(num * scale, den * scale);
     let (high, low) = pi(x);

@@ -1,4 +1,4 @@
-//! Conversions between elements in memory and in registers.
+//! Conversions of elements between memory and registers.
 
 use mithril_ir::dtype::DType;
 
@@ -7,7 +7,7 @@ use super::{cast, float8};
 use crate::builder::Builder;
 use crate::code::V;
 
-/// The dtype that registers hold for an element: f32 for narrower floats, bytes for 4-bit integers.
+/// The dtype in which registers hold an element: f32 for narrower floats, bytes for 4-bit integers.
 pub fn register_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2 => DType::F32,
@@ -26,12 +26,12 @@ pub fn stored(dtype: DType) -> DType {
     }
 }
 
-/// Converts a loaded element of dtype `dtype` to the form that registers hold.
+/// Converts a loaded element of dtype `dtype` to its register dtype.
 pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
     match dtype {
         _ if b.source().calls => b.convert(loaded, register_dtype(dtype)),
-        // Shifts bits: if LLVM saw a conversion it would round results to bf16, for which it then
-        // has no instruction.
+        // Shifts the bits instead of converting. With a conversion, LLVM would round results to
+        // bf16, for which the processor has no instructions.
         DType::BF16 => build(b, [loaded], |[x]| {
             (x.bitcast(DType::U16).convert(DType::U32) << 16).bitcast(DType::F32)
         }),
@@ -40,7 +40,7 @@ pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
     }
 }
 
-/// Converts a value in a register to an element to be stored, rounded to `dtype`.
+/// Converts a register value to an element to be stored, rounded to `dtype`.
 pub fn to_memory(b: &mut Builder, value: V, dtype: DType) -> V {
     match dtype {
         _ if b.source().calls => b.convert(value, dtype),

@@ -1,5 +1,5 @@
-//! Scalar primitives as loop code, on scalars and on vectors of any number of lanes, following
-//! [`mithril_ir::scalar`] in every special case.
+//! Emits scalar primitives as loop code, for scalars and vectors. All special cases follow
+//! [`mithril_ir::scalar`].
 //!
 //! Floats narrower than 32 bits are held as f32 in registers ([`register_dtype`]): a primitive of
 //! dtype f16 or bf16 takes and returns f32 values. Only a cast and [`to_memory`] round to 16 bits.
@@ -32,10 +32,11 @@ mod sort_key;
 mod trig;
 mod value;
 
-/// The result of `prim` on operands of `dtype` (for select: that of its last two), in the dtype of
-/// the signature, held in registers. `cast_to` is the result's dtype for a cast.
+/// Emits `prim` on operands of dtype `dtype`, which for `select` is the dtype of the last two
+/// operands. The result is in the register dtype of the primitive's result. `cast_to` is the
+/// result's dtype for a cast.
 ///
-/// When there are fewer operands than the arity.
+/// Panics if there are fewer operands than the arity.
 pub fn apply(b: &mut Builder, prim: Prim, dtype: DType, args: &[V], cast_to: Option<DType>) -> V {
     let x = args[0];
     match (prim, args) {
@@ -46,7 +47,7 @@ pub fn apply(b: &mut Builder, prim: Prim, dtype: DType, args: &[V], cast_to: Opt
     }
 }
 
-/// 2ˣ for x ≤ 0; exactly 0 at -inf, and wherever the result is not a normal number.
+/// 2ˣ for x ≤ 0. The result is exactly 0 at -inf, and wherever 2ˣ is not a normal number.
 pub fn exp2_nonpositive(b: &mut Builder, x: V) -> V {
     build(b, [x], |[x]| exp::exp2_nonpositive(x))
 }
@@ -57,20 +58,20 @@ pub fn sort_key(b: &mut Builder, x: V, first: bool) -> V {
     build(b, [x], |[x]| sort_key::sort_key(x, first))
 }
 
-/// The float of such an integer: the inverse of [`rank()`].
+/// Maps a sort key back to its float: the inverse of [`sort_key()`].
 pub fn from_sort_key(b: &mut Builder, key: V) -> V {
     build(b, [key], |[key]| sort_key::from_sort_key(key))
 }
 
-/// The formula of a function: scalar code, its parameters and its result.
+/// The formula of a function: scalar code with its parameters and result.
 pub struct Definition {
     pub code: Code,
     pub parameters: Vec<V>,
     pub result: V,
 }
 
-/// Whether code in C computes a primitive on operands of this dtype by a formula: C's library
-/// lacks it, or its function does not vectorise.
+/// Whether code for C computes a primitive by a formula, because the C library lacks it or does not
+/// vectorize it.
 pub fn has_formula(prim: Prim, dtype: DType) -> bool {
     use Prim::*;
     let by_formula = matches!(
@@ -92,7 +93,7 @@ pub fn has_formula(prim: Prim, dtype: DType) -> bool {
     by_formula && dtype.is_float()
 }
 
-/// The definition of a function that code in C calls, for operands of this dtype.
+/// Returns the definition of a function that code for C calls, for operands of this dtype.
 pub fn definition(callee: Callee, dtype: DType) -> Definition {
     let mut b = Builder::definition();
     let arity = if let Callee::Prim(prim) = callee { prim.arity() } else { 1 };
@@ -208,8 +209,8 @@ fn binary_int<'a>(prim: Prim, dtype: DType, x: Val<'a>, y: Val<'a>) -> Val<'a> {
         Prim::FloorDiv => integer::floor_div_mod(x, y).0,
         Prim::Mod => integer::floor_div_mod(x, y).1,
         Prim::Pow => integer::pow(x, y),
-        Prim::Min => x.least(y),
-        Prim::Max => x.greatest(y),
+        Prim::Min => x.native_min(y),
+        Prim::Max => x.native_max(y),
         Prim::And => x & y,
         Prim::Or => x | y,
         Prim::Xor => x ^ y,

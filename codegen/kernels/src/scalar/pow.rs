@@ -50,7 +50,7 @@ pub fn pow<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     }
     let a = x.abs();
     let power = if x.is_f64() { double(a, y) } else { single(a, y) };
-    // ±1 stays ±1, even for infinite exponents.
+    // Powers of ±1 are ±1, even for infinite exponents.
     let power = a.when(a.eq(1.0), power);
     let whole = y.unary(crate::code::Unary::Floor).eq(y);
     let half = y * 0.5;
@@ -61,7 +61,7 @@ pub fn pow<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     power.number(1.0).when(x.eq(1.0) | y.eq(0.0), power)
 }
 
-/// Constant exponents with a simpler formula.
+/// Computes powers with constant exponents that have a simpler formula.
 fn by_constant<'a>(x: Val<'a>, exponent: f64) -> Option<Val<'a>> {
     let endless = || x.eq(f64::NEG_INFINITY);
     // Adding +0 turns -0 into +0.
@@ -79,8 +79,8 @@ fn by_constant<'a>(x: Val<'a>, exponent: f64) -> Option<Val<'a>> {
     }
 }
 
-/// A power of a nonnegative number in f32. Computed in f64, where a single number holds the
-/// logarithm precisely enough.
+/// Computes a power of a non-negative number in f32. The computation is in f64, where a single
+/// number represents the logarithm precisely enough.
 fn single<'a>(a: Val<'a>, y: Val<'a>) -> Val<'a> {
     let [a, y] = [a, y].map(|v| v.convert(DType::F64));
     let (k, m) = log::split(a);
@@ -103,7 +103,7 @@ fn ends<'a>(a: Val<'a>, log: Val<'a>) -> Val<'a> {
     log.number(f64::INFINITY).when(a.eq(f64::INFINITY), log)
 }
 
-/// A power of a nonnegative number in f64, with a logarithm in two parts.
+/// Computes a power of a non-negative number in f64, with a logarithm in two parts.
 fn double<'a>(a: Val<'a>, y: Val<'a>) -> Val<'a> {
     let (normal, shift) = normalized(a);
     let (k, m) = log::split(normal);
@@ -115,7 +115,7 @@ fn double<'a>(a: Val<'a>, y: Val<'a>) -> Val<'a> {
     let high = ends(a, sum);
     let product = high * y;
     let rest = y.mul_add(low, y.mul_add(high, -product));
-    // Far out of range the low part is not needed, and may be NaN.
+    // Far out of range, the low part is not needed and may be NaN.
     let rest = rest.when(product.abs().lt(1000.0), 0.0);
     exp::exp_of_sum(product, rest)
 }
@@ -134,7 +134,7 @@ impl<'a> Pair<'a> {
         Pair { high, low }
     }
 
-    /// Adds a larger number, itself in two parts.
+    /// Adds a larger number, which is also in two parts.
     fn add(&self, larger: f64, rest: f64) -> Pair<'a> {
         let high = self.high + larger;
         Pair { high, low: (self.high - (high - larger)) + (self.low + rest) }

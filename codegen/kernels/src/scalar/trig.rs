@@ -107,14 +107,14 @@ fn reduce_near(a: Val) -> Reduced {
     Reduced { n: sum.bits(), r, low: (close - r) + low }
 }
 
-/// Replaces the results for large numbers, where they are wrong.
+/// Replaces the results for large numbers, for which the direct reduction is wrong.
 fn reduce_far<'a>([a, n, r, low]: [Val<'a>; 4]) -> Vec<Val<'a>> {
     let all = reduce_any(a);
     let far = a.gt(DIRECT) & a.lt(f64::INFINITY);
     [(all.n, n), (all.r, r), (all.low, low)].map(|(any, near)| any.when(far, near)).into()
 }
 
-/// Reduces any finite number from [`DIRECT`] on, in f64.
+/// Reduces any finite number that is at least [`DIRECT`], in f64.
 fn reduce_any(a: Val) -> Reduced {
     let dtype = a.dtype();
     let [first, second, _] = HALF_PI_F64;
@@ -133,8 +133,8 @@ fn reduce_any(a: Val) -> Reduced {
 
 /// 2/π times an f64 number, modulo 4: the nearest whole number, and the fraction in two parts.
 ///
-/// Skips bits of 2/π that only contribute multiples of 4. Of the others, five groups suffice even
-/// for the float that is closest to a multiple of π/2.
+/// Bits of 2/π that only contribute multiples of 4 are skipped. Five groups of the other bits
+/// suffice, even for the float that is closest to a multiple of π/2.
 fn quarter_turns(a: Val) -> [Val; 3] {
     let last = 18;
     let bits = large_exponent(a) - 54;
@@ -147,7 +147,7 @@ fn quarter_turns(a: Val) -> [Val; 3] {
         let product = x * bits;
         let cut = x.mul_add(bits, -product);
         for term in [product, cut] {
-            // From the third group on, terms are too small to need it.
+            // From the third group on, terms are less than 4.
             sum.add(if k < 2 { modulo_4(term) } else { term });
         }
     }
@@ -157,8 +157,8 @@ fn quarter_turns(a: Val) -> [Val; 3] {
     [whole, turn, rest]
 }
 
-/// The same for a number of 24 bits, with the fraction in one part. Its products with 28-bit groups
-/// are exact.
+/// Like [`quarter_turns`], for a number of 24 bits, with the fraction in one part. Its products
+/// with 28-bit groups are exact.
 fn quarter_turns_of_single(a: Val) -> [Val; 2] {
     let last = 3;
     let bits = large_exponent(a) - 25;
@@ -247,7 +247,7 @@ fn cos_series(r: Val) -> Val {
     (square * square).mul_add(by_dtype(square, &COS_F32, &COS_F64), rest)
 }
 
-/// `x`, with its sign flipped if bit 1 of `n` is set.
+/// Flips the sign of `x` if bit 1 of `n` is set.
 fn flip<'a>(x: Val<'a>, n: Val<'a>) -> Val<'a> {
     (x.bits() ^ ((n & 2) << (n.dtype().bits() as i64 - 2))).float()
 }

@@ -1,5 +1,5 @@
-//! Values with operators, so that formulas read as formulas. A number on the right becomes a
-//! constant of the left side's type.
+//! Values with operators, so that formulas are readable. A number on the right becomes a constant
+//! of the left operand's type.
 
 use std::cell::RefCell;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
@@ -13,7 +13,7 @@ use crate::loops::Loops;
 
 type Shared<'a> = RefCell<&'a mut Builder>;
 
-/// A value, and the builder that operations on it are added to.
+/// A value, with the builder that emits operations on it.
 #[derive(Clone, Copy)]
 pub struct Val<'a> {
     b: &'a Shared<'a>,
@@ -30,7 +30,7 @@ pub fn build<const N: usize>(
     formula(args.map(|v| Val { b: &shared, v })).v
 }
 
-/// Operands that may stand on the right of an operator.
+/// The right operand of an operator.
 pub trait Operand<'a> {
     fn like(self, left: Val<'a>) -> Val<'a>;
 }
@@ -122,7 +122,7 @@ impl<'a> Val<'a> {
         self.with(self.b.borrow_mut().int(ty, x))
     }
 
-    /// The value, if it is a float constant.
+    /// Returns the value if it is a float constant.
     pub fn constant(self) -> Option<f64> {
         self.b.borrow().constant_number(self.v)
     }
@@ -169,52 +169,52 @@ impl<'a> Val<'a> {
         self.ne(self)
     }
 
-    /// The minimum; `right` if both are equal or either is NaN.
-    pub fn least(self, right: impl Operand<'a>) -> Val<'a> {
+    /// The minimum instruction. Returns `right` if both are equal or either is NaN.
+    pub fn native_min(self, right: impl Operand<'a>) -> Val<'a> {
         self.binary(Binary::Min, right)
     }
 
-    /// The maximum; `right` if both are equal or either is NaN.
-    pub fn greatest(self, right: impl Operand<'a>) -> Val<'a> {
+    /// The maximum instruction. Returns `right` if both are equal or either is NaN.
+    pub fn native_max(self, right: impl Operand<'a>) -> Val<'a> {
         self.binary(Binary::Max, right)
     }
 
     /// Clamps to at most `bound`; NaN stays NaN.
     pub fn at_most(self, bound: impl Operand<'a>) -> Val<'a> {
-        bound.like(self).least(self)
+        bound.like(self).native_min(self)
     }
 
     /// Clamps to at least `bound`; NaN stays NaN.
     pub fn at_least(self, bound: impl Operand<'a>) -> Val<'a> {
-        bound.like(self).greatest(self)
+        bound.like(self).native_max(self)
     }
 
-    /// `self * factor + term`, rounded once. Formulas get fused arithmetic only from here.
+    /// `self * factor + term`, rounded once. Formulas are fused only where they call this.
     pub fn mul_add(self, factor: impl Operand<'a>, term: impl Operand<'a>) -> Val<'a> {
         let (factor, term) = (factor.like(self), term.like(self));
         self.with(self.b.borrow_mut().fma(self.v, factor.v, term.v))
     }
 
-    /// `self` times two to the power of a whole number, rounded once; `None` if the processor lacks
-    /// it.
+    /// `self * 2ⁿ` for a whole number `n`, rounded once. Returns `None` if the processor lacks the
+    /// instruction.
     pub fn scale(self, n: Val<'a>) -> Option<Val<'a>> {
         let scaled = self.b.borrow_mut().scale(self.v, n.v)?;
         Some(self.with(scaled))
     }
 
-    /// Whether the processor has [`Val::scale`], whose lanes can be masked.
+    /// Whether the processor has the instruction for [`Val::scale`].
     pub fn scales(self) -> bool {
         let ty = self.ty();
         self.b.borrow().scales(ty)
     }
 
-    /// For a bool: `yes` where it is true, else `no`.
+    /// Selects `yes` where this bool is true, otherwise `no`.
     pub fn pick(self, yes: Val<'a>, no: impl Operand<'a>) -> Val<'a> {
         let no = no.like(yes);
         self.with(self.b.borrow_mut().select(self.v, yes.v, no.v))
     }
 
-    /// `self` where the condition holds, else `other`.
+    /// Selects `self` where the condition holds, otherwise `other`.
     pub fn when(self, condition: Val<'a>, other: impl Operand<'a>) -> Val<'a> {
         condition.pick(self, other)
     }
@@ -243,18 +243,18 @@ impl<'a> Val<'a> {
         self.bitcast(if self.dtype().bits() == 64 { DType::F64 } else { DType::F32 })
     }
 
-    /// Whether primitives become calls; see [`Builder::calls`].
+    /// Whether primitives become calls of C functions.
     pub fn calls(self) -> bool {
         self.b.borrow().source().calls
     }
 
-    /// Attaches a description, for people who read the code in a language.
+    /// Suggests a name for the value in printed C.
     pub fn named(self, what: &'static str) -> Val<'a> {
         self.b.borrow_mut().hint(self.v, what);
         self
     }
 
-    /// Calls a primitive with this operand, and maybe another one; the result is of this dtype.
+    /// Calls a primitive with this operand and possibly another one. The result has this dtype.
     pub fn call_prim(self, prim: Prim, other: Option<Val<'a>>, dtype: DType) -> Val<'a> {
         let args: Vec<V> = [Some(self), other].into_iter().flatten().map(|x| x.v).collect();
         self.with(self.b.borrow_mut().call(Callee::Prim(prim), dtype, &args))
@@ -278,7 +278,7 @@ impl<'a> Val<'a> {
         self.unary(Unary::RoundEven)
     }
 
-    /// Rounds toward zero; -0 may become +0.
+    /// Rounds toward zero. -0 may become +0.
     pub fn trunc(self) -> Val<'a> {
         let floor = self.abs().unary(Unary::Floor);
         floor.sign_of(self)
@@ -290,14 +290,14 @@ impl<'a> Val<'a> {
         bits & (1 << (bits.dtype().bits() - 1))
     }
 
-    /// A float whose sign bit is clear, with the sign of `other`.
+    /// Sets the sign of this float, whose sign bit is clear, to that of `other`.
     pub fn sign_of(self, other: Val<'a>) -> Val<'a> {
         (self.bits() | other.sign_bit()).float()
     }
 
-    /// `rare` if `condition` holds in any lane, else `common`; both compute all lanes. Both may
-    /// only use the values passed to them. `rare` becomes a private function of the kernel with
-    /// this name (see [`Builder::call_private`]).
+    /// Emits `rare` if `condition` holds in any lane, otherwise `common`. Both compute all lanes,
+    /// and may only use the values passed to them. `rare` becomes a private function of the kernel
+    /// with this name (see [`Builder::call_private`]).
     pub fn choose<const N: usize>(
         condition: Val<'a>,
         args: [Val<'a>; N],
@@ -319,7 +319,8 @@ impl<'a> Val<'a> {
         results.into_iter().map(|v| any.with(v)).collect()
     }
 
-    /// Repeats `step` `turns` times. It takes the carried values and returns the next ones.
+    /// Emits a loop that runs `step` `count` times. `step` takes the carried values and returns the
+    /// next ones.
     pub fn repeat<const N: usize>(
         count: i64,
         carried: [Val<'a>; N],

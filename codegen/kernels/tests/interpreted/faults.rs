@@ -32,7 +32,7 @@ const FAULTS: [Fault; 6] = [
                 is_tail.then(|| drop(body.remove(at))).is_some()
             });
         },
-        report: "byte 64 of the 456 of buffer 1 is left unwritten",
+        report: "byte 64 of the 456 of buffer 1 is not written",
     },
     Fault {
         name: "a read past the end",
@@ -43,7 +43,7 @@ const FAULTS: [Fault; 6] = [
                 _ => false,
             });
         },
-        report: "out of bounds: 4 bytes from 456 on of the 456 of buffer 0",
+        report: "out of bounds: 4 bytes at byte 456 of buffer 0, which has 456 bytes",
     },
     Fault {
         name: "a lost row tile",
@@ -65,7 +65,7 @@ const FAULTS: [Fault; 6] = [
                 },
             );
         },
-        report: "byte 0 of the 864 of buffer 2 is left unwritten",
+        report: "byte 0 of the 864 of buffer 2 is not written",
     },
     Fault {
         name: "two tasks on one row",
@@ -80,7 +80,7 @@ const FAULTS: [Fault; 6] = [
                 _ => false,
             });
         },
-        report: "buffer 1: task 0 wrote byte 0, too",
+        report: "buffer 1: task 0 also wrote byte 0",
     },
     Fault {
         name: "a misaligned store",
@@ -102,7 +102,7 @@ const FAULTS: [Fault; 6] = [
         name: "a plan wider than its code",
         kernel: product,
         plant: |kernel| kernel.result = planned(PRODUCT[0] + 1),
-        report: "byte 864 of the 960 of buffer 2 is left unwritten",
+        report: "byte 864 of the 960 of buffer 2 is not written",
     },
 ];
 
@@ -148,7 +148,7 @@ impl Kernel {
         if let Err(error) = verify(&self.code) {
             return Some(error.to_string());
         }
-        let ones = |count: &usize| Buffer::given(1f32.to_le_bytes().repeat(*count));
+        let ones = |count: &usize| Buffer::input(1f32.to_le_bytes().repeat(*count));
         let mut buffers: Vec<Buffer> = self.arguments.iter().map(ones).collect();
         buffers.push(Buffer::result(self.result * 4));
         let &Kernel { tasks, scratch, .. } = self;
@@ -241,7 +241,7 @@ fn each_lost_store_is_reported() {
             is
         });
         let found = kernel.report().unwrap_or_else(|| panic!("store {lost} is not missed"));
-        assert!(found.contains("unwritten") || found.contains("not defined"), "{found}");
+        assert!(found.contains("not written") || found.contains("undefined"), "{found}");
     }
 }
 
@@ -253,9 +253,9 @@ fn wrong_numbers_of_tasks_are_reported() {
         kernel.report().expect("a violation")
     };
     let fewer = with(-1);
-    assert!(fewer.contains("left unwritten"), "{fewer}");
+    assert!(fewer.contains("is not written"), "{fewer}");
     let more = with(1);
-    assert!(more.contains("out of bounds") || more.contains(", too"), "{more}");
+    assert!(more.contains("out of bounds") || more.contains("also wrote"), "{more}");
 }
 
 /// The report for a kernel with these statements, or "nothing". It runs in four tasks, of which
@@ -270,7 +270,7 @@ fn report_of(body: &str) -> String {
     if let Err(error) = verify(&code) {
         return error.to_string();
     }
-    let mut buffers = [Buffer::given(vec![0; 64]), Buffer::result(64)];
+    let mut buffers = [Buffer::input(vec![0; 64]), Buffer::result(64)];
     let launch = Launch { buffers: &mut buffers, dims: &[16], tasks: 4, scratch: 32 };
     match run(&code, launch) {
         Ok(()) => "nothing".into(),
@@ -289,7 +289,7 @@ fn correct_code_passes() {
 #[test]
 fn unwritten_results_are_reported() {
     let body = "  %4 = load %m0[%3] : f32x2\n  store %m1[%3], %4\n";
-    assert_eq!(report_of(body), "byte 8 of the 64 of buffer 1 is left unwritten");
+    assert_eq!(report_of(body), "byte 8 of the 64 of buffer 1 is not written");
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn reads_out_of_bounds_are_reported() {
 fn writes_into_the_part_of_another_task_are_reported() {
     let body = format!("{COPY}  %5 = add %3, %1 : i64\n  store %m1[%5], %4\n");
     assert!(
-        report_of(&body).starts_with("buffer 1: task 0 wrote byte 16, too"),
+        report_of(&body).starts_with("buffer 1: task 0 also wrote byte 16"),
         "{}",
         report_of(&body)
     );
@@ -314,14 +314,14 @@ fn writes_into_the_part_of_another_task_are_reported() {
 #[test]
 fn writes_of_two_tasks_to_one_address_are_reported() {
     let body = "  %4 = load %m0[%3] : f32x4\n  store %m1[%2], %4\n";
-    let what = "buffer 1: task 0 wrote byte 0, too\n  at: store %m1[%2], %4\n  task: 1";
+    let what = "buffer 1: task 0 also wrote byte 0\n  at: store %m1[%2], %4\n  task: 1";
     assert_eq!(report_of(body), what);
 }
 
 #[test]
 fn reads_of_results_of_another_task_are_reported() {
     let body = format!("{COPY}  %5 = load %m1[%2] : f32x4\n");
-    let what = "buffer 1: task 0 wrote byte 3, which is read";
+    let what = "buffer 1: task 0 wrote byte 3, which this task reads";
     assert!(report_of(&body).starts_with(what), "{}", report_of(&body));
 }
 
@@ -336,7 +336,7 @@ fn misaligned_streaming_stores_are_reported() {
 #[test]
 fn stores_of_undefined_numbers_are_reported() {
     let body = "  %4 = load %m2[%2] : f32x4\n  store %m1[%3], %4\n";
-    let what = "what is stored in buffer 1 is not defined";
+    let what = "the value stored in buffer 1 is undefined";
     assert!(report_of(body).starts_with(what), "{}", report_of(body));
     // They may be computed where they decide nothing.
     let body = "  %4 = load %m2[%2] : f32x4\n  %5 = load %m0[%3] : f32x4\n  %6 = const true : bool\n  \
@@ -349,7 +349,7 @@ fn undefined_divisions_and_shifts_are_reported() {
     let body = format!("{COPY}  %5 = div %1, %2 : i64\n");
     assert!(report_of(&body).starts_with("a division by zero"), "{}", report_of(&body));
     let body = "  %4 = const 64 : i64\n  %5 = shl %1, %4 : i64\n  %6 = load %m0[%5] : f32\n";
-    assert!(report_of(body).starts_with("%5 is not defined, and decides"), "{}", report_of(body));
+    assert!(report_of(body).starts_with("%5 is undefined, but determines"), "{}", report_of(body));
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn the_verifier_refuses_invalid_code() {
         ("  %4 = load %m0[%3] : f32x4\n  store %m0[%3], %4\n", "%m0 is constant"),
         ("  %4 = load %m0[%3] : f32x4\n  %5 = extract %4 [4] : f32\n", "there is no such lane"),
         ("  %4 = dim 1 : i64\n", "there is no such dim"),
-        ("  tile_zero 0\n", "the kernel says it has no tiles"),
+        ("  tile_zero 0\n", "tile operation in a kernel without `tiles`"),
         (
             "  for %4 = %2 to %1 step %1 {\n    %5 = add %4, %1 : i64\n  }\n  %6 = add %5, %1 : i64\n",
             "%5 is not defined here",
@@ -370,7 +370,7 @@ fn the_verifier_refuses_invalid_code() {
         (
             "  %4 = const 1.0 : f32\n  %5 = for %6 = %2 to %1 step %1 carry %7 = %4 : f32 {\n    \
              yield %6\n  }\n",
-            "the yields are of other types",
+            "the types of the yields do not match",
         ),
         (
             "  %4 = load %m0[%3] : f32x4\n  %5 = const true : boolx2\n  store %m1[%3], %4 mask %5\n",

@@ -156,7 +156,7 @@ impl Memory<'_> {
         let reads = kernel.outlined.function.args.len();
         let mut buffers: Vec<Buffer> = (places.iter().enumerate())
             .map(|(at, place)| match at < reads || places[..reads].contains(place) {
-                true => Buffer::given(self.regions[place.0][place.1.clone()].to_vec()),
+                true => Buffer::input(self.regions[place.0][place.1.clone()].to_vec()),
                 false => Buffer::result(place.1.len()),
             })
             .collect();

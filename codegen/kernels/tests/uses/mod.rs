@@ -17,7 +17,7 @@ use mithril_passes::pipeline::Pipeline;
 use crate::cases::{Case, Random, size};
 
 /// The evaluator takes its time for more.
-const MOST_ELEMENTS: usize = 40_000;
+const MAX_ELEMENTS: usize = 40_000;
 
 /// Whether its sums are rounded to a half at each step, which goes by their order.
 pub fn rounds_each_step(case: &Case) -> bool {
@@ -78,7 +78,7 @@ pub fn at(case: &Case, sizes: &[usize; 3]) -> Option<Case> {
         let dims = ty.shape.as_fixed()?;
         Some(dims.iter().map(|&n| n.max(1)).product::<usize>())
     };
-    let small = function.values.iter().all(|v| work(&v.ty).is_some_and(|n| n <= MOST_ELEMENTS));
+    let small = function.values.iter().all(|v| work(&v.ty).is_some_and(|n| n <= MAX_ELEMENTS));
     small.then_some(case)
 }
 

@@ -60,9 +60,9 @@ pub struct Tiles<'f> {
 }
 
 impl<'f> Loops for Tiles<'f> {
-    type Through = Nest<'f>;
+    type Inner = Nest<'f>;
 
-    fn through(&mut self) -> &mut Nest<'f> {
+    fn inner(&mut self) -> &mut Nest<'f> {
         &mut self.nest
     }
 }

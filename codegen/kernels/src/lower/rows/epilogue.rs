@@ -83,9 +83,9 @@ impl PendingRow<'_, '_> {
 
     /// Stores the elements at a position of this row.
     pub fn write(&self, nest: &mut Nest, index: &Index) {
-        nest.b.set_divides(true);
+        nest.b.set_hides_divisions(true);
         self.with_kept(nest, |nest| self.stores.write(nest, index));
-        nest.b.set_divides(false);
+        nest.b.set_hides_divisions(false);
     }
 
     fn with_kept(&self, nest: &mut Nest, body: impl FnOnce(&mut Nest)) {
@@ -175,9 +175,9 @@ impl<'f> Rows<'f> {
         self.nest.kept = pending.kept;
         // Uses the same setting as for the other rows, so that the bits of a row do not depend on
         // its position in a task.
-        self.nest.b.set_divides(true);
+        self.nest.b.set_hides_divisions(true);
         self.write_stores(&stores, &pending.place, None);
-        self.nest.b.set_divides(false);
+        self.nest.b.set_hides_divisions(false);
         self.column_sums = stores.column_sums;
     }
 
