@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_are_for_the_widest() {
+    fn amx_requires_level_4() {
         let amx = |text: &str| Host::parse(text).unwrap().isa.extensions.amx;
         assert!(amx("v4+amx-bf16") && amx("v4+avx512bf16+amx-tile+amx-bf16"));
         assert!(!amx("v4+amx-tile") && !amx("v4+amx-int8") && !amx("v3+amx-bf16"));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_needs_those_below() {
+    fn a_level_includes_lower_levels() {
         let [v2, v3] = ["v2", "v3"].map(|name| Host::parse(name).unwrap().processor());
         assert_eq!((v2.xcr0, v3.xcr0), (0, YMM));
         for bits in &v2.bits {

@@ -1,4 +1,4 @@
-//! Entries of functions for C: names, headers, checks, workspaces.
+//! C interfaces of functions: names, headers, checks and workspaces.
 
 use mithril_ir::graph::Module;
 use mithril_ir::text;
@@ -17,7 +17,7 @@ struct Model {
 }
 
 impl Model {
-    /// A module whose functions are `source`; `t` stands for `tensor`.
+    /// Parses a module with the functions in `source`, where `t` stands for `tensor`.
     fn new(source: &str, passes: &str) -> Model {
         let source = format!("mithril 1\n\n{}", source.replace("t<", "tensor<"));
         let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}\n{source}"));
@@ -49,7 +49,7 @@ func @main(%x: t<batch x 4 x f32>, %w: t<4 x 3 x f32> param \"linear.w\") -> (y:
 }";
 
 #[test]
-fn headers_say_what_is_taken() {
+fn headers_describe_parameters() {
     let model = Model::new(MLP, "autodiff{outputs=true},");
     let text = header(&model.interface("mlp"), "mlp, made by a test");
     for part in [
@@ -68,7 +68,7 @@ fn headers_say_what_is_taken() {
 }
 
 #[test]
-fn names_are_those_c_takes() {
+fn names_are_valid_in_c() {
     let model = Model::new(
         "func @main(%int: t<n x f32>, %b: t<n x bool>) -> (n: t<n x f32>) {\n\
          %r = select(%b, %int, %int)\n%s = exp(%r)\nreturn %s\n}",
@@ -97,9 +97,9 @@ fn dims_are_checked() {
     assert!(entry.checks.iter().any(|check| check.text == "n - 2 >= 0"), "{:?}", entry.checks);
 }
 
-/// Temporaries that live at one time lie apart, inside the workspace, at multiples of 64.
+/// Temporaries that live at the same time are disjoint, inside the workspace, and 64-byte aligned.
 #[test]
-fn workspaces_hold_what_lives() {
+fn live_temporaries_are_disjoint() {
     let chain = "\
         %0 = matmul(%x, %w)\n%1 = tanh(%0)\n%2 = matmul(%1, %v)\n%3 = softmax(%2)\n\
         %4 = matmul(%3, %w)\n%5 = matmul(%4, %v)\n%6 = add(%5, %2)\n%7 = matmul(%6, %w)\nreturn %7";

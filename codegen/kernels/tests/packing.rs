@@ -1,4 +1,4 @@
-//! Packed constants: each element is there, and comes back to where it was.
+//! Packs constants, and checks that unpacking restores them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::lower::packing::{Packed, Packing};
 
-/// A matrix of `k` rows and `n` columns, which lies by rows.
+/// The packing of a row-major matrix with `k` rows and `n` columns.
 fn rows(k: i64, n: i64) -> Packing {
     Packing {
         arg: 1,
@@ -21,7 +21,7 @@ fn rows(k: i64, n: i64) -> Packing {
     }
 }
 
-/// The same, which lies by columns.
+/// The packing of a column-major matrix with `k` rows and `n` columns.
 fn columns(k: i64, n: i64) -> Packing {
     Packing { n: (n, k), k: (k, 1), ..rows(k, n) }
 }
@@ -32,7 +32,7 @@ fn ramp(dtype: DType, count: i64) -> Tensor {
 }
 
 #[test]
-fn what_is_packed_is_restored() {
+fn packed_constants_are_restored() {
     let batched = |packing: Packing, count: i64| {
         let matrix = packing.n.0 * packing.k.0;
         Packing { batch: vec![(2, count * matrix), (count, matrix)], ..packing }
@@ -45,7 +45,7 @@ fn what_is_packed_is_restored() {
             batched(rows(k, n), 3),
             batched(columns(k, n), 1),
         ]);
-        // Read backwards, from the last column on.
+        // Reads the columns in reverse.
         cases.push(Packing { offset: n - 1, n: (n, -1), ..rows(k, n) });
     }
     for case in cases {
@@ -59,10 +59,11 @@ fn what_is_packed_is_restored() {
             tensor.replace(Arc::new(layout));
             assert!(tensor.layout::<Packed>().is_some());
             assert_eq!(tensor, plain, "{case:?}");
-            // Packed as it is: the same memory, for another argument too.
+            // Packing a packed tensor in the same way returns the same memory, even for another
+            // argument.
             let again = Packing { arg: 0, ..case.clone() }.pack(&tensor).expect("memory");
             assert_eq!(again.bytes().as_ptr(), packed.as_ptr());
-            // Packed in another way: from what is restored.
+            // Packing it in another way starts from the unpacked elements.
             let other = Packing { strip: 8, ..case.clone() };
             assert_eq!(other.pack(&tensor), other.pack(&plain), "{case:?}");
         }
@@ -70,12 +71,12 @@ fn what_is_packed_is_restored() {
 }
 
 #[test]
-fn a_part_does_not_take_the_place_of_the_whole() {
+fn a_part_does_not_replace_the_tensor() {
     let tensor = ramp(DType::F32, 40).replaceable();
     let parts = [
         rows(5, 4),
         Packing { offset: 20, ..rows(5, 4) },
-        // Rows with a gap between, and rows that are the same.
+        // Rows with gaps between them, and repeated rows.
         Packing { k: (5, 8), ..rows(5, 4) },
         Packing { k: (10, 0), ..rows(10, 4) },
     ];

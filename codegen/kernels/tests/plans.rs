@@ -1,5 +1,5 @@
-//! Plans of contractions at every level: the boxes of results that their code writes are disjoint
-//! and fill the result, and their tiles fit the registers.
+//! Plans of contractions at every level. The boxes of results that their code writes must be
+//! disjoint and cover the result, and their tiles must fit the registers.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -17,7 +17,7 @@ fn isa(level: &str) -> Isa {
     Host::parse(level).unwrap_or_else(|e| panic!("{e}")).isa
 }
 
-/// One pair of dtypes for each way to hold, convert and multiply numbers.
+/// Operand and result dtypes, one pair for each way to store, convert and multiply numbers.
 const DTYPES: [(DType, DType); 7] = [
     (DType::F32, DType::F32),
     (DType::F64, DType::F64),
@@ -32,7 +32,7 @@ fn extents(all: i64, more: &[i64]) -> Vec<Option<i64>> {
     (-1..=all).chain(more.iter().copied()).map(|extent| (extent >= 0).then_some(extent)).collect()
 }
 
-/// Every shape in a grid, with its plan.
+/// Runs `check` for each shape of a grid and its plan.
 fn each_plan(isa: &Isa, mut check: impl FnMut(&Shape, &Plan)) {
     let (rows, columns) = (extents(26, &[40, 48, 96]), extents(34, &[64, 70, 129, 333]));
     let depths = extents(2, &[16, 33, 260, 1024, 1184, 4500, 40_000]);
@@ -59,12 +59,12 @@ fn x_stride(layout: Layout, k: Option<i64>) -> Option<i64> {
         AlongOuter => Some(1),
         Strided => k.map(|k| 2 * k),
         Gathered => None,
-        Packed => unreachable!("`y` alone is packed"),
+        Packed => unreachable!("only `y` is packed"),
     }
 }
 
 #[test]
-fn boxes_fill_the_result() {
+fn boxes_cover_the_result() {
     for level in LEVELS {
         let isa = isa(level);
         let mut seen = HashSet::new();
@@ -76,7 +76,7 @@ fn boxes_fill_the_result() {
             for m in sizes(shape.m) {
                 for n in sizes(shape.n) {
                     if seen.insert((plan.clone(), m, n)) {
-                        fill(plan, m, n)
+                        check_boxes(plan, m, n)
                             .unwrap_or_else(|e| panic!("{level} {shape:?} {plan:?}: {e}"));
                     }
                 }
@@ -85,8 +85,8 @@ fn boxes_fill_the_result() {
     }
 }
 
-/// Whether the boxes of a plan are disjoint and fill `m × n` results.
-fn fill(plan: &Plan, m: i64, n: i64) -> Result<(), String> {
+/// Checks that the boxes of a plan are disjoint and cover `m × n` results.
+fn check_boxes(plan: &Plan, m: i64, n: i64) -> Result<(), String> {
     let mut times = vec![0_u8; (m * n) as usize];
     for [rows, columns] in plan.boxes(m, n) {
         let within = |range: &Range<i64>, end: i64| range.start >= 0 && range.end <= end;
@@ -122,7 +122,7 @@ fn tiles_fit_the_registers() {
     }
 }
 
-/// The vectors of sums of the tallest tile.
+/// The number of vectors of sums of the tallest tile.
 fn sums(plan: &Plan) -> i64 {
     let boxes = match plan.swapped {
         true => plan.boxes(1, 200),

@@ -310,7 +310,7 @@ mod tests {
     use crate::isa::Isa;
 
     #[test]
-    fn a_divided_index_multiplied_again_is_the_index() {
+    fn splitting_and_recombining_an_index_gives_the_index() {
         for isa in [Isa::new(32, 16), Isa::PORTABLE] {
             let mut b = Builder::new(0, 2).for_isa(&isa);
             let (x, n, width) = (b.dim(0), b.dim(1), b.index(8));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_in_line_are_found_through_arithmetic() {
+    fn contiguous_lanes_are_found_through_arithmetic() {
         let mut b = Builder::new(0, 2);
         let wide = Ty { lanes: 8, ..Ty::INDEX };
         let (base, n) = (b.dim(0), b.dim(1));

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_break_and_never_end_early() {
+    fn comments_are_wrapped_and_escaped() {
         assert_eq!(comment("one line", ""), "/* one line */\n");
         assert_eq!(comment("two\n  lines", "  "), "  /*\n   * two\n   *   lines\n   */\n");
         assert_eq!(quoted("a*/ b/*"), "`a* / b/ *`");

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_is_named() {
+    fn missing_features_are_named() {
         let host = Host::parse("v2").unwrap();
         let old = Machine { host, features: vec!["sse3", "ssse3"] };
         assert_eq!(old.lacks(&Host::parse("x86-64").unwrap()), Vec::<&str>::new());

@@ -1,4 +1,4 @@
-//! Generated C as each compiler that is there makes it at each level of optimization.
+//! Tests generated C with each available compiler at each optimization level.
 //!
 //! `MITHRIL_TESTS=all` runs every program in every build. Otherwise one program in six runs, each
 //! in one build, chosen by `MITHRIL_SEED` (0 if that is not set). `CC` names the only compiler to
@@ -10,24 +10,24 @@ use std::process::{Command, id};
 
 use crate::cases::Random;
 use crate::compiled::show_first;
-use crate::standalone::{Program, each, said};
+use crate::standalone::{Program, each, error_lines};
 use crate::{gradients, operations, programs};
 
-/// Compilers for this machine. Names that stand for one compiler count once.
+/// Compilers for this machine. Several names of the same compiler count once.
 const COMPILERS: [&str; 8] =
     ["gcc", "gcc-11", "gcc-12", "gcc-13", "gcc-14", "gcc-15", "gcc-16", "clang"];
 const LEVELS: [&str; 3] = ["-O0", "-O2", "-O3"];
-/// No joined products and sums, so that bits are those of the evaluator.
+/// Products and sums are not fused, so that results have the same bits as the evaluator's.
 const FLAGS: [&str; 4] = ["-std=c11", "-Werror", "-ffp-contract=off", "-fno-math-errno"];
-/// For a processor that this machine is not: the compiler, and what runs its programs.
+/// A cross compiler, and the emulator that runs its programs.
 const CROSS: (&str, &str) = ("aarch64-linux-gnu-gcc", "qemu-aarch64");
 const CROSS_MACHINES: [&[&str]; 2] = [&["-static"], &["-static", "-march=armv8.2-a"]];
-/// Functions of one program.
+/// The number of functions per program.
 const FUNCTIONS: usize = 64;
-/// One program in so many runs in a sample.
+/// In a sample, one program in this many runs.
 const SAMPLE: usize = 6;
 
-/// A compiler, its options, and what runs the programs that it makes.
+/// A compiler, its options, and the emulator that runs its programs, if any.
 #[derive(Clone)]
 struct Build {
     compiler: String,
@@ -41,11 +41,11 @@ impl Display for Build {
     }
 }
 
-/// What a command says of its version; `None` if there is no such command.
+/// Returns the version that a command prints, or `None` if the command does not exist.
 fn version(command: &str) -> Option<String> {
     let output = Command::new(command).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // The first line has the command's name in it, before a space.
+    // The first line starts with the command's name, followed by a space.
     output.status.success().then(|| text.split_once(' ').map_or("", |(_, rest)| rest).to_string())
 }
 
@@ -87,7 +87,7 @@ fn builds() -> Vec<Build> {
 }
 
 impl Build {
-    /// The checks that the program fails as this compiler makes it.
+    /// Compiles and runs the program with this build. Returns the failed checks.
     fn failures(&self, program: &Program, number: usize) -> Vec<String> {
         let own = self.options.iter().map(String::as_str);
         let flags: Vec<&str> = FLAGS.into_iter().chain(own).collect();
@@ -101,7 +101,7 @@ impl Build {
         };
         let ran = ran.expect("the program");
         if !ran.status.success() {
-            return vec![format!("{self}, when run: {}\n{}", ran.status, said(&ran))];
+            return vec![format!("{self}, when run: {}\n{}", ran.status, error_lines(&ran))];
         }
         let failures = program.failures(&ran.stdout).into_iter();
         failures.map(|why| format!("{self}:\n{why}")).collect()
@@ -109,7 +109,7 @@ impl Build {
 }
 
 #[test]
-fn every_build_gives_what_the_evaluator_gives() {
+fn every_build_matches_the_evaluator() {
     let seed = env::var("MITHRIL_SEED").map_or(0, |seed| seed.parse().expect("a number"));
     let all = env::var("MITHRIL_TESTS").is_ok_and(|tests| tests == "all");
     let mut checks = programs::checks();
@@ -138,7 +138,7 @@ fn every_build_gives_what_the_evaluator_gives() {
         let failures: Vec<String> =
             builds.flat_map(|(number, build)| build.failures(&program, number)).collect();
         for failure in &failures {
-            // The build and the operation.
+            // Names the build and the operation.
             let head: Vec<&str> = failure.lines().take(2).collect();
             println!("{}", head.join(" "));
         }

@@ -1,4 +1,4 @@
-//! Functions as C beside the evaluator. Many are compiled by one command.
+//! Compares functions compiled from C with the evaluator. One command compiles many functions.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,21 +25,21 @@ use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 use mithril_runtime::threads::Pool;
 
-/// One function of a module with arguments and the results that it is to have.
+/// A function of a module, with arguments and the expected results.
 pub struct Check {
     pub about: String,
     pub module: Module,
-    /// The function's name in the module, whose other functions it may call.
+    /// The name of the function in the module. It may call other functions of the module.
     pub function: String,
     pub inputs: Vec<Tensor>,
     pub expected: Vec<Tensor>,
-    /// What the evaluator makes of halves in double precision: it rounds each step to them, and
-    /// kernels keep more between theirs.
+    /// The evaluator's results in f64, if the function has 16-bit floats. The evaluator rounds
+    /// intermediate values to 16 bits, but kernels do not.
     pub precise: Option<Vec<Tensor>>,
 }
 
-/// A check's function as C.
-pub struct Made {
+/// The function of a check as C.
+pub struct Compiled {
     function: Function,
     plan: Plan,
     pub source: Source,
@@ -47,7 +47,7 @@ pub struct Made {
 
 const PIPELINE: &str = "inline{limit=all,repeated=all,custom=true},legalize{target=c},\
                         inline{limit=all,repeated=all,custom=true},canonicalize,cse,dce";
-/// What users are told that generated C bears, and what tells of undefined behaviour.
+/// Options that the documentation promises to support, and a sanitizer for undefined behaviour.
 const FLAGS: [&str; 9] = [
     "-std=c11",
     "-O0",
@@ -59,10 +59,10 @@ const FLAGS: [&str; 9] = [
     "-fno-sanitize-recover=all",
     "-fPIC",
 ];
-/// Files for one run of the compiler.
+/// The number of files per run of the compiler.
 const FILES: usize = 24;
 
-pub fn make(check: &Check, number: usize) -> Result<Made, String> {
+pub fn make(check: &Check, number: usize) -> Result<Compiled, String> {
     let pipeline = Pipeline::parse(PIPELINE, TARGETS).expect("the pipeline");
     let legal = Driver::default().run(&pipeline, &check.module);
     let (legal, _) = legal.map_err(|error| error.to_string())?;
@@ -70,10 +70,10 @@ pub fn make(check: &Check, number: usize) -> Result<Made, String> {
     let plan = plan(&legal, function, &Isa::PORTABLE).map_err(|error| error.to_string())?;
     let source = c::print(&format!("m{number}"), &[(function, &plan)], &[]);
     let source = source.map_err(|error| error.to_string())?;
-    Ok(Made { function: (**function).clone(), plan, source })
+    Ok(Compiled { function: (**function).clone(), plan, source })
 }
 
-/// Compiles all checks and runs them; those that fail, with why.
+/// Compiles and runs all checks. Returns the failed checks with the reasons.
 pub fn failures(checks: &[Check]) -> Vec<String> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let name =
@@ -101,7 +101,7 @@ pub fn failures(checks: &[Check]) -> Vec<String> {
 fn run_batch(batch: &[Check], folder: &Path) -> Vec<String> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let mut failures = Vec::new();
-    let mut made = Vec::new();
+    let mut compiled = Vec::new();
     let mut files = Vec::new();
     for check in batch {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +111,7 @@ fn run_batch(batch: &[Check], folder: &Path) -> Vec<String> {
                 let text = format!("{}{}", one.source.text, caller::print(&one.source));
                 std::fs::write(&file, text).expect("the file");
                 files.push(file);
-                made.push((check, one));
+                compiled.push((check, one));
             }
             Err(why) => failures.push(format!("{}\n{why}", check.about)),
         }
@@ -132,7 +132,7 @@ fn run_batch(batch: &[Check], folder: &Path) -> Vec<String> {
     }
     // SAFETY: the library runs nothing when it is loaded.
     let library = unsafe { Library::new(&library) }.expect("the library");
-    for (check, one) in made {
+    for (check, one) in compiled {
         if let Some(why) = one.run(check, &library) {
             let module = text::print(&check.module);
             failures.push(format!("{}\n{why}\n{module}\n{}", check.about, one.source.text));
@@ -141,8 +141,8 @@ fn run_batch(batch: &[Check], folder: &Path) -> Vec<String> {
     failures
 }
 
-impl Made {
-    /// The values of the dims that have names.
+impl Compiled {
+    /// Returns the values of the symbols.
     pub fn symbols(&self, check: &Check) -> Vec<i64> {
         let mut sizes: HashMap<Symbol, i64> = HashMap::new();
         for ((value, _), tensor) in self.function.arguments().zip(&check.inputs) {
@@ -155,7 +155,7 @@ impl Made {
         self.plan.symbols.iter().map(|s| sizes[s]).collect()
     }
 
-    /// Why the function does not give what it is to give.
+    /// Runs the function. Returns the reason if its results differ from the expected ones.
     fn run(&self, check: &Check, library: &Library) -> Option<String> {
         let entry = &self.source.interface.entries[0];
         // SAFETY: the file has a kernel of this name.
@@ -182,7 +182,7 @@ impl Made {
             check.inputs.iter().map(|t| Block::copy_of(&t.bytes()).expect("memory")).collect();
         let from: Vec<*const u8> = held.iter().map(|b| b.as_ptr() as *const u8).collect();
         let to: Vec<*mut u8> = blocks.iter().map(Block::as_ptr).collect();
-        // SAFETY: the blocks have the sizes that the program says.
+        // SAFETY: the blocks have the sizes that the program requires.
         let ran = unsafe { executable.run(&from, &symbols, &to, &Pool::new(1)) };
         if let Err(error) = ran {
             return Some(error.to_string());
@@ -190,7 +190,7 @@ impl Made {
         self.differs(check, &blocks.iter().map(|block| block.as_slice()).collect::<Vec<_>>())
     }
 
-    /// Why results, by their bytes, are not those of the check.
+    /// Compares results, given as bytes, with the expected ones. Returns the difference, if any.
     pub fn differs(&self, check: &Check, results: &[&[u8]]) -> Option<String> {
         let why = self.differs_from(&check.expected, results)?;
         let precise = check.precise.as_ref();
@@ -208,7 +208,7 @@ impl Made {
     }
 }
 
-/// What is wrong with a result.
+/// Compares a result with the expected one. Returns the difference, if any.
 fn difference(want: &Tensor, got: &Tensor) -> Option<String> {
     if !want.dtype().is_float() {
         let same = want.to_i64s() == got.to_i64s();
@@ -232,13 +232,13 @@ fn difference(want: &Tensor, got: &Tensor) -> Option<String> {
     differs.then(|| format!("{got:?}, expected {want:?}"))
 }
 
-/// Compiles and runs all checks, and fails with the first that fail.
-pub fn expect_none(checks: &[Check]) {
+/// Compiles and runs all checks. Panics with the first failures, if any.
+pub fn expect_no_failures(checks: &[Check]) {
     assert!(!checks.is_empty());
     show_first(&failures(checks), checks.len());
 }
 
-/// Fails with the first of the failures of so many checks.
+/// Panics with the first failures, if there are any. `checks` is the number of checks.
 pub fn show_first(failures: &[String], checks: usize) {
     let shown: Vec<&str> = failures.iter().take(4).map(String::as_str).collect();
     assert!(

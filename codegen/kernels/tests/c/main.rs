@@ -1,7 +1,9 @@
-//! Generated C, compiled by the system's compiler under UBSan with every warning as an error: every
-//! operation of the table against the evaluator, on numbers, on extremes, on no elements, and its
-//! gradients; and again as programs, under ASan and UBSan, and as each compiler that is there makes
-//! them at each level of optimization.
+//! Compiles generated C and compares it with the evaluator.
+//!
+//! The system's compiler compiles it with UBSan and with warnings as errors. All operations of the
+//! table are tested on ordinary numbers, extreme numbers and empty arrays, and with their
+//! gradients. They are also tested as programs, with ASan and UBSan, and with each available
+//! compiler at each optimization level.
 
 mod builds;
 #[path = "../../../../ir/tests/cases/mod.rs"]

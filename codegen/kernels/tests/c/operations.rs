@@ -1,4 +1,4 @@
-//! Every operation of the table.
+//! Tests every operation of the table.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
@@ -7,10 +7,10 @@ use mithril_ir::op::{Class, Kind, Op};
 use mithril_ir::tensor::Tensor;
 
 use crate::cases::{Case, Random, operations};
-use crate::compiled::{Check, expect_none};
+use crate::compiled::{Check, expect_no_failures};
 use crate::uses::{converted, rounds_each_step, widened};
 
-/// Uses of each operation: on floats of the dtypes that models have, and on any dtype.
+/// The number of cases per operation on floats that models use, and on any dtype.
 const COUNT: usize = 4;
 
 fn check(fixed: &Case, form: &Case, inputs: &[Tensor]) -> Option<Check> {
@@ -28,7 +28,7 @@ fn check(fixed: &Case, form: &Case, inputs: &[Tensor]) -> Option<Check> {
     })
 }
 
-/// What the same use in double precision gives, in the dtypes of `like`.
+/// Computes the results of a case in f64, and converts them to the dtypes of `like`.
 fn precise(wide: &Case, inputs: &[Tensor], like: &[Tensor]) -> Option<Vec<Tensor>> {
     let function = wide.function()?;
     let types = function.arguments().map(|(value, _)| function.ty(value).dtype);
@@ -43,7 +43,7 @@ fn uses(op: Op, random: &mut Random) -> Vec<Case> {
     found.filter(|case| !rounds_each_step(case)).collect()
 }
 
-/// Every operation on numbers, with fixed dims and with named ones.
+/// Checks of every operation on ordinary numbers, with constant and with symbolic dims.
 pub fn checks() -> Vec<Check> {
     let mut checks = Vec::new();
     for op in operations() {
@@ -73,8 +73,8 @@ const DTYPES: [DType; 12] = [
     DType::F64,
 ];
 
-/// Every operation on numbers of every dtype that it takes, with dims of up to 33, some of them
-/// open: loops of many turns.
+/// Checks of every operation on ordinary numbers of every supported dtype, with dims of up to 33,
+/// some of which are symbols. These have loops with many iterations.
 pub fn long(seed: u64) -> Vec<Check> {
     let mut checks = Vec::new();
     for op in operations() {
@@ -84,7 +84,7 @@ pub fn long(seed: u64) -> Vec<Check> {
             shared.next().is_none_or(|operand| operand.class.accepts(*dtype))
         };
         for dtype in DTYPES.into_iter().filter(accepts) {
-            // Of those that are found some have scalars alone.
+            // Tries several cases, because those with only scalars cannot be resized.
             let mut found = (0..10)
                 .filter_map(|_| Case::find(op, &mut random, Some(dtype))?.resized(&mut random));
             let Some(case) = found.find(|case| !rounds_each_step(case)) else { continue };
@@ -98,10 +98,10 @@ pub fn long(seed: u64) -> Vec<Check> {
 
 #[test]
 fn on_numbers() {
-    expect_none(&checks());
+    expect_no_failures(&checks());
 }
 
-/// Zeros of both signs, ends of every dtype, infinities, and what is no number.
+/// Tensors with zeros of both signs, the limits of every dtype, infinities and NaN.
 fn extremes(case: &Case, random: &mut Random) -> Vec<Tensor> {
     let mut tensors = case.tensors(random);
     for (i, tensor) in tensors.iter_mut().enumerate() {
@@ -136,7 +136,7 @@ fn on_extremes() {
     let mut checks = Vec::new();
     for op in operations() {
         let mut random = Random::named(op.name, 7000);
-        // What sums of infinities give goes by their order.
+        // Skips operations on sums, because sums of infinities depend on the order.
         let exact = matches!(op.kind, Kind::Elementwise | Kind::Index | Kind::Order | Kind::Layout);
         let primitive = exact && !matches!(op.meaning, mithril_ir::op::Meaning::Decompose(_));
         for case in uses(op, &mut random).into_iter().filter(|_| primitive) {
@@ -144,5 +144,5 @@ fn on_extremes() {
             checks.extend(check(&case, &case, &inputs));
         }
     }
-    expect_none(&checks);
+    expect_no_failures(&checks);
 }

@@ -1,4 +1,4 @@
-//! Whole functions as C.
+//! Tests whole functions as C.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
@@ -10,34 +10,35 @@ use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 
 use crate::cases::Random;
-use crate::compiled::{Check, expect_none};
+use crate::compiled::{Check, expect_no_failures};
 
 type Checks = fn() -> Vec<Check>;
 const PROGRAMS: &[(&str, Checks)] = &[
     ("contractions", contractions),
     ("rows_and_columns", rows_and_columns),
     ("attention", attention),
-    ("results_that_are_arguments_or_each_other", results_that_are_arguments_or_each_other),
+    ("repeated_results", repeated_results),
     ("scans", scans),
     ("gradients_of_attention", gradients_of_attention),
     ("integer_products", integer_products),
-    ("sums_of_what_is_turned", sums_of_what_is_turned),
+    ("sums_of_reversed_and_transposed", sums_of_reversed_and_transposed),
 ];
 
-/// All programs of this file.
+/// All checks of this file.
 pub fn checks() -> Vec<Check> {
     PROGRAMS.iter().flat_map(|(_, checks)| checks()).collect()
 }
 
 #[test]
-fn give_what_the_evaluator_gives() {
+fn match_the_evaluator() {
     for (name, checks) in PROGRAMS {
         println!("{name}");
-        expect_none(&checks());
+        expect_no_failures(&checks());
     }
 }
 
-/// A function of this signature and body, `t` standing for `tensor`, with symbols of these sizes.
+/// Creates a check of a function with this signature and body, in which `t` stands for `tensor`.
+/// `sizes` are the values of the symbols.
 fn check(signature: &str, body: &str, sizes: &[(&str, i64)]) -> Check {
     let source = format!("mithril 1\n\nfunc @f({signature} {{\n{body}\n}}\n");
     let source = source.replace("t<", "tensor<");
@@ -45,7 +46,7 @@ fn check(signature: &str, body: &str, sizes: &[(&str, i64)]) -> Check {
     check_module(&source, module, "f", sizes)
 }
 
-/// A function of a module, with symbols of these sizes.
+/// Creates a check of a function of a module. `sizes` are the values of the symbols.
 fn check_module(source: &str, module: Module, function: &str, sizes: &[(&str, i64)]) -> Check {
     let entry = module.get(function).expect("the function").clone();
     let mut random = Random(1);
@@ -147,13 +148,14 @@ fn attention() -> Vec<Check> {
     checks
 }
 
-fn results_that_are_arguments_or_each_other() -> Vec<Check> {
+fn repeated_results() -> Vec<Check> {
     let fixed = "%x: t<3 x 4 x f32>) -> (a: t<3 x 4 x f32>, b: t<4 x 3 x f32>, c: t<3 x 4 x f32>, d: t<3 x 4 x f32>, e: t<12 x f32>)";
     let body = "%0 = exp(%x)\n%1 = transpose(%x) {permutation = [1, 0]}\n%2 = reshape(%0) {shape = [12]}\nreturn %x, %1, %0, %0, %2";
     vec![check(fixed, body, &[])]
 }
 
-/// Loops, forward and backward, and names that are those of what C declares for them.
+/// Scans, forward and backward, with values named like the variables that the generated C declares
+/// for loops.
 fn scans() -> Vec<Check> {
     let source = include_str!("../../../source/tests/models/scan.mir");
     let source = source.replace("%mask", "%row_0").replace("%h0", "%t6");
@@ -169,7 +171,7 @@ fn scans() -> Vec<Check> {
     checks
 }
 
-/// No kernel of attention or of its gradients has all scores in memory.
+/// The kernels of attention and of its gradients never have all scores in memory.
 fn gradients_of_attention() -> Vec<Check> {
     let mut checks = Vec::new();
     for (causal, grouped, heads, mask) in [
@@ -194,9 +196,9 @@ fn gradients_of_attention() -> Vec<Check> {
         for s in [2, 17, 70] {
             checks.push(check_module(&source, module.clone(), "gradients", &[("s", s)]));
         }
-        let made = crate::compiled::make(checks.last().expect("a check"), 0).expect("C");
-        let room = made.source.interface.entries[0].workspace.bytes.eval(&[1000]);
-        // What lies between two kernels: results and their gradients, not scores.
+        let compiled = crate::compiled::make(checks.last().expect("a check"), 0).expect("C");
+        let room = compiled.source.interface.entries[0].workspace.bytes.eval(&[1000]);
+        // The temporaries are results and their gradients, not scores.
         assert!(room.expect("a size") < 8 * 2 * 3 * 32 * 1000 * 4);
     }
     checks
@@ -205,7 +207,7 @@ fn gradients_of_attention() -> Vec<Check> {
 const INTEGERS: [DType; 8] =
     [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];
 
-/// Products with many sums at once. GCC 12.2 loses lanes of them where a sum is signed.
+/// Matrix products with many sums at once. GCC 12.2 loses lanes if the sums are signed.
 fn integer_products() -> Vec<Check> {
     let mut checks = Vec::new();
     for dtype in INTEGERS {
@@ -227,9 +229,9 @@ fn integer_products() -> Vec<Check> {
     checks
 }
 
-/// Sums over small dims that are read backwards or across. GCC before 12.4 takes some numbers
+/// Sums over small dims that are read in reverse or transposed. GCC before 12.4 adds some numbers
 /// twice.
-fn sums_of_what_is_turned() -> Vec<Check> {
+fn sums_of_reversed_and_transposed() -> Vec<Check> {
     let mut checks = Vec::new();
     for dtype in ["f32", "f64", "i32"] {
         for (n, m) in [(9, 9), (4, 3), (17, 7), (33, 16)] {

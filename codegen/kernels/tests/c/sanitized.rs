@@ -1,13 +1,13 @@
-//! Generated C as programs under ASan and UBSan.
+//! Runs generated C as programs under ASan and UBSan.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::compiled::Check;
-use crate::standalone::{Program, each, said};
+use crate::standalone::{Program, each, error_lines};
 use crate::{gradients, operations};
 
-/// Of warnings tell the tests beside this one.
+/// Warnings are disabled here, because other tests check them.
 const FLAGS: [&str; 5] = [
     "-std=c11",
     "-O0",
@@ -15,23 +15,23 @@ const FLAGS: [&str; 5] = [
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
 ];
-/// Functions of one program.
+/// The number of functions per program.
 const FUNCTIONS: usize = 64;
 
-/// The compilers that are there and have sanitizers.
+/// The available compilers that have sanitizers.
 fn compilers(folder: &Path) -> Vec<&'static str> {
     let (source, program) = (folder.join("empty.c"), folder.join("empty"));
     std::fs::write(&source, "int main(void) { return 0; }\n").expect("the file");
     let makes = |name: &&str| {
         let mut command = Command::new(name);
-        let made = command.args(FLAGS).arg(&source).arg("-o").arg(&program).output();
-        made.is_ok_and(|output| output.status.success())
+        let compiled = command.args(FLAGS).arg(&source).arg("-o").arg(&program).output();
+        compiled.is_ok_and(|output| output.status.success())
     };
     let found: Vec<&str> = ["gcc", "clang"].into_iter().filter(makes).collect();
     if found.is_empty() { vec!["cc"] } else { found }
 }
 
-/// What a compiler or a sanitizer has to say of a program of some checks.
+/// Returns the reports of compilers and sanitizers for a program of some checks.
 fn reports(batch: &[Check], folder: &Path, compilers: &[&str]) -> Vec<String> {
     let program = Program::write(batch, folder);
     let mut reports = Vec::new();
@@ -41,7 +41,7 @@ fn reports(batch: &[Check], folder: &Path, compilers: &[&str]) -> Vec<String> {
             Ok(main) => {
                 let ran = Command::new(main).output().expect("the program");
                 if !ran.status.success() {
-                    reports.push(format!("{compiler}, when run:\n{}", said(&ran)));
+                    reports.push(format!("{compiler}, when run:\n{}", error_lines(&ran)));
                 }
             }
         }
@@ -50,7 +50,7 @@ fn reports(batch: &[Check], folder: &Path, compilers: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_reported_of_any_operation() {
+fn sanitizers_report_nothing_for_any_operation() {
     let mut checks = operations::checks();
     checks.extend(gradients::checks());
     let folder = std::env::temp_dir().join(format!("mithril-c-sanitized-{}", std::process::id()));

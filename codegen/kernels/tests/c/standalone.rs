@@ -1,5 +1,5 @@
-//! Checks as one program in C, which writes all results to its output. Every array is in memory of
-//! exactly its size.
+//! Compiles checks to one C program, which writes all results to its output. Every array is
+//! allocated with exactly its size, so that sanitizers find accesses out of bounds.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::thread;
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::c::caller;
 
-use crate::compiled::{Check, Made, make};
+use crate::compiled::{Check, Compiled, make};
 
 const HEAD: &str = "
 #include <stdint.h>
@@ -30,27 +30,28 @@ static void give(void *memory, size_t bytes) {
 
 ";
 
-/// A program's files, and the functions in them.
+/// The files of a program, and its functions.
 pub struct Program<'a> {
     pub folder: PathBuf,
     files: Vec<PathBuf>,
     checks: &'a [Check],
-    made: Vec<Made>,
+    compiled: Vec<Compiled>,
 }
 
 impl<'a> Program<'a> {
-    /// Writes the files into a new folder.
+    /// Writes the files to a new folder.
     pub fn write(checks: &'a [Check], folder: &Path) -> Program<'a> {
         std::fs::create_dir(folder).expect("a folder");
         let (mut files, mut all, mut calls) = (Vec::new(), Vec::new(), String::new());
         let mut main = HEAD.to_string();
         for (number, check) in checks.iter().enumerate() {
-            let made = make(check, number).unwrap_or_else(|why| panic!("{}\n{why}", check.about));
+            let compiled =
+                make(check, number).unwrap_or_else(|why| panic!("{}\n{why}", check.about));
             let file = folder.join(format!("m{number}.c"));
-            let text = format!("{}{}", made.source.text, caller::print(&made.source));
+            let text = format!("{}{}", compiled.source.text, caller::print(&compiled.source));
             std::fs::write(&file, text).expect("the file");
             files.push(file);
-            let entry = &made.source.interface.entries[0];
+            let entry = &compiled.source.interface.entries[0];
             let dims = vec!["int64_t"; entry.symbols.len()].join(", ");
             let dims = if dims.is_empty() { "void" } else { &dims };
             let _ = write!(
@@ -59,33 +60,34 @@ impl<'a> Program<'a> {
                  const int64_t *, int64_t, int64_t);\n{}",
                 entry.name,
                 caller::name(entry),
-                caller_text(check, &made, number)
+                caller_text(check, &compiled, number)
             );
             let _ = writeln!(calls, "  check_{number}();");
-            all.push(made);
+            all.push(compiled);
         }
         let _ = write!(main, "\nint main(void) {{\n{calls}  return 0;\n}}\n");
         let file = folder.join("main.c");
         std::fs::write(&file, main).expect("the file");
         files.push(file);
-        Program { folder: folder.into(), files, checks, made: all }
+        Program { folder: folder.into(), files, checks, compiled: all }
     }
 
-    /// Compiles the program to this file of its folder.
+    /// Compiles the program to the file `to` in its folder.
     ///
-    /// Errors: what the compiler says.
+    /// Errors: the compiler's messages.
     pub fn compile(&self, compiler: &str, flags: &[&str], to: &str) -> Result<PathBuf, String> {
         let to = self.folder.join(to);
         let mut command = Command::new(compiler);
         command.args(flags).args(&self.files).arg("-lm").arg("-o").arg(&to);
         let output = command.output().map_err(|error| error.to_string())?;
-        if output.status.success() { Ok(to) } else { Err(said(&output)) }
+        if output.status.success() { Ok(to) } else { Err(error_lines(&output)) }
     }
 
-    /// What is wrong with the output of the program, one text for each check that it fails.
+    /// Compares the output of the program with the expected results. Returns one text per failed
+    /// check.
     pub fn failures(&self, mut output: &[u8]) -> Vec<String> {
         let mut failures = Vec::new();
-        for (check, made) in self.checks.iter().zip(&self.made) {
+        for (check, compiled) in self.checks.iter().zip(&self.compiled) {
             let mut results = Vec::new();
             for want in &check.expected {
                 let Some((own, rest)) = output.split_at_checked(want.bytes().len()) else {
@@ -94,21 +96,21 @@ impl<'a> Program<'a> {
                 results.push(own);
                 output = rest;
             }
-            if let Some(why) = made.differs(check, &results) {
-                failures.push(format!("{}\n{why}\n{}", check.about, made.source.text));
+            if let Some(why) = compiled.differs(check, &results) {
+                failures.push(format!("{}\n{why}\n{}", check.about, compiled.source.text));
             }
         }
         failures
     }
 }
 
-/// The first lines of what a command says of errors.
-pub fn said(output: &Output) -> String {
+/// Returns the first lines of the errors that a command printed.
+pub fn error_lines(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     text.lines().take(40).collect::<Vec<_>>().join("\n")
 }
 
-/// Does something for each number below `count`, on all cores, and collects what that gives.
+/// Runs `work` for each number below `count` on all cores, and collects the results.
 pub fn each<T: Send>(count: usize, work: impl Fn(usize) -> Vec<T> + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -128,14 +130,14 @@ pub fn each<T: Send>(count: usize, work: impl Fn(usize) -> Vec<T> + Sync) -> Vec
     })
 }
 
-/// A function without arguments that calls a check's, and the call of it.
-fn caller_text(check: &Check, made: &Made, number: usize) -> String {
-    let entry = &made.source.interface.entries[0];
+/// Prints a function without arguments that calls the function of a check.
+fn caller_text(check: &Check, compiled: &Compiled, number: usize) -> String {
+    let entry = &compiled.source.interface.entries[0];
     let mut text = format!("\nstatic void check_{number}(void) {{\n");
     let mut buffers = Vec::new();
     for (i, tensor) in check.inputs.iter().enumerate() {
         let bytes: Vec<String> = tensor.bytes().iter().map(u8::to_string).collect();
-        // An array has an element.
+        // C arrays must have at least one element.
         let _ = writeln!(text, "  static const unsigned char x{i}[] = {{0, {}}};", bytes.join(","));
         buffers.push(format!("copy(x{i} + 1, {})", bytes.len()));
     }
@@ -144,7 +146,7 @@ fn caller_text(check: &Check, made: &Made, number: usize) -> String {
         let _ = writeln!(gives, "  give(buffers[{}], {bytes});", buffers.len());
         buffers.push(format!("copy(NULL, {bytes})"));
     }
-    let symbols: Vec<String> = made.symbols(check).iter().map(i64::to_string).collect();
+    let symbols: Vec<String> = compiled.symbols(check).iter().map(i64::to_string).collect();
     let _ = write!(
         text,
         "  void *buffers[] = {{{}}};\n  const int64_t dims[] = {{{}}};\n  \

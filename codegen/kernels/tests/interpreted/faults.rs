@@ -13,7 +13,7 @@ use crate::program::{Interpreted, isa};
 
 const LEVEL: &str = "x86-64-v3";
 
-/// A fault that is planted in a kernel which the compiler makes.
+/// A fault that the test plants in a compiled kernel.
 struct Fault {
     name: &'static str,
     kernel: fn() -> Kernel,
@@ -26,7 +26,7 @@ const FAULTS: [Fault; 6] = [
         name: "an unwritten tail",
         kernel: softmax,
         plant: |kernel| {
-            // The last of a row's 19 columns are stored with a mask.
+            // The last columns of a row, which has 19, are stored with a mask.
             change_first(&mut kernel.code.body, &mut |body, at| {
                 let is_tail = matches!(body[at].inst, Inst::Store { mask: Some(_), .. });
                 is_tail.then(|| drop(body.remove(at))).is_some()
@@ -49,7 +49,7 @@ const FAULTS: [Fault; 6] = [
         name: "a lost row tile",
         kernel: product,
         plant: |kernel| {
-            // The loop over tiles of rows is the one in the loop over tasks.
+            // The loop over tiles of rows is inside the loop over tasks.
             let tasks = kernel.code.body.iter_mut().find_map(|stmt| match &mut stmt.inst {
                 Inst::For { region, .. } => Some(&mut region.body),
                 _ => None,
@@ -86,7 +86,7 @@ const FAULTS: [Fault; 6] = [
         name: "a misaligned store",
         kernel: softmax,
         plant: |kernel| {
-            // Rows of 19 numbers are not aligned, as streaming stores must be.
+            // Rows of 19 numbers are not aligned, but streaming stores must be.
             kernel.code.streams = true;
             change_first(&mut kernel.code.body, &mut |body, at| match &mut body[at].inst {
                 Inst::Store { mem, mask: None, streaming, .. } if mem.0 == 1 => {
@@ -110,14 +110,14 @@ const FAULTS: [Fault; 6] = [
 fn each_planted_fault_is_reported() {
     for Fault { name, kernel, plant, report } in FAULTS {
         let mut kernel = kernel();
-        assert_eq!(kernel.report(), None, "{name}: before it is planted");
+        assert_eq!(kernel.report(), None, "{name}: without the fault");
         plant(&mut kernel);
-        let found = kernel.report().unwrap_or_else(|| panic!("{name} is not found"));
+        let found = kernel.report().unwrap_or_else(|| panic!("{name} is not reported"));
         assert!(found.starts_with(report), "{name}: {found}\n{}", kernel.code);
     }
 }
 
-/// A kernel that the compiler made, with its launch.
+/// A compiled kernel with its launch.
 struct Kernel {
     code: Code,
     tasks: i64,
@@ -128,7 +128,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// The only kernel of a function.
+    /// Compiles the only kernel of a function.
     fn of(function: &str, arguments: &[usize], result: usize) -> Kernel {
         let module = mir::parse(&format!("mithril 1\n\n{function}")).expect("a module");
         let mut made = Interpreted::new(&module, &isa(LEVEL));
@@ -143,7 +143,7 @@ impl Kernel {
         }
     }
 
-    /// What the verifier or the interpreter reports.
+    /// Returns the report of the verifier or the interpreter, if any.
     fn report(&self) -> Option<String> {
         if let Err(error) = verify(&self.code) {
             return Some(error.to_string());
@@ -157,14 +157,14 @@ impl Kernel {
     }
 }
 
-/// The softmax of six rows, one for each task.
+/// The kernel of a softmax of six rows. Each row is a task.
 fn softmax() -> Kernel {
     let source = "func @f(%x: tensor<6 x 19 x f32>) -> (y: tensor<6 x 19 x f32>) {\n  \
                   %y = softmax(%x) {axis = -1}\n  return %y\n}\n";
     Kernel::of(source, &[6 * 19], 6 * 19)
 }
 
-/// The rows, columns and contracted elements of a product of matrices.
+/// The rows, columns and depth of a matrix product.
 const PRODUCT: [i64; 3] = [9, 24, 20];
 
 fn product() -> Kernel {
@@ -177,7 +177,7 @@ fn product() -> Kernel {
     Kernel::of(&source, &[(m * k) as usize, (k * n) as usize], planned(m))
 }
 
-/// How many results the plan for a product of `m` rows covers.
+/// The number of results that the plan for a product with `m` rows covers.
 fn planned(m: i64) -> usize {
     let [_, n, k] = PRODUCT;
     let shape = Shape {
@@ -197,7 +197,7 @@ fn planned(m: i64) -> usize {
     sizes.sum()
 }
 
-/// Runs `change` on the statements of a kernel until it says that it has changed one.
+/// Runs `change` on the statements of a kernel until it returns that it has changed one.
 fn change_first(
     body: &mut Vec<Stmt>,
     change: &mut dyn FnMut(&mut Vec<Stmt>, usize) -> bool,
@@ -240,7 +240,8 @@ fn each_lost_store_is_reported() {
             }
             is
         });
-        let found = kernel.report().unwrap_or_else(|| panic!("store {lost} is not missed"));
+        let found =
+            kernel.report().unwrap_or_else(|| panic!("removed store {lost} is not reported"));
         assert!(found.contains("not written") || found.contains("undefined"), "{found}");
     }
 }
@@ -258,8 +259,9 @@ fn wrong_numbers_of_tasks_are_reported() {
     assert!(more.contains("out of bounds") || more.contains("also wrote"), "{more}");
 }
 
-/// The report for a kernel with these statements, or "nothing". It runs in four tasks, of which
-/// `%0` is the index. `%m0` is its argument and `%m1` its result, of 16 numbers of f32 each.
+/// Returns the report for a kernel with these statements, or "nothing". The kernel runs in four
+/// tasks; `%0` is the task number. `%m0` is its argument and `%m1` its result, each with 16 f32
+/// numbers.
 fn report_of(body: &str) -> String {
     let text = format!(
         "kernel buffers 2 dims 1 streams {{\n  memory %m0 = buffer 0 : f32 readonly\n  \
@@ -338,7 +340,7 @@ fn stores_of_undefined_numbers_are_reported() {
     let body = "  %4 = load %m2[%2] : f32x4\n  store %m1[%3], %4\n";
     let what = "the value stored in buffer 1 is undefined";
     assert!(report_of(body).starts_with(what), "{}", report_of(body));
-    // They may be computed where they decide nothing.
+    // Undefined numbers may be computed if they determine nothing.
     let body = "  %4 = load %m2[%2] : f32x4\n  %5 = load %m0[%3] : f32x4\n  %6 = const true : bool\n  \
                 %7 = select %6, %5, %4 : f32x4\n  store %m1[%3], %7\n";
     assert_eq!(report_of(body), "nothing");

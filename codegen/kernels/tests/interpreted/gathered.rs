@@ -1,4 +1,4 @@
-//! Contractions whose operands are gathered: what windows see, paddings, and axes that are not one.
+//! Contractions with gathered operands: windows, paddings, and axes that cannot be merged.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Module;
@@ -10,23 +10,23 @@ use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 use mithril_runtime::program::Place;
 
-use crate::agree;
 use crate::cases::Random;
+use crate::check_agreement;
 use crate::program::{Interpreted, LEVELS, isa};
 
-/// A contraction, with `h`, `w` and `n` for sizes, which are tried as symbols, too.
+/// A contraction with the sizes `h`, `w` and `n`, which are tested as constants and as symbols.
 struct Form {
     arguments: &'static str,
     body: &'static str,
     result: &'static str,
-    /// Of `n`, `h` and `w`.
+    /// Values of `n`, `h` and `w`.
     sizes: &'static [[i64; 3]],
 }
 
 const PLAIN: &[[i64; 3]] = &[[1, 3, 3], [2, 5, 9], [3, 8, 17], [1, 12, 33], [2, 70, 4], [0, 4, 4]];
 
 const FORMS: &[Form] = &[
-    // A convolution: weights, and what windows see of a padded operand.
+    // A convolution: weights and the windows of a padded operand.
     Form {
         arguments: "%x: tensor<n x 3 x h x w x T>, %k: tensor<n x 5 x 3 x 3 x 3 x T>",
         body: "%p = pad(%x, %zero) {low = [0, 0, 1, 1], high = [0, 0, 1, 1]}\n  \
@@ -44,7 +44,7 @@ const FORMS: &[Form] = &[
         result: "n x 5 x h//2 x w",
         sizes: PLAIN,
     },
-    // The gradient of the operand: zeros between the elements.
+    // The gradient of the operand, which has zeros between the elements.
     Form {
         arguments: "%x: tensor<n x 3 x h x w x T>, %k: tensor<n x 3 x 5 x 3 x 3 x T>",
         body: "%p = pad(%x, %zero) {low = [0, 0, 2, 2], high = [0, 0, 2, 3], interior = [0, 0, 1, 2]}\n  \
@@ -54,7 +54,7 @@ const FORMS: &[Form] = &[
         result: "n x 5 x (h + max(h - 1, 0) + 2) x (w + 2*max(w - 1, 0) + 3)",
         sizes: &[[1, 3, 3], [2, 5, 9], [3, 8, 17], [2, 35, 4]],
     },
-    // The gradient of the weights: positions are contracted.
+    // The gradient of the weights, which contracts positions.
     Form {
         arguments: "%x: tensor<n x 3 x h x w x T>, %k: tensor<n x 5 x h x w x T>",
         body: "%p = pad(%x, %zero) {low = [0, 0, 1, 1], high = [0, 0, 1, 1]}\n  \
@@ -63,7 +63,7 @@ const FORMS: &[Form] = &[
         result: "5 x 3 x 3 x 3",
         sizes: PLAIN,
     },
-    // The windows first, and along one axis.
+    // The windows are the first operand, and run along one axis.
     Form {
         arguments: "%x: tensor<n x h x w x T>, %k: tensor<h x 4 x 7 x T>",
         body: "%p = pad(%x, %zero) {low = [0, 0, 3], high = [0, 0, 0]}\n  \
@@ -72,7 +72,7 @@ const FORMS: &[Form] = &[
         result: "n x w x 7",
         sizes: PLAIN,
     },
-    // Both are windows, one of them reversed, transposed and reshaped.
+    // Both operands are windows; one is reversed, transposed and reshaped.
     Form {
         arguments: "%x: tensor<n x h x 12 x T>, %k: tensor<12 x h x w x T>",
         body: "%v = windows(%x) {axes = [2], sizes = [5], strides = [3]}\n  \
@@ -85,7 +85,7 @@ const FORMS: &[Form] = &[
         result: "n x 3 x w x 4 x 3",
         sizes: &[[1, 3, 3], [2, 5, 9], [3, 8, 17], [9, 2, 33]],
     },
-    // One result alone, and dense operands whose contracted axes are not one.
+    // A single result, and dense operands whose contracted axes cannot be merged.
     Form {
         arguments: "%x: tensor<n x 3 x h x w x T>, %k: tensor<n x 5 x h x w x T>",
         body: "%y = dot_general(%k, %x) {x_contract = [0, 2], y_contract = [0, 2]}",
@@ -101,7 +101,7 @@ const FORMS: &[Form] = &[
 ];
 
 impl Form {
-    /// The module for operands of a dtype, with numbers for its sizes where these are given.
+    /// The module for operands of a dtype. If `sizes` are given, they replace the symbols.
     fn source(&self, dtype: DType, sizes: Option<[i64; 3]>) -> String {
         let result = match self.result {
             "" => format!("tensor<{dtype}>"),
@@ -144,14 +144,18 @@ fn check(form: &Form, dtype: DType, isa: &Isa) {
         };
         let tensors: Vec<Tensor> = entry.arguments().map(|(value, _)| value).map(array).collect();
         let own = parse(form.source(wide, Some(sizes)));
-        assert_eq!(agree(&fixed, &own, isa, std::slice::from_ref(&tensors)), 1, "{sizes:?}");
+        assert_eq!(
+            check_agreement(&fixed, &own, isa, std::slice::from_ref(&tensors)),
+            1,
+            "{sizes:?}"
+        );
         arguments.push(tensors);
     }
-    assert_eq!(agree(&open, &truth, isa, &arguments), arguments.len());
+    assert_eq!(check_agreement(&open, &truth, isa, &arguments), arguments.len());
 }
 
 #[test]
-fn contractions_gather_at_every_level() {
+fn gathered_contractions_at_every_level() {
     for (number, form) in FORMS.iter().enumerate() {
         for level in LEVELS {
             println!("form {number} for {level}");
@@ -161,7 +165,7 @@ fn contractions_gather_at_every_level() {
 }
 
 #[test]
-fn contractions_of_other_dtypes_gather() {
+fn gathered_contractions_of_other_dtypes() {
     for (number, form) in FORMS.iter().enumerate() {
         for level in LEVELS {
             println!("form {number} for {level}");
@@ -172,8 +176,8 @@ fn contractions_of_other_dtypes_gather() {
     }
 }
 
-/// The bytes of each array between the kernels of a function, and of its gradients.
-fn between(body: &str) -> [Vec<i64>; 2] {
+/// The sizes in bytes of the temporaries of a function, and of its gradients.
+fn temporary_bytes(body: &str) -> [Vec<i64>; 2] {
     let source = format!(
         "mithril 1\n\nfunc @f(%x: tensor<2 x 8 x 20 x 20 x f32> param \"x\", %w: tensor<8 x 8 x 3 x 3 x f32> \
          param \"w\") -> (y: tensor<2 x 8 x 20 x 20 x f32>) {{\n  %y = {body}\n  return %y\n}}\n"
@@ -190,15 +194,15 @@ fn between(body: &str) -> [Vec<i64>; 2] {
     })
 }
 
-/// What windows see is nine times the operand; the largest of all between is no larger than that.
+/// Materialized windows would be nine times as large as the operand. No temporary is that large.
 #[test]
-fn no_array_holds_what_windows_see() {
+fn windows_are_not_materialized() {
     let operand = 2 * 8 * 20 * 20 * 4;
     for body in [
         "conv(%x, %w) {low = [1, 1], high = [1, 1]}",
         "max_pool(%x) {sizes = [3, 3], low = [1, 1], high = [1, 1]}",
     ] {
-        let [forward, gradients] = between(body);
+        let [forward, gradients] = temporary_bytes(body);
         assert!(forward.is_empty(), "{body}: {forward:?}");
         assert!(gradients.iter().all(|bytes| *bytes <= operand), "{body}: {gradients:?}");
         assert!(gradients.iter().sum::<i64>() <= 2 * operand, "{body}: {gradients:?}");

@@ -1,5 +1,5 @@
-//! Kernels of every operation, for every level of processor, run by the interpreter beside the
-//! evaluator; and what the interpreter and the verifier find.
+//! Runs kernels of every operation, for every processor level, in the interpreter, and compares
+//! them with the evaluator. Also tests the interpreter and the verifier.
 
 #[path = "../../../../ir/tests/cases/mod.rs"]
 mod cases;
@@ -23,12 +23,12 @@ use mithril_kernels::isa::Isa;
 use program::{Interpreted, LEVELS, isa};
 use uses::{at, converted, gradients, is_computed, smooth, uses, widened};
 
-/// What stands for the sizes 2, 3 and 4 of a use.
+/// The sizes that replace the sizes 2, 3 and 4 of a case.
 const SIZES: [[usize; 3]; 4] = [[2, 3, 4], [7, 17, 33], [0, 5, 1], [1, 70, 9]];
 
-/// Compares the kernels of a module with the evaluator's `truth`, the same in dtypes of its own;
-/// how many arguments the evaluator takes.
-fn agree(module: &Module, truth: &Module, isa: &Isa, arguments: &[Vec<Tensor>]) -> usize {
+/// Compares the kernels of a module with the evaluator on `truth`, which is the same module,
+/// possibly in wider dtypes. Returns the number of `arguments` that the evaluator accepts.
+fn check_agreement(module: &Module, truth: &Module, isa: &Isa, arguments: &[Vec<Tensor>]) -> usize {
     let entry = truth.entry().expect("an entry");
     let mut made = None;
     let mut count = 0;
@@ -45,9 +45,9 @@ fn agree(module: &Module, truth: &Module, isa: &Isa, arguments: &[Vec<Tensor>]) 
     count
 }
 
-/// Compares a result with the evaluator's: by the size of its greatest number, and by how finely
-/// the operands' are told apart, as sums near zero lose the digits of their terms. Constants of
-/// formulas on halves are halves, too.
+/// Compares a result with the evaluator's. The tolerance is relative to the largest number of the
+/// result, and at least the precision of the largest operand, because sums near zero lose the
+/// digits of their terms. Formulas on 16-bit floats also have 16-bit constants.
 fn compare(want: &Tensor, got: &Tensor, operands: &[Tensor]) {
     assert_eq!(want.shape(), got.shape());
     if !want.dtype().is_float() {
@@ -65,28 +65,29 @@ fn compare(want: &Tensor, got: &Tensor, operands: &[Tensor]) {
         let finite = numbers.iter().filter(|x| x.is_finite());
         finite.fold(1e-30, |a: f64, x| a.max(x.abs()))
     };
-    let room = (tolerance * largest(&want)).max(fine * largest(&operands));
+    let tolerated = (tolerance * largest(&want)).max(fine * largest(&operands));
     for (i, (w, g)) in want.iter().zip(&got).enumerate() {
-        let same = w == g || w.is_nan() && g.is_nan() || (w - g).abs() <= room;
+        let same = w == g || w.is_nan() && g.is_nan() || (w - g).abs() <= tolerated;
         assert!(same, "element {i}: want {w}, got {g}\n{want:?}\n{got:?}");
     }
 }
 
-/// It read the least of the first none, from where nothing was written.
+/// Regression: the kernel read the smallest of the first 0 elements, which had not been written.
 #[test]
-fn the_first_none_of_a_line() {
+fn top_0_of_a_line() {
     let source = "mithril 1\n\nfunc @f(%x: tensor<3 x n x f16>) -> (y: tensor<3 x 0 x i64>) {\n  \
                   %y = argtopk(%x) {axis = 1, k = 0}\n  return %y\n}\n";
     let module = mir::parse(source).expect("a module");
     let x = Tensor::from_f64s(DType::F16, vec![3, 17], &[1.0; 51]);
     for level in LEVELS {
-        assert_eq!(agree(&module, &module, &isa(level), &[vec![x.clone()]]), 1);
+        assert_eq!(check_agreement(&module, &module, &isa(level), &[vec![x.clone()]]), 1);
     }
 }
 
-/// Parts of open sizes were read where they had nothing, beside lanes along another axis.
+/// Regression: parts with unknown sizes were read although they were empty, with lanes along
+/// another axis.
 #[test]
-fn parts_that_are_empty() {
+fn empty_concatenated_parts() {
     let head = "mithril 1\n\nfunc @f(%x: tensor<a x 5 x f32>, %y: tensor<b x 5 x f32>) -> (z: ";
     for (ty, body) in [
         ("a + b", "concat(%x, %y) {axis = 0}"),
@@ -104,7 +105,7 @@ fn parts_that_are_empty() {
         let sizes = [(0, 0), (0, 2), (2, 0), (3, 1)];
         let arguments = sizes.map(|(a, b)| vec![array(a), array(b)]);
         for level in LEVELS {
-            assert_eq!(agree(&module, &module, &isa(level), &arguments), 4);
+            assert_eq!(check_agreement(&module, &module, &isa(level), &arguments), 4);
         }
     }
 }
@@ -124,14 +125,15 @@ fn every_operation_at_every_level() {
             for level in LEVELS {
                 println!("{} {form:?} for {level}", op.name);
                 let truth = truth.as_ref().unwrap_or(&module);
-                count += agree(&module, truth, &isa(level), &arguments);
+                count += check_agreement(&module, truth, &isa(level), &arguments);
             }
         }
         assert!(count > 0, "no use of `{}` was compared", op.name);
     }
 }
 
-/// Numbers that its gradients are compared at: the operands', and the output's cotangent.
+/// Returns the arguments for the comparison of gradients: the operands, and the cotangent of the
+/// output.
 fn smooth_arguments(case: &Case, random: &mut Random) -> Option<Vec<Tensor>> {
     let forward = Module::of(case.function()?);
     let mut tensors = case.tensors(random);
@@ -159,21 +161,21 @@ fn every_gradient_at_every_level() {
             let arguments: Vec<_> = arguments.collect();
             for level in LEVELS {
                 println!("gradient of {} {form:?} for {level}", op.name);
-                compared += agree(&module, &module, &isa(level), &arguments);
+                compared += check_agreement(&module, &module, &isa(level), &arguments);
             }
         }
     }
     assert!(compared > 1000, "{compared} gradients were compared");
 }
 
-/// One size after the other is each of these while the others stay; the least are known when code
-/// is made, and open.
+/// Varies one size at a time over the extents. Sizes are tested as constants and as symbols.
 #[test]
 fn every_extent() {
     let all = env::var_os("MITHRIL_TESTS").is_some_and(|tests| tests == "all");
     let extents = (0..=70).filter(|n| all || [0, 1, 7, 8, 9, 16, 17, 31, 33, 64, 70].contains(n));
     let extents: Vec<usize> = extents.collect();
-    // A gradient that is given results of another operation takes no numbers in their place.
+    // Excludes gradients that take results of another operation, for which arbitrary numbers are
+    // invalid.
     let takes_any = |op: &Op| op.operands.iter().all(|operand| operand.name != "logsumexp");
     for (number, op) in operations().filter(takes_any).enumerate() {
         let mut random = Random::named(op.name, 700);
@@ -182,7 +184,7 @@ fn every_extent() {
         let Some(open) = form.function().map(Module::of) else { continue };
         let truth = widened(&form).and_then(|wide| wide.function()).map(Module::of);
         let levels = LEVELS.iter().enumerate();
-        // A level in three, unless all run.
+        // Tests one level of three, unless all tests run.
         for (_, level) in levels.filter(|(at, _)| all || (at + number).is_multiple_of(3)) {
             println!("{} {form:?} for {level}", op.name);
             let mut arguments = Vec::new();
@@ -195,11 +197,11 @@ fn every_extent() {
                     let wide = widened(&fixed).and_then(|wide| wide.function()).map(Module::of);
                     let module = Module::of(function);
                     let own = [tensors.clone()];
-                    agree(&module, wide.as_ref().unwrap_or(&module), &isa(level), &own);
+                    check_agreement(&module, wide.as_ref().unwrap_or(&module), &isa(level), &own);
                 }
                 arguments.push(tensors);
             }
-            agree(&open, truth.as_ref().unwrap_or(&open), &isa(level), &arguments);
+            check_agreement(&open, truth.as_ref().unwrap_or(&open), &isa(level), &arguments);
         }
     }
 }

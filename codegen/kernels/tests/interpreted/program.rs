@@ -1,5 +1,4 @@
-//! Programs of kernels, run by the interpreter: an executor of launch lists that is slow and
-//! simple.
+//! Runs programs in the interpreter: a simple, slow executor of launch lists.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,7 +24,7 @@ pub fn isa(level: &str) -> Isa {
     Host::parse(level).unwrap_or_else(|e| panic!("{e}")).isa
 }
 
-/// A module whose kernels the interpreter runs.
+/// A planned module whose kernels the interpreter runs.
 pub struct Interpreted {
     pub module: Module,
     pub plan: Plan,
@@ -46,7 +45,7 @@ impl Interpreted {
         Interpreted { module: module.clone(), plan }
     }
 
-    /// What the kernels give.
+    /// Runs the program, and returns its results.
     pub fn run(&self, args: &[Tensor]) -> Vec<Tensor> {
         let entry = self.module.entry().expect("an entry");
         let mut sizes: HashMap<Symbol, i64> = HashMap::new();
@@ -75,12 +74,12 @@ impl Interpreted {
     }
 }
 
-/// The buffers of a program: each is a part of a region.
+/// The buffers of a program. Each is a part of a region.
 struct Memory<'a> {
     plan: &'a Plan,
     symbols: Vec<i64>,
     regions: Vec<Vec<u8>>,
-    /// By loop: which iteration it is in.
+    /// The current iteration of each loop.
     turns: Vec<i64>,
 }
 
@@ -95,7 +94,7 @@ impl Memory<'_> {
                 Place::Result(_) | Place::Temporary => {
                     vec![0x5a; memory.size(&buffer.bytes) as usize]
                 }
-                // They are parts of others.
+                // These buffers are parts of other buffers.
                 Place::Alias { .. } | Place::Row { .. } => Vec::new(),
             });
         }
@@ -106,7 +105,7 @@ impl Memory<'_> {
         size.eval(&self.symbols).expect("a size")
     }
 
-    /// The region of a buffer, and its bytes there.
+    /// The region of a buffer, and the buffer's byte range in it.
     fn place(&self, buffer: usize) -> (usize, Range<usize>) {
         let own = &self.plan.program.buffers[buffer];
         let bytes = self.size(&own.bytes) as usize;
@@ -124,7 +123,7 @@ impl Memory<'_> {
         &self.regions[region][bytes]
     }
 
-    /// Runs launches; those of loops from number `inside` on as often as these say.
+    /// Runs launches. Launches in loops from number `inside` on run once per iteration.
     fn launches(&mut self, range: Range<usize>, inside: usize) {
         let plan = self.plan;
         let mut at = range.start;
@@ -148,7 +147,7 @@ impl Memory<'_> {
     fn launch(&mut self, launch: &Launch) {
         let places: Vec<_> = launch.buffers.iter().map(|&buffer| self.place(buffer)).collect();
         let Some(kernel) = self.plan.kernels.get(launch.kernel) else {
-            // The runtime's own copy.
+            // The runtime's copy kernel.
             let from = self.bytes(launch.buffers[0]).to_vec();
             let (region, bytes) = places[1].clone();
             return self.regions[region][bytes].copy_from_slice(&from);

@@ -1,4 +1,4 @@
-//! The text form: what is printed is read back, and what is no loop code is told.
+//! The text form of loop code: printed code parses to the same code.
 
 use mithril_ir::graph::Module;
 use mithril_kernels::code::parse::parse;
@@ -9,7 +9,7 @@ use crate::program::{Interpreted, LEVELS, isa};
 use crate::uses::uses;
 
 #[test]
-fn kernels_of_every_operation_are_read_back() {
+fn kernels_of_every_operation_are_parsed_back() {
     let mut count = 0;
     for op in operations() {
         let mut random = Random::named(op.name, 700);

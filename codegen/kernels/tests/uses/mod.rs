@@ -1,6 +1,6 @@
-//! Uses of the table's operations, as kernels are compared with the evaluator in them.
+//! Test cases for the operations of the op table, in which kernels are compared with the evaluator.
 
-// Each user takes a part of it.
+// Each test target uses only some of these functions.
 #![allow(dead_code)]
 
 use mithril_ir::attr::Attr;
@@ -16,16 +16,16 @@ use mithril_passes::pipeline::Pipeline;
 
 use crate::cases::{Case, Random, size};
 
-/// The evaluator takes its time for more.
+/// The maximum number of elements of a value. The evaluator is slow for more.
 const MAX_ELEMENTS: usize = 40_000;
 
-/// Whether its sums are rounded to a half at each step, which goes by their order.
+/// Whether sums are rounded to 16 bits at each step, so that the results depend on their order.
 pub fn rounds_each_step(case: &Case) -> bool {
     let half = |attr: &Attr| matches!(attr, Attr::DType(DType::F16 | DType::BF16));
     matches!(case.op.kind, Kind::Reduce | Kind::Contraction) && case.attrs.iter().any(half)
 }
 
-/// Whether native code computes in all its dtypes: some are for storage alone.
+/// Whether native code can compute in all dtypes of the case. Some dtypes are only for storage.
 pub fn is_computed(case: &Case) -> bool {
     let stored = |attr: &Attr| match attr {
         Attr::DType(dtype) => dtype.is_storage_only(),
@@ -39,9 +39,10 @@ pub fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// The use in double precision, if it has halves: a kernel keeps more than halves between its
-/// steps, so that the evaluator, which rounds each, is not the measure of it. What is drawn goes
-/// by the dtype.
+/// Returns the case with f64 instead of 16-bit floats, or `None` if it has no 16-bit floats.
+/// Kernels do not round intermediate values to 16 bits, but the evaluator does, so they are
+/// compared with the evaluator in f64. Returns `None` for random operations, whose numbers depend
+/// on the dtype.
 pub fn widened(case: &Case) -> Option<Case> {
     if (0..case.operands.len()).any(|i| case.op.operand(i).class == Class::Key) {
         return None;
@@ -59,7 +60,8 @@ pub fn widened(case: &Case) -> Option<Case> {
     Some(own)
 }
 
-/// A symbolic use at these sizes; none, where inference refuses it, or it is too much.
+/// Returns a symbolic case at these sizes, or `None` if inference rejects it or it has too many
+/// elements.
 pub fn at(case: &Case, sizes: &[usize; 3]) -> Option<Case> {
     let dim = |dim: &Dim| {
         let known = dim.as_symbol().and_then(size).map(|n| sizes[n as usize - 2] as i64);
@@ -82,7 +84,7 @@ pub fn at(case: &Case, sizes: &[usize; 3]) -> Option<Case> {
     small.then_some(case)
 }
 
-/// `x` converted to `dtype`.
+/// Converts a tensor to `dtype`.
 pub fn converted(tensor: &Tensor, dtype: DType) -> Tensor {
     if tensor.dtype() == dtype {
         return tensor.clone();
@@ -90,14 +92,14 @@ pub fn converted(tensor: &Tensor, dtype: DType) -> Tensor {
     Tensor::from_f64s(dtype, tensor.shape().to_vec(), &tensor.to_f64s())
 }
 
-/// Uses of an operation that kernels are compared in.
+/// Returns the test cases of an operation.
 pub fn uses(op: Op, random: &mut Random) -> Vec<Case> {
     let dtypes = [Some(DType::F32), None, Some(DType::BF16), Some(DType::F64)];
     let found = dtypes.into_iter().filter_map(|dtype| Case::find(op, random, dtype));
     found.filter(|case| is_computed(case) && !rounds_each_step(case)).collect()
 }
 
-/// The function of a use's gradients, its floats being params.
+/// Returns a module that computes the gradients of a case. Float operands are params.
 pub fn gradients(case: &Case) -> Option<Module> {
     let mut function = case.function()?;
     let varies = function.ty(function.results[0].value).dtype.is_float();
@@ -113,7 +115,8 @@ pub fn gradients(case: &Case) -> Option<Module> {
     Some(Module::of(Function::clone(found)))
 }
 
-/// Between kinks, and where roots and logarithms are smooth.
+/// Moves numbers away from points where functions are not differentiable, and to where roots and
+/// logarithms are smooth.
 pub fn smooth(tensor: &Tensor, random: &mut Random) -> Tensor {
     let values: Vec<f64> = (0..tensor.len()).map(|_| 0.1 + random.unit() * 0.8).collect();
     Tensor::from_f64s(tensor.dtype(), tensor.shape().to_vec(), &values)
