@@ -35,7 +35,7 @@ mod same;
 pub mod select_bodies;
 pub mod specialise;
 pub mod split_concats;
-pub mod split_folds;
+pub mod split_reductions;
 pub mod table;
 pub mod target;
 pub mod transfer;

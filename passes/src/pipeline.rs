@@ -21,7 +21,7 @@ use crate::select_bodies::SelectBodies;
 use crate::specialise::Specialise;
 use crate::specialise::given::Shapes;
 use crate::split_concats::SplitConcats;
-use crate::split_folds::SplitFolds;
+use crate::split_reductions::SplitReductions;
 use crate::target::{Target, Targets};
 
 /// Passes in execution order.
@@ -148,7 +148,7 @@ fn faithful(
 pub fn flat(pipeline: Pipeline) -> Pipeline {
     pipeline
         .then(Inline::ALL)
-        .then(SplitFolds::default())
+        .then(SplitReductions::default())
         .then(SplitConcats::default())
         .then(Canonicalize::default())
         .then(Cse::default())

@@ -18,7 +18,7 @@ use crate::remove_barriers::RemoveBarriers;
 use crate::select_bodies::SelectBodies;
 use crate::specialise::Specialise;
 use crate::split_concats::SplitConcats;
-use crate::split_folds::SplitFolds;
+use crate::split_reductions::SplitReductions;
 
 /// Constructs each pass with its defaults, in the order of the help.
 pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
@@ -37,7 +37,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(RemoveBarriers::default()),
     || Box::new(Legalize::default()),
     || Box::new(SplitConcats::default()),
-    || Box::new(SplitFolds::default()),
+    || Box::new(SplitReductions::default()),
 ];
 
 /// The pass of this name with its defaults.

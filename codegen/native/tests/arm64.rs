@@ -40,8 +40,7 @@ impl Compiler {
     }
 
     fn compile(&mut self, about: &str, module: &Module) {
-        let pipeline =
-            "inline{limit=all,repeated=all},legalize{target=cpu},split-folds,canonicalize,cse,dce";
+        let pipeline = "inline{limit=all,repeated=all},legalize{target=cpu},split-reductions,canonicalize,cse,dce";
         let pipeline = Pipeline::parse(pipeline, TARGETS).expect("the pipeline");
         let (legal, _) = Driver::default().run(&pipeline, module).unwrap_or_else(|e| panic!("{e}"));
         let entry = legal.entry().expect("an entry");

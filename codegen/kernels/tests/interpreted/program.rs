@@ -32,8 +32,7 @@ pub struct Interpreted {
 
 impl Interpreted {
     pub fn new(module: &Module, isa: &Isa) -> Interpreted {
-        let pipeline =
-            "inline{limit=all,repeated=all},legalize{target=cpu},split-folds,canonicalize,cse,dce";
+        let pipeline = "inline{limit=all,repeated=all},legalize{target=cpu},split-reductions,canonicalize,cse,dce";
         let pipeline = Pipeline::parse(pipeline, TARGETS).expect("the pipeline");
         let (legal, _) = Driver::default().run(&pipeline, module).unwrap_or_else(|e| panic!("{e}"));
         let entry = legal.entry().expect("an entry");

@@ -95,8 +95,7 @@ impl Native {
     pub fn of(source: &str, (isa, options): (Isa, Options)) -> Native {
         guard::turn_on();
         let module = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-        let pipeline =
-            "inline{limit=all,repeated=all},legalize{target=cpu},split-folds,canonicalize,cse,dce";
+        let pipeline = "inline{limit=all,repeated=all},legalize{target=cpu},split-reductions,canonicalize,cse,dce";
         let pipeline = Pipeline::parse(pipeline, TARGETS).expect("the pipeline");
         let (legal, _) =
             Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));

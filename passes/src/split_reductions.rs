@@ -1,4 +1,5 @@
-//! `split-folds`: splits reductions over all axes into a reduction of rows and one of its results.
+//! `split-reductions`: splits a reduction over all axes into a reduction of each row and a reduction
+//! of the results.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
@@ -10,13 +11,13 @@ use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
 pass! {
-    /// Splits a reduction over all axes into one over the last axis, which can share a kernel with
-    /// the producer of the rows, and one over the few results of that. Sums of f16 and bf16 stay
-    /// whole: the intermediate results would be rounded.
-    pub struct SplitFolds("split-folds") {}
+    /// Splits a reduction over all axes into a reduction over the last axis and a reduction of its
+    /// results. The first one can share a kernel with the producer of the rows. Sums and products of
+    /// f16 and bf16 are not split, because the intermediate results would be rounded.
+    pub struct SplitReductions("split-reductions") {}
 }
 
-impl Pass for SplitFolds {
+impl Pass for SplitReductions {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         each_function(module, |function| {
             if !function.ops.iter().any(|op| is_split(function, op)) {
@@ -26,7 +27,7 @@ impl Pass for SplitFolds {
             for op in &function.ops {
                 if is_split(function, op) {
                     split(&mut rebuild, op)?;
-                    cx.count("folds-split", 1);
+                    cx.count("reductions-split", 1);
                 } else {
                     rebuild.keep(op)?;
                 }
