@@ -1,15 +1,16 @@
-//! Says which code generator this version goes with: what the disk cache keeps is its work.
+//! Computes a hash of the code generator's sources. It is part of the keys of the disk cache, so
+//! that code of another version is not used.
 
 use std::path::Path;
 use std::{env, fs};
 
-/// What decides the code that the native library makes of a text.
+/// The sources that determine the code that the native library generates.
 const SOURCES: [&str; 5] =
     ["Cargo.toml", "src/assemble.rs", "src/lower.rs", "src/single.rs", "src/stage.rs"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    let crates = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo gives it")).join("../..");
+    let crates = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
     // FNV-1a.
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for source in SOURCES {

@@ -85,7 +85,7 @@ SHAPE = "(x: [*b]) -> [*b]"
         ({"numpy": "x", "shape": SHAPE}, "the body for numpy returns nothing"),
         (
             {"numpy": "return (x", "shape": SHAPE},
-            "is not Python\n  where: line 1\n  text: return (x",
+            "is not valid Python\n  where: line 1\n  text: return (x",
         ),
         ({"torch": "y = 1\nreturn y y", "shape": SHAPE}, "line 2\n  text: return y y"),
         ({"numpy": "", "shape": SHAPE}, "for numpy"),

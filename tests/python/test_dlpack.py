@@ -87,7 +87,7 @@ def test_unsupported_arrays_are_errors() -> None:
     for wrong, message in (
         (
             torch.nn.Parameter(torch.ones(2, 3)),
-            r"another framework(.|\n)*Parameter, whose gradient would not flow back to it(.|\n)*"
+            r"another framework(.|\n)*Parameter, which would get no gradient(.|\n)*"
             r"`backend.array\(x\)`",
         ),
         (torch.ones(2, 3, device="meta"), "another framework"),

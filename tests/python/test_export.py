@@ -367,5 +367,5 @@ def test_export_names_params_of_unknown_size(tmp_path):
     compiled = ml.compile(model, ml.CpuBackend(), shapes=shapes, trainable_keys=["x"])
     with pytest.raises(ml.MithrilError) as caught:
         compiled.export(tmp_path)
-    assert "where they are open: the param `x` of [n x 4]" in str(caught.value)
+    assert "where these are unknown: the param `x` of [n x 4]" in str(caught.value)
     assert "hint: give the sizes by `shapes=`" in str(caught.value)

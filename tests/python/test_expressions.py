@@ -223,9 +223,11 @@ def test_outputs_by_assignment():
     model.h = h  # repeating an assignment has no effect
     with pytest.raises(ml.MithrilError, match="two blocks write `y`"):
         model.y = h * 2
-    with pytest.raises(ml.MithrilError, match="`name` is an attribute that models have") as caught:
+    with pytest.raises(ml.MithrilError, match="`name` is already an attribute of models") as caught:
         model.name = h
-    assert 'hint: `Buffer()(input=…, output="name")` names an output so' in str(caught.value)
+    assert 'hint: use `Buffer()(input=…, output="name")` to give an output this name' in str(
+        caught.value
+    )
     with pytest.raises(ml.MithrilError, match="used in another"):
         Model().y = h
 

@@ -343,11 +343,11 @@ CASES |= {
         lambda: ml.diff(Relu(), ["numpy"], shapes={"input": [2]}, against="float46"),
         ["expected: numpy, torch, jax, cpu, c, float64\n  hint: did you mean `float64`?"],
     ),
-    "a block on arrays alone": (
+    "a block that is called with arrays": (
         lambda: Linear(3)(X),
         [
-            "`Linear` is called with arrays, and has no code",
-            'hint: `ml.compile(block).evaluate(params, {"input": …})` computes',
+            "`Linear` cannot compute with arrays before it is compiled",
+            'hint: use `ml.compile(block).evaluate(params, {"input": …})` to compute',
         ],
     ),
     "an input of another name": (

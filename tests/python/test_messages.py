@@ -129,12 +129,12 @@ CASES = {
     ),
     "classes in a list": (
         lambda: MLP([Relu], [3]),
-        "`activations[0]` cannot be given this\n  got: the class Relu\n  expected: a block\n"
+        "`activations[0]` has the wrong type\n  got: the class Relu\n  expected: a block\n"
         "  hint: call the class: `Relu(…)`",
     ),
     "classes in sequence": (
         lambda: Sequential([Relu]),
-        "`blocks[0]` cannot be given this\n  got: the class Relu\n  expected: a block\n"
+        "`blocks[0]` has the wrong type\n  got: the class Relu\n  expected: a block\n"
         "  hint: call the class: `Relu(…)`",
     ),
     "a class as a loss": (
@@ -148,7 +148,7 @@ CASES = {
     ),
     "the truth of a connection": (
         lambda: bool(connected().y > 0),
-        "a connection has no truth value: it stands for a value that a call computes",
+        "a connection has no truth value before a call",
     ),
     "inputs that are none": (
         lambda: compiled(Dropout(0.5)).evaluate({}, None),
@@ -201,7 +201,7 @@ CASES = {
     ),
     "an integer of 65 bits": (
         lambda: Linear(2**64),
-        "`dimension` is beyond the integers of 64 bits\n  got: 18446744073709551616",
+        "`dimension` does not fit into 64 bits\n  got: 18446744073709551616",
     ),
     "no blocks in sequence": (
         lambda: Sequential([]),
@@ -257,37 +257,37 @@ CASES = {
     ),
     "no text of a model": (
         lambda: Model.from_json(None),
-        "`from_json` reads the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
+        "`from_json` takes the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
     ),
     "a function of NumPy": (
         lambda: np.sum(connected().y),
-        "Unexpected argument: `np.sum` takes numbers, and a connection has none before a call\n"
+        "Unexpected argument: `np.sum` takes numbers, but a connection has no value before a call\n"
         "  got: a connection\n"
-        "  hint: `.sum()` of a connection is a value of the model",
+        "  hint: use the method `.sum()` of the connection",
     ),
     "an array that is added to": (
         lambda: np.add(X, connected().y, out=X),
-        "Unexpected argument: `np.add` takes numbers, and a connection has none before a call",
+        "Unexpected argument: `np.add` takes numbers, but a connection has no value before a call",
     ),
     "a function of NumPy on a list": (
         lambda: np.concatenate([connected().y, X]),
-        "Unexpected argument: `np.concatenate` takes numbers, and a connection has none",
+        "Unexpected argument: `np.concatenate` takes numbers, but a connection has no value",
     ),
     "an array of a connection": (
         lambda: np.array(connected().y),
-        "Unexpected argument: an array of NumPy takes numbers, and a connection has none",
+        "Unexpected argument: an array of NumPy takes numbers, but a connection has no value",
     ),
     "a connection, rounded": (
         lambda: round(connected().y, 2),
-        "Unexpected argument: `round` takes numbers, and a connection has none before a call\n"
+        "Unexpected argument: `round` takes numbers, but a connection has no value before a call\n"
         "  got: a connection\n"
-        "  hint: `.round()` of a connection is a value of the model",
+        "  hint: use the method `.round()` of the connection",
     ),
     "a connection as a number": (
         lambda: float(connected().y),
-        "Unexpected argument: `float` takes numbers, and a connection has none before a call\n"
+        "Unexpected argument: `float` takes numbers, but a connection has no value before a call\n"
         "  got: a connection\n"
-        "  hint: the blocks of `mithril.models` compute values of the model",
+        "  hint: use the blocks of `mithril.models`",
     ),
     "a compiled model in a pickle": (
         lambda: pickle.dumps(compiled(Relu())),
@@ -364,7 +364,7 @@ CASES = {
     ),
     "no text of a block": (
         lambda: ml.Block.from_json(None),
-        "`from_json` reads the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
+        "`from_json` takes the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
     ),
     "an expose of another kind": (
         lambda: ml.IOKey("x", expose=3),
@@ -380,7 +380,7 @@ CASES = {
         lambda: Model("m"),
         "Unexpected argument: `Model` takes its settings by keyword\n  got: 'm'\n"
         "  expected: `name`, `checkpoint`, `gradient`\n"
-        '  hint: `Model(name="m")` gives it a name',
+        '  hint: use `Model(name="m")` for the name',
     ),
     "a keyword of a model": (
         lambda: Model(nmae="m"),

@@ -217,7 +217,7 @@ for _ in range(3):
 """
     ended = run(code, tmp_path, MITHRIL_NATIVE=str(tmp_path / "missing.so"))
     assert ended.returncode == 0, ended.stderr
-    warning = "WARNING Model: kernels stay as they were made in an instant: "
+    warning = "WARNING Model: kernels keep Cranelift's code: "
     assert ended.stderr.startswith(warning)
     assert ended.stderr.count("WARNING") == 1
 

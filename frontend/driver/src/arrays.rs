@@ -14,7 +14,7 @@ use ndarray::{ArrayD, CowArray, Dimension, IxDyn, ShapeError};
 use smallvec::SmallVec;
 
 use crate::call::elements::Elements;
-use crate::call::interface::{self, exhausted};
+use crate::call::interface::{self, out_of_memory};
 use crate::call::signature::Sizes;
 
 /// The element type of an array.
@@ -68,10 +68,11 @@ macro_rules! elements {
                 }
             }
 
-            /// The array with its elements in row-major order.
-            pub(crate) fn plain(&self) -> Plain<'_> {
+            /// The array with its elements contiguous, in row-major order. Copies them only if they
+            /// are not.
+            pub(crate) fn contiguous(&self) -> Contiguous<'_> {
                 match self {
-                    $(Array::$variant(own) => Plain::$variant(own.as_standard_layout()),)*
+                    $(Array::$variant(own) => Contiguous::$variant(own.as_standard_layout()),)*
                 }
             }
 
@@ -80,44 +81,44 @@ macro_rules! elements {
             /// Errors: a dtype without an element type in Rust; out of memory.
             pub(crate) fn of_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
                 match dtype {
-                    $(DType::$variant => copied(shape, bytes).map(Array::$variant),)*
-                    DType::I4 | DType::U4 | DType::F8E4M3 | DType::F8E5M2 => Err(no_elements(dtype)),
+                    $(DType::$variant => array_of_bytes(shape, bytes).map(Array::$variant),)*
+                    DType::I4 | DType::U4 | DType::F8E4M3 | DType::F8E5M2 => Err(no_element_type(dtype)),
                 }
             }
         }
 
         /// An array whose elements are contiguous.
-        pub(crate) enum Plain<'a> {
+        pub(crate) enum Contiguous<'a> {
             $($variant(CowArray<'a, $element, IxDyn>),)*
         }
 
-        impl Plain<'_> {
-            /// The address of the elements. An empty array gives the address of a readable block,
-            /// because kernels may read one of its elements.
+        impl Contiguous<'_> {
+            /// The address of the elements. For an empty array this is the address of a readable
+            /// block, because kernels may read one element.
             pub(crate) fn as_ptr(&self) -> *const u8 {
                 match self {
-                    $(Plain::$variant(own) if own.is_empty() => Block::empty().as_ptr(),)*
-                    $(Plain::$variant(own) => own.as_ptr().cast(),)*
+                    $(Contiguous::$variant(own) if own.is_empty() => Block::empty().as_ptr(),)*
+                    $(Contiguous::$variant(own) => own.as_ptr().cast(),)*
                 }
             }
 
             fn dtype(&self) -> DType {
                 match self {
-                    $(Plain::$variant(_) => DType::$variant,)*
+                    $(Contiguous::$variant(_) => DType::$variant,)*
                 }
             }
 
             fn shape(&self) -> &[usize] {
                 match self {
-                    $(Plain::$variant(own) => own.shape(),)*
+                    $(Contiguous::$variant(own) => own.shape(),)*
                 }
             }
         }
 
-        impl From<Array> for Plain<'_> {
+        impl From<Array> for Contiguous<'_> {
             fn from(array: Array) -> Self {
                 match array {
-                    $(Array::$variant(own) => Plain::$variant(match own.is_standard_layout() {
+                    $(Array::$variant(own) => Contiguous::$variant(match own.is_standard_layout() {
                         true => own.into(),
                         false => own.as_standard_layout().into_owned().into(),
                     }),)*
@@ -146,29 +147,29 @@ elements! {
 /// Copies these bytes into an array.
 ///
 /// Errors: out of memory; a number of bytes that does not match the shape.
-fn copied<T: Element>(shape: &[usize], bytes: &[u8]) -> Result<ArrayD<T>> {
+fn array_of_bytes<T: Element>(shape: &[usize], bytes: &[u8]) -> Result<ArrayD<T>> {
     let count = bytes.len() / size_of::<T>();
     let mut values: Vec<T> = Vec::new();
     let room = values.try_reserve_exact(count);
-    room.map_err(|_| exhausted(OutOfMemory { bytes: bytes.len() }))?;
+    room.map_err(|_| out_of_memory(OutOfMemory { bytes: bytes.len() }))?;
     // SAFETY: `values` has the capacity, and the bytes are valid elements: a computed bool is 0 or
     // 1, and every bit pattern is a number.
     unsafe {
         bytes.as_ptr().copy_to_nonoverlapping(values.as_mut_ptr().cast(), bytes.len());
         values.set_len(count);
     }
-    ArrayD::from_shape_vec(shape, values).map_err(another_count)
+    ArrayD::from_shape_vec(shape, values).map_err(wrong_count)
 }
 
-fn another_count(error: ShapeError) -> Box<Diagnostic> {
+fn wrong_count(error: ShapeError) -> Box<Diagnostic> {
     Box::new(Diagnostic::new("the number of elements does not match the shape").got(error))
 }
 
-fn no_elements(dtype: DType) -> Box<Diagnostic> {
+fn no_element_type(dtype: DType) -> Box<Diagnostic> {
     Box::new(Diagnostic::new("Rust has no type for these elements").got(dtype.array_name()))
 }
 
-impl Plain<'_> {
+impl Contiguous<'_> {
     /// The elements of the array, for the check of indices.
     pub(crate) fn elements(&self) -> Elements<&Self> {
         let sizes: Sizes = self.shape().iter().map(|size| *size as i64).collect();
@@ -188,11 +189,11 @@ impl Array {
     ///
     /// Errors: out of memory.
     pub(crate) fn tensor(&self) -> Result<Tensor> {
-        let plain = self.plain();
+        let plain = self.contiguous();
         let bytes = interface::bytes(plain.elements().sizes(), self.dtype())?;
         // SAFETY: the elements are contiguous, and all of their bytes are initialised.
         let bytes = unsafe { slice::from_raw_parts(plain.as_ptr(), bytes) };
-        let copy = Block::copy_of(bytes).map_err(exhausted)?;
+        let copy = Block::copy_of(bytes).map_err(out_of_memory)?;
         Tensor::from_bytes(self.dtype(), self.shape().to_vec(), Bytes::from_owner(copy))
             .map_err(|why| Box::new(Diagnostic::new(why)))
     }
@@ -201,7 +202,7 @@ impl Array {
     ///
     /// Errors: the array has the wrong dtype.
     pub fn get<T: Element>(&self) -> Result<&ArrayD<T>> {
-        T::of(self).ok_or_else(|| another::<T>(self.dtype()))
+        T::of(self).ok_or_else(|| wrong_dtype::<T>(self.dtype()))
     }
 
     /// The array for mutation, typed by its elements.
@@ -209,20 +210,20 @@ impl Array {
     /// Errors: the array has the wrong dtype.
     pub fn get_mut<T: Element>(&mut self) -> Result<&mut ArrayD<T>> {
         let own = self.dtype();
-        T::of_mut(self).ok_or_else(|| another::<T>(own))
+        T::of_mut(self).ok_or_else(|| wrong_dtype::<T>(own))
     }
 
     /// Makes an array of these numbers, rounded to the dtype.
     ///
     /// Errors: a dtype that is not a float; a number of values that does not match the shape.
     pub fn of_floats(dtype: DType, shape: &[usize], values: Vec<f64>) -> Result<Array> {
-        let array = ArrayD::from_shape_vec(shape, values).map_err(another_count)?;
+        let array = ArrayD::from_shape_vec(shape, values).map_err(wrong_count)?;
         match dtype {
             DType::F64 => Ok(Array::F64(array)),
             DType::F32 => Ok(Array::F32(array.mapv(|value| value as f32))),
             DType::F16 => Ok(Array::F16(array.mapv(f16::from_f64))),
             DType::BF16 => Ok(Array::BF16(array.mapv(bf16::from_f64))),
-            other => Err(no_elements(other)),
+            other => Err(no_element_type(other)),
         }
     }
 
@@ -234,7 +235,7 @@ impl Array {
             Array::I32(own) => own.mapv(i64::from),
             Array::I16(own) => own.mapv(i64::from),
             Array::I8(own) => own.mapv(i64::from),
-            Array::U64(own) => narrowed(own)?,
+            Array::U64(own) => converted_integers(own)?,
             Array::U32(own) => own.mapv(i64::from),
             Array::U16(own) => own.mapv(i64::from),
             Array::U8(own) => own.mapv(i64::from),
@@ -244,13 +245,13 @@ impl Array {
         };
         match dtype {
             DType::I64 => Some(Array::I64(wide)),
-            DType::I32 => narrowed(&wide).map(Array::I32),
-            DType::I16 => narrowed(&wide).map(Array::I16),
-            DType::I8 => narrowed(&wide).map(Array::I8),
-            DType::U64 => narrowed(&wide).map(Array::U64),
-            DType::U32 => narrowed(&wide).map(Array::U32),
-            DType::U16 => narrowed(&wide).map(Array::U16),
-            DType::U8 => narrowed(&wide).map(Array::U8),
+            DType::I32 => converted_integers(&wide).map(Array::I32),
+            DType::I16 => converted_integers(&wide).map(Array::I16),
+            DType::I8 => converted_integers(&wide).map(Array::I8),
+            DType::U64 => converted_integers(&wide).map(Array::U64),
+            DType::U32 => converted_integers(&wide).map(Array::U32),
+            DType::U16 => converted_integers(&wide).map(Array::U16),
+            DType::U8 => converted_integers(&wide).map(Array::U8),
             DType::F64
             | DType::F32
             | DType::F16
@@ -264,12 +265,12 @@ impl Array {
     }
 }
 
-fn narrowed<T: Element, U: Element + TryFrom<T>>(array: &ArrayD<T>) -> Option<ArrayD<U>> {
+fn converted_integers<T: Element, U: Element + TryFrom<T>>(array: &ArrayD<T>) -> Option<ArrayD<U>> {
     let values: Option<Vec<U>> = array.iter().map(|value| U::try_from(*value).ok()).collect();
     ArrayD::from_shape_vec(array.raw_dim(), values?).ok()
 }
 
-fn another<T: Element>(own: DType) -> Box<Diagnostic> {
+fn wrong_dtype<T: Element>(own: DType) -> Box<Diagnostic> {
     let error =
         Diagnostic::of(ErrorKind::DType, "the array has the wrong dtype").got(own.array_name());
     Box::new(error.expected(T::DTYPE.array_name()))
@@ -304,7 +305,7 @@ impl Arrays {
     ///
     /// Errors: there is no such array, or it has the wrong dtype.
     pub fn get<T: Element>(&self, name: &str) -> Result<&ArrayD<T>> {
-        let array = self.find(name).ok_or_else(|| self.lacks(name))?;
+        let array = self.find(name).ok_or_else(|| self.missing_array(name))?;
         array.get().map_err(|error| Box::new(error.at(format!("`{name}`"))))
     }
 
@@ -313,7 +314,7 @@ impl Arrays {
     /// Errors: there is no such array, or it has the wrong dtype.
     pub fn get_mut<T: Element>(&mut self, name: &str) -> Result<&mut ArrayD<T>> {
         if !self.0.contains_key(name) {
-            return Err(self.lacks(name));
+            return Err(self.missing_array(name));
         }
         let array = self.0.get_mut(name).expect("it is there");
         array.get_mut().map_err(|error| Box::new(error.at(format!("`{name}`"))))
@@ -341,7 +342,7 @@ impl Arrays {
         self.0.is_empty()
     }
 
-    fn lacks(&self, name: &str) -> Box<Diagnostic> {
+    fn missing_array(&self, name: &str) -> Box<Diagnostic> {
         let names: Vec<&str> = self.names().collect();
         let mut error = Diagnostic::new(format!("there is no array `{name}`"))
             .expected(if names.is_empty() { "none".into() } else { quoted(&names) });

@@ -7,15 +7,15 @@ use crate::native::Native;
 
 const HINT: &str = "`memory_budget` needs inputs of fixed shapes: give `shapes=`";
 
-/// How much is recomputed, and the program that results from it.
+/// The number of functions that are recomputed, and the resulting program.
 pub struct Choice<T> {
     pub checkpoint: Limit,
-    pub made: T,
+    pub program: T,
 }
 
 /// Finds by bisection a small number of functions to recompute in the gradients so that a call
-/// works within `budget` bytes. `make` compiles for a limit and also returns how many functions
-/// are recomputed; `native` gives the native code of a compiled program.
+/// needs at most `budget` bytes. `make` compiles for a limit and also returns the number of
+/// recomputed functions. `native` returns the native code of a compiled program.
 ///
 /// Errors: those of `make`; a budget that is too small even with recomputation; dims without
 /// numbers.
@@ -24,53 +24,54 @@ pub fn within<T>(
     mut make: impl FnMut(Limit) -> Result<(T, usize)>,
     native: impl Fn(&T) -> Option<&Native>,
 ) -> Result<Choice<T>> {
-    let needs = |made: &T| -> Result<u64> {
-        let part = native(made).map(|native| native.joint.as_ref().unwrap_or(&native.forward));
+    let required_bytes = |program: &T| -> Result<u64> {
+        let part = native(program).map(|native| native.joint.as_ref().unwrap_or(&native.forward));
         part.map_or(Ok(0), |part| {
             Ok(part.memory(&|_| None).map_err(|error| error.hint(HINT))?.total() as u64)
         })
     };
-    let (made, _) = make(Limit::At(0))?;
-    if needs(&made)? <= budget {
-        return Ok(Choice { checkpoint: Limit::At(0), made });
+    let (program, _) = make(Limit::At(0))?;
+    if required_bytes(&program)? <= budget {
+        return Ok(Choice { checkpoint: Limit::At(0), program });
     }
     let (mut best, count) = make(Limit::All)?;
-    if needs(&best)? > budget {
-        return some_count(budget, count, &mut make, &needs);
+    if required_bytes(&best)? > budget {
+        return smallest_count(budget, count, &mut make, &required_bytes);
     }
     // Invariant: `high` fits and `low` does not. Memory need not be monotonic between them.
     let (mut low, mut high) = (0, count);
     while high - low > 1 {
         let middle = (low + high) / 2;
-        let (made, _) = make(Limit::At(middle))?;
-        match needs(&made)? <= budget {
-            true => (best, high) = (made, middle),
+        let (program, _) = make(Limit::At(middle))?;
+        match required_bytes(&program)? <= budget {
+            true => (best, high) = (program, middle),
             false => low = middle,
         }
     }
-    Ok(Choice { checkpoint: Limit::At(high), made: best })
+    Ok(Choice { checkpoint: Limit::At(high), program: best })
 }
 
-/// Used if recomputing everything does not fit: finds the smallest number that fits, if any does.
-fn some_count<T>(
+/// Finds the smallest number of functions to recompute that fits, if any. Used if recomputing all
+/// functions does not fit.
+fn smallest_count<T>(
     budget: u64,
     count: usize,
     make: &mut impl FnMut(Limit) -> Result<(T, usize)>,
-    needs: &impl Fn(&T) -> Result<u64>,
+    required_bytes: &impl Fn(&T) -> Result<u64>,
 ) -> Result<Choice<T>> {
     let mut least = u64::MAX;
     for checkpoint in (0..=count).map(Limit::At) {
-        let (made, _) = make(checkpoint)?;
-        let bytes = needs(&made)?;
+        let (program, _) = make(checkpoint)?;
+        let bytes = required_bytes(&program)?;
         if bytes <= budget {
-            return Ok(Choice { checkpoint, made });
+            return Ok(Choice { checkpoint, program });
         }
         least = least.min(bytes);
     }
-    let again = if count > 0 { ", whatever is recomputed" } else { "" };
+    let recomputed = if count > 0 { ", even with recomputation" } else { "" };
     Diagnostic::of(ErrorKind::Memory, "the model does not fit into `memory_budget`")
         .got(format!("{budget} bytes"))
-        .expected(format!("at least {least} bytes{again}"))
+        .expected(format!("at least {least} bytes{recomputed}"))
         .hint("use a smaller batch")
         .err()
 }

@@ -19,8 +19,8 @@ const MEASURED: [&str; 4] = ["overhead", "bytes", "products", "scalars"];
 /// Profiles by target, such as `torch` and `native`.
 pub type Profiles = BTreeMap<String, Profile>;
 
-/// The file of measurements: the one that MITHRIL_PROFILE names (none if it is empty), or
-/// `~/.config/mithril/profile.json`.
+/// The file of measurements: the path in MITHRIL_PROFILE, or `~/.config/mithril/profile.json`.
+/// `None` if MITHRIL_PROFILE is empty or there is no home directory.
 pub fn file() -> Option<PathBuf> {
     let config = || match env::var_os("XDG_CONFIG_HOME").filter(|path| !path.is_empty()) {
         Some(folder) => Some(PathBuf::from(folder)),
@@ -32,8 +32,8 @@ pub fn file() -> Option<PathBuf> {
     }
 }
 
-/// The target with its measured profile; the target unchanged if it was not measured or the file
-/// cannot be seen.
+/// The target with its measured profile. The target is unchanged if it was not measured, or if
+/// there is no file.
 ///
 /// Errors: the file exists but cannot be read.
 pub fn calibrated(target: Target) -> Result<Target> {
@@ -41,7 +41,8 @@ pub fn calibrated(target: Target) -> Result<Target> {
         return Ok(target);
     };
     let text = match fs::read_to_string(&file) {
-        // HOME may belong to another user whose files this process may not see: not an error.
+        // HOME may belong to another user whose files this process may not see. That is not an
+        // error.
         Err(_) if file.symlink_metadata().is_err() => return Ok(target),
         read => read.map_err(|error| unreadable(&file, &error.to_string()))?,
     };
@@ -104,10 +105,10 @@ pub fn parse(text: &str) -> Result<Profiles> {
 /// file are kept.
 ///
 /// Errors: MITHRIL_PROFILE is empty, or the file cannot be written.
-pub fn keep(profiles: &Profiles) -> Result<PathBuf> {
+pub fn save(profiles: &Profiles) -> Result<PathBuf> {
     let Some(file) = file() else {
-        return Diagnostic::new("there is no file to keep measurements in")
-            .got("an empty MITHRIL_PROFILE, or no home directory directory")
+        return Diagnostic::new("there is no file for the measurements")
+            .got("an empty MITHRIL_PROFILE, or no home directory")
             .hint("set MITHRIL_PROFILE to a file")
             .err();
     };

@@ -36,9 +36,9 @@ use recipe::{Recipe, Watch, native, simplify, with_outputs};
 pub struct CompileOptions {
     pub target: &'static TargetEntry,
     pub lower: lower::Options,
-    /// Which rewrites run.
+    /// The rewrite rules that run, and the math that they may use.
     pub optimization: OptimizationOptions,
-    /// The file's name without its extension.
+    /// The name of the generated file without its extension.
     pub stem: String,
     /// Whether the cached program of an equal compile may be returned.
     pub cache: bool,
@@ -46,9 +46,9 @@ pub struct CompileOptions {
     pub tier: Tier,
     /// The name of the processor to compile native code for; `None` uses MITHRIL_CPU.
     pub cpu: Option<String>,
-    /// Named terminals and paths of blocks whose values become results too.
+    /// Named terminals, and paths of blocks, whose values become additional results.
     pub keep: Vec<String>,
-    /// Likewise, for values that are only inspected and have no gradients.
+    /// The same for values that are only inspected, which have no gradients.
     pub watched: Vec<String>,
     /// A scalar output. If set, its gradients with respect to the params become outputs too.
     pub differentiate: Option<String>,
@@ -56,16 +56,16 @@ pub struct CompileOptions {
     pub own_gradients: bool,
     /// The source of random numbers in generated Python. Native code always draws the exact bits.
     pub random: Random,
-    /// The most bytes that a call of native code may use, if bounded. Gradients recompute the
-    /// values that do not fit.
+    /// The maximum memory of a call of native code in bytes, if it is limited. Gradients recompute
+    /// the values that do not fit.
     pub memory_budget: Option<u64>,
     /// How memory is assigned to the inner values of native code.
     pub planning: Planning,
-    /// Which of the integers that index an axis are checked.
+    /// The arrays whose integers are checked if they index an axis.
     pub checks: Checks,
 }
 
-/// Which memory a call may read to check the integers that index an axis.
+/// The memory that a call may read to check the integers that index an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checks {
     None,
@@ -151,9 +151,9 @@ pub struct Argument {
     /// Its initial value. `fan_of` names the argument whose shape determines the fan.
     pub start: Start,
     pub fan_of: Option<Arc<str>>,
-    /// Whether its dtype comes from the array of a call. An array of another dtype then needs
+    /// Whether its dtype comes from the array of a call. Then an array of another dtype needs
     /// another program.
-    pub chosen: bool,
+    pub dtype_of_call: bool,
     /// The blocks that read it.
     pub readers: Loc,
     /// Whether integers of every dtype are accepted, because no dtype was specified.
@@ -169,8 +169,9 @@ pub struct Output {
 }
 
 impl Argument {
-    /// Whether integers of other dtypes are accepted at a target that holds this argument as
-    /// `held`: no dtype was specified, or the target lacks the specified one.
+    /// Whether integers of other dtypes are accepted. `held` is the dtype that the target uses for
+    /// this argument. They are accepted if no dtype was specified, or if the target does not have
+    /// the specified dtype.
     pub fn takes_any_integer(&self, held: DType) -> bool {
         self.any_integer || (self.ty.dtype.is_int() && held != self.ty.dtype)
     }
@@ -186,19 +187,19 @@ impl Argument {
 /// Compiles a block to `forward`. In training mode it also compiles the gradients if the target
 /// cannot differentiate.
 ///
-/// A program that needs ranks which the options leave open has no code until the first call, see
-/// [`Program::waits`].
+/// If the code needs ranks that the options do not give, the program has no code until the first
+/// call. See [`Program::waits`].
 ///
-/// Errors: those of lowering that known ranks would not resolve; "Backend does not support
+/// Errors: as for lowering, if known ranks would not avoid the error; "Backend does not support
 /// operation …".
 pub fn compile(block: &Block, options: &CompileOptions) -> Result<Arc<Program>> {
     match options.cache {
-        true => cache::kept(block, options, || fresh(block, options)),
-        false => fresh(block, options).map(Arc::new),
+        true => cache::cached(block, options, || compile_uncached(block, options)),
+        false => compile_uncached(block, options).map(Arc::new),
     }
 }
 
-fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
+fn compile_uncached(block: &Block, options: &CompileOptions) -> Result<Program> {
     let mut watch = Watch::default();
     let finish = |module| {
         let logical = with_outputs(module, options)?;
@@ -222,12 +223,12 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let (module, logical, code) = made;
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
     let functions = (module, (logical, Shapes::default()));
-    let mut program = finished(name, &starts(block), functions, code, recipe, watch)?;
+    let mut program = assembled(name, &initial_values(block), functions, code, recipe, watch)?;
     program.inner = block.inner_values();
     if let Some(Waits::Inputs(Needs { ranks, trial: true, .. })) = program.waits().cloned() {
         open::forget_ranks(&mut program, &ranks);
     }
-    Ok(program.with_chosen(&options.lower.chosen))
+    Ok(program.with_call_dtypes(&options.lower.chosen))
 }
 
 fn open(block: &Block, options: &CompileOptions, waits: Waits) -> Code {
@@ -273,11 +274,11 @@ fn code(
 }
 
 /// The initial value of an argument, and the argument whose shape determines the fan.
-type Beginning = (Start, Option<Arc<str>>);
+type InitialValue = (Start, Option<Arc<str>>);
 
-fn finished(
+fn assembled(
     name: Arc<str>,
-    starts: &dyn Fn(&str) -> Beginning,
+    initial_values: &dyn Fn(&str) -> InitialValue,
     (module, logical): (Module, (Module, Shapes)),
     code: Code,
     recipe: Recipe,
@@ -285,14 +286,14 @@ fn finished(
 ) -> Result<Program> {
     let entry = entry(&module)?.clone();
     let arguments = entry.arguments().map(|(value, arg)| {
-        let (start, fan_of) = starts(&arg.name);
+        let (start, fan_of) = initial_values(&arg.name);
         Argument {
             name: arg.name.clone(),
             role: arg.role,
             ty: entry.ty(value).clone(),
             start,
             fan_of,
-            chosen: false,
+            dtype_of_call: false,
             readers: readers(&entry, value),
             any_integer: recipe.any_integers.contains(&arg.name),
         }
@@ -329,15 +330,15 @@ fn readers(function: &Function, value: Value) -> Loc {
 }
 
 impl Program {
-    /// Marks the arguments of these names as having their dtypes from a call.
-    fn with_chosen(mut self, chosen: &[String]) -> Program {
+    /// Marks the arguments with these names: their dtypes come from the arrays of a call.
+    fn with_call_dtypes(mut self, chosen: &[String]) -> Program {
         for argument in &mut self.arguments {
-            argument.chosen = chosen.iter().any(|name| **name == *argument.name);
+            argument.dtype_of_call = chosen.iter().any(|name| **name == *argument.name);
         }
         self
     }
 
-    /// Which inputs are checked at each call.
+    /// The arrays whose indices are checked at each call.
     pub fn checks(&self) -> Checks {
         self.recipe.checks
     }
@@ -367,7 +368,7 @@ fn entry(module: &Module) -> Result<&Arc<Function>> {
 }
 
 /// The initial value of each input by name, and the input whose shape determines the fan.
-fn starts(block: &Block) -> impl Fn(&str) -> (Start, Option<Arc<str>>) {
+fn initial_values(block: &Block) -> impl Fn(&str) -> (Start, Option<Arc<str>>) {
     let inputs = block.inputs();
     let fan_of = |start: &Start| start.fan_of.map(|at| inputs[at as usize].name.clone());
     let known: FxHashMap<Arc<str>, (Start, Option<Arc<str>>)> =

@@ -49,22 +49,22 @@ pub struct Step {
     pub gradients: Arrays,
     /// The next state. States that the call does not update keep their values.
     pub state: Arrays,
-    /// For kernels that LLVM failed on; they run slower.
+    /// One for each kernel that LLVM failed on. These kernels run slower.
     pub warnings: Vec<String>,
 }
 
 impl Compiled {
     /// Compiles a block. The code runs on as many threads as there are cores.
     ///
-    /// Errors: those of [`compile`]; shapes or dtypes that the options leave open but the code
-    /// needs.
+    /// Errors: those of [`compile`]; shapes or dtypes that the code needs but the options do not
+    /// give.
     pub fn new(block: &Block, options: &CompileOptions) -> Result<Compiled> {
         Compiled::of(compile(block, options)?)
     }
 
     /// Prepares a program for calls.
     ///
-    /// Errors: shapes or dtypes that it needs are open.
+    /// Errors: shapes or dtypes that the code needs are not known.
     pub fn of(program: Arc<Program>) -> Result<Compiled> {
         program.settled()?;
         let signature = Signature::new(&program, &|dtype| dtype);
@@ -94,22 +94,22 @@ impl Compiled {
         }
     }
 
-    /// Draws initial values of the params as the blocks define them. Equal seeds give equal values,
-    /// here and from Python.
+    /// Draws the initial values of the params, as the blocks define them. A seed gives the same
+    /// values as in Python.
     ///
-    /// Errors: a param whose shape is open, or which a Python function draws.
+    /// Errors: a param whose shape is not known, or that a Python function draws.
     pub fn first_params(&self, seed: u64) -> Result<Arrays> {
-        self.first(Role::Param, seed)
+        self.initial_arrays(Role::Param, seed)
     }
 
     /// The initial state.
     ///
     /// Errors: as for [`Compiled::first_params`].
     pub fn first_state(&self) -> Result<Arrays> {
-        self.first(Role::State, 0)
+        self.initial_arrays(Role::State, 0)
     }
 
-    fn first(&self, role: Role, seed: u64) -> Result<Arrays> {
+    fn initial_arrays(&self, role: Role, seed: u64) -> Result<Arrays> {
         let mut drawn = Arrays::new();
         for argument in self.program.arguments.iter().filter(|argument| argument.role == role) {
             let sizes = known_sizes(argument)?;

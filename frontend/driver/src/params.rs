@@ -71,7 +71,7 @@ pub struct Place {
 pub fn write(weights: &[(&str, &Tensor)], path: &Path) -> Result<Vec<Place>> {
     let failed = |why: String| unwritable(path, io::Error::other(why));
     if weights.iter().any(|(name, _)| *name == RESERVED) {
-        return Diagnostic::new(format!("no param can be called `{RESERVED}` in a file"))
+        return Diagnostic::new(format!("a param in a file cannot have the name `{RESERVED}`"))
             .hint("rename it: safetensors reserves this name for metadata")
             .err();
     }

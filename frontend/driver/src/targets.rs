@@ -1,4 +1,4 @@
-//! The registry of targets: one entry for each, with every fact in which targets differ.
+//! The registry of targets: one entry for each, with all properties in which targets differ.
 
 use std::fmt;
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::native::Tier;
 /// Where a compiled model runs.
 #[derive(Clone, Copy)]
 pub struct TargetEntry {
-    /// The target as the passes see it: its name, the operations that it takes whole, its
-    /// performance, the language and the targets of the bodies that it takes.
+    /// The properties that passes use: the name, the operations that are not decomposed, the
+    /// performance, and the language and targets of the bodies that are accepted.
     pub passes: Target,
     /// The name in prose.
     pub label: &'static str,
@@ -29,9 +29,9 @@ pub struct TargetEntry {
     pub extension: &'static str,
     /// The framework whose arrays calls take and return.
     pub arrays: &'static str,
-    /// Whether 64-bit elements are used only on request.
+    /// Whether 64-bit dtypes must be enabled first, as in JAX.
     pub narrow: bool,
-    /// Whether it computes gradients itself, by its own rules.
+    /// Whether the framework has automatic differentiation.
     pub differentiates: bool,
     /// The compilers that the first calls may use, if there is a choice.
     pub tiers: &'static [Tier],
@@ -136,7 +136,7 @@ pub fn check_bodies(module: &Module) -> Result<()> {
     Ok(())
 }
 
-/// Checks the body of an external function by what is known of its target.
+/// Checks the body of an external function against its target.
 ///
 /// Errors: there is no such target; a body in Python that returns nothing.
 pub fn check_body(body: &TargetBody) -> Result<()> {
@@ -146,7 +146,7 @@ pub fn check_body(body: &TargetBody) -> Result<()> {
         let what = format!("the body for {} returns nothing", body.target);
         return Diagnostic::of(ErrorKind::Argument, what)
             .got(body.text.trim().lines().next().unwrap_or(""))
-            .hint("it is the inside of a function: `return …`")
+            .hint("write the body of a function: `return …`")
             .err();
     }
     Ok(())
@@ -169,8 +169,8 @@ impl TargetEntry {
         }
     }
 
-    /// The dtype that the target uses for arrays of this dtype: JAX has no 64-bit integers unless
-    /// they are enabled, which `wide` tells.
+    /// The dtype that the target uses for arrays of this dtype. `wide` tells whether JAX's 64-bit
+    /// types are enabled; without them, 64-bit integers become 32-bit ones.
     pub fn held(&self, wide: bool, dtype: DType) -> DType {
         let narrow = self.narrow && !wide;
         match dtype {

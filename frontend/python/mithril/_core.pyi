@@ -17,28 +17,28 @@ class Argument:
     @property
     def any_integer(self, /) -> bool:
         """
-        Whether integers of every dtype are taken, and converted.
+        Whether integers of every dtype are accepted, and converted.
         """
     @property
     def dims(self, /) -> list[str]:
         """
-        The dims as text: numbers, names, expressions.
+        The dims as text: numbers, names, or expressions.
         """
     @property
     def dtype(self, /) -> DType:
         """
-        The dtype it has in the framework.
+        The dtype in the framework.
         """
     @property
     def fan_of(self, /) -> str | None:
         """
-        The argument whose shape says how its first values are drawn, where it is not its own.
+        The argument whose shape determines the fan of the initial values, if it is another one.
         """
     @property
     def name(self, /) -> str:
         """
-        The name: a path of blocks for what is learned. The same object each time, so that dicts
-        made by it are distinguished by addresses alone.
+        The name; for a param or state, the path of its block and the terminal. It is always the
+        same Python object, so that dicts can be compared by the addresses of their keys.
         """
     @property
     def role(self, /) -> str:
@@ -48,56 +48,62 @@ class Argument:
     @property
     def shape(self, /) -> list[int] | None:
         """
-        The sizes, where all are known.
+        The sizes, if all are known.
         """
 
 @disjoint_base
 class Block:
     """
-    What a model is built from, and can be compiled alone. Calling it connects its terminals, by
-    name or in their order: inputs, then outputs.
+    A part of a model, which can also be compiled by itself. Calling a block connects its terminals,
+    by name or in order: inputs, then outputs.
     """
     def __call__(self, /, *args: "object", **kwargs: "object") -> Block:
         """
-        The same block with its terminals connected to names, connections, constants or lists.
+        Returns the block with its terminals connected to names, connections, constants, or lists of
+        these. Positional arguments connect terminals in order.
+
+        Errors: `TerminalError` for an unknown terminal; `MithrilError` for a terminal that is
+        connected twice, or more arguments than terminals.
         """
     def __getattr__(self, name: str, /) -> Connection: ...
     def __init__(self, /, *args: "object", **kwargs: "object") -> None:
         """
-        The entry of the block table that the class is named after, with these settings.
+        Creates the block with these settings. The class has the name of the block.
         """
     def __new__(cls, /, *_args: "object", **_kwargs: "object") -> Block: ...
     def __reduce__(self, /) -> tuple[Any, tuple[str]]:
         """
-        Copies and pickles are made through JSON, and have params of their own.
+        Copies and pickles are made through JSON. They have their own params.
 
-        Errors: connections of a model under construction, which lie outside the block.
+        Errors: the block has connections to a model under construction, or is a `TrainModel`.
         """
     def __repr__(self, /) -> str: ...
     def _repr_html_(self, /) -> str: ...
     def connect(self, /, *args: "object", **kwargs: "object") -> Block:
         """
-        The same as calling it.
+        The same as calling the block.
         """
     def copy(self, /) -> Any:
         """
-        Another block of the same definition, name and connections, with params of its own. What is
-        shared inside it is shared inside the copy. The copy of a model can be changed.
+        A copy with the same settings, name and connections, but its own params. Params that are
+        shared inside the block are shared inside the copy. The copy of a model can be changed.
 
-        Errors: a model to be trained.
+        Errors: a `TrainModel`.
         """
     def cost(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, dtype: "DType | str | None" = None, inference: "bool" = True) -> Costs:
         """
-        What each block costs, before anything runs: arithmetic, memory traffic, params, and the most
-        bytes of inner values alive at once, of one forward pass. `shapes` are those of the inputs; of
-        dims that are not numbers, costs are formulas.
+        The estimated cost of each block in one forward pass: floating-point operations, bytes of
+        memory traffic, params, and the peak memory of inner values in bytes. `shapes` gives the
+        shapes of inputs. Costs are formulas if dims have no numbers.
 
-        Errors: those of compiling.
+        Errors: as for compiling with these shapes.
         """
     @staticmethod
     def from_json(text: "str") -> Block:
         """
-        The block of a JSON text that `to_json` wrote.
+        Reads a block from a JSON text that `to_json` wrote.
+
+        Errors: `MithrilError` for text of another format, or of a newer version.
         """
     @property
     def inputs(self, /) -> list[str]:
@@ -107,17 +113,19 @@ class Block:
     @property
     def kind(self, /) -> str:
         """
-        What kind of block it is: `Linear`, or the class of a model.
+        The kind of the block, such as `Linear`, or the class of a model.
         """
     @staticmethod
     def load(path: "str | PathLike[str]") -> Block:
         """
-        The block of a file that `save` wrote.
+        Reads a block from a file that `save` wrote.
+
+        Errors: `MithrilError` for a file that cannot be read; as for `from_json`.
         """
     @property
     def name(self, /) -> str | None:
         """
-        The name it was given, if any.
+        The name that the block was given, or None.
         """
     @property
     def outputs(self, /) -> list[str]:
@@ -126,52 +134,59 @@ class Block:
         """
     def save(self, /, path: "str | PathLike[str]") -> None:
         """
-        Writes the model to a file, as JSON.
+        Writes the block to a file, as JSON. Params are not included.
+
+        Errors: `MithrilError` for a file that cannot be written; as for `to_json`.
         """
     def summary(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, depth: "int" = 1) -> str:
         """
-        A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
-        of the inputs, or where the model states them, the types of terminals too.
+        A table of the blocks inside, down to `depth` levels: their terminals and numbers of params.
+        With `shapes` of the inputs, or if the model states them, also the types of terminals.
+
+        Errors: as for compiling with these shapes.
         """
     def to_json(self, /) -> str:
         """
-        The model as JSON, which `from_json` reads. Arrays in it are written out; params are none.
+        The block as JSON text, which `from_json` reads. It includes constant arrays, but not
+        params.
+
+        Errors: `MithrilError` for a function as `init`.
         """
 
 @final
 class BlockInfo:
     """
-    What there is to know of the class of a block.
+    The description of a class of blocks.
     """
     @property
     def doc(self, /) -> str:
         """
-        What it computes.
+        The description of the result.
         """
     @property
     def formula(self, /) -> str:
         """
-        What it computes as an expression of NumPy; empty where none is short.
+        The result as a NumPy expression. It is empty if there is no short one.
         """
     @property
     def group(self, /) -> str:
         """
-        The part of the library it belongs to.
+        The part of the library that the block belongs to.
         """
     @property
     def help(self, /) -> str:
         """
-        The page that `help` shows.
+        The text that `help` shows.
         """
     @property
     def inputs(self, /) -> list[str]:
         """
-        The names of the inputs; optional ones end in `=`.
+        The names of the inputs. Optional inputs end in `=`.
         """
     @property
     def keywords(self, /) -> list[list[str]]:
         """
-        The same of the keywords that it takes besides them.
+        The same for additional keywords.
         """
     @property
     def name(self, /) -> str:
@@ -186,7 +201,8 @@ class BlockInfo:
     @property
     def parameters(self, /) -> list[tuple[str, str, str]]:
         """
-        Names, annotations and defaults as Python text; an empty default: it must be given.
+        The names, annotations and defaults of the parameters as Python text. A required parameter
+        has an empty default.
         """
 
 @final
@@ -196,36 +212,36 @@ class Checker:
     """
     def admits(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> bool:
         """
-        Whether the sizes of the arrays that are given, of whatever framework, fit together and are
-        those of the program, and dtypes that a call has chosen are theirs. Names and other dtypes are
-        left to `check`.
+        Whether the program fits these arrays of any framework. Compares sizes, and the dtypes that
+        the program has from the arrays of an earlier call. Missing arrays, names and other dtypes
+        are not checked.
         """
     def check(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, output_gradients: "dict[str, object] | None" = None) -> bool:
         """
-        Whether all arrays are the framework's own and what they must be. False: some are to be
-        converted first.
+        Whether the program takes these arrays as they are. False if an array must be converted to
+        the framework first.
 
-        Errors: a name that is missing or unknown; an array of another rank, dim or dtype.
+        Errors: a missing or unknown name; an array of the framework with a wrong rank, dim or
+        dtype.
         """
     def fits(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, output_gradients: "dict[str, object] | None" = None) -> bool:
         """
-        Whether all arrays are the framework's own and what they must be, without a word on what is
-        wrong.
+        Like `check`, but returns False instead of raising an error.
         """
-    def insist(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, output_gradients: "dict[str, object] | None" = None) -> None:
+    def require(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, output_gradients: "dict[str, object] | None" = None) -> None:
         """
-        Raises what `check` found wrong with what is not even an array of the framework.
+        Like `check`, but raises an error also for a value that is not an array of the framework.
         """
     def shapes(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> "dict[str, list[int]]":
         """
-        The shapes of params and state that these arrays leave no choice for, by name.
+        The shapes of params and states that these arrays determine, by name.
         """
 
 @disjoint_base
 class Connection:
     """
-    A value inside a model. Operators and methods on it add the blocks that compute them: to its
-    model, or for an expression of `IOKey`s to the model that reads it.
+    A value inside a model. Operators and methods of a connection add blocks to its model. An
+    expression of `IOKey`s joins the model that first reads it.
     """
     def __abs__(self, /) -> Connection: ...
     def __add__(self, other: object, /) -> Connection: ...
@@ -240,7 +256,7 @@ class Connection:
         """
     def __bool__(self, /) -> bool:
         """
-        A comparison of connections is a block of the model, which has no truth before a call.
+        A comparison of connections is a block, which has no truth value before a call.
         """
     def __complex__(self, /) -> float: ...
     def __contains__(self, other: Any, /) -> bool: ...
@@ -255,7 +271,7 @@ class Connection:
         """
     def __getitem__(self, index: Any, /) -> Connection:
         """
-        An element of a list output, or a part of an array.
+        An element of a list output, or `Indexer` of an array.
         """
     def __gt__(self, other: object, /) -> Connection: ...
     def __hash__(self, /) -> int: ...
@@ -296,7 +312,7 @@ class Connection:
     @classmethod
     def __torch_function__(cls, /, function: "object", _types: "object", _args: "object" = None, _kwargs: "object" = None) -> Any:
         """
-        PyTorch leaves operators on connections to them, as it does for each `TypeError`.
+        Raises a `TypeError`, after which PyTorch leaves operators to the connection.
         Errors: another function of PyTorch.
         """
     def __truediv__(self, other: object, /) -> Connection: ...
@@ -304,8 +320,9 @@ class Connection:
     @property
     def dtype(self, /) -> DType | None:
         """
-        The dtype, where it is stated or follows from what is; None where compiling
-        chooses it, as it does for floats and integers that nobody gave one.
+        The dtype, if it is stated or follows from stated dtypes. None if it is known only
+        at
+        compile time, such as that of the backend's floats.
         """
     @property
     def name(self, /) -> str | None:
@@ -316,83 +333,86 @@ class Connection:
 @final
 class Constant:
     """
-    A value of `constant_keys` that every program made with it shares.
+    A value of `constant_keys`. All programs that are compiled with it share its memory.
     """
     def __new__(cls, /, array: Any) -> Constant: ...
 
 @final
 class Cost:
     """
-    What one block costs in one forward pass, with the blocks inside it. Numbers; formulas as text
-    where they depend on dims that are not known.
+    The cost of one block in one forward pass, including the blocks inside it. Costs are numbers, or
+    formulas as text if they depend on unknown dims.
     """
     def __repr__(self, /) -> str: ...
     @property
     def bytes(self, /) -> int | str:
         """
-        Bytes that its operations read and write, each for itself.
+        The bytes that its operations read and write, without fusion.
         """
     @property
     def flops(self, /) -> int | str:
         """
-        Additions, multiplications, comparisons and functions such as `exp`, one each; two for each
-        product of a contraction.
+        The number of floating-point operations. Additions, multiplications, comparisons and
+        functions such as `exp` count as one each. Each product of a contraction, with its addition,
+        counts as two.
         """
     @property
     def params(self, /) -> int | str:
         """
-        Elements of what it learns.
+        The number of elements of its params.
         """
     @property
     def path(self, /) -> str:
         """
-        The path; empty for the whole.
+        The path of the block; empty for the whole model.
         """
     @property
     def peak(self, /) -> int | str:
         """
-        The most bytes of inner values that are alive at once while it computes; where dims are not
-        known, the maximum of what may be the most.
+        The peak memory of inner values in bytes. If dims are not known, this is the `max` of the
+        formulas that may be the largest.
         """
 
 @final
 class Costs:
     """
-    What each block of a model costs: a table as text and in notebooks.
+    The costs of the blocks of a model. It prints as a table, also in notebooks.
     """
     def __repr__(self, /) -> str: ...
     def __str__(self, /) -> str: ...
     def _repr_html_(self, /) -> str: ...
     def at(self, /, path: str) -> Cost | None:
         """
-        The block of a path, such as `h.0.attn`; `None` where there is none.
+        The cost of the block at a path, such as `h.0.attn`. None if there is no such block.
         """
     @property
     def blocks(self, /) -> list[Cost]:
         """
-        The blocks, the whole first, others in the order they compute in.
+        The costs of the whole model, then of its blocks in the order of computation.
         """
     def table(self, /, depth: SupportsIndex = 1) -> str:
         """
-        The table down to `depth`; of the whole model alone for 0 and less.
+        The table down to `depth` levels. A depth of 0 or less gives only the whole model.
         """
     @property
     def total(self, /) -> Cost | None:
         """
-        The whole.
+        The cost of the whole model.
         """
 
 @final
 class DType:
     """
-    The type of the elements of an array.
+    The type of an array's elements.
     """
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self, /) -> int: ...
     def __ne__(self, value: object, /) -> bool: ...
     def __new__(cls, dtype: Any, /) -> DType:
         """
-        The dtype of this name, or that NumPy, torch or JAX knows under it.
+        The dtype for a name such as `"float32"`, or for a dtype of NumPy, PyTorch or JAX.
+
+        Errors: `MithrilError` for a dtype that Mithril does not have.
         """
     def __reduce__(self, /) -> tuple[type, tuple[str]]: ...
     def __repr__(self, /) -> str: ...
@@ -405,28 +425,28 @@ class DType:
     @property
     def is_float(self, /) -> bool:
         """
-        Whether it is a floating type.
+        Whether it is a floating-point type.
         """
     @property
     def name(self, /) -> str:
         """
-        The name: `float32`.
+        The name, such as `float32`.
         """
     @staticmethod
     def names() -> list[str]:
         """
-        Every dtype's name.
+        The names of all dtypes.
         """
     @property
     def short(self, /) -> str:
         """
-        The name in Mithril's own text: `f32`.
+        The name in Mithril's IR, such as `f32`.
         """
 
 @final
 class Explanation:
     """
-    What rewriting has done to a program: a table as text, and in notebooks.
+    The rewrites of a program. It prints as a table, also in notebooks.
     """
     def __repr__(self, /) -> str: ...
     def __str__(self, /) -> str: ...
@@ -434,81 +454,84 @@ class Explanation:
     @property
     def after(self, /) -> float:
         """
-        The seconds that it is estimated to take as it was rewritten.
+        The estimated seconds of a call after rewriting.
         """
     @property
     def before(self, /) -> float:
         """
-        The seconds that the program is estimated to take with every operation of the model.
+        The estimated seconds of a call without rewriting.
         """
     @property
     def rules(self, /) -> list[Fired]:
         """
-        The rules that fired, the most valuable first.
+        The rules that were applied, the largest gain first.
         """
 
 @final
 class Fired:
     """
-    A rule that fired.
+    A rule that was applied.
     """
     def __repr__(self, /) -> str: ...
     @property
     def gain(self, /) -> float:
         """
-        The seconds that the program is estimated to take longer without it. Below 0 where the rule
-        is there for numbers that stay finite.
+        The estimated seconds that the program would take longer without the rule. It is negative if
+        the rule serves numerical stability instead.
         """
     @property
     def math(self, /) -> str:
         """
-        What it may change: `exact`, `recognise`, `reassociate` or `fast`.
+        The `math` that allows the rule: `exact`, `recognise`, `reassociate` or `fast`.
         """
     @property
     def places(self, /) -> list[str]:
         """
-        The paths of the blocks it was applied in.
+        The paths of the blocks in which it was applied.
         """
     @property
     def rule(self, /) -> str:
         """
-        Its name.
+        The name of the rule.
         """
     @property
     def times(self, /) -> int:
         """
-        How often it was applied.
+        The number of times that it was applied.
         """
     @property
     def topic(self, /) -> str:
         """
-        What it is about: `algebra`, `layout`, `composites`, ….
+        The topic of the rule, such as `algebra`, `layout` or `composites`.
         """
 
 @final
 class IOKey(Connection):
     """
-    A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
-    it an output even where something inside reads it. Arithmetic on it starts an expression.
+    A connection with stated properties. `name` makes it a terminal of the model. `value` makes it a
+    constant. `shape` (numbers, names of dims, None for a dim that may vary) and `dtype` are checked
+    when the model is compiled. `differentiable` makes an input a param or data. `expose` makes it
+    an output even if a block inside reads it. `connections` are merged with it. Operators on it
+    create an expression.
     """
     def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: "bool | None" = None, expose: "bool" = False, connections: "list[object] | None" = None) -> IOKey: ...
 
 @final
 class Method:
     """
-    A method of a connection, to be called with the other inputs of its block, then its settings.
+    A method of a connection. It is called with the other inputs of its block, then the settings.
     """
     def __call__(self, /, *args: "object", **kwargs: "object") -> Connection: ...
     def __repr__(self, /) -> str: ...
 
 class Model(Block):
     """
-    A model under construction. `model |= block` adds a block with the connections it was given;
-    `model += block` also connects its standard input to the last standard output.
+    A model under construction. `model |= block` adds a block with the connections that it was
+    given. `model += block` also connects the block's standard input to the last standard output.
     """
     def __bool__(self, /) -> bool:
         """
-        A model is one, however many blocks it has.
+        A model is true even if it has no blocks.
         """
     def __delattr__(self, name: str, /) -> None: ...
     def __iadd__(self, block: Block, /) -> Self: ...
@@ -521,50 +544,67 @@ class Model(Block):
     def __new__(cls, /, *args: "object", **kwargs: "object") -> Model: ...
     def __setattr__(self, name: str, value: Any, /) -> None:
         """
-        `model.y = connection` makes an output `y` of a connection or an expression. Other values,
-        and names that begin with an underscore, are attributes as ever.
+        `model.y = connection` makes a connection or an expression an output `y`. Other values, and
+        names that begin with an underscore, are ordinary attributes.
         """
     def add_input(self, /, name: "str", *, shape: "list[int | str | None] | None" = None, dtype: "object" = None, differentiable: "bool | None" = None) -> Connection:
         """
-        A new input of the model, which expressions may start from. `shape` has numbers, names of
-        dims, and None where a dim may vary.
+        Adds an input to the model and returns its connection. `shape` has numbers, names of dims,
+        and None for a dim that may vary. `differentiable` makes the input a param.
 
-        Errors: a name that a block of the model writes.
+        Errors: `MithrilError` for the name of a value that a block computes.
         """
     def discard(self, /, *names: "str") -> None:
         """
-        Takes terminals off the outputs.
+        Removes terminals from the outputs.
+
+        Errors: `TerminalError` for an unknown name; `MithrilError` for an input.
         """
     def expose(self, /, *names: "str") -> None:
         """
-        Makes terminals outputs even where something inside reads them.
+        Makes terminals outputs even if blocks inside read them.
+
+        Errors: `TerminalError` for an unknown name; `MithrilError` for an input.
         """
     @staticmethod
     def from_json(text: "str") -> Model:
         """
-        A model that can be built further, from a JSON text that `to_json` wrote.
+        Reads a model from a JSON text that `to_json` wrote. The model can be extended.
+
+        Errors: `MithrilError` for text of another format, or of a newer version.
         """
     @staticmethod
     def load(path: "str | PathLike[str]") -> Model:
         """
-        A model that can be built further, from a file that `save` wrote.
+        Reads a model from a file that `save` wrote. The model can be extended.
+
+        Errors: `MithrilError` for a file that cannot be read; as for `from_json`.
         """
     def rename(self, /, old: "str", new: "str") -> None:
         """
-        Gives a terminal another name.
+        Renames a terminal.
+
+        Errors: `TerminalError` for an unknown name; `MithrilError` for a name that is taken.
         """
     def set_shapes(self, shapes: "dict[str, list[int | str | None]] | None" = None, /, **kwargs: "object") -> None:
         """
-        States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
-        a dim may vary.
+        States the shapes of terminals, in a dict or by keyword. A shape has numbers, names of dims,
+        and None for a dim that may vary. The compiler checks them.
+
+        Errors: `TerminalError` for an unknown name.
         """
     def set_standard(self, /, *, input: "str | None" = None, output: "str | None" = None) -> None:
         """
-        Says what `+=` connects of the model where it is a block of another.
+        Chooses the standard input and output, which `+=` connects when the model is used as a
+        block.
+
+        Errors: `TerminalError` for an unknown name.
         """
     def set_types(self, types: "dict[str, object] | None" = None, /, **kwargs: "object") -> None:
         """
-        States dtypes of terminals, in a dict or by keyword.
+        States the dtypes of terminals, in a dict or by keyword. The compiler checks them.
+
+        Errors: `TerminalError` for an unknown name.
         """
 
 @final
@@ -574,42 +614,43 @@ class Native:
     """
     def export(self, /, folder: str | PathLike[str], name: str | None, cpu: SupportsGetItem[int, str], params: "dict[str, object] | None") -> "dict[str, str]":
         """
-        Writes a library for C into a folder, and next to it its header, its metadata and, where
-        `params` are given, the file of weights: their paths, by what they are. `cpu` are the
-        processors that it is for.
+        Writes a library for C to a folder, with its header, its metadata and, if `params` are
+        given, a file of weights. Returns the paths by `library`, `header`, `metadata` and
+        `weights`. `cpu` lists the processors of the library.
 
-        Errors: `MithrilError`, as its message says; `BackendError` if code cannot be generated.
+        Errors: `BackendError` if code cannot be generated; `MithrilError` for params that do not
+        fit, or files that cannot be written.
         """
     def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, donate: bool = False) -> "Any":
         """
-        The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
-        NumPy yet. With `donate` the next state is written over the arrays of the state.
+        The outputs by name, or `(outputs, next_state)` if the model has state. None if some values
+        are not NumPy arrays. With `donate`, the next state overwrites the arrays of the state.
 
-        Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
+        Errors: as for `Checker.check`; `BackendError` if code cannot be generated.
         """
     def joint(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None", output_gradients: "dict[str, object]", donate: bool = False) -> "Any":
         """
-        `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
-        Output gradients that are left out are zeros.
+        `(outputs, gradients)`, or `(outputs, gradients, next_state)` if the model has state.
+        Gradients are by param. Omitted output gradients are zeros.
 
         Errors: as for `forward`.
         """
     @property
     def listing(self, /) -> str:
         """
-        Programs and kernels, for people to read.
+        The launches and kernels as text; for C, the source.
         """
     def measure(self, /) -> None:
         """
-        Compiles what calls would compile, as far as shapes are known, and has each call from now on
-        note how long kernels run, for `report`.
+        Compiles the code, if shapes are known, and makes all later calls measure the time of each
+        kernel for `report`.
 
         Errors: `BackendError` if code cannot be generated.
         """
     @property
     def report(self, /) -> list[str]:
         """
-        Lines about each function and its kernels.
+        Lines of text about each function and its kernels.
         """
 
 @final
@@ -625,7 +666,7 @@ class Outcome:
     @property
     def dtype(self, /) -> DType:
         """
-        The dtype it has in the framework.
+        The dtype in the framework.
         """
     @property
     def name(self, /) -> str:
@@ -635,7 +676,7 @@ class Outcome:
     @property
     def state(self, /) -> str | None:
         """
-        The state it is the next value of, if any.
+        The state whose next value this is, if any.
         """
 
 @final
@@ -646,7 +687,7 @@ class Program:
     @property
     def arguments(self, /) -> list[Argument]:
         """
-        The arguments in their order.
+        The arguments, in order.
         """
     def bisect(self, /, arrays: "dict[str, object]", tolerance: SupportsFloat | SupportsIndex) -> tuple[str, str | None, list[str]] | None:
         """
@@ -656,125 +697,125 @@ class Program:
         """
     def checker(self, /, samples: "dict[str, object]") -> Checker:
         """
-        The check of a call's arrays. `samples` are 2 x 3 arrays of the framework by dtype.
+        The checker for the arrays of calls. `samples` are 2 x 3 arrays of the framework by dtype.
         """
     @property
     def constants(self, /) -> list[tuple[str, DType, list[int], bytes]]:
         """
-        Arrays of the `.npz` next to the source: dtype, shape and bytes by name.
+        The arrays of the `.npz` file next to the source: name, dtype, shape and bytes.
         """
     def cost(self, /, shapes: "dict[str, object]", dims: "dict[str, int]") -> Costs:
         """
-        What each block costs in one forward pass; `shapes` of inputs and `dims` are those that were
-        left open.
+        The cost of each block in one forward pass. `shapes` and `dims` give shapes of inputs, and
+        sizes of dims, that are not known.
         """
     def explain(self, /) -> Explanation:
         """
-        What rewriting has done.
+        The rewrites of the program, and their estimated gains.
         """
     def for_call(self, /, shapes: "dict[str, list[int | None]]", dtypes: "dict[str, DType]", sizes: "dict[str, list[int]]") -> Program:
         """
-        The program for these shapes and dtypes of arguments whose ranks and dtypes were not known.
-        `sizes` are those of a call's arrays, where they are to decide which axes a mask has. The
-        program may wait for ranks of others, or for sizes of params.
+        Compiles the program for these shapes and dtypes of arguments. `sizes` are those of a call's
+        arrays, if they decide which axes a mask has. The result may still need other ranks, or
+        sizes of params.
 
-        Errors: those of compiling; a mask that is neither bool nor of floats.
+        Errors: as for `compile`; a mask that is neither bool nor float.
         """
     def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex], seed: SupportsIndex, fan_of: SupportsGetItem[int, SupportsIndex] | None = None, init: Any | None = None) -> tuple[float | None, bytearray | None, tuple[Any, list[int]] | None]:
         """
-        What an argument of this shape begins with: one number that all its elements are, or the
-        bytes of their numbers in double precision, or a function with its key. `fan_of` is the shape
-        of the argument that says its fan, `init` what is said instead of what its block says.
+        The initial value of an argument with this shape: one number for all elements, or the bytes
+        of float64 elements, or a function and its key. `fan_of` is the shape of the argument that
+        determines the fan. `init` overrides the block's rule.
 
-        Errors: no such `init`; one for matrices, and a shape of fewer than two dims.
+        Errors: an unknown `init`; an `init` for matrices with a shape of fewer than two dims.
         """
     @property
     def is_open(self, /) -> bool:
         """
-        Whether it has no code, as ranks or sizes that the code needs are not known.
+        Whether there is no code yet, because ranks, dtypes or sizes are not known.
         """
     def memory(self, /, dims: "dict[str, int]") -> dict[str, int] | None:
         """
-        The bytes that a call works with, by what they are for; `dims` are numbers for dims that have
-        none. `None` for what is no native code.
+        The memory of a call in bytes, by use. `dims` gives sizes to dims without a number. None if
+        there is no native code.
         """
     @property
     def module(self, /) -> str:
         """
-        What the source was generated from, as text.
+        The IR that the code was generated from, as text.
 
-        Errors: ranks that it needs are not known.
+        Errors: ranks that the code needs are not known.
         """
     @property
     def name(self, /) -> str:
         """
-        What was compiled: the block's name or kind.
+        The name or kind of the compiled block.
         """
     def native(self, /, samples: "dict[str, object]", threads: SupportsIndex) -> Native:
         """
-        What runs the native code on arrays of NumPy, with so many threads (0: as many as there are
-        cores). `samples` are as for `checker`. A call of one of several programs answers None for
-        arrays that do not fit.
+        The runner of native code on NumPy arrays. `threads` is the number of threads, or 0 for one
+        per core. `samples` are as for `checker`. If `one_of_several`, calls return None for arrays
+        that do not fit.
 
         Errors: as for `settled`.
         """
     @property
     def needs_dtypes(self, /) -> list[str]:
         """
-        The masks whose dtypes the code needs, where they are not known.
+        The masks whose dtypes are needed but not known.
         """
     @property
     def needs_ranks(self, /) -> list[str]:
         """
-        The arguments whose ranks the code needs, where they are not known.
+        The arguments whose ranks are needed but not known.
         """
     @property
     def one_of_several(self, /) -> bool:
         """
-        Whether it has code for some ranks or sizes, and calls with others need another.
+        Whether the code is for certain ranks or sizes, and other calls need another program.
         """
     @property
     def own_gradients(self, /) -> bool:
         """
-        Whether it has its gradients in it, made by Mithril.
+        Whether the code computes gradients itself.
         """
     @property
     def results(self, /) -> list[Outcome]:
         """
-        The results in their order, next values of states included.
+        The results, in order, including next values of states.
         """
     def settled(self, /) -> None:
         """
-        Raises, where it has no code, what the code needs.
+        Checks that there is code. Errors: ranks, dtypes or sizes are not known yet.
         """
     @property
     def source(self, /) -> str:
         """
-        The generated source; for native code a listing.
+        The generated source, or a listing of native code.
 
-        Errors: there is none, as for `settled`.
+        Errors: there is no code yet, as for `settled`.
         """
     @property
     def timings(self, /) -> list[tuple[str, float]]:
         """
-        Seconds that each stage took.
+        The seconds of each stage of the compilation.
         """
     @property
     def widens(self, /) -> bool:
         """
-        Whether its source enables 64-bit types, which JAX disables by default.
+        Whether the source enables 64-bit types, which JAX disables by default.
         """
     def with_sizes(self, /, sizes: "dict[str, list[int]]") -> Program:
         """
-        The program, which waits for nothing else, for these shapes of params and states.
+        Compiles a program that only needs sizes, for these shapes of params and states.
 
-        Errors: those of compiling.
+        Errors: as for `compile`.
         """
 
 @final
 class Snapshot:
     """
-    A block as it was when it was compiled, whatever is added to a model later.
+    A block in the form in which it was compiled. Later additions to a model do not change it.
     """
     def __new__(cls, /, block: "Block") -> Snapshot: ...
     @property
@@ -785,12 +826,12 @@ class Snapshot:
     @property
     def names(self, /) -> list[str]:
         """
-        The names of blocks and terminals directly inside.
+        The names of the blocks and terminals directly inside.
         """
     @property
     def plain(self, /) -> Snapshot:
         """
-        The same without what training alone needs: losses, metrics and their targets.
+        The snapshot without losses, metrics and their targets.
         """
 
 @final
@@ -826,7 +867,7 @@ class Target:
     @property
     def name(self, /) -> str:
         """
-        The name in commands and messages.
+        The name in commands and messages, such as `numpy`.
         """
     @property
     def suffix(self, /) -> str:
@@ -842,132 +883,147 @@ class Target:
 @final
 class TrainModel(Block):
     """
-    A model and what it is trained for: losses, regularizers, metrics. The total is the output
-    `final_cost`, which `output_gradients=True` differentiates. The model can no longer be changed.
+    A model with its training objective: losses, regularizers and metrics. The total cost is the
+    output `final_cost`, whose gradients `output_gradients=True` computes. The model can no longer
+    be changed.
     """
     def __init__(self, /, model: Any) -> None: ...
     def __new__(cls, /, model: "Block") -> TrainModel: ...
     def add_loss(self, /, loss: "Block | None" = None, reduce_steps: "list[Block] | None" = None, coef: "float" = 1.0, input: "str" = ..., target: "str" = ...) -> None:
         """
-        Adds `coef` times a loss of the output `input` (default: `"output"`) against the new
-        input `target` (`"target"`), reduced to a number by `reduce_steps`: by default the mean.
+        Adds `coef` times a loss, which compares the output `input` (default `"output"`) with
+        `target` (default `"target"`), a new input or a terminal of the model. The blocks
+        `reduce_steps` reduce the loss to a number; the default is the mean.
+
+        Errors: `TerminalError` for an unknown output; `UsageError` for invalid arguments.
         """
     def add_metric(self, /, metric: "Block | None" = None, reduce_steps: "list[Block] | None" = None, input: "str" = ..., target: "str" = ..., name: "str | None" = None) -> None:
         """
-        Adds a metric of the output `input` (default: `"output"`) against `target`
-        (`"target"`), as the output `name`: by default the kind of the metric in snake case.
+        Adds a metric as the output `name`. It compares the output `input` (default `"output"`) with
+        `target` (default `"target"`). The default name is the kind of the metric in snake case.
+
+        Errors: `TerminalError` for an unknown output; `MithrilError` for a name that is taken.
         """
     def add_regularization(self, /, regularizer: "Block | None" = None, coef: SupportsFloat | SupportsIndex | None = None, input: Any | None = None) -> None:
         """
-        Adds `coef` times a regularizer of a param: its name, or a compiled regular expression, which
-        chooses the params in whose names `search` finds it.
+        Adds `coef` times the sum of a regularizer over params. `input` is the name of a param, or a
+        compiled regular expression: the params in whose names `search` finds a match are
+        regularized.
+
+        Errors: `TerminalError` if no param matches; `UsageError` for invalid arguments.
         """
     def set_loss_combiner(self, /, combiner: "Block | None" = None) -> None:
         """
-        Sets how the losses, as one array, are reduced to one number; by default their sum.
+        Sets the block that reduces a vector of all losses to one number. The default is the sum.
+
+        Errors: `UsageError` for an invalid argument.
         """
 
 def amount(text: str) -> int | None:
     """
-    The bytes of `"4GB"`, `"512 MiB"`, or of digits; `None` of what is no size.
+    The number of bytes in a text such as `"4GB"`, `"512 MiB"` or `"4096"`. `None` if the text is
+    not an amount of memory.
     """
 
 def block_info(name: str) -> BlockInfo | None:
     """
-    What there is to know of a block; `None`: there is none of that name.
+    The description of a block. None if there is no block with this name.
     """
 
 def block_listing() -> str:
     """
-    The blocks by family, as text.
+    A text that lists the blocks by family.
     """
 
 def block_names() -> list[str]:
     """
-    Every block of the library.
+    The names of all blocks.
     """
 
 def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None, at_call: bool = False) -> Program:
     """
-    Compiles a block to source for a framework, or to native code. `at_call`: the shapes are those
-    of a call, so that errors do not speak of compilation.
+    Compiles a block to source for a framework, or to native code. With `at_call`, the shapes are
+    those of a call, and errors are worded for a call.
 
-    Errors: `MithrilError`, as its message says.
+    Errors: as for `mithril.compile`.
     """
 
 def custom(*, name: "str | None" = None, mir: "str | None" = None, shape: "str | None" = None, gradient: "Block | dict[str, str] | None" = None, **bodies: "str | None") -> "Block":
     """
-    An operation of your own, as a block. Each body is source text: `mir` serves every backend, and
-    each of `bodies` the backend that it is named after: `numpy`, `torch`, `jax`, `cpu` or `c`. Native
-    code takes a body for `c`, too. Where a backend has a body of its own, that one is used instead of
-    `mir`.
+    Creates a block for a custom operation. Each body is source text. `mir` is the body for all
+    backends. The keywords `numpy`, `torch`, `jax`, `cpu` and `c` give bodies for single backends,
+    which take precedence. Native code also uses the body for `c`.
 
-    A body in Python or C is the inside of a function that reads the inputs by their names. Python
-    returns the outputs; C stores them. `shape` declares the inputs and the outputs, such as
-    `"(x: [*b, n], w: [n, m]) -> [*b, m]"`; `*b` stands for any number of dims, and `i64[n]` has a
-    dtype, where it is not that of the model's floats. The text of `mir` has its own declaration.
+    A body in Python or C is the body of a function that reads the inputs by their names. Python
+    code returns the outputs, C code stores them. `shape` declares the inputs and the outputs, such
+    as `"(x: [*b, n], w: [n, m]) -> [*b, m]"`. `*b` stands for any number of dims. An array has the
+    dtype of the model's floats unless it is declared with another one, such as `i64[n]`. The text
+    of `mir` contains its own declaration.
 
-    `gradient` is a block with inputs named after this block's inputs, its outputs, and its outputs
-    with `_gradient` behind, whose outputs are named after this block's inputs with `_gradient`
-    behind. A dict of bodies is such a block, too: `{"numpy": "return y_gradient * 2"}`. Without it,
-    PyTorch and JAX differentiate the body, and gradients on other backends are those of `mir`.
+    `gradient` is a block that computes the gradients, or a dict of bodies such as `{"numpy":
+    "return y_gradient * 2"}`. Its inputs are named after this block's inputs, its outputs, and its
+    outputs with the suffix `_gradient`. Its outputs are named after this block's inputs with the
+    suffix `_gradient`. Without `gradient`, PyTorch and JAX differentiate the body; other backends
+    use the gradients of `mir`.
 
-    Errors: `UsageError` for arguments that do not fit; `MithrilError` for text that is no function,
-    with its line and column.
+    Errors: `UsageError` for invalid arguments; `MithrilError` for invalid text, with its line and
+    column.
     """
 
 def did_you_mean(name: str, candidates: SupportsGetItem[int, str]) -> str | None:
     """
-    ``did you mean `a` or `b`?`` for the candidates nearest to a name; `None` where none is near.
+    The hint ``did you mean `a` or `b`?`` with the candidates that are most similar to a name. None
+    if none is similar.
     """
 
 def elsewhere(name: str) -> str | None:
     """
-    What there is in the place of a name of other libraries; None: it is none that is known.
+    The hint for a name of another library: its replacement in Mithril. None if the name is not
+    known.
     """
 
 def load_function(text_or_path: "str | PathLike[str]", name: "str | None" = None) -> "Block":
     """
-    A function of a `.mir` text, or of a file of it, as a block. Its terminals are the function's
-    arguments and results. `name` chooses one of several functions; without it, it is the function
-    that no other one calls. The dtype `float` in the text stands for the dtype of the model's
+    Creates a block from a function in a `.mir` text or file. Its terminals are the function's
+    arguments and results. `name` chooses one of several functions; by default it is the function
+    that no other function calls. The dtype `float` in the text stands for the dtype of the model's
     floats.
 
-    Errors: `MithrilError` for a file that cannot be read, for text that is no function, with its
-    line and column, and for several functions without a `name`.
+    Errors: `MithrilError` for a file that cannot be read, for invalid text (with its line and
+    column), and for several functions without a `name`.
     """
 
 def load_params(path: "str") -> "list[tuple[str, DType, list[int], bytearray]]":
     """
-    The params of a file of safetensors.
+    Reads the params of a safetensors file.
 
-    Errors: a file that cannot be read, or is none.
+    Errors: a file that cannot be read, or that is not a safetensors file.
     """
 
 def processor(cpu: str | None = None) -> str:
     """
-    The name of the processor that native code is made for: `cpu`; without it what the environment's
-    MITHRIL_CPU says, else `native`.
+    The name of the processor that native code is compiled for: `cpu`, or else the environment
+    variable MITHRIL_CPU, or else `native`.
 
-    Errors: `UsageError` for one that there is not; `BackendError` for one with features that this
-    machine lacks.
+    Errors: `UsageError` for an unknown processor; `BackendError` for a processor with features that
+    this machine does not have.
     """
 
 def processors() -> list[str]:
     """
-    The names of the processors that native code is tested for and that this machine can run, the
-    least first: levels of x86-64, and the last one with its extensions.
+    The names of the processors for which native code is tested and can run on this machine, in
+    ascending order: levels of x86-64, and the highest one with its extensions.
     """
 
 def refuse_renamed(given: SupportsGetItem[int, str], own: SupportsGetItem[int, str]) -> None:
     """
-    Raises, where params have names that the model had before.
+    Raises an error if params have names from an earlier version of the model.
     """
 
 def renamed(given: SupportsGetItem[int, str], own: SupportsGetItem[int, str]) -> dict[str, str]:
     """
-    The names that params have now by those that they had before blocks were added to the model or
-    left out: `given` are theirs, `own` the model's.
+    Maps old names of params to new ones, for params that were saved before blocks were added to or
+    removed from the model. `given` are the saved names, `own` the names of the model.
     """
 
 def save_params(path: "str", arrays: "dict[str, object]") -> None:
@@ -979,7 +1035,8 @@ def save_params(path: "str", arrays: "dict[str, object]") -> None:
 
 def table(heads: SupportsGetItem[int, str], numbers: SupportsGetItem[int, SupportsIndex], rows: SupportsGetItem[int, SupportsGetItem[int, str]]) -> tuple[str, str]:
     """
-    A table of text cells: as lines, and as HTML. The columns of `numbers` stand to the right.
+    Formats a table of texts: as plain text, and as HTML. The columns in `numbers` are aligned
+    right.
     """
 
 def targets() -> list[Target]:

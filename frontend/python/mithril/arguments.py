@@ -60,7 +60,7 @@ class Arguments:
                     params[name] = value.drawn(shapes)
         params, inputs = self._converted(params), self._converted(inputs)
         state = None if state is None else self._converted(state)
-        self.checker.insist(params, inputs, state, output_gradients)
+        self.checker.require(params, inputs, state, output_gradients)
         return params, inputs, state
 
     def _converted(self, arrays: Arrays) -> Arrays:

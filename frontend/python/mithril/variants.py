@@ -206,7 +206,7 @@ class Variants:
         """An array of a call. Errors: as for the check of arguments."""
         given = next((dict_[name] for dict_ in arrays if dict_ and name in dict_), None)
         if not (hasattr(given, "shape") and hasattr(given, "dtype")):
-            self._checker(program).insist(*arrays)
+            self._checker(program).require(*arrays)
             raise MithrilError(f"`{name}` has no shape\n  got: {type(given).__name__}")
         return given
 

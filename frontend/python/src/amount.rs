@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 
-/// The bytes of `"4GB"`, `"512 MiB"`, or of digits; `None` of what is no size.
+/// The number of bytes in a text such as `"4GB"`, `"512 MiB"` or `"4096"`. `None` if the text is
+/// not an amount of memory.
 #[pyfunction]
 pub fn amount(text: &str) -> Option<u64> {
     mithril_driver::amount::bytes(text)

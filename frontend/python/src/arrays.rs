@@ -37,14 +37,14 @@ pub struct Classes(Vec<Py<PyType>>);
 
 impl Classes {
     /// Whether the value's class is exactly one of these, not a subclass.
-    fn are(&self, value: &Bound<'_, PyAny>) -> bool {
+    fn is_exactly(&self, value: &Bound<'_, PyAny>) -> bool {
         let class = value.get_type_ptr();
         self.0.iter().any(|own| own.as_ptr() == class.cast())
     }
 
-    fn hold(&self, value: &Bound<'_, PyAny>) -> bool {
+    fn is_instance_of_any(&self, value: &Bound<'_, PyAny>) -> bool {
         let instance = |own: &Py<PyType>| value.is_instance(own.bind(value.py())).unwrap_or(false);
-        self.are(value) || self.0.iter().any(instance)
+        self.is_exactly(value) || self.0.iter().any(instance)
     }
 }
 
@@ -64,8 +64,7 @@ impl Reader {
             "jax" => Some(Reader::Jax(Jax::new(class, samples)?)),
             _ => None,
         };
-        // Reads of a framework's internals are used only if they give the right answer for all
-        // samples.
+        // A reader of a framework's internals is used only if it reads all samples correctly.
         let right = |reader: &Reader| {
             samples.iter().all(|(dtype, sample)| {
                 let mut sizes = Sizes::new();
@@ -77,8 +76,8 @@ impl Reader {
         Ok(own.filter(right).unwrap_or_else(plain))
     }
 
-    /// Returns the dtype and writes the sizes to `sizes`. `None` if it is not an array of the
-    /// framework.
+    /// Returns the dtype and writes the sizes to `sizes`. `None` if the value is not an array of
+    /// the framework.
     pub fn read(
         &self,
         value: &Bound<'_, PyAny>,
@@ -90,7 +89,7 @@ impl Reader {
             Reader::Numpy(reader) => reader.read(value, sizes),
             Reader::Torch(reader) => reader.read(value, sizes),
             Reader::Jax(reader) => reader.read(value, sizes, seen),
-            Reader::Attributes(classes) => match classes.hold(value) {
+            Reader::Attributes(classes) => match classes.is_instance_of_any(value) {
                 true => attributes(value, sizes),
                 false => None,
             },
@@ -99,7 +98,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// The elements of an array of integers. `None` if they are unknown, as in a traced call, or on
+    /// The elements of an array of integers. `None` if they are not known (in a traced call) or on
     /// a device. With `everywhere`, elements on a device are copied to the host.
     pub fn elements<'py>(
         &self,
@@ -118,7 +117,7 @@ impl Reader {
                 None if everywhere => fetched(&value.call_method0(intern!(py, "cpu")).ok()?),
                 None => None,
             },
-            Reader::Jax(reader) => match everywhere || reader.is_near(value) {
+            Reader::Jax(reader) => match everywhere || reader.is_on_host(value) {
                 true => fetched(value),
                 false => None,
             },
@@ -128,8 +127,8 @@ impl Reader {
     }
 }
 
-/// Finds the offset in bytes at which each of these objects stores the word that `word` computes
-/// for it.
+/// Finds the offset in bytes at which each sample object stores the word that `word` computes for
+/// it.
 fn offset(
     samples: Samples<'_, '_>,
     word: impl Fn(&Bound<'_, PyAny>) -> PyResult<usize>,

@@ -1,4 +1,4 @@
-//! The Python classes of blocks and models.
+//! The Python class of blocks.
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -30,26 +30,26 @@ pub enum Inner {
 const COMPILED: &[&str] =
     &["bind", "code", "evaluate", "evaluate_gradients", "export", "randomize_params"];
 
-/// What a model is built from, and can be compiled alone. Calling it connects its terminals, by
-/// name or in their order: inputs, then outputs.
+/// A part of a model, which can also be compiled by itself. Calling a block connects its terminals,
+/// by name or in order: inputs, then outputs.
 #[pyclass(frozen, subclass, weakref, module = "mithril._core")]
 pub struct Block {
     inner: OnceLock<Inner>,
 }
 
-pub fn held(model: &Mutex<mithril_model::TrainModel>) -> MutexGuard<'_, mithril_model::TrainModel> {
+pub fn lock(model: &Mutex<mithril_model::TrainModel>) -> MutexGuard<'_, mithril_model::TrainModel> {
     model.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Block {
-    /// The value of this name in a model.
+    /// The terminal of this name in a model.
     fn terminal(&self, name: &str) -> Result<Connection> {
         match self.inner.get() {
             Some(Inner::Model(model)) if !name.starts_with("__") => {
                 Ok(model.terminal(name)?.into())
             }
             Some(Inner::Train(model)) if !name.starts_with("__") => {
-                Ok(held(model).model().terminal(name)?.into())
+                Ok(lock(model).model().terminal(name)?.into())
             }
             Some(Inner::Block(block)) => {
                 let own = block.inputs().iter().map(|t| &*t.name);
@@ -78,8 +78,7 @@ impl Block {
         if let Some(given) = shapes {
             options.shapes = self::shapes(given)?;
         } else {
-            // Shows the types from the shapes that the model states, if these are enough to infer
-            // the types.
+            // Shows types if the shapes that the model states are enough to infer them.
             let stated = block.inputs().iter().any(|t| t.shape.is_some());
             let typed = stated.then(|| summary(&block, Some(&options), depth));
             return match typed {
@@ -90,12 +89,12 @@ impl Block {
         Ok(summary(&block, Some(&options), depth)?)
     }
 
-    /// The model to be trained. Errors: it is another kind of block.
+    /// The training model. Errors: it is another kind of block.
     pub fn train(&self) -> Answer<MutexGuard<'_, mithril_model::TrainModel>> {
         match self.inner()? {
-            Inner::Train(model) => Ok(held(model)),
+            Inner::Train(model) => Ok(lock(model)),
             Inner::Block(_) | Inner::Model(_) => {
-                Err(Diagnostic::of(ErrorKind::Training, "this is not a model to be trained").into())
+                Err(Diagnostic::of(ErrorKind::Training, "this is not a `TrainModel`").into())
             }
         }
     }
@@ -104,7 +103,7 @@ impl Block {
         Block { inner: OnceLock::from(Inner::Block(block)) }
     }
 
-    pub fn holding(inner: Inner) -> Block {
+    pub fn wrapping(inner: Inner) -> Block {
         Block { inner: OnceLock::from(inner) }
     }
 
@@ -116,12 +115,12 @@ impl Block {
         })
     }
 
-    /// The block for use inside a model. A model can no longer be changed afterwards.
+    /// The block for use inside a model. Afterwards a model can no longer be changed.
     pub fn sealed(&self) -> Answer<mithril_model::Block> {
         match self.inner()? {
             Inner::Block(block) => Ok(block.clone()),
             Inner::Model(model) => Ok(model.seal()?),
-            Inner::Train(model) => Ok(held(model).seal()?),
+            Inner::Train(model) => Ok(lock(model).seal()?),
         }
     }
 
@@ -130,7 +129,7 @@ impl Block {
         match self.inner()? {
             Inner::Block(block) => Ok(block.clone()),
             Inner::Model(model) => Ok(model.block()?),
-            Inner::Train(model) => Ok(held(model).finish()?),
+            Inner::Train(model) => Ok(lock(model).finish()?),
         }
     }
 
@@ -140,7 +139,7 @@ impl Block {
             Inner::Model(model) => Ok(model),
             Inner::Block(_) | Inner::Train(_) => Err(Diagnostic::of(
                 ErrorKind::Argument,
-                format!("`{}` is a block, and only models are built from others", self.kind()?),
+                format!("`{}` is a block, but only a model can contain other blocks", self.kind()?),
             )
             .hint("create one with `Model()`")
             .into()),
@@ -149,7 +148,7 @@ impl Block {
 }
 
 /// Removes a keyword that all blocks take, and returns its value.
-fn taken<'py>(
+fn pop_keyword<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
     keyword: &str,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -161,7 +160,7 @@ fn taken<'py>(
 }
 
 /// The name of a block. Errors: it is not a string.
-fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
+fn name_argument(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
     name.extract().map_err(|_| {
         let class = name.get_type().name().map(|n| n.to_string()).unwrap_or_default();
         let error =
@@ -178,25 +177,25 @@ fn terminals(block: &mithril_model::Block) -> String {
     format!("{} -> {}, not compiled", join(inputs.collect()), join(outputs.collect()))
 }
 
-/// Whether it is an array of a framework with at least one axis.
+/// Whether the value is an array of a framework with at least one axis.
 fn is_array(value: &Bound<'_, PyAny>) -> bool {
     let axes = || value.getattr("shape").and_then(|shape| shape.len());
     !value.is_instance_of::<Connection>() && axes().is_ok_and(|axes| axes > 0)
 }
 
-/// The error for a block that is called with arrays only, as if it computed on them.
-fn computes_nothing(block: &mithril_model::Block) -> Error {
+/// The error for a block that is called with arrays, as if it would compute with them.
+fn called_with_arrays(block: &mithril_model::Block) -> Error {
     let kind = block.kind();
     let inputs = block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional);
     let arrays: Vec<String> = inputs.map(|t| format!("\"{}\": …", t.name)).collect();
     Diagnostic::of(
         ErrorKind::Argument,
-        format!("Unexpected argument: `{kind}` is called with arrays, and has no code"),
+        format!("Unexpected argument: `{kind}` cannot compute with arrays before it is compiled"),
     )
-    .got("arrays alone")
-    .expected("names or connections: calling a block connects it in a model")
+    .got("only arrays")
+    .expected("names or connections, as calling a block connects it in a model")
     .hint(format!(
-        "`ml.compile(block).evaluate(params, {{{}}})` computes; a constant is given by name",
+        "use `ml.compile(block).evaluate(params, {{{}}})` to compute; pass a constant by name",
         arrays.join(", ")
     ))
     .into()
@@ -210,7 +209,7 @@ impl Block {
         Block { inner: OnceLock::new() }
     }
 
-    /// The entry of the block table that the class is named after, with these settings.
+    /// Creates the block with these settings. The class has the name of the block.
     #[pyo3(signature = (*args: "object", **kwargs: "object"))]
     fn __init__(
         slf: &Bound<'_, Block>,
@@ -231,11 +230,11 @@ impl Block {
                 .into());
             };
             let kwargs = kwargs.map(|k| k.copy()).transpose()?;
-            let name = taken(kwargs.as_ref(), "name")?;
-            let name = name.map(|given| called(&given)).transpose()?.flatten();
-            let checkpoint = taken(kwargs.as_ref(), "checkpoint")?;
+            let name = pop_keyword(kwargs.as_ref(), "name")?;
+            let name = name.map(|given| name_argument(&given)).transpose()?.flatten();
+            let checkpoint = pop_keyword(kwargs.as_ref(), "checkpoint")?;
             let checkpoint = checkpoint.map(|given| given.is_truthy()).transpose()?;
-            let gradient = taken(kwargs.as_ref(), "gradient")?;
+            let gradient = pop_keyword(kwargs.as_ref(), "gradient")?;
             let (positional, named) = settings(entry, args, kwargs.as_ref())?;
             let named = named.iter().map(|(name, value)| (name.as_str(), value.clone()));
             let mut block = entry.block(positional, named.collect())?;
@@ -253,7 +252,11 @@ impl Block {
         })
     }
 
-    /// The same block with its terminals connected to names, connections, constants or lists.
+    /// Returns the block with its terminals connected to names, connections, constants, or lists of
+    /// these. Positional arguments connect terminals in order.
+    ///
+    /// Errors: `TerminalError` for an unknown terminal; `MithrilError` for a terminal that is
+    /// connected twice, or more arguments than terminals.
     #[pyo3(signature = (*args: "object", **kwargs: "object"))]
     fn __call__(
         &self,
@@ -263,7 +266,7 @@ impl Block {
         guarded(|| {
             let arrays = kwargs.is_none() && !args.is_empty();
             if arrays && args.iter().all(|value| is_array(&value)) {
-                return Err(computes_nothing(&self.current()?));
+                return Err(called_with_arrays(&self.current()?));
             }
             let mut block = self.sealed()?;
             let mut in_order = Vec::new();
@@ -290,7 +293,7 @@ impl Block {
         })
     }
 
-    /// The same as calling it.
+    /// The same as calling the block.
     #[pyo3(signature = (*args: "object", **kwargs: "object"))]
     fn connect(
         &self,
@@ -300,7 +303,7 @@ impl Block {
         self.__call__(args, kwargs)
     }
 
-    /// What kind of block it is: `Linear`, or the class of a model.
+    /// The kind of the block, such as `Linear`, or the class of a model.
     #[getter]
     fn kind(&self) -> Answer<String> {
         Ok(match self.inner()? {
@@ -310,7 +313,7 @@ impl Block {
         })
     }
 
-    /// The name it was given, if any.
+    /// The name that the block was given, or None.
     #[getter]
     fn name(&self) -> Answer<Option<String>> {
         Ok(match self.inner()? {
@@ -334,8 +337,10 @@ impl Block {
         Ok(block.outputs().iter().map(|o| o.name.to_string()).collect())
     }
 
-    /// A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
-    /// of the inputs, or where the model states them, the types of terminals too.
+    /// A table of the blocks inside, down to `depth` levels: their terminals and numbers of params.
+    /// With `shapes` of the inputs, or if the model states them, also the types of terminals.
+    ///
+    /// Errors: as for compiling with these shapes.
     #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, depth: "int"=1))]
     fn summary(
         &self,
@@ -349,11 +354,11 @@ impl Block {
         guarded(|| Ok(table(&self.rows(shapes, depth)?)))
     }
 
-    /// What each block costs, before anything runs: arithmetic, memory traffic, params, and the most
-    /// bytes of inner values alive at once, of one forward pass. `shapes` are those of the inputs; of
-    /// dims that are not numbers, costs are formulas.
+    /// The estimated cost of each block in one forward pass: floating-point operations, bytes of
+    /// memory traffic, params, and the peak memory of inner values in bytes. `shapes` gives the
+    /// shapes of inputs. Costs are formulas if dims have no numbers.
     ///
-    /// Errors: those of compiling.
+    /// Errors: as for compiling with these shapes.
     #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, dtype: "DType | str | None"=None, inference: "bool"=true))]
     fn cost(
         &self,
@@ -376,19 +381,26 @@ impl Block {
         guarded(|| Ok(html(&self.rows(None, 2)?)))
     }
 
-    /// The model as JSON, which `from_json` reads. Arrays in it are written out; params are none.
+    /// The block as JSON text, which `from_json` reads. It includes constant arrays, but not
+    /// params.
+    ///
+    /// Errors: `MithrilError` for a function as `init`.
     fn to_json(&self) -> Answer<String> {
         guarded(|| Ok(self.current()?.to_json()?))
     }
 
-    /// The block of a JSON text that `to_json` wrote.
+    /// Reads a block from a JSON text that `to_json` wrote.
+    ///
+    /// Errors: `MithrilError` for text of another format, or of a newer version.
     #[staticmethod]
     #[pyo3(signature = (text: "str"))]
     fn from_json(text: &Bound<'_, PyAny>) -> Answer<Block> {
         guarded(|| Ok(Block::of(mithril_model::Block::from_json(&json(text)?)?)))
     }
 
-    /// Writes the model to a file, as JSON.
+    /// Writes the block to a file, as JSON. Params are not included.
+    ///
+    /// Errors: `MithrilError` for a file that cannot be written; as for `to_json`.
     #[pyo3(signature = (path: "str | PathLike[str]"))]
     fn save(&self, path: &Bound<'_, PyAny>) -> Answer<()> {
         let path = super::file::path("save", path)?;
@@ -399,17 +411,19 @@ impl Block {
         })?)
     }
 
-    /// The block of a file that `save` wrote.
+    /// Reads a block from a file that `save` wrote.
+    ///
+    /// Errors: `MithrilError` for a file that cannot be read; as for `from_json`.
     #[staticmethod]
     #[pyo3(signature = (path: "str | PathLike[str]"))]
     fn load(path: &Bound<'_, PyAny>) -> Answer<Block> {
         guarded(|| Ok(Block::of(mithril_model::Block::from_json(&read(path)?)?)))
     }
 
-    /// Another block of the same definition, name and connections, with params of its own. What is
-    /// shared inside it is shared inside the copy. The copy of a model can be changed.
+    /// A copy with the same settings, name and connections, but its own params. Params that are
+    /// shared inside the block are shared inside the copy. The copy of a model can be changed.
     ///
-    /// Errors: a model to be trained.
+    /// Errors: a `TrainModel`.
     fn copy<'py>(slf: &Bound<'py, Block>) -> Answer<Bound<'py, PyAny>> {
         let py = slf.py();
         match slf.get().inner()? {
@@ -425,19 +439,19 @@ impl Block {
                 Ok(copy)
             }
             Inner::Model(model) => {
-                let base = Block::holding(Inner::Model(model.copy()));
+                let base = Block::wrapping(Inner::Model(model.copy()));
                 let copy = PyClassInitializer::from(base).add_subclass(super::model::Model);
                 Ok(Bound::new(py, copy)?.into_any())
             }
-            Inner::Train(_) => Err(Diagnostic::new("a model to be trained has no copy")
+            Inner::Train(_) => Err(Diagnostic::new("a `TrainModel` cannot be copied")
                 .hint("`TrainModel(model.copy())` trains a copy of the model")
                 .into()),
         }
     }
 
-    /// Copies and pickles are made through JSON, and have params of their own.
+    /// Copies and pickles are made through JSON. They have their own params.
     ///
-    /// Errors: connections of a model under construction, which lie outside the block.
+    /// Errors: the block has connections to a model under construction, or is a `TrainModel`.
     fn __reduce__<'py>(slf: &Bound<'py, Block>) -> Answer<(Bound<'py, PyAny>, (String,))> {
         guarded(|| {
             let class = match slf.get().inner()? {
@@ -446,7 +460,7 @@ impl Block {
                     slf.py().get_type::<Block>().into_any()
                 }
                 Inner::Block(_) | Inner::Train(_) => {
-                    let what = "a block with connections, or a model to be trained, has no copy";
+                    let what = "a block with connections, or a `TrainModel`, cannot be copied";
                     return Err(Diagnostic::new(what)
                         .hint("copy the block or the model that it is made from")
                         .into());
@@ -463,7 +477,7 @@ impl Block {
         let name = self.name()?.map(|name| format!("name=\"{name}\""));
         let terminals = match self.current() {
             Ok(block) => Some(terminals(&block)),
-            // There are no blocks in it yet, or they form a cycle.
+            // The model is empty or has a cycle.
             Err(_) => None,
         };
         let parts: Vec<String> = name.into_iter().chain(terminals).collect();
@@ -471,7 +485,7 @@ impl Block {
     }
 
     fn __getattr__(&self, name: &Bound<'_, PyString>) -> Answer<Connection> {
-        // No terminal has a name that is not valid Unicode.
+        // Names of terminals are always valid Unicode.
         let name: &str = &name.to_string_lossy();
         let found = self.terminal(name).map_err(|error| match COMPILED.contains(&name) {
             true => Box::new(

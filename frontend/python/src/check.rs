@@ -1,8 +1,8 @@
-//! Checks every call: names, ranks, dims and dtypes of the arrays that a compiled model is given.
+//! Checks the arrays of each call of a compiled model: names, ranks, dims and dtypes.
 
 use std::sync::{Arc, Mutex};
 
-use mithril_driver::call::signature::{Binding, Group, Misfit, Signature, Sizes, Slot};
+use mithril_driver::call::signature::{Binding, Group, Mismatch, Signature, Sizes, Slot};
 use mithril_driver::compile::Program;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::dtype::DType;
@@ -20,7 +20,7 @@ mod order;
 mod pytorch;
 
 /// Arrays that index an axis, with their slots.
-type Held<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 2]>;
+type IndexArrays<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 2]>;
 
 /// Checks the arrays of a call against the signature of a program.
 #[pyclass(frozen, module = "mithril._core")]
@@ -31,13 +31,13 @@ pub struct Checker {
     pub keys: Vec<Py<PyString>>,
     /// The slots by name, of each group.
     slots: [Py<PyDict>; 4],
-    memory: Mutex<Memory>,
+    memory: Mutex<Caches>,
 }
 
-/// Caches that make the next check of a similar call faster. No array or result is cached: every
-/// call reads all arrays.
+/// Caches that make the check of a similar call faster. Arrays and results are not cached: each
+/// check reads all arrays.
 #[derive(Default)]
-struct Memory {
+struct Caches {
     orders: [Option<Order>; 4],
     seen: Seen,
 }
@@ -45,7 +45,7 @@ struct Memory {
 /// The dicts of a call: params, inputs, state and output gradients.
 pub type Dicts<'a, 'py> = [Option<&'a Bound<'py, PyDict>>; 4];
 
-/// A callback that receives a slot and its array.
+/// A callback that receives the index of a slot and its array.
 type See<'a, 'py> = &'a mut dyn FnMut(usize, &Bound<'py, PyAny>);
 
 impl Checker {
@@ -68,7 +68,7 @@ impl Checker {
     }
 
     /// Checks a call completely and returns the values of the symbols. `see` receives each array
-    /// with its slot: once, or a second time if the order of a dict has changed.
+    /// and its slot. If the order of a dict has changed, it receives them twice.
     pub fn check_all<'py>(
         &self,
         py: Python<'py>,
@@ -78,7 +78,7 @@ impl Checker {
         if self.signature.indexed.is_empty() {
             return self.check_types(py, dicts, see);
         }
-        let mut held = Held::new();
+        let mut held = IndexArrays::new();
         let mut both = |at: usize, value: &Bound<'py, PyAny>| {
             see(at, value);
             if self.signature.slots[at].indexes {
@@ -102,7 +102,8 @@ impl Checker {
         dicts: &Dicts<'_, 'py>,
         see: See<'_, 'py>,
     ) -> Result<Binding, Wrong> {
-        // A call of another thread, which Python may run in the middle of this one, has no caches.
+        // Python may run a call of another thread in the middle of this one. That call uses no
+        // caches.
         let Ok(mut memory) = self.memory.try_lock() else {
             return self.first_wrong(py, dicts, &mut Seen::default(), see);
         };
@@ -118,15 +119,15 @@ impl Checker {
         Ok(binding)
     }
 
-    /// Returns the values of the symbols if the call fits and each dict has the same keys in the
+    /// Returns the values of the symbols if the call fits, and each dict has the same keys in the
     /// same order as before.
     fn fits_as_before<'py>(
         &self,
         dicts: &Dicts<'_, 'py>,
-        memory: &mut Memory,
+        memory: &mut Caches,
         see: See<'_, 'py>,
     ) -> Option<Binding> {
-        let Memory { orders, seen } = memory;
+        let Caches { orders, seen } = memory;
         let mut binding = self.signature.binding();
         let mut sizes = Sizes::new();
         let mut each = |at: usize, value: &Bound<'py, PyAny>| {
@@ -138,7 +139,7 @@ impl Checker {
             (Some(dict), Some(order)) => order.walk(dict, &mut each),
             (Some(_), None) => false,
         });
-        (known && self.signature.settle(&binding).is_ok()).then_some(binding)
+        (known && self.signature.check_late(&binding).is_ok()).then_some(binding)
     }
 
     /// Finds the first error, in the order of the program's arguments.
@@ -161,7 +162,7 @@ impl Checker {
             // Check the inputs first: if they do not fit together, the outputs have no shape to
             // compare with.
             if Some(at) == outputs {
-                self.signature.settle(&binding).map_err(Wrong::Misfit)?;
+                self.signature.check_late(&binding).map_err(Wrong::Mismatch)?;
             }
             match item(dict, self.keys[at].bind(py)) {
                 Some(value) => {
@@ -179,7 +180,7 @@ impl Checker {
                 return Err(Wrong::Names(group));
             }
         }
-        self.signature.settle(&binding).map_err(Wrong::Misfit)?;
+        self.signature.check_late(&binding).map_err(Wrong::Mismatch)?;
         Ok(binding)
     }
 
@@ -200,14 +201,14 @@ impl Checker {
             return Err(Wrong::Foreign(at));
         }
         let right = dtype == slot.ty.dtype && self.signature.take(at, sizes, binding);
-        right.then_some(()).ok_or(Wrong::Misfit(Misfit::Slot(at)))
+        right.then_some(()).ok_or(Wrong::Mismatch(Mismatch::Slot(at)))
     }
 }
 
 impl Checker {
-    /// The values of the symbols that these arrays determine, of any framework, and whether their
-    /// sizes agree. Dtypes are compared only for slots whose dtype a call chooses. Inputs are read
-    /// first, so that params bind only the remaining symbols.
+    /// The values of the symbols that these arrays of any framework determine, and whether their
+    /// sizes agree. Dtypes are compared only for slots whose dtype comes from a call. Inputs are
+    /// read first, so that params bind only the remaining symbols.
     fn bound<'py>(&self, py: Python<'py>, dicts: &Dicts<'_, 'py>) -> (Binding, bool) {
         let (mut binding, mut fits) = (self.signature.binding(), true);
         let (mut sizes, mut seen) = (Sizes::new(), Seen::default());
@@ -218,7 +219,7 @@ impl Checker {
                 let Some(value) = item(dict, self.keys[at].bind(py)) else { continue };
                 let own = self.reader.read(&value, &mut sizes, &mut seen);
                 if let Some(dtype) = own.or_else(|| attributes(&value, &mut sizes)) {
-                    fits &= !slot.chosen || dtype == slot.ty.dtype;
+                    fits &= !slot.dtype_of_call || dtype == slot.ty.dtype;
                     fits &= self.signature.take(at, &sizes, &mut binding);
                 }
             }
@@ -240,10 +241,10 @@ fn arrays_of<'a, 'py>(
         let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
         let what = format!("`{}` must be a dict of arrays by name", group.name());
         let mapping = value.hasattr("keys").unwrap_or(false);
-        let dict = mapping.then(|| format!("`dict({})` makes one", group.name()));
+        let dict = mapping.then(|| format!("convert it with `dict({})`", group.name()));
         let error = Diagnostic::of(ErrorKind::NotADict, what)
             .got(class)
-            .expected("a dict; `{}` if there are none");
+            .expected("a dict, which is empty (`{}`) if there are none");
         Diagnostic { hint: dict, ..error }.into()
     })
 }
@@ -259,10 +260,11 @@ pub fn dicts<'a, 'py>(given: &[Option<&'a Bound<'py, PyAny>>; 4]) -> Answer<Dict
 
 #[pymethods]
 impl Checker {
-    /// Whether all arrays are the framework's own and what they must be. False: some are to be
-    /// converted first.
+    /// Whether the program takes these arrays as they are. False if an array must be converted to
+    /// the framework first.
     ///
-    /// Errors: a name that is missing or unknown; an array of another rank, dim or dtype.
+    /// Errors: a missing or unknown name; an array of the framework with a wrong rank, dim or
+    /// dtype.
     #[pyo3(signature = (
         params: "dict[str, object]",
         inputs: "dict[str, object]",
@@ -285,8 +287,7 @@ impl Checker {
         }
     }
 
-    /// Whether all arrays are the framework's own and what they must be, without a word on what is
-    /// wrong.
+    /// Like `check`, but returns False instead of raising an error.
     #[pyo3(signature = (
         params: "dict[str, object]",
         inputs: "dict[str, object]",
@@ -304,9 +305,9 @@ impl Checker {
         Ok(self.check_all(params.py(), &dicts, &mut |_, _| ()).is_ok())
     }
 
-    /// Whether the sizes of the arrays that are given, of whatever framework, fit together and are
-    /// those of the program, and dtypes that a call has chosen are theirs. Names and other dtypes are
-    /// left to `check`.
+    /// Whether the program fits these arrays of any framework. Compares sizes, and the dtypes that
+    /// the program has from the arrays of an earlier call. Missing arrays, names and other dtypes
+    /// are not checked.
     #[pyo3(signature = (
         params: "dict[str, object]",
         inputs: "dict[str, object]",
@@ -320,17 +321,17 @@ impl Checker {
     ) -> Answer<bool> {
         let dicts = dicts(&[Some(params), Some(inputs), state, None])?;
         let (binding, fits) = self.bound(params.py(), &dicts);
-        Ok(fits && self.signature.settle(&binding).is_ok())
+        Ok(fits && self.signature.check_late(&binding).is_ok())
     }
 
-    /// Raises what `check` found wrong with what is not even an array of the framework.
+    /// Like `check`, but raises an error also for a value that is not an array of the framework.
     #[pyo3(signature = (
         params: "dict[str, object]",
         inputs: "dict[str, object]",
         state: "dict[str, object] | None"=None,
         output_gradients: "dict[str, object] | None"=None,
     ))]
-    fn insist(
+    fn require(
         &self,
         params: &Bound<'_, PyDict>,
         inputs: &Bound<'_, PyDict>,
@@ -345,7 +346,7 @@ impl Checker {
         }
     }
 
-    /// The shapes of params and state that these arrays leave no choice for, by name.
+    /// The shapes of params and states that these arrays determine, by name.
     #[pyo3(signature = (
         params: "dict[str, object]",
         inputs: "dict[str, object]",

@@ -23,7 +23,7 @@ use super::native::close_at_exit;
 use super::program::Program;
 use super::value::{self, tensor};
 
-/// A value of `constant_keys` that every program made with it shares.
+/// A value of `constant_keys`. All programs that are compiled with it share its memory.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Constant(mithril_ir::tensor::Tensor);
 
@@ -35,10 +35,10 @@ impl Constant {
     }
 }
 
-/// Compiles a block to source for a framework, or to native code. `at_call`: the shapes are those
-/// of a call, so that errors do not speak of compilation.
+/// Compiles a block to source for a framework, or to native code. With `at_call`, the shapes are
+/// those of a call, and errors are worded for a call.
 ///
-/// Errors: `MithrilError`, as its message says.
+/// Errors: as for `mithril.compile`.
 #[pyfunction(name = "compile")]
 #[pyo3(signature = (
     block, target, dtype, wide, *, shapes: "dict[str, object]", dtypes: "dict[str, object]",
@@ -128,7 +128,7 @@ fn lowering(
 
 /// Makes sure that background compilation ends before the interpreter does.
 fn end_with_process(options: &CompileOptions, py: Python<'_>) -> Answer<()> {
-    // On every tier except this one, LLVM may replace Cranelift's code in the background.
+    // On all other tiers, LLVM may replace Cranelift's code in the background.
     if options.target.tiers.contains(&Tier::Llvm) && options.tier != Tier::Instant {
         close_at_exit(py)?;
     }
@@ -146,7 +146,7 @@ fn optimization(level: &str, math: &str, checkpoint: bool) -> Answer<Optimizatio
     let level = Level::ALL.into_iter().find(|(name, _)| *name == level);
     let math = Class::ALL.into_iter().find(|class| class.name() == math);
     let (Some((_, level)), Some(math)) = (level, math) else {
-        return Err(PyValueError::new_err("no such level, or no such class of rules").into());
+        return Err(PyValueError::new_err("unknown `level` or `math`").into());
     };
     let checkpoint = if checkpoint { Limit::All } else { Limit::At(0) };
     Ok(OptimizationOptions { level, math, checkpoint, ..OptimizationOptions::default() })

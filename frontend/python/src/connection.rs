@@ -17,8 +17,8 @@ use super::dtype;
 use super::error::{Answer, Error, guarded};
 use super::value::{setting, source};
 
-/// A value inside a model. Operators and methods on it add the blocks that compute them: to its
-/// model, or for an expression of `IOKey`s to the model that reads it.
+/// A value inside a model. Operators and methods of a connection add blocks to its model. An
+/// expression of `IOKey`s joins the model that first reads it.
 #[pyclass(frozen, subclass, module = "mithril._core")]
 pub struct Connection(pub Source);
 
@@ -49,8 +49,8 @@ impl Connection {
         guarded(|| Ok(Connection(self.0.method(name, Vec::new(), Vec::new(), Vec::new())?)))
     }
 
-    /// The connection inside a model. Errors: an expression, which belongs to no model yet.
-    fn placed(&self) -> Answer<&mithril_model::Connection> {
+    /// The connection inside a model. Errors: an expression that belongs to no model yet.
+    fn in_model(&self) -> Answer<&mithril_model::Connection> {
         match &self.0 {
             Source::Connection(connection) => Ok(connection),
             Source::Key(_)
@@ -59,7 +59,7 @@ impl Connection {
             | Source::Literal(_)
             | Source::List(_) => Err(Diagnostic::of(
                 ErrorKind::OtherModel,
-                "an expression belongs to no model before a block reads it",
+                "the expression belongs to no model until a block reads it",
             )
             .hint("`x = model.add_input(\"x\")` is an input of a model")
             .into()),
@@ -79,7 +79,7 @@ impl Connection {
     }
 }
 
-/// NumPy's ufuncs for operators, with the operators.
+/// NumPy's ufuncs that are operators, and the operators.
 const UFUNCS: [(&str, &str); 19] = [
     ("add", "+"),
     ("subtract", "-"),
@@ -120,7 +120,7 @@ fn named(name: &str) -> Option<&'static Named> {
     methods().iter().find(|m| m.name == name)
 }
 
-/// The block that computes a NumPy function; `None` if there is none, or if it takes another number
+/// The block that computes a NumPy function. `None` if there is none, or if it has another number
 /// of inputs.
 fn block_of(ufunc: &str, inputs: usize) -> Option<&'static str> {
     let renamed = RENAMED.iter().find(|(name, _)| *name == ufunc);
@@ -129,33 +129,33 @@ fn block_of(ufunc: &str, inputs: usize) -> Option<&'static str> {
     (own.len() == inputs).then_some(method.block)
 }
 
-/// The error for a function that needs numbers at once. `name` is the last part of its name.
-fn no_array(function: &str, name: &str) -> Error {
+/// The error for a function that needs concrete numbers. `name` is the last part of its name.
+fn no_value(function: &str, name: &str) -> Error {
     let what = format!(
-        "Unexpected argument: {function} takes numbers, and a connection has none before a call"
+        "Unexpected argument: {function} takes numbers, but a connection has no value before a call"
     );
     let same = |e: &&Entry| {
         matches!(e.meaning, Meaning::Op(op) if op == name) || snake_case(e.name) == name
     };
     let hint = if named(name).is_some() {
-        format!("`.{name}()` of a connection is a value of the model")
+        format!("use the method `.{name}()` of the connection")
     } else if let Some(entry) = blocks::table().find(same) {
-        format!("the block `{}` of `mithril.models` computes values of the model", entry.name)
+        format!("use the block `{}` of `mithril.models`", entry.name)
     } else if let Some(place) = blocks::elsewhere::elsewhere(name) {
         place.to_string()
     } else {
-        "the blocks of `mithril.models` compute values of the model".to_string()
+        "use the blocks of `mithril.models`".to_string()
     };
     Diagnostic::of(ErrorKind::NoValueYet, what).got("a connection").hint(hint).into()
 }
 
 /// The error for a function of a framework, such as `np.concatenate` or `torch.exp`.
-fn no_array_of(framework: &str, function: &Bound<'_, PyAny>) -> Answer<Error> {
+fn no_value_for(framework: &str, function: &Bound<'_, PyAny>) -> Answer<Error> {
     let name: String = match function.getattr_opt("__name__")? {
         Some(name) => name.extract()?,
         None => function.str()?.extract()?,
     };
-    Ok(no_array(&format!("`{framework}.{name}`"), &name))
+    Ok(no_value(&format!("`{framework}.{name}`"), &name))
 }
 
 /// Implements the operators by their names in Python's data model.
@@ -195,7 +195,7 @@ macro_rules! operators {
                 self.apply("**", other, true)
             }
 
-            /// An element of a list output, or a part of an array.
+            /// An element of a list output, or `Indexer` of an array.
             fn __getitem__(&self, index: &Bound<'_, PyAny>) -> Answer<Connection> {
                 guarded(|| {
                     if self.count().is_some() {
@@ -206,7 +206,7 @@ macro_rules! operators {
                                 .expected("an integer")
                                 .into());
                         };
-                        return Ok(self.placed()?.element(at)?.into());
+                        return Ok(self.in_model()?.element(at)?.into());
                     }
                     let parameter = blocks::find("Indexer").map(|e| &e.parameters[0]);
                     let index = setting(index, parameter)?;
@@ -215,9 +215,9 @@ macro_rules! operators {
             }
 
             fn __len__(&self) -> Answer<usize> {
-                let open = "only a list output has a length before it is computed";
+                let open = "only a list output has a length before a call";
                 let error = Diagnostic::of(ErrorKind::NoValueYet, open)
-                    .hint("use `.len()` for the first dim as a value of the model");
+                    .hint("`.len()` is the first dim, as a value of the model");
                 self.count().ok_or_else(|| error.into())
             }
 
@@ -225,12 +225,12 @@ macro_rules! operators {
             fn __iter__(slf: &Bound<'_, Self>) -> Answer<Py<PyAny>> {
                 let own = slf.borrow();
                 let Some(count) = own.count() else {
-                    let what = "a connection cannot be iterated over before it is computed";
+                    let what = "a connection cannot be iterated over before a call";
                     return Err(Diagnostic::of(ErrorKind::NoValueYet, what)
-                        .hint("`x[i]` is a part of it; `Split` makes several outputs")
+                        .hint("use `x[i]` for an element, or `Split` for several outputs")
                         .into());
                 };
-                let list = own.placed()?;
+                let list = own.in_model()?;
                 let all = (0..count).map(|at| Ok(Connection::from(list.element(at as i64)?)));
                 let all = all.collect::<mithril_ir::diagnostic::Result<Vec<_>>>()?;
                 Ok(all.into_pyobject(slf.py())?.try_iter()?.into_any().unbind())
@@ -238,17 +238,17 @@ macro_rules! operators {
 
             fn __contains__(&self, other: &Bound<'_, PyAny>) -> Answer<bool> {
                 let _ = other;
-                Err(Diagnostic::of(ErrorKind::NoValueYet, "what a connection contains is not known before a call",
+                Err(Diagnostic::of(ErrorKind::NoValueYet, "the elements of a connection are not known before a call",
                 )
-                .hint("`(x == 3).any()` is a value of the model")
+                .hint("use `(x == 3).any()`, which is a value of the model")
                 .into())
             }
 
-            /// A comparison of connections is a block of the model, which has no truth before a call.
+            /// A comparison of connections is a block, which has no truth value before a call.
             fn __bool__(&self) -> Answer<bool> {
-                Err(Diagnostic::of(ErrorKind::NoValueYet, "a connection has no truth value: it stands for a value that a call computes",
+                Err(Diagnostic::of(ErrorKind::NoValueYet, "a connection has no truth value before a call",
                 )
-                .hint("choose elements with `Where`; `&`, `|` and `~` combine conditions")
+                .hint("use `Where` to choose elements, and `&`, `|` and `~` to combine conditions")
                 .into())
             }
 
@@ -267,12 +267,12 @@ macro_rules! operators {
             ) -> Answer<Connection> {
                 let name: String = ufunc.getattr("__name__")?.extract()?;
                 if method != "__call__" || kwargs.is_some_and(|k| !k.is_empty()) {
-                    return Err(no_array(&format!("`np.{name}`"), &name));
+                    return Err(no_value(&format!("`np.{name}`"), &name));
                 }
                 let sources: Answer<Option<Vec<Source>>> =
                     guarded(|| inputs.iter().map(|value| source(&value)).collect());
                 let Some(sources) = sources? else {
-                    return Err(no_array(&format!("`np.{name}` of None"), &name));
+                    return Err(no_value(&format!("`np.{name}` of None"), &name));
                 };
                 let symbol = UFUNCS.iter().find(|(ufunc, _)| *ufunc == name);
                 match (symbol, &sources[..], block_of(&name, sources.len())) {
@@ -280,7 +280,7 @@ macro_rules! operators {
                         guarded(|| Ok(Connection(left.operate(symbol, right)?)))
                     }
                     (_, _, Some(block)) => guarded(|| Ok(Connection(Source::of(block, sources)?))),
-                    (_, _, None) => Err(no_array(&format!("`np.{name}`"), &name)),
+                    (_, _, None) => Err(no_value(&format!("`np.{name}`"), &name)),
                 }
             }
 
@@ -290,7 +290,7 @@ macro_rules! operators {
                 _args: &Bound<'_, PyTuple>,
                 _kwargs: Option<&Bound<'_, PyDict>>,
             ) -> Answer<Py<PyAny>> {
-                Err(no_array("an array of NumPy", "array"))
+                Err(no_value("an array of NumPy", "array"))
             }
 
             #[pyo3(signature = (
@@ -303,10 +303,10 @@ macro_rules! operators {
                 _args: &Bound<'_, PyAny>,
                 _kwargs: &Bound<'_, PyAny>,
             ) -> Answer<Py<PyAny>> {
-                Err(no_array_of("np", function)?)
+                Err(no_value_for("np", function)?)
             }
 
-            /// PyTorch leaves operators on connections to them, as it does for each `TypeError`.
+            /// Raises a `TypeError`, after which PyTorch leaves operators to the connection.
             /// Errors: another function of PyTorch.
             #[classmethod]
             #[pyo3(signature = (
@@ -319,24 +319,24 @@ macro_rules! operators {
                 _args: Option<&Bound<'_, PyAny>>,
                 _kwargs: Option<&Bound<'_, PyAny>>,
             ) -> Answer<Py<PyAny>> {
-                Err(no_array_of("torch", function)?)
+                Err(no_value_for("torch", function)?)
             }
 
             #[pyo3(signature = (_digits: "object"=None))]
             fn __round__(&self, _digits: Option<&Bound<'_, PyAny>>) -> Answer<i64> {
-                Err(no_array("`round`", "round"))
+                Err(no_value("`round`", "round"))
             }
 
             fn __float__(&self) -> Answer<f64> {
-                Err(no_array("`float`", "float"))
+                Err(no_value("`float`", "float"))
             }
 
             fn __int__(&self) -> Answer<i64> {
-                Err(no_array("`int`", "int"))
+                Err(no_value("`int`", "int"))
             }
 
             fn __complex__(&self) -> Answer<f64> {
-                Err(no_array("`complex`", "complex"))
+                Err(no_value("`complex`", "complex"))
             }
 
             /// Methods and properties that are blocks: `.sum(axis=1)`, `.shape`.
@@ -397,8 +397,9 @@ macro_rules! operators {
                 }
             }
 
-            /// The dtype, where it is stated or follows from what is; None where compiling
-            /// chooses it, as it does for floats and integers that nobody gave one.
+            /// The dtype, if it is stated or follows from stated dtypes. None if it is known only
+            /// at
+            /// compile time, such as that of the backend's floats.
             #[getter]
             fn dtype(&self) -> Option<dtype::DType> {
                 let known = match &self.0 {
@@ -431,7 +432,7 @@ operators! {
     }
 }
 
-/// A method of a connection, to be called with the other inputs of its block, then its settings.
+/// A method of a connection. It is called with the other inputs of its block, then the settings.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Method {
     of: Py<Connection>,

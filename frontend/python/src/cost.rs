@@ -4,12 +4,12 @@ use mithril_ir::dim::Dim;
 use mithril_passes::cost::blocks::{self, BlockCost};
 use pyo3::prelude::*;
 
-/// What each block of a model costs: a table as text and in notebooks.
+/// The costs of the blocks of a model. It prints as a table, also in notebooks.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Costs(Vec<BlockCost>);
 
-/// What one block costs in one forward pass, with the blocks inside it. Numbers; formulas as text
-/// where they depend on dims that are not known.
+/// The cost of one block in one forward pass, including the blocks inside it. Costs are numbers, or
+/// formulas as text if they depend on unknown dims.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Cost(BlockCost);
 
@@ -34,24 +34,24 @@ impl Number {
 
 #[pymethods]
 impl Costs {
-    /// The blocks, the whole first, others in the order they compute in.
+    /// The costs of the whole model, then of its blocks in the order of computation.
     #[getter]
     fn blocks(&self) -> Vec<Cost> {
         self.0.iter().cloned().map(Cost).collect()
     }
 
-    /// The whole.
+    /// The cost of the whole model.
     #[getter]
     fn total(&self) -> Option<Cost> {
         self.0.first().cloned().map(Cost)
     }
 
-    /// The block of a path, such as `h.0.attn`; `None` where there is none.
+    /// The cost of the block at a path, such as `h.0.attn`. None if there is no such block.
     fn at(&self, path: &str) -> Option<Cost> {
         self.0.iter().find(|block| block.path == path).cloned().map(Cost)
     }
 
-    /// The table down to `depth`; of the whole model alone for 0 and less.
+    /// The table down to `depth` levels. A depth of 0 or less gives only the whole model.
     #[pyo3(signature = (depth=1))]
     fn table(&self, depth: i64) -> String {
         blocks::table(&self.0, depth.max(0) as usize).text()
@@ -72,33 +72,34 @@ impl Costs {
 
 #[pymethods]
 impl Cost {
-    /// The path; empty for the whole.
+    /// The path of the block; empty for the whole model.
     #[getter]
     fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// Additions, multiplications, comparisons and functions such as `exp`, one each; two for each
-    /// product of a contraction.
+    /// The number of floating-point operations. Additions, multiplications, comparisons and
+    /// functions such as `exp` count as one each. Each product of a contraction, with its addition,
+    /// counts as two.
     #[getter]
     fn flops(&self) -> Number {
         Number::of(&self.0.cost.flops)
     }
 
-    /// Bytes that its operations read and write, each for itself.
+    /// The bytes that its operations read and write, without fusion.
     #[getter]
     fn bytes(&self) -> Number {
         Number::of(&self.0.cost.bytes)
     }
 
-    /// Elements of what it learns.
+    /// The number of elements of its params.
     #[getter]
     fn params(&self) -> Number {
         Number::of(&self.0.params)
     }
 
-    /// The most bytes of inner values that are alive at once while it computes; where dims are not
-    /// known, the maximum of what may be the most.
+    /// The peak memory of inner values in bytes. If dims are not known, this is the `max` of the
+    /// formulas that may be the largest.
     #[getter]
     fn peak(&self) -> Number {
         Number::of(&self.0.peak)

@@ -7,27 +7,29 @@ use pyo3::types::{PyString, PyType};
 
 use super::error::{Answer, Error};
 
-/// The type of the elements of an array.
+/// The type of an array's elements.
 #[pyclass(frozen, eq, hash, module = "mithril._core")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DType(pub dtype::DType);
 
 #[pymethods]
 impl DType {
-    /// The dtype of this name, or that NumPy, torch or JAX knows under it.
+    /// The dtype for a name such as `"float32"`, or for a dtype of NumPy, PyTorch or JAX.
+    ///
+    /// Errors: `MithrilError` for a dtype that Mithril does not have.
     #[new]
     #[pyo3(signature = (dtype, /))]
     fn new(dtype: &Bound<'_, PyAny>) -> Answer<DType> {
         of(dtype).map(DType)
     }
 
-    /// The name: `float32`.
+    /// The name, such as `float32`.
     #[getter]
     fn name(&self) -> &'static str {
         self.0.array_name()
     }
 
-    /// The name in Mithril's own text: `f32`.
+    /// The name in Mithril's IR, such as `f32`.
     #[getter]
     fn short(&self) -> &'static str {
         self.0.name()
@@ -39,7 +41,7 @@ impl DType {
         self.0.bits()
     }
 
-    /// Whether it is a floating type.
+    /// Whether it is a floating-point type.
     #[getter]
     fn is_float(&self) -> bool {
         self.0.is_float()
@@ -57,7 +59,7 @@ impl DType {
         (py.get_type::<DType>(), (self.name(),))
     }
 
-    /// Every dtype's name.
+    /// The names of all dtypes.
     #[staticmethod]
     fn names() -> Vec<&'static str> {
         dtype::DType::ALL.into_iter().map(dtype::DType::array_name).collect()
@@ -81,7 +83,7 @@ pub fn of(value: &Bound<'_, PyAny>) -> Answer<dtype::DType> {
     })
 }
 
-/// The dtype of a name that NumPy, torch, JAX or Mithril itself use.
+/// The dtype for a name that NumPy, PyTorch, JAX or Mithril uses.
 pub fn named(text: &str) -> Option<dtype::DType> {
     let name = text.rsplit('.').next().unwrap_or(text);
     let name = match name {
@@ -96,7 +98,7 @@ pub fn named(text: &str) -> Option<dtype::DType> {
 }
 
 /// The name of a dtype object. NumPy's dtypes have `name`, its scalar types `__name__`, and JAX's
-/// types `dtype`; torch's dtypes are printed as `torch.float32`.
+/// types `dtype`. PyTorch's dtypes print as `torch.float32`.
 fn name_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = value.cast::<PyString>() {
         return text.extract();

@@ -131,20 +131,22 @@ pub fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Answer<T> {
     GUARDED.set(before);
     result.unwrap_or_else(|_| {
         let what = PANIC.with_borrow_mut(Option::take).unwrap_or_default();
-        Err(Diagnostic::of(ErrorKind::Bug, "Mithril has a bug here: this should not have happened")
+        Err(Diagnostic::of(ErrorKind::Bug, "this is a bug in Mithril")
             .got(what.replace('\n', " "))
             .hint("please report it, with the steps that led to it")
             .into())
     })
 }
 
-/// What there is in the place of a name of other libraries; None: it is none that is known.
+/// The hint for a name of another library: its replacement in Mithril. None if the name is not
+/// known.
 #[pyfunction]
 pub fn elsewhere(name: &str) -> Option<&'static str> {
     mithril_model::blocks::elsewhere::elsewhere(name)
 }
 
-/// ``did you mean `a` or `b`?`` for the candidates nearest to a name; `None` where none is near.
+/// The hint ``did you mean `a` or `b`?`` with the candidates that are most similar to a name. None
+/// if none is similar.
 #[pyfunction]
 pub fn did_you_mean(name: &str, candidates: Vec<String>) -> Option<String> {
     mithril_ir::diagnostic::did_you_mean(name, candidates.iter().map(String::as_str))

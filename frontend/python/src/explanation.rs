@@ -4,43 +4,43 @@ use mithril_passes::explain;
 use mithril_passes::table::Table;
 use pyo3::prelude::*;
 
-/// What rewriting has done to a program: a table as text, and in notebooks.
+/// The rewrites of a program. It prints as a table, also in notebooks.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Explanation(pub explain::Explanation);
 
-/// A rule that fired.
+/// A rule that was applied.
 #[pyclass(frozen, get_all, module = "mithril._core")]
 pub struct Fired {
-    /// Its name.
+    /// The name of the rule.
     rule: &'static str,
-    /// What it is about: `algebra`, `layout`, `composites`, ….
+    /// The topic of the rule, such as `algebra`, `layout` or `composites`.
     topic: &'static str,
-    /// What it may change: `exact`, `recognise`, `reassociate` or `fast`.
+    /// The `math` that allows the rule: `exact`, `recognise`, `reassociate` or `fast`.
     math: &'static str,
-    /// How often it was applied.
+    /// The number of times that it was applied.
     times: usize,
-    /// The paths of the blocks it was applied in.
+    /// The paths of the blocks in which it was applied.
     places: Vec<String>,
-    /// The seconds that the program is estimated to take longer without it. Below 0 where the rule
-    /// is there for numbers that stay finite.
+    /// The estimated seconds that the program would take longer without the rule. It is negative if
+    /// the rule serves numerical stability instead.
     gain: f64,
 }
 
 #[pymethods]
 impl Explanation {
-    /// The seconds that the program is estimated to take with every operation of the model.
+    /// The estimated seconds of a call without rewriting.
     #[getter]
     fn before(&self) -> f64 {
         seconds(self.0.before as f64)
     }
 
-    /// The seconds that it is estimated to take as it was rewritten.
+    /// The estimated seconds of a call after rewriting.
     #[getter]
     fn after(&self) -> f64 {
         seconds(self.0.after as f64)
     }
 
-    /// The rules that fired, the most valuable first.
+    /// The rules that were applied, the largest gain first.
     #[getter]
     fn rules(&self) -> Vec<Fired> {
         let rule = |fired: &explain::Fired| Fired {
@@ -78,7 +78,8 @@ fn seconds(picoseconds: f64) -> f64 {
     picoseconds * 1e-12
 }
 
-/// A table of text cells: as lines, and as HTML. The columns of `numbers` stand to the right.
+/// Formats a table of texts: as plain text, and as HTML. The columns in `numbers` are aligned
+/// right.
 #[pyfunction]
 pub fn table(heads: Vec<String>, numbers: Vec<usize>, rows: Vec<Vec<String>>) -> (String, String) {
     let table = Table { heads, numbers, rows };

@@ -1,4 +1,4 @@
-//! Files and texts that functions of the package are given.
+//! Reads the files and texts that are passed to functions of the package.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use pyo3::prelude::*;
 
 use super::error::Answer;
 
-/// The text that `from_json` was given. Errors: it is not a string.
+/// The argument of `from_json`. Errors: it is not a string.
 pub fn json(text: &Bound<'_, PyAny>) -> Answer<String> {
     text.extract().map_err(|_| {
         let class = text.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        let what = Diagnostic::new("`from_json` reads the text that `to_json` wrote");
+        let what = Diagnostic::new("`from_json` takes the text that `to_json` wrote");
         what.got(class).expected("a string").into()
     })
 }
 
-/// A path that a function was given. Errors: it is not a path.
+/// An argument that must be a path. Errors: it is not a path.
 pub fn path(function: &str, value: &Bound<'_, PyAny>) -> Answer<PathBuf> {
     value.extract().map_err(|_| {
         let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
@@ -29,8 +29,8 @@ pub fn path(function: &str, value: &Bound<'_, PyAny>) -> Answer<PathBuf> {
     })
 }
 
-/// The text of a file. Errors: `given` is not a path, or the file cannot be read; these name the
-/// path.
+/// The text of a file. Errors: `given` is not a path, or the file cannot be read. The message has
+/// the path.
 pub fn read(given: &Bound<'_, PyAny>) -> Answer<String> {
     let path = path("load", given)?;
     fs::read_to_string(&path).map_err(|error| {

@@ -18,13 +18,13 @@ use super::file::{path, read};
 use super::model::gradient_of;
 use super::value::no_unicode;
 
-/// A function of a `.mir` text, or of a file of it, as a block. Its terminals are the function's
-/// arguments and results. `name` chooses one of several functions; without it, it is the function
-/// that no other one calls. The dtype `float` in the text stands for the dtype of the model's
+/// Creates a block from a function in a `.mir` text or file. Its terminals are the function's
+/// arguments and results. `name` chooses one of several functions; by default it is the function
+/// that no other function calls. The dtype `float` in the text stands for the dtype of the model's
 /// floats.
 ///
-/// Errors: `MithrilError` for a file that cannot be read, for text that is no function, with its
-/// line and column, and for several functions without a `name`.
+/// Errors: `MithrilError` for a file that cannot be read, for invalid text (with its line and
+/// column), and for several functions without a `name`.
 #[pyfunction]
 #[pyo3(signature = (text_or_path: "str | PathLike[str]", name: "str | None"=None) -> "Block")]
 pub fn load_function(
@@ -46,7 +46,7 @@ pub fn load_function(
     })
 }
 
-/// The block of a function of a text, whose bodies are for targets that exist.
+/// Creates the block of a function of a text. Errors: a body for a target that does not exist.
 fn of_text(text: &str, name: Option<&str>) -> Result<mithril_model::Block> {
     let block = mithril_model::Block::from_function(text, name)?;
     check_targets(text, &targets::names())?;
@@ -66,23 +66,24 @@ fn in_file(mut error: Diagnostic, file: &Path) -> Diagnostic {
     error
 }
 
-/// An operation of your own, as a block. Each body is source text: `mir` serves every backend, and
-/// each of `bodies` the backend that it is named after: `numpy`, `torch`, `jax`, `cpu` or `c`. Native
-/// code takes a body for `c`, too. Where a backend has a body of its own, that one is used instead of
-/// `mir`.
+/// Creates a block for a custom operation. Each body is source text. `mir` is the body for all
+/// backends. The keywords `numpy`, `torch`, `jax`, `cpu` and `c` give bodies for single backends,
+/// which take precedence. Native code also uses the body for `c`.
 ///
-/// A body in Python or C is the inside of a function that reads the inputs by their names. Python
-/// returns the outputs; C stores them. `shape` declares the inputs and the outputs, such as
-/// `"(x: [*b, n], w: [n, m]) -> [*b, m]"`; `*b` stands for any number of dims, and `i64[n]` has a
-/// dtype, where it is not that of the model's floats. The text of `mir` has its own declaration.
+/// A body in Python or C is the body of a function that reads the inputs by their names. Python
+/// code returns the outputs, C code stores them. `shape` declares the inputs and the outputs, such
+/// as `"(x: [*b, n], w: [n, m]) -> [*b, m]"`. `*b` stands for any number of dims. An array has the
+/// dtype of the model's floats unless it is declared with another one, such as `i64[n]`. The text
+/// of `mir` contains its own declaration.
 ///
-/// `gradient` is a block with inputs named after this block's inputs, its outputs, and its outputs
-/// with `_gradient` behind, whose outputs are named after this block's inputs with `_gradient`
-/// behind. A dict of bodies is such a block, too: `{"numpy": "return y_gradient * 2"}`. Without it,
-/// PyTorch and JAX differentiate the body, and gradients on other backends are those of `mir`.
+/// `gradient` is a block that computes the gradients, or a dict of bodies such as `{"numpy":
+/// "return y_gradient * 2"}`. Its inputs are named after this block's inputs, its outputs, and its
+/// outputs with the suffix `_gradient`. Its outputs are named after this block's inputs with the
+/// suffix `_gradient`. Without `gradient`, PyTorch and JAX differentiate the body; other backends
+/// use the gradients of `mir`.
 ///
-/// Errors: `UsageError` for arguments that do not fit; `MithrilError` for text that is no function,
-/// with its line and column.
+/// Errors: `UsageError` for invalid arguments; `MithrilError` for invalid text, with its line and
+/// column.
 #[pyfunction]
 #[pyo3(signature = (
     *,
@@ -151,7 +152,7 @@ fn gradient_bodies(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, String)>> {
         if !languages.contains(&target.as_str()) {
             return Err(Diagnostic::of(
                 ErrorKind::Argument,
-                "Unexpected argument: `gradient` has bodies by language",
+                "Unexpected argument: `gradient` must be a dict of bodies by backend",
             )
             .got(format!("`{target}`"))
             .expected(languages.join(", "))
@@ -171,17 +172,17 @@ fn gradient_bodies(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, String)>> {
     Ok(bodies)
 }
 
-/// A string argument. Errors: it is none.
+/// A string argument. Errors: it is not a string.
 fn word(function: &str, keyword: &str, value: &Bound<'_, PyAny>) -> Answer<String> {
-    wanted(function, keyword, value, "a string")
+    string_argument(function, keyword, value, "a string")
 }
 
-/// An argument that is source text. Errors: it is none.
+/// An argument that is source text. Errors: it is not a string.
 fn text_of(function: &str, keyword: &str, value: &Bound<'_, PyAny>) -> Answer<String> {
-    wanted(function, keyword, value, "a string of source text")
+    string_argument(function, keyword, value, "a string of source text")
 }
 
-fn wanted(
+fn string_argument(
     function: &str,
     keyword: &str,
     value: &Bound<'_, PyAny>,
@@ -189,19 +190,19 @@ fn wanted(
 ) -> Answer<String> {
     value.extract().map_err(|_| {
         let class = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-        let what = format!("Unexpected argument: `{keyword}` of `{function}` is text");
+        let what = format!("Unexpected argument: `{keyword}` of `{function}` must be a string");
         let error = Diagnostic::of(ErrorKind::Argument, what).got(class).expected(expected);
         no_unicode(value).unwrap_or(error).into()
     })
 }
 
-/// A body for `mir` or a target. Errors: it is no text; it is Python that cannot be parsed or returns
-/// nothing.
+/// A body for `mir` or a target. Errors: it is not a string; it is Python that cannot be parsed or
+/// that returns nothing.
 fn body(language: &str, value: &Bound<'_, PyAny>) -> Answer<String> {
     let text = text_of("custom", language, value)?;
     let Ok(target) = targets::find(language) else { return Ok(text) };
     match target.passes.language {
-        Language::Python => parses(language, &text, value.py())?,
+        Language::Python => check_python(language, &text, value.py())?,
         Language::C => {}
     }
     let body = TargetBody { target: language.into(), text: text.as_str().into() };
@@ -213,8 +214,8 @@ fn body(language: &str, value: &Bound<'_, PyAny>) -> Answer<String> {
     Ok(text)
 }
 
-/// Checks that the text is the inside of a Python function.
-fn parses(target: &str, text: &str, py: Python<'_>) -> Answer<()> {
+/// Checks that the text is the body of a Python function.
+fn check_python(target: &str, text: &str, py: Python<'_>) -> Answer<()> {
     let dedented = py.import("textwrap")?.call_method1("dedent", (text,))?;
     let indented = py.import("textwrap")?.call_method1("indent", (dedented, " "))?;
     let source = format!("def body():\n{}", indented.extract::<String>()?);
@@ -227,11 +228,11 @@ fn parses(target: &str, text: &str, py: Python<'_>) -> Answer<()> {
     let field = |name: &str| value.getattr(name).ok();
     let line = field("lineno").and_then(|line| line.extract::<usize>().ok()).unwrap_or(1);
     let reason = field("msg").map(|text| text.to_string()).unwrap_or_default();
-    let what = format!("Unexpected argument: `custom`: the body for {target} is not Python");
+    let what = format!("Unexpected argument: `custom`: the body for {target} is not valid Python");
     let mut diagnostic =
         Diagnostic::of(ErrorKind::Argument, what).at(format!("line {}", line.max(2) - 1));
     if let Some(shown) = text.lines().nth(line.max(2) - 2).filter(|line| !line.trim().is_empty()) {
         diagnostic = diagnostic.fact("text", shown.trim());
     }
-    Err(diagnostic.got(reason).hint("it is the inside of a function: `return …`").into())
+    Err(diagnostic.got(reason).hint("write the body of a function: `return …`").into())
 }

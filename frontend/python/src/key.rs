@@ -7,15 +7,18 @@ use super::connection::Connection;
 use super::dtype;
 use super::error::Answer;
 use super::value::{
-    literal, optional_list, optional_text, optional_truth, refuse, shape, source, truth,
+    check_keywords, literal, optional_list, optional_text, optional_truth, shape, source, truth,
 };
 
-/// A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
-/// it an output even where something inside reads it. Arithmetic on it starts an expression.
+/// A connection with stated properties. `name` makes it a terminal of the model. `value` makes it a
+/// constant. `shape` (numbers, names of dims, None for a dim that may vary) and `dtype` are checked
+/// when the model is compiled. `differentiable` makes an input a param or data. `expose` makes it
+/// an output even if a block inside reads it. `connections` are merged with it. Operators on it
+/// create an expression.
 #[pyclass(frozen, extends = Connection, module = "mithril._core")]
 pub struct IOKey;
 
-const KNOWN: &[&str] =
+const KEYWORDS: &[&str] =
     &["name", "value", "shape", "dtype", "differentiable", "expose", "connections"];
 
 #[pymethods]
@@ -38,7 +41,7 @@ impl IOKey {
         #[pyo3(from_py_with = optional_list)] connections: Option<Vec<Bound<'_, PyAny>>>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> Answer<PyClassInitializer<IOKey>> {
-        refuse("IOKey", unknown, KNOWN)?;
+        check_keywords("IOKey", unknown, KEYWORDS)?;
         let connections: Answer<Vec<_>> =
             connections.unwrap_or_default().iter().map(source).collect();
         let key = mithril_model::IoKey {

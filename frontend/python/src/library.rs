@@ -1,45 +1,46 @@
-//! The block table, from which Python makes its classes.
+//! The table of blocks, from which the Python classes of blocks are created.
 
 use mithril_model::stub::{annotation, default, keywords};
 use mithril_model::{blocks, page};
 use pyo3::prelude::*;
 
-/// What there is to know of the class of a block.
+/// The description of a class of blocks.
 #[pyclass(frozen, get_all, module = "mithril._core")]
 pub struct BlockInfo {
     /// The name of the class.
     name: &'static str,
-    /// What it computes.
+    /// The description of the result.
     doc: String,
-    /// The page that `help` shows.
+    /// The text that `help` shows.
     help: String,
-    /// What it computes as an expression of NumPy; empty where none is short.
+    /// The result as a NumPy expression. It is empty if there is no short one.
     formula: &'static str,
-    /// The part of the library it belongs to.
+    /// The part of the library that the block belongs to.
     group: String,
-    /// Names, annotations and defaults as Python text; an empty default: it must be given.
+    /// The names, annotations and defaults of the parameters as Python text. A required parameter
+    /// has an empty default.
     parameters: Vec<(&'static str, String, String)>,
-    /// The same of the keywords that it takes besides them.
+    /// The same for additional keywords.
     keywords: Vec<[&'static str; 3]>,
-    /// The names of the inputs; optional ones end in `=`.
+    /// The names of the inputs. Optional inputs end in `=`.
     inputs: Vec<String>,
     /// The names of the outputs.
     outputs: Vec<&'static str>,
 }
 
-/// Every block of the library.
+/// The names of all blocks.
 #[pyfunction]
 pub fn block_names() -> Vec<&'static str> {
     blocks::table().map(|entry| entry.name).collect()
 }
 
-/// The blocks by family, as text.
+/// A text that lists the blocks by family.
 #[pyfunction]
 pub fn block_listing() -> String {
     page::listing()
 }
 
-/// What there is to know of a block; `None`: there is none of that name.
+/// The description of a block. None if there is no block with this name.
 #[pyfunction]
 pub fn block_info(name: &str) -> Option<BlockInfo> {
     let entry = blocks::find(name)?;

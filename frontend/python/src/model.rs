@@ -1,4 +1,4 @@
-//! The Python classes of models under construction and models to be trained.
+//! The Python classes of models under construction and training models.
 
 use std::sync::Mutex;
 
@@ -16,19 +16,19 @@ use super::dtype;
 use super::error::{Answer, Error, guarded};
 use super::file::{json, read};
 use super::value::{
-    class, names, number, optional_dict, optional_list, optional_text, optional_truth, refuse,
-    shape, shapes, text, truth, uncalled,
+    check_keywords, class, names, number, optional_dict, optional_list, optional_text,
+    optional_truth, shape, shapes, text, truth, uncalled,
 };
 
-/// A model under construction. `model |= block` adds a block with the connections it was given;
-/// `model += block` also connects its standard input to the last standard output.
+/// A model under construction. `model |= block` adds a block with the connections that it was
+/// given. `model += block` also connects the block's standard input to the last standard output.
 #[pyclass(frozen, subclass, extends = Block, module = "mithril._core")]
 pub struct Model;
 
 impl Model {
     fn of_text(py: Python<'_>, text: &str) -> Answer<Py<Model>> {
         let model = mithril_model::Model::from_block(&mithril_model::Block::from_json(text)?)?;
-        let base = Block::holding(Inner::Model(model));
+        let base = Block::wrapping(Inner::Model(model));
         Ok(Py::new(py, PyClassInitializer::from(base).add_subclass(Model))?)
     }
 }
@@ -45,10 +45,10 @@ impl Model {
     ) -> Answer<PyClassInitializer<Model>> {
         // A subclass may take any arguments.
         if class.is(class.py().get_type::<Model>()) {
-            settings_fit(args, kwargs)?;
+            check_settings(args, kwargs)?;
         }
         let kind = class.name()?.to_string();
-        let base = Block::holding(Inner::Model(mithril_model::Model::of_kind(&kind)));
+        let base = Block::wrapping(Inner::Model(mithril_model::Model::of_kind(&kind)));
         Ok(PyClassInitializer::from(base).add_subclass(Model))
     }
 
@@ -71,14 +71,18 @@ impl Model {
         Ok(model.set_checkpoint(checkpoint)?)
     }
 
-    /// A model that can be built further, from a JSON text that `to_json` wrote.
+    /// Reads a model from a JSON text that `to_json` wrote. The model can be extended.
+    ///
+    /// Errors: `MithrilError` for text of another format, or of a newer version.
     #[staticmethod]
     #[pyo3(signature = (text: "str"))]
     fn from_json(py: Python<'_>, text: &Bound<'_, PyAny>) -> Answer<Py<Model>> {
         guarded(|| Model::of_text(py, &json(text)?))
     }
 
-    /// A model that can be built further, from a file that `save` wrote.
+    /// Reads a model from a file that `save` wrote. The model can be extended.
+    ///
+    /// Errors: `MithrilError` for a file that cannot be read; as for `from_json`.
     #[staticmethod]
     #[pyo3(signature = (path: "str | PathLike[str]"))]
     fn load(py: Python<'_>, path: &Bound<'_, PyAny>) -> Answer<Py<Model>> {
@@ -86,30 +90,36 @@ impl Model {
     }
 
     fn __ior__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {
-        let block = taken(block, "|=")?;
+        let block = block_to_add(block, "|=")?;
         guarded(|| Ok(slf.as_super().get().model()?.connect(block)?))
     }
 
     fn __iadd__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {
-        let block = taken(block, "+=")?;
+        let block = block_to_add(block, "+=")?;
         guarded(|| Ok(slf.as_super().get().model()?.extend(block)?))
     }
 
-    /// Makes terminals outputs even where something inside reads them.
+    /// Makes terminals outputs even if blocks inside read them.
+    ///
+    /// Errors: `TerminalError` for an unknown name; `MithrilError` for an input.
     #[pyo3(signature = (*names: "str"))]
     fn expose(slf: &Bound<'_, Model>, names: &Bound<'_, PyTuple>) -> Answer<()> {
         let model = slf.as_super().get().model()?;
         Ok(self::names("expose", names)?.iter().try_for_each(|name| model.expose(name))?)
     }
 
-    /// Takes terminals off the outputs.
+    /// Removes terminals from the outputs.
+    ///
+    /// Errors: `TerminalError` for an unknown name; `MithrilError` for an input.
     #[pyo3(signature = (*names: "str"))]
     fn discard(slf: &Bound<'_, Model>, names: &Bound<'_, PyTuple>) -> Answer<()> {
         let model = slf.as_super().get().model()?;
         Ok(self::names("discard", names)?.iter().try_for_each(|name| model.discard(name))?)
     }
 
-    /// Gives a terminal another name.
+    /// Renames a terminal.
+    ///
+    /// Errors: `TerminalError` for an unknown name; `MithrilError` for a name that is taken.
     #[pyo3(signature = (old: "str", new: "str"))]
     fn rename(
         slf: &Bound<'_, Model>,
@@ -119,8 +129,10 @@ impl Model {
         Ok(slf.as_super().get().model()?.rename(&old, &new)?)
     }
 
-    /// States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
-    /// a dim may vary.
+    /// States the shapes of terminals, in a dict or by keyword. A shape has numbers, names of dims,
+    /// and None for a dim that may vary. The compiler checks them.
+    ///
+    /// Errors: `TerminalError` for an unknown name.
     #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, /, **kwargs: "object"))]
     fn set_shapes(
         slf: &Bound<'_, Model>,
@@ -134,7 +146,9 @@ impl Model {
         Ok(())
     }
 
-    /// States dtypes of terminals, in a dict or by keyword.
+    /// States the dtypes of terminals, in a dict or by keyword. The compiler checks them.
+    ///
+    /// Errors: `TerminalError` for an unknown name.
     #[pyo3(signature = (types: "dict[str, object] | None"=None, /, **kwargs: "object"))]
     fn set_types(
         slf: &Bound<'_, Model>,
@@ -148,7 +162,10 @@ impl Model {
         Ok(())
     }
 
-    /// Says what `+=` connects of the model where it is a block of another.
+    /// Chooses the standard input and output, which `+=` connects when the model is used as a
+    /// block.
+    ///
+    /// Errors: `TerminalError` for an unknown name.
     #[pyo3(signature = (*, input: "str | None"=None, output: "str | None"=None))]
     fn set_standard(
         slf: &Bound<'_, Model>,
@@ -158,10 +175,10 @@ impl Model {
         Ok(slf.as_super().get().model()?.set_standard(input.as_deref(), output.as_deref())?)
     }
 
-    /// A new input of the model, which expressions may start from. `shape` has numbers, names of
-    /// dims, and None where a dim may vary.
+    /// Adds an input to the model and returns its connection. `shape` has numbers, names of dims,
+    /// and None for a dim that may vary. `differentiable` makes the input a param.
     ///
-    /// Errors: a name that a block of the model writes.
+    /// Errors: `MithrilError` for the name of a value that a block computes.
     #[pyo3(signature = (
         name: "str", *, shape: "list[int | str | None] | None"=None, dtype: "object"=None,
         differentiable: "bool | None"=None,
@@ -182,8 +199,8 @@ impl Model {
         Ok(slf.as_super().get().model()?.add_input(key)?.into())
     }
 
-    /// `model.y = connection` makes an output `y` of a connection or an expression. Other values,
-    /// and names that begin with an underscore, are attributes as ever.
+    /// `model.y = connection` makes a connection or an expression an output `y`. Other values, and
+    /// names that begin with an underscore, are ordinary attributes.
     fn __setattr__(
         slf: &Bound<'_, Model>,
         name: &Bound<'_, PyString>,
@@ -193,9 +210,11 @@ impl Model {
         match value.cast::<Connection>() {
             Ok(value) if !text.starts_with('_') => {
                 if slf.get_type().hasattr(name)? {
-                    let what = format!("`{text}` is an attribute that models have");
+                    let what = format!("`{text}` is already an attribute of models");
                     return Err(Diagnostic::new(what)
-                        .hint(format!("`Buffer()(input=…, output=\"{text}\")` names an output so"))
+                        .hint(format!(
+                            "use `Buffer()(input=…, output=\"{text}\")` to give an output this name"
+                        ))
                         .into());
                 }
                 guarded(|| {
@@ -216,7 +235,7 @@ impl Model {
         Ok(slf.as_super().get().model()?.len())
     }
 
-    /// A model is one, however many blocks it has.
+    /// A model is true even if it has no blocks.
     fn __bool__(&self) -> bool {
         true
     }
@@ -237,15 +256,15 @@ fn attribute(
 const SETTINGS: &[&str] = &["name", "checkpoint", "gradient"];
 
 /// Checks the settings of a model. Errors: one that is positional, or that models do not have.
-fn settings_fit(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Answer<()> {
+fn check_settings(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Answer<()> {
     if let Some(first) = args.iter().next() {
         let what = "Unexpected argument: `Model` takes its settings by keyword";
         let name = first.extract::<String>();
-        let hint = name.map(|name| format!("`Model(name=\"{name}\")` gives it a name")).ok();
+        let hint = name.map(|name| format!("use `Model(name=\"{name}\")` for the name")).ok();
         let error = Diagnostic::of(ErrorKind::Argument, what).got(first.repr()?);
         return Err(Diagnostic { hint, ..error.expected(quoted(SETTINGS)) }.into());
     }
-    refuse("Model", kwargs, SETTINGS)
+    check_keywords("Model", kwargs, SETTINGS)
 }
 
 /// The block that defines a gradient.
@@ -254,7 +273,7 @@ pub fn gradient_of(value: &Bound<'_, PyAny>) -> Answer<mithril_model::Block> {
 }
 
 /// The block to add to a model.
-fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<mithril_model::Block> {
+fn block_to_add(value: &Bound<'_, PyAny>, operator: &str) -> Answer<mithril_model::Block> {
     let what = format!("Unexpected argument: `model {operator}` adds a block");
     block_in(value, &what)?.get().sealed()
 }
@@ -269,8 +288,9 @@ fn block_in<'a, 'py>(value: &'a Bound<'py, PyAny>, what: &str) -> Answer<&'a Bou
     })
 }
 
-/// A model and what it is trained for: losses, regularizers, metrics. The total is the output
-/// `final_cost`, which `output_gradients=True` differentiates. The model can no longer be changed.
+/// A model with its training objective: losses, regularizers and metrics. The total cost is the
+/// output `final_cost`, whose gradients `output_gradients=True` computes. The model can no longer
+/// be changed.
 #[pyclass(frozen, extends = Block, module = "mithril._core")]
 pub struct TrainModel;
 
@@ -282,7 +302,7 @@ impl TrainModel {
         guarded(|| {
             let model = block_in(model, "`TrainModel` trains a model")?;
             let train = mithril_model::TrainModel::new(&model.get().sealed()?)?;
-            let base = Block::holding(Inner::Train(Box::new(Mutex::new(train))));
+            let base = Block::wrapping(Inner::Train(Box::new(Mutex::new(train))));
             Ok(PyClassInitializer::from(base).add_subclass(TrainModel))
         })
     }
@@ -292,8 +312,11 @@ impl TrainModel {
         let _ = model;
     }
 
-    /// Adds `coef` times a loss of the output `input` (default: `"output"`) against the new
-    /// input `target` (`"target"`), reduced to a number by `reduce_steps`: by default the mean.
+    /// Adds `coef` times a loss, which compares the output `input` (default `"output"`) with
+    /// `target` (default `"target"`), a new input or a terminal of the model. The blocks
+    /// `reduce_steps` reduce the loss to a number; the default is the mean.
+    ///
+    /// Errors: `TerminalError` for an unknown output; `UsageError` for invalid arguments.
     #[pyo3(signature = (
         loss: "Block | None"=None, reduce_steps: "list[Block] | None"=None, coef: "float"=1.0,
         input: "str"="output".to_string(), target: "str"="target".to_string(), **unknown: "object",
@@ -309,8 +332,8 @@ impl TrainModel {
     ) -> Answer<()> {
         guarded(|| {
             let known = ["loss", "reduce_steps", "coef", "input", "target"];
-            refuse("add_loss", unknown, &known)?;
-            let loss = needed("add_loss", "loss", loss)?;
+            check_keywords("add_loss", unknown, &known)?;
+            let loss = required("add_loss", "loss", loss)?;
             let mut how = Loss { coef, input, target, ..Loss::default() };
             if let Some(steps) = reduce_steps {
                 how.reduce_steps = sealed(&steps)?;
@@ -320,8 +343,11 @@ impl TrainModel {
         })
     }
 
-    /// Adds `coef` times a regularizer of a param: its name, or a compiled regular expression, which
-    /// chooses the params in whose names `search` finds it.
+    /// Adds `coef` times the sum of a regularizer over params. `input` is the name of a param, or a
+    /// compiled regular expression: the params in whose names `search` finds a match are
+    /// regularized.
+    ///
+    /// Errors: `TerminalError` if no param matches; `UsageError` for invalid arguments.
     #[pyo3(signature = (
         regularizer: "Block | None"=None, coef=None, input=None, **unknown: "object"
     ))]
@@ -334,9 +360,10 @@ impl TrainModel {
     ) -> Answer<()> {
         guarded(|| {
             let method = "add_regularization";
-            refuse(method, unknown, &["regularizer", "coef", "input"])?;
-            let regularizer = needed(method, "regularizer", regularizer)?;
-            let (coef, input) = (needed(method, "coef", coef)?, needed(method, "input", input)?);
+            check_keywords(method, unknown, &["regularizer", "coef", "input"])?;
+            let regularizer = required(method, "regularizer", regularizer)?;
+            let (coef, input) =
+                (required(method, "coef", coef)?, required(method, "input", input)?);
             let regularizer =
                 block_in(regularizer, "`regularizer` must be a block")?.get().sealed()?;
             let mut train = slf.as_super().get().train()?;
@@ -355,8 +382,10 @@ impl TrainModel {
         })
     }
 
-    /// Adds a metric of the output `input` (default: `"output"`) against `target`
-    /// (`"target"`), as the output `name`: by default the kind of the metric in snake case.
+    /// Adds a metric as the output `name`. It compares the output `input` (default `"output"`) with
+    /// `target` (default `"target"`). The default name is the kind of the metric in snake case.
+    ///
+    /// Errors: `TerminalError` for an unknown output; `MithrilError` for a name that is taken.
     #[pyo3(signature = (
         metric: "Block | None"=None, reduce_steps: "list[Block] | None"=None,
         input: "str"="output".to_string(), target: "str"="target".to_string(),
@@ -373,8 +402,8 @@ impl TrainModel {
     ) -> Answer<()> {
         guarded(|| {
             let known = ["metric", "reduce_steps", "input", "target", "name"];
-            refuse("add_metric", unknown, &known)?;
-            let metric = needed("add_metric", "metric", metric)?;
+            check_keywords("add_metric", unknown, &known)?;
+            let metric = required("add_metric", "metric", metric)?;
             let metric = block_in(metric, "`metric` must be a block")?.get().sealed()?;
             let name = name.unwrap_or_else(|| snake_case(metric.kind()));
             let steps = sealed(&reduce_steps.unwrap_or_default())?;
@@ -383,22 +412,24 @@ impl TrainModel {
         })
     }
 
-    /// Sets how the losses, as one array, are reduced to one number; by default their sum.
+    /// Sets the block that reduces a vector of all losses to one number. The default is the sum.
+    ///
+    /// Errors: `UsageError` for an invalid argument.
     #[pyo3(signature = (combiner: "Block | None"=None, **unknown: "object"))]
     fn set_loss_combiner(
         slf: &Bound<'_, TrainModel>,
         combiner: Option<&Bound<'_, PyAny>>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> Answer<()> {
-        refuse("set_loss_combiner", unknown, &["combiner"])?;
-        let combiner = needed("set_loss_combiner", "combiner", combiner)?;
+        check_keywords("set_loss_combiner", unknown, &["combiner"])?;
+        let combiner = required("set_loss_combiner", "combiner", combiner)?;
         let combiner = block_in(combiner, "`combiner` must be a block")?.get().sealed()?;
         Ok(slf.as_super().get().train()?.set_loss_combiner(combiner)?)
     }
 }
 
 /// A required argument. Errors: it is missing.
-fn needed<T>(method: &str, name: &str, value: Option<T>) -> Answer<T> {
+fn required<T>(method: &str, name: &str, value: Option<T>) -> Answer<T> {
     let what = || {
         Diagnostic::of(
             ErrorKind::Argument,

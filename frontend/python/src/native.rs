@@ -20,7 +20,7 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use super::arrays::Reader;
 use super::check::{Checker, Dicts, Wrong, dicts};
 use super::error::{Answer, Error, guarded};
-use call::{Call, Machine, Taken};
+use call::{Call, CallContext, Taken};
 
 mod call;
 mod export;
@@ -33,15 +33,16 @@ pub struct Native {
     forward: Call,
     joint: Option<Call>,
     pool: Arc<Pool>,
-    /// Whether calls note how long kernels run.
+    /// Whether calls measure the time of kernels.
     measures: AtomicBool,
-    /// Whether other programs of the model may take arrays that this does not.
+    /// Whether another program of the model may take arrays that this program does not take.
     one_of_several: bool,
 }
 
-/// The function of a program to call, and whether it may overwrite the given state.
+/// Whether to call the function that also returns gradients, and whether it may overwrite the given
+/// state.
 #[derive(Clone, Copy)]
-struct What {
+struct CallMode {
     joint: bool,
     donates: bool,
 }
@@ -70,14 +71,14 @@ impl Native {
         &self,
         py: Python<'py>,
         dicts: &Dicts<'_, 'py>,
-        what: What,
+        mode: CallMode,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let mut taken = Taken::default();
         taken.clear(self.checker.signature.slots.len());
         match self.checker.check_all(py, dicts, &mut |at, value| taken.keep(at, value)) {
-            Ok(binding) => self.run(py, what, taken, &binding).map(Some),
+            Ok(binding) => self.run(py, mode, taken, &binding).map(Some),
             Err(Wrong::Foreign(_)) => Ok(None),
-            Err(Wrong::Names(_) | Wrong::Misfit(_)) if self.one_of_several => Ok(None),
+            Err(Wrong::Names(_) | Wrong::Mismatch(_)) if self.one_of_several => Ok(None),
             Err(wrong) => Err(self.checker.explain(py, dicts, wrong).into()),
         }
     }
@@ -85,12 +86,12 @@ impl Native {
     fn run<'py>(
         &self,
         py: Python<'py>,
-        what: What,
+        mode: CallMode,
         taken: Taken<'py>,
         binding: &Binding,
     ) -> Answer<Bound<'py, PyAny>> {
         let (call, joint) = match &self.joint {
-            Some(call) if what.joint => (call, true),
+            Some(call) if mode.joint => (call, true),
             _ => (&self.forward, false),
         };
         let part = part(&self.program, joint)?;
@@ -106,8 +107,8 @@ impl Native {
         if self.measures.load(Ordering::Relaxed) {
             executable.measure();
         }
-        let machine = Machine { checker, executable, pool: &self.pool, donates: what.donates };
-        let result = call.run(py, &machine, taken, binding, what.joint);
+        let machine = CallContext { checker, executable, pool: &self.pool, donates: mode.donates };
+        let result = call.run(py, &machine, taken, binding, mode.joint);
         if let Some(tier_up) = &ready.tier_up {
             tier_up.begin();
         }
@@ -121,7 +122,7 @@ fn part(program: &Program, joint: bool) -> Result<&PlannedFunction> {
     Ok(native.joint.as_ref().filter(|_| joint).unwrap_or(&native.forward))
 }
 
-/// Runs work that may take long. Other Python threads run meanwhile. If a signal raises an
+/// Runs work that may take long, while other Python threads can run. If a signal raises an
 /// exception, such as `KeyboardInterrupt`, the flag that the work receives is set, and the work
 /// should end.
 fn interruptible<T: Send + 'static>(
@@ -158,8 +159,8 @@ pub fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Registers the end of background work to run before the interpreter ends, and so before the
-/// libraries that it uses are unloaded.
+/// Makes background work end before the interpreter does, and so before the libraries that it uses
+/// are unloaded.
 pub fn close_at_exit(py: Python<'_>) -> PyResult<()> {
     static DONE: PyOnceLock<()> = PyOnceLock::new();
     DONE.get_or_try_init(py, || {
@@ -172,10 +173,10 @@ pub fn close_at_exit(py: Python<'_>) -> PyResult<()> {
 
 #[pymethods]
 impl Native {
-    /// The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
-    /// NumPy yet. With `donate` the next state is written over the arrays of the state.
+    /// The outputs by name, or `(outputs, next_state)` if the model has state. None if some values
+    /// are not NumPy arrays. With `donate`, the next state overwrites the arrays of the state.
     ///
-    /// Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
+    /// Errors: as for `Checker.check`; `BackendError` if code cannot be generated.
     #[pyo3(signature = (
         params: "dict[str, object]",
         inputs: "dict[str, object]",
@@ -190,12 +191,12 @@ impl Native {
         donate: bool,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let given = [Some(params), Some(inputs), state, None];
-        let what = What { joint: false, donates: donate };
-        guarded(|| self.call(params.py(), &dicts(&given)?, what))
+        let mode = CallMode { joint: false, donates: donate };
+        guarded(|| self.call(params.py(), &dicts(&given)?, mode))
     }
 
-    /// `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
-    /// Output gradients that are left out are zeros.
+    /// `(outputs, gradients)`, or `(outputs, gradients, next_state)` if the model has state.
+    /// Gradients are by param. Omitted output gradients are zeros.
     ///
     /// Errors: as for `forward`.
     #[pyo3(signature = (
@@ -214,15 +215,16 @@ impl Native {
         donate: bool,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let given = [Some(params), Some(inputs), state, Some(output_gradients)];
-        let what = What { joint: true, donates: donate };
-        guarded(|| self.call(params.py(), &dicts(&given)?, what))
+        let mode = CallMode { joint: true, donates: donate };
+        guarded(|| self.call(params.py(), &dicts(&given)?, mode))
     }
 
-    /// Writes a library for C into a folder, and next to it its header, its metadata and, where
-    /// `params` are given, the file of weights: their paths, by what they are. `cpu` are the
-    /// processors that it is for.
+    /// Writes a library for C to a folder, with its header, its metadata and, if `params` are
+    /// given, a file of weights. Returns the paths by `library`, `header`, `metadata` and
+    /// `weights`. `cpu` lists the processors of the library.
     ///
-    /// Errors: `MithrilError`, as its message says; `BackendError` if code cannot be generated.
+    /// Errors: `BackendError` if code cannot be generated; `MithrilError` for params that do not
+    /// fit, or files that cannot be written.
     #[pyo3(signature = (folder, name, cpu, params: "dict[str, object] | None") -> "dict[str, str]")]
     fn export<'py>(
         &self,
@@ -246,14 +248,14 @@ impl Native {
         })
     }
 
-    /// Programs and kernels, for people to read.
+    /// The launches and kernels as text; for C, the source.
     #[getter]
     fn listing(&self) -> String {
         self.program.native().map(mithril_driver::native::Native::listing).unwrap_or_default()
     }
 
-    /// Compiles what calls would compile, as far as shapes are known, and has each call from now on
-    /// note how long kernels run, for `report`.
+    /// Compiles the code, if shapes are known, and makes all later calls measure the time of each
+    /// kernel for `report`.
     ///
     /// Errors: `BackendError` if code cannot be generated.
     fn measure(&self, py: Python<'_>) -> Answer<()> {
@@ -268,7 +270,7 @@ impl Native {
         })
     }
 
-    /// Lines about each function and its kernels.
+    /// Lines of text about each function and its kernels.
     #[getter]
     fn report(&self) -> Vec<String> {
         let native = self.program.native();

@@ -32,7 +32,7 @@ type NewFromDescr = unsafe extern "C" fn(
 type SetBaseObject = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> c_int;
 
 /// The flags of arrays with row-major, aligned and writeable elements.
-const PLAIN: c_int = 0x0001 | 0x0100 | 0x0400;
+const FLAGS: c_int = 0x0001 | 0x0100 | 0x0400;
 
 /// Makes arrays with functions from the table of NumPy's C API.
 pub struct Maker {
@@ -45,7 +45,7 @@ impl Maker {
     pub fn new(py: Python<'_>) -> PyResult<Maker> {
         let numpy = py.import("numpy")?;
         let class = numpy.getattr("ndarray")?.cast_into::<PyType>().map_err(PyErr::from)?.unbind();
-        // NumPy 1 has the module under another name.
+        // NumPy 1 has another name for the module.
         let module = py.import("numpy._core._multiarray_umath");
         let module = module.or_else(|_| py.import("numpy.core._multiarray_umath"))?;
         let table = module.getattr("_ARRAY_API")?.cast_into::<PyCapsule>().map_err(PyErr::from)?;
@@ -89,7 +89,7 @@ impl Maker {
                 sizes.as_ptr(),
                 std::ptr::null(),
                 data.cast(),
-                PLAIN,
+                FLAGS,
                 std::ptr::null_mut(),
             );
             let array = Bound::from_owned_ptr_or_err(py, array)?;

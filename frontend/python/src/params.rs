@@ -1,4 +1,4 @@
-//! Files and names of params, for Python.
+//! Saves, loads and renames params, for Python.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,9 +40,9 @@ pub fn save_params(py: Python<'_>, path: PathBuf, arrays: &Bound<'_, PyDict>) ->
 /// A param: its name, dtype, shape and elements.
 type Read<'py> = (String, DType, Vec<usize>, Bound<'py, PyByteArray>);
 
-/// The params of a file of safetensors.
+/// Reads the params of a safetensors file.
 ///
-/// Errors: a file that cannot be read, or is none.
+/// Errors: a file that cannot be read, or that is not a safetensors file.
 #[pyfunction]
 #[pyo3(signature = (path: "str") -> "list[tuple[str, DType, list[int], bytearray]]")]
 pub fn load_params(py: Python<'_>, path: PathBuf) -> Answer<Vec<Read<'_>>> {
@@ -56,8 +56,8 @@ pub fn load_params(py: Python<'_>, path: PathBuf) -> Answer<Vec<Read<'_>>> {
     })
 }
 
-/// The names that params have now by those that they had before blocks were added to the model or
-/// left out: `given` are theirs, `own` the model's.
+/// Maps old names of params to new ones, for params that were saved before blocks were added to or
+/// removed from the model. `given` are the saved names, `own` the names of the model.
 #[pyfunction]
 pub fn renamed(given: Vec<String>, own: Vec<String>) -> BTreeMap<String, String> {
     let (given, own) = (texts(&given), texts(&own));
@@ -65,7 +65,7 @@ pub fn renamed(given: Vec<String>, own: Vec<String>) -> BTreeMap<String, String>
     pairs.map(|(old, new)| (old.to_string(), new.to_string())).collect()
 }
 
-/// Raises, where params have names that the model had before.
+/// Raises an error if params have names from an earlier version of the model.
 #[pyfunction]
 pub fn refuse_renamed(given: Vec<String>, own: Vec<String>) -> Answer<()> {
     match renamed_params(&texts(&given), &texts(&own)) {

@@ -5,11 +5,11 @@ use pyo3::prelude::*;
 
 use super::error::{Answer, guarded};
 
-/// The name of the processor that native code is made for: `cpu`; without it what the environment's
-/// MITHRIL_CPU says, else `native`.
+/// The name of the processor that native code is compiled for: `cpu`, or else the environment
+/// variable MITHRIL_CPU, or else `native`.
 ///
-/// Errors: `UsageError` for one that there is not; `BackendError` for one with features that this
-/// machine lacks.
+/// Errors: `UsageError` for an unknown processor; `BackendError` for a processor with features that
+/// this machine does not have.
 #[pyfunction]
 #[pyo3(signature = (cpu=None))]
 pub fn processor(cpu: Option<String>) -> Answer<String> {
@@ -23,8 +23,8 @@ pub fn processor(cpu: Option<String>) -> Answer<String> {
     })
 }
 
-/// The names of the processors that native code is tested for and that this machine can run, the
-/// least first: levels of x86-64, and the last one with its extensions.
+/// The names of the processors for which native code is tested and can run on this machine, in
+/// ascending order: levels of x86-64, and the highest one with its extensions.
 #[pyfunction]
 pub fn processors() -> Vec<String> {
     levels().iter().map(Host::name).collect()

@@ -27,20 +27,20 @@ use super::value::{dtypes, rule, shapes, tensor};
 /// An argument of a program.
 #[pyclass(frozen, get_all, module = "mithril._core")]
 pub struct Argument {
-    /// The name: a path of blocks for what is learned. The same object each time, so that dicts
-    /// made by it are distinguished by addresses alone.
+    /// The name; for a param or state, the path of its block and the terminal. It is always the
+    /// same Python object, so that dicts can be compared by the addresses of their keys.
     name: Py<PyString>,
     /// `data`, `param`, `state`, `key` or `constant`.
     role: &'static str,
-    /// The dtype it has in the framework.
+    /// The dtype in the framework.
     dtype: DType,
-    /// The dims as text: numbers, names, expressions.
+    /// The dims as text: numbers, names, or expressions.
     dims: Vec<String>,
-    /// The sizes, where all are known.
+    /// The sizes, if all are known.
     shape: Option<Vec<i64>>,
-    /// The argument whose shape says how its first values are drawn, where it is not its own.
+    /// The argument whose shape determines the fan of the initial values, if it is another one.
     fan_of: Option<String>,
-    /// Whether integers of every dtype are taken, and converted.
+    /// Whether integers of every dtype are accepted, and converted.
     any_integer: bool,
 }
 
@@ -49,9 +49,9 @@ pub struct Argument {
 pub struct Outcome {
     /// The name.
     name: String,
-    /// The state it is the next value of, if any.
+    /// The state whose next value this is, if any.
     state: Option<String>,
-    /// The dtype it has in the framework.
+    /// The dtype in the framework.
     dtype: DType,
     /// The dims as text.
     dims: Vec<String>,
@@ -59,14 +59,14 @@ pub struct Outcome {
 
 /// Initial values: one number for all elements, the bytes of 64-bit floats, or a function that
 /// draws them with its key of two words.
-type FirstValues<'py> =
+type InitialValues<'py> =
     (Option<f64>, Option<Bound<'py, PyByteArray>>, Option<(Py<PyAny>, [u32; 2])>);
 
 /// Amounts of memory in bytes, by their use.
 pub type Bytes = BTreeMap<&'static str, usize>;
 
 /// A pass, its rule, and the blocks in which the rule was applied.
-type Blame = (&'static str, Option<&'static str>, Vec<String>);
+type Culprit = (&'static str, Option<&'static str>, Vec<String>);
 
 /// A compiled model.
 #[pyclass(frozen, module = "mithril._core")]
@@ -74,7 +74,7 @@ pub struct Program {
     pub program: Arc<compile::Program>,
     pub target: &'static TargetEntry,
     pub wide: bool,
-    /// Whether other programs of the model may take arrays that this does not.
+    /// Whether another program of the model may take arrays that this program does not take.
     pub one_of_several: bool,
 }
 
@@ -88,21 +88,21 @@ impl Argument {
 
 #[pymethods]
 impl Program {
-    /// What was compiled: the block's name or kind.
+    /// The name or kind of the compiled block.
     #[getter]
     fn name(&self) -> &str {
         &self.program.name
     }
 
-    /// Whether it has its gradients in it, made by Mithril.
+    /// Whether the code computes gradients itself.
     #[getter]
     fn own_gradients(&self) -> bool {
         self.program.module.called_from_outside().nth(1).is_some()
     }
 
-    /// The generated source; for native code a listing.
+    /// The generated source, or a listing of native code.
     ///
-    /// Errors: there is none, as for `settled`.
+    /// Errors: there is no code yet, as for `settled`.
     #[getter]
     fn source(&self) -> Answer<String> {
         self.settled()?;
@@ -113,21 +113,21 @@ impl Program {
         })
     }
 
-    /// What the source was generated from, as text.
+    /// The IR that the code was generated from, as text.
     ///
-    /// Errors: ranks that it needs are not known.
+    /// Errors: ranks that the code needs are not known.
     #[getter]
     fn module(&self) -> Answer<String> {
         guarded(|| Ok(mithril_ir::text::print(self.program.functions()?)))
     }
 
-    /// Whether it has no code, as ranks or sizes that the code needs are not known.
+    /// Whether there is no code yet, because ranks, dtypes or sizes are not known.
     #[getter]
     fn is_open(&self) -> bool {
         self.program.waits().is_some()
     }
 
-    /// The arguments whose ranks the code needs, where they are not known.
+    /// The arguments whose ranks are needed but not known.
     #[getter]
     fn needs_ranks(&self) -> Vec<String> {
         match self.program.waits() {
@@ -136,7 +136,7 @@ impl Program {
         }
     }
 
-    /// The masks whose dtypes the code needs, where they are not known.
+    /// The masks whose dtypes are needed but not known.
     #[getter]
     fn needs_dtypes(&self) -> Vec<String> {
         match self.program.waits() {
@@ -145,16 +145,16 @@ impl Program {
         }
     }
 
-    /// Raises, where it has no code, what the code needs.
+    /// Checks that there is code. Errors: ranks, dtypes or sizes are not known yet.
     fn settled(&self) -> Answer<()> {
         guarded(|| Ok(self.program.settled()?))
     }
 
-    /// The program for these shapes and dtypes of arguments whose ranks and dtypes were not known.
-    /// `sizes` are those of a call's arrays, where they are to decide which axes a mask has. The
-    /// program may wait for ranks of others, or for sizes of params.
+    /// Compiles the program for these shapes and dtypes of arguments. `sizes` are those of a call's
+    /// arrays, if they decide which axes a mask has. The result may still need other ranks, or
+    /// sizes of params.
     ///
-    /// Errors: those of compiling; a mask that is neither bool nor of floats.
+    /// Errors: as for `compile`; a mask that is neither bool nor float.
     #[pyo3(signature = (
         shapes: "dict[str, list[int | None]]",
         dtypes: "dict[str, DType]",
@@ -171,13 +171,13 @@ impl Program {
             let (shapes, dtypes) = (self::shapes(shapes)?, self::dtypes(dtypes)?);
             let sizes = sizes.into_iter().collect();
             let program = py.detach(|| self.program.for_call(shapes, dtypes, sizes))?;
-            Ok(self.settled_by(program))
+            Ok(self.derived(program))
         })
     }
 
-    /// The program, which waits for nothing else, for these shapes of params and states.
+    /// Compiles a program that only needs sizes, for these shapes of params and states.
     ///
-    /// Errors: those of compiling.
+    /// Errors: as for `compile`.
     #[pyo3(signature = (sizes: "dict[str, list[int]]"))]
     fn with_sizes(&self, py: Python<'_>, sizes: HashMap<String, Vec<i64>>) -> Answer<Program> {
         guarded(|| {
@@ -186,17 +186,17 @@ impl Program {
                 sizes.into_iter().map(|(name, own)| (name, fixed(own))).collect();
             sizes.sort_by(|(one, _), (other, _)| one.cmp(other));
             let program = Arc::new(py.detach(|| self.program.with_sizes(sizes))?);
-            Ok(self.settled_by(program))
+            Ok(self.derived(program))
         })
     }
 
-    /// Whether its source enables 64-bit types, which JAX disables by default.
+    /// Whether the source enables 64-bit types, which JAX disables by default.
     #[getter]
     fn widens(&self) -> bool {
         self.target.narrow && wants_wide(&self.program.module)
     }
 
-    /// The arguments in their order.
+    /// The arguments, in order.
     #[getter]
     fn arguments(&self, py: Python<'_>) -> Vec<Argument> {
         let held = |dtype| self.target.held(self.wide, dtype);
@@ -212,7 +212,7 @@ impl Program {
         self.program.arguments.iter().map(argument).collect()
     }
 
-    /// The results in their order, next values of states included.
+    /// The results, in order, including next values of states.
     #[getter]
     fn results(&self) -> Vec<Outcome> {
         let result = |own: &compile::Output| Outcome {
@@ -224,7 +224,7 @@ impl Program {
         self.program.results.iter().map(result).collect()
     }
 
-    /// What rewriting has done.
+    /// The rewrites of the program, and their estimated gains.
     fn explain(&self) -> Answer<Explanation> {
         guarded(|| Ok(Explanation(self.program.explain()?)))
     }
@@ -233,7 +233,7 @@ impl Program {
     /// `tolerance`: the pass, and its rule and blocks if they are known. `None` if no pass does.
     /// `arrays` are those of a call, by name.
     #[pyo3(signature = (arrays: "dict[str, object]", tolerance))]
-    fn bisect(&self, arrays: &Bound<'_, PyDict>, tolerance: f64) -> Answer<Option<Blame>> {
+    fn bisect(&self, arrays: &Bound<'_, PyDict>, tolerance: f64) -> Answer<Option<Culprit>> {
         guarded(|| {
             let mut args = Vec::new();
             for argument in &self.program.arguments {
@@ -250,8 +250,8 @@ impl Program {
         })
     }
 
-    /// What each block costs in one forward pass; `shapes` of inputs and `dims` are those that were
-    /// left open.
+    /// The cost of each block in one forward pass. `shapes` and `dims` give shapes of inputs, and
+    /// sizes of dims, that are not known.
     #[pyo3(signature = (shapes: "dict[str, object]", dims: "dict[str, int]"))]
     fn cost(&self, shapes: &Bound<'_, PyDict>, dims: HashMap<String, i64>) -> Answer<Costs> {
         guarded(|| {
@@ -261,8 +261,8 @@ impl Program {
         })
     }
 
-    /// The bytes that a call works with, by what they are for; `dims` are numbers for dims that have
-    /// none. `None` for what is no native code.
+    /// The memory of a call in bytes, by use. `dims` gives sizes to dims without a number. None if
+    /// there is no native code.
     #[pyo3(signature = (dims: "dict[str, int]"))]
     fn memory(&self, dims: HashMap<String, i64>) -> Answer<Option<Bytes>> {
         guarded(|| match self.target.dialect {
@@ -271,13 +271,13 @@ impl Program {
         })
     }
 
-    /// Seconds that each stage took.
+    /// The seconds of each stage of the compilation.
     #[getter]
     fn timings(&self) -> Vec<(&'static str, f64)> {
         self.program.timings.iter().map(|(stage, time)| (*stage, time.as_secs_f64())).collect()
     }
 
-    /// Arrays of the `.npz` next to the source: dtype, shape and bytes by name.
+    /// The arrays of the `.npz` file next to the source: name, dtype, shape and bytes.
     #[getter]
     fn constants<'py>(
         &self,
@@ -291,11 +291,11 @@ impl Program {
         constants.map(array).collect()
     }
 
-    /// What an argument of this shape begins with: one number that all its elements are, or the
-    /// bytes of their numbers in double precision, or a function with its key. `fan_of` is the shape
-    /// of the argument that says its fan, `init` what is said instead of what its block says.
+    /// The initial value of an argument with this shape: one number for all elements, or the bytes
+    /// of float64 elements, or a function and its key. `fan_of` is the shape of the argument that
+    /// determines the fan. `init` overrides the block's rule.
     ///
-    /// Errors: no such `init`; one for matrices, and a shape of fewer than two dims.
+    /// Errors: an unknown `init`; an `init` for matrices with a shape of fewer than two dims.
     #[pyo3(signature = (name, shape, seed, fan_of=None, init=None))]
     fn initial<'py>(
         &self,
@@ -305,7 +305,7 @@ impl Program {
         seed: u64,
         fan_of: Option<Vec<i64>>,
         init: Option<Bound<'py, PyAny>>,
-    ) -> Answer<FirstValues<'py>> {
+    ) -> Answer<InitialValues<'py>> {
         guarded(|| {
             let argument = self.program.arguments.iter().find(|a| *a.name == *name);
             let mut start = argument.map_or(Init::Zeros.into(), |a| a.start.clone());
@@ -328,7 +328,7 @@ impl Program {
         })
     }
 
-    /// The check of a call's arrays. `samples` are 2 x 3 arrays of the framework by dtype.
+    /// The checker for the arrays of calls. `samples` are 2 x 3 arrays of the framework by dtype.
     #[pyo3(signature = (samples: "dict[str, object]"))]
     fn checker(&self, py: Python<'_>, samples: &Bound<'_, PyDict>) -> Answer<Checker> {
         guarded(|| {
@@ -337,15 +337,15 @@ impl Program {
         })
     }
 
-    /// Whether it has code for some ranks or sizes, and calls with others need another.
+    /// Whether the code is for certain ranks or sizes, and other calls need another program.
     #[getter]
     fn one_of_several(&self) -> bool {
         self.one_of_several
     }
 
-    /// What runs the native code on arrays of NumPy, with so many threads (0: as many as there are
-    /// cores). `samples` are as for `checker`. A call of one of several programs answers None for
-    /// arrays that do not fit.
+    /// The runner of native code on NumPy arrays. `threads` is the number of threads, or 0 for one
+    /// per core. `samples` are as for `checker`. If `one_of_several`, calls return None for arrays
+    /// that do not fit.
     ///
     /// Errors: as for `settled`.
     #[pyo3(signature = (samples: "dict[str, object]", threads))]
@@ -359,7 +359,7 @@ impl Program {
 
 impl Program {
     /// Wraps a program that was compiled from this one for certain ranks or sizes.
-    fn settled_by(&self, program: Arc<compile::Program>) -> Program {
+    fn derived(&self, program: Arc<compile::Program>) -> Program {
         Program { program, target: self.target, wide: self.wide, one_of_several: true }
     }
 

@@ -1,15 +1,15 @@
-//! Blocks as they were when they were compiled.
+//! Copies of blocks that later changes do not affect.
 
 use pyo3::prelude::*;
 
-use super::block::{Block, Inner, held};
+use super::block::{Block, Inner, lock};
 use super::error::{Answer, guarded};
 
-/// A block as it was when it was compiled, whatever is added to a model later.
+/// A block in the form in which it was compiled. Later additions to a model do not change it.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Snapshot {
     block: mithril_model::Block,
-    /// The block without losses, metrics and targets, of a model to be trained.
+    /// The block without losses, metrics and their targets.
     plain: mithril_model::Block,
 }
 
@@ -22,7 +22,7 @@ impl Snapshot {
             let current = block.get().current()?;
             let plain = match block.get().inner()? {
                 Inner::Block(_) | Inner::Model(_) => current.clone(),
-                Inner::Train(model) => held(model).trained().clone(),
+                Inner::Train(model) => lock(model).trained().clone(),
             };
             Ok(Snapshot { block: current, plain })
         })
@@ -34,13 +34,13 @@ impl Snapshot {
         Block::of(self.block.clone())
     }
 
-    /// The same without what training alone needs: losses, metrics and their targets.
+    /// The snapshot without losses, metrics and their targets.
     #[getter]
     fn plain(&self) -> Snapshot {
         Snapshot { block: self.plain.clone(), plain: self.plain.clone() }
     }
 
-    /// The names of blocks and terminals directly inside.
+    /// The names of the blocks and terminals directly inside.
     #[getter]
     fn names(&self) -> Vec<String> {
         self.block.names_inside().map(|name| name.to_string()).collect()

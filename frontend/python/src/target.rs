@@ -1,4 +1,4 @@
-//! The registry of targets, as Python sees it.
+//! The registry of targets, for Python.
 
 use mithril_driver::native::Tier;
 use mithril_driver::targets::{Dialect, TARGETS, TargetEntry, find};
@@ -19,7 +19,7 @@ impl Target {
         Ok(Target(find(name)?))
     }
 
-    /// The name in commands and messages.
+    /// The name in commands and messages, such as `numpy`.
     #[getter]
     fn name(&self) -> &'static str {
         self.0.name()

@@ -23,7 +23,7 @@ use super::connection::Connection;
 use super::dtype;
 use super::error::{Answer, Error, surrogate};
 
-/// The source that a terminal is connected to; `None` if it is left open.
+/// The source that a terminal is connected to. `None` if it is not connected.
 pub fn source(value: &Bound<'_, PyAny>) -> Answer<Option<Source>> {
     if value.is_none() {
         return Ok(None);
@@ -40,7 +40,7 @@ pub fn source(value: &Bound<'_, PyAny>) -> Answer<Option<Source>> {
             let items: Option<Vec<Source>> = items?.into_iter().collect();
             return match items {
                 Some(items) => Ok(Some(Source::List(items))),
-                None => Err(Diagnostic::new("a list of connections has a None in it").into()),
+                None => Err(Diagnostic::new("a list of connections contains None").into()),
             };
         }
     }
@@ -55,7 +55,7 @@ fn sequence<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     value.cast::<PyTuple>().ok().map(|tuple| tuple.iter().collect())
 }
 
-/// Whether it is a number, or a non-empty nested list of numbers.
+/// Whether the value is a number, or a non-empty nested list of numbers.
 fn is_numeric(value: &Bound<'_, PyAny>) -> bool {
     match sequence(value) {
         Some(items) => !items.is_empty() && items.iter().all(is_numeric),
@@ -69,7 +69,7 @@ fn is_number(value: &Bound<'_, PyAny>) -> bool {
         || value.is_instance_of::<PyFloat>()
 }
 
-/// A constant. Python's numbers and lists of them have no dtype of their own.
+/// A constant. Python's numbers, and lists of them, have no fixed dtype.
 pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
     if is_number(value) {
         let scalar = |dtype, x: i64| Tensor::from_i64s(dtype, vec![], &[x]);
@@ -88,7 +88,7 @@ pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
     })
 }
 
-/// An integer as `i64` or `u64`, whichever holds it; beyond 64 bits it becomes a float.
+/// An integer as `i64`, or `u64` if necessary. Beyond 64 bits it becomes a float.
 fn whole(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     if let Ok(v) = value.extract::<i64>() {
         return Ok(Tensor::from_i64s(Element::I64, vec![], &[v]));
@@ -98,8 +98,8 @@ fn whole(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     }
     match value.extract::<f64>() {
         Ok(v) => Ok(Tensor::scalar(Element::F64, v)),
-        Err(_) => Err(Diagnostic::of(ErrorKind::DType, "the integer is beyond every dtype")
-            .expected("at most 1.8e308 in size")
+        Err(_) => Err(Diagnostic::of(ErrorKind::DType, "the integer does not fit into any dtype")
+            .expected("a magnitude of at most 1.8e308")
             .into()),
     }
 }
@@ -150,7 +150,7 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
 
 /// An argument that must be a string; Python names the argument. Errors: it is not a string.
 pub fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    value.extract().map_err(|_| misplaced(value, "a string", name_of(value)))
+    value.extract().map_err(|_| wrong_type(value, "a string", name_of(value)))
 }
 
 /// The hint for a connection that was given instead of its name.
@@ -176,12 +176,12 @@ pub fn optional_text(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
 
 /// An argument that must be a number; Python names the argument. Errors: it is not a number.
 pub fn number(value: &Bound<'_, PyAny>) -> PyResult<f64> {
-    value.extract().map_err(|_| misplaced(value, "a number", None))
+    value.extract().map_err(|_| wrong_type(value, "a number", None))
 }
 
 /// An argument that must be a bool; Python names the argument. Errors: it is not a bool.
 pub fn truth(value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    value.extract().map_err(|_| misplaced(value, "True or False", None))
+    value.extract().map_err(|_| wrong_type(value, "True or False", None))
 }
 
 /// An argument that must be a bool or None; Python names the argument. Errors: it is neither.
@@ -191,7 +191,7 @@ pub fn optional_truth(value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
 
 /// An argument that must be an integer; Python names the argument. Errors: it is not an integer.
 pub fn integer(value: &Bound<'_, PyAny>) -> PyResult<i64> {
-    value.extract().map_err(|_| misplaced(value, "an integer", None))
+    value.extract().map_err(|_| wrong_type(value, "an integer", None))
 }
 
 /// The error for a string that is not valid Unicode; `None` if the value is not such a string.
@@ -201,7 +201,7 @@ pub fn no_unicode(value: &Bound<'_, PyAny>) -> Option<Diagnostic> {
     Some(surrogate(&shown.to_string_lossy()))
 }
 
-/// The names of terminals that a method is given. Errors: one is not a string.
+/// The arguments of a method, which must be names of terminals. Errors: one is not a string.
 pub fn names(method: &str, values: &Bound<'_, PyTuple>) -> Answer<Vec<String>> {
     let name = |value: Bound<'_, PyAny>| {
         value.extract().map_err(|_| {
@@ -221,7 +221,7 @@ pub fn optional_list<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Boun
         Ok(word) => block_called(&word).map(|block| format!("[{block}()]")),
         Err(_) => value.repr().ok().map(|value| format!("[{value}]")),
     };
-    value.extract().map_err(|_| misplaced(value, "a list", one()))
+    value.extract().map_err(|_| wrong_type(value, "a list", one()))
 }
 
 /// An argument that must be a dict or None; Python names the argument. Errors: it is neither.
@@ -231,11 +231,15 @@ pub fn optional_dict<'a, 'py>(
     if value.is_none() {
         return Ok(None);
     }
-    value.cast().map(Some).map_err(|_| misplaced(value, "a dict", None))
+    value.cast().map(Some).map_err(|_| wrong_type(value, "a dict", None))
 }
 
 /// Rejects unknown keywords. Errors: a keyword that `function` does not have.
-pub fn refuse(function: &str, given: Option<&Bound<'_, PyDict>>, known: &[&str]) -> Answer<()> {
+pub fn check_keywords(
+    function: &str,
+    given: Option<&Bound<'_, PyDict>>,
+    known: &[&str],
+) -> Answer<()> {
     for (name, _) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         if !known.contains(&&*name) {
@@ -248,7 +252,7 @@ pub fn refuse(function: &str, given: Option<&Bound<'_, PyDict>>, known: &[&str])
     Ok(())
 }
 
-fn misplaced(value: &Bound<'_, PyAny>, expected: &str, hint: Option<String>) -> PyErr {
+fn wrong_type(value: &Bound<'_, PyAny>, expected: &str, hint: Option<String>) -> PyErr {
     if let Some(error) = no_unicode(value) {
         return Error::from(error).into();
     }
@@ -278,8 +282,8 @@ pub fn settings(
     Ok((positional, named))
 }
 
-/// The value of a constructor's parameter. The parameter's kind tells dtypes from names and arrays
-/// from lists.
+/// The value of a constructor's parameter. The parameter's kind distinguishes dtypes from names,
+/// and arrays from lists.
 pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answer<Setting> {
     setting_of(value, parameter.map(|p| p.kind), &|| {
         parameter.map_or("this".to_string(), |p| format!("`{}`", p.name))
@@ -336,16 +340,16 @@ fn setting_of(
     } else if kind == Some(Kind::Init) && value.is_callable() {
         function(value).map(Setting::Function)
     } else if value.is_instance_of::<PyType>() || !value.hasattr("shape")? {
-        dtype::of(value).map(Setting::DType).map_err(|_| refused(value, kind, &name()))
+        dtype::of(value).map(Setting::DType).map_err(|_| invalid_setting(value, kind, &name()))
     } else {
         array(value)
     }
 }
 
 /// The error for a value that cannot be a setting.
-fn refused(value: &Bound<'_, PyAny>, kind: Option<Kind>, name: &str) -> Error {
-    let mut error = Diagnostic::of(ErrorKind::Setting, format!("{name} cannot be given this"))
-        .got(class(value));
+fn invalid_setting(value: &Bound<'_, PyAny>, kind: Option<Kind>, name: &str) -> Error {
+    let mut error =
+        Diagnostic::of(ErrorKind::Setting, format!("{name} has the wrong type")).got(class(value));
     error.hint = uncalled(value);
     match kind {
         Some(kind) => error.expected(kind.name()).into(),
@@ -385,13 +389,11 @@ pub fn uncalled(value: &Bound<'_, PyAny>) -> Option<String> {
     is_block.then(|| format!("call the class: `{name}(…)`"))
 }
 
-/// An integer of 64 bits. Errors: it does not fit.
+/// A 64-bit integer. Errors: it does not fit.
 fn of_64_bits(value: &Bound<'_, PyAny>, name: &dyn Fn() -> String) -> Answer<i64> {
     value.extract().map_err(|_| {
-        let bound = Diagnostic::of(
-            ErrorKind::Setting,
-            format!("{} is beyond the integers of 64 bits", name()),
-        );
+        let bound =
+            Diagnostic::of(ErrorKind::Setting, format!("{} does not fit into 64 bits", name()));
         bound.got(value).into()
     })
 }

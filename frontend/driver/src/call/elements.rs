@@ -68,7 +68,7 @@ impl<O> Elements<O> {
             DType::U32 => self.scan::<u32>(parts, bounds),
             DType::U16 => self.scan::<u16>(parts, bounds),
             DType::U8 => self.scan::<u8>(parts, bounds),
-            // Not integers, or smaller than a byte: no axis is indexed by them.
+            // These are not integers, or smaller than a byte. They never index an axis.
             DType::I4
             | DType::U4
             | DType::Bool
@@ -122,8 +122,8 @@ impl<O> Elements<O> {
         let read = |at: i64| self.read::<T>(first + at * step);
         let begin = self.data.wrapping_offset(first as isize);
         if step == size_of::<T>() as i64 && begin.addr().is_multiple_of(align_of::<T>()) {
-            // The sign bit is set if any index is out of bounds; a difference that wraps around
-            // sets it too.
+            // The sign bit of `wrong` is set if any index is out of bounds, also if a difference
+            // wraps around.
             // SAFETY: these elements belong to the array, and the address is aligned.
             let all = unsafe { std::slice::from_raw_parts(begin.cast::<T>(), count as usize) };
             let last = bounds.limit.wrapping_sub(1);

@@ -17,9 +17,8 @@ pub trait Given {
 }
 
 impl Signature {
-    /// The error for a guard that does not hold. It names the terminals whose dims the guard
-    /// compares.
-    pub fn broken(&self, at: usize, binding: &Binding) -> Diagnostic {
+    /// The error for a violated guard. It names the terminals whose dims the guard compares.
+    pub fn guard_error(&self, at: usize, binding: &Binding) -> Diagnostic {
         let guard = &self.guards[at];
         let (left, relation, right) = guard.relation();
         let mut error =
@@ -60,7 +59,7 @@ impl Signature {
     }
 
     /// The error for a group whose array names differ from those of the program.
-    pub fn misnamed(&self, given: &dyn Given, group: Group) -> Diagnostic {
+    pub fn names_error(&self, given: &dyn Given, group: Group) -> Diagnostic {
         let (own, keys) = (self.names(group), given.names(group));
         let expected = match own.is_empty() {
             true => "none: the model has none".to_string(),
@@ -83,7 +82,9 @@ impl Signature {
         let elsewhere = self.slots.iter().find(|slot| *slot.name == *unknown);
         error.hint = match elsewhere {
             Some(slot) => Some(format!("`{unknown}` is one of {}", slot.group.name())),
-            None => did_you_mean(unknown, own.iter().copied()).or_else(|| self.made(unknown)),
+            None => {
+                did_you_mean(unknown, own.iter().copied()).or_else(|| self.computed_inside(unknown))
+            }
         };
         error
     }
@@ -104,8 +105,8 @@ impl Signature {
         if group != Group::Inputs {
             return None;
         }
-        let made = self.inner.iter().map(|(name, _)| &**name);
-        let near = near_misses(name, made).first().copied()?;
+        let values = self.inner.iter().map(|(name, _)| &**name);
+        let near = near_misses(name, values).first().copied()?;
         let (_, block) = self.inner.iter().find(|(own, _)| **own == *near)?;
         let slot = self.slots.iter().find(|s| s.group == group && *s.name == *name)?;
         let readers = slot.readers.blocks();
@@ -115,7 +116,7 @@ impl Signature {
     }
 
     /// The hint for a name that is a value computed by a block of the model.
-    fn made(&self, name: &str) -> Option<String> {
+    fn computed_inside(&self, name: &str) -> Option<String> {
         let (_, block) = self.inner.iter().find(|(own, _)| **own == *name)?;
         Some(format!("`{name}` is not an input: the block `{block}` computes it"))
     }
@@ -142,14 +143,16 @@ impl Signature {
         )
         .got(shown(dtype, sizes.iter().map(|s| s.to_string())))
         .expected(self.expected(given, at));
-        match self.shared(given, at, &sizes) {
-            Some(shared) if dtype == slot.ty.dtype && !is_rank => error.fact("dims", shared),
+        match self.conflicting_dim(given, at, &sizes) {
+            Some(conflicting_dim) if dtype == slot.ty.dtype && !is_rank => {
+                error.fact("dims", conflicting_dim)
+            }
             _ => error,
         }
     }
 
-    /// Describes a dim that has another size in an earlier array, with both sizes.
-    fn shared(&self, given: &dyn Given, at: usize, own: &Sizes) -> Option<String> {
+    /// Describes a dim that has a different size in an earlier array. Gives both sizes.
+    fn conflicting_dim(&self, given: &dyn Given, at: usize, own: &Sizes) -> Option<String> {
         let slot = &self.slots[at];
         let size = |slot: &Slot, sizes: &Sizes, dim: &Dim| {
             let dims = &slot.ty.shape.dims;
@@ -168,7 +171,8 @@ impl Signature {
         })
     }
 
-    /// The type that a slot must have, with the symbols replaced that earlier slots determine.
+    /// The type that a slot must have. Symbols that earlier slots determine are replaced by their
+    /// sizes.
     pub fn expected(&self, given: &dyn Given, at: usize) -> String {
         let mut binding = self.binding();
         for before in 0..at {

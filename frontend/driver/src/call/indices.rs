@@ -8,7 +8,7 @@ use super::elements::{Bounds, Elements, Range};
 use super::signature::{Binding, Signature};
 
 /// An index that is out of range.
-pub struct Outside {
+pub struct IndexOutOfRange {
     /// The position in [`Signature::indexed`] of the violated check.
     indexed: usize,
     value: i64,
@@ -27,11 +27,11 @@ impl Signature {
         slot: usize,
         elements: &Elements<O>,
         binding: &Binding,
-    ) -> Result<(), Box<Outside>> {
+    ) -> Result<(), Box<IndexOutOfRange>> {
         let own = self.indexed.iter().enumerate().filter(|(_, (own, _))| *own == slot);
         for (indexed, (_, own)) in own {
             if let Some((value, place, least, limit)) = self.outside(own, elements, binding) {
-                return Err(Box::new(Outside { indexed, value, place, least, limit }));
+                return Err(Box::new(IndexOutOfRange { indexed, value, place, least, limit }));
             }
         }
         Ok(())
@@ -62,8 +62,8 @@ impl Signature {
     }
 
     /// The error for an index that is out of range.
-    pub fn out_of_range(&self, outside: &Outside) -> Diagnostic {
-        let Outside { indexed, value, place, least, limit } = outside;
+    pub fn out_of_range(&self, outside: &IndexOutOfRange) -> Diagnostic {
+        let IndexOutOfRange { indexed, value, place, least, limit } = outside;
         let (slot, own) = &self.indexed[*indexed];
         let slot = &self.slots[*slot];
         let place: Vec<String> = place.iter().map(i64::to_string).collect();

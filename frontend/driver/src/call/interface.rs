@@ -8,7 +8,7 @@ use mithril_runtime::execute::Error;
 use mithril_runtime::memory::OutOfMemory;
 use smallvec::SmallVec;
 
-use super::signature::{Binding, Group, Signature, Sizes, Want};
+use super::signature::{Binding, Group, Signature, SizeRule, Sizes};
 use crate::compile::Program;
 
 /// The arguments and the results of one function, in their order.
@@ -21,12 +21,12 @@ pub struct Interface {
     pub has_state: bool,
 }
 
-/// A result and its group: an output, the gradient of a param, or the next value of a state.
+/// A result: an output, the gradient of a param, or the next value of a state.
 pub struct Outcome {
     pub name: Arc<str>,
     pub group: Group,
     pub dtype: DType,
-    pub dims: SmallVec<[Want; 4]>,
+    pub dims: SmallVec<[SizeRule; 4]>,
     /// For a next state, the slot of the current state.
     pub before: Option<usize>,
 }
@@ -53,7 +53,7 @@ impl Interface {
                 Some(state) => (state.clone(), Group::State),
                 None => (result.name.clone(), Group::Inputs),
             };
-            let dims = signature.wants(&result.ty.shape);
+            let dims = signature.size_rules(&result.ty.shape);
             let mut slots = signature.slots.iter();
             let before =
                 slots.position(|s| group == Group::State && s.group == group && s.name == name);
@@ -61,7 +61,7 @@ impl Interface {
         });
         let learned = signature.slots.iter().filter(|slot| slot.group == Group::Params);
         let gradients = learned.filter(|slot| joint && slot.ty.dtype.is_float()).map(|slot| {
-            let dims = signature.wants(&slot.ty.shape);
+            let dims = signature.size_rules(&slot.ty.shape);
             let (name, group) = (slot.name.clone(), Group::Params);
             Outcome { name, group, dtype: slot.ty.dtype, dims, before: None }
         });
@@ -82,16 +82,16 @@ impl Signature {
     /// The sizes of an array with these dims.
     ///
     /// Errors: a size would be negative, or has no value.
-    pub fn sizes(&self, dims: &[Want], binding: &Binding) -> Result<Sizes> {
-        let size = |want: &Want| match want {
-            Want::Is(size) => Some(*size),
-            Want::Symbol(at) => Some(binding.values[*at]).filter(|value| *value >= 0),
-            Want::Equals(dim) => self.evaluate(dim, binding).filter(|value| *value >= 0),
-            Want::Anything => None,
+    pub fn sizes(&self, dims: &[SizeRule], binding: &Binding) -> Result<Sizes> {
+        let size = |want: &SizeRule| match want {
+            SizeRule::Is(size) => Some(*size),
+            SizeRule::Symbol(at) => Some(binding.values[*at]).filter(|value| *value >= 0),
+            SizeRule::Equals(dim) => self.evaluate(dim, binding).filter(|value| *value >= 0),
+            SizeRule::Anything => None,
         };
         let sizes: Option<Sizes> = dims.iter().map(size).collect();
         sizes.ok_or_else(|| {
-            let what = "a result would have no size for these inputs";
+            let what = "the size of a result is negative or unknown for these inputs";
             Box::new(Diagnostic::of(ErrorKind::ShapesAtCall, what))
         })
     }
@@ -109,15 +109,15 @@ fn too_large() -> Box<Diagnostic> {
 }
 
 /// The error for memory that cannot be allocated.
-pub fn exhausted(error: OutOfMemory) -> Box<Diagnostic> {
+pub fn out_of_memory(error: OutOfMemory) -> Box<Diagnostic> {
     let what = format!("Out of memory: {} bytes cannot be allocated", error.bytes);
     Box::new(Diagnostic::of(ErrorKind::Memory, what))
 }
 
 /// The error for a call that failed in the runtime.
-pub fn failed(error: Error) -> Box<Diagnostic> {
+pub fn runtime_error(error: Error) -> Box<Diagnostic> {
     match error {
-        Error::OutOfMemory(error) => exhausted(error),
+        Error::OutOfMemory(error) => out_of_memory(error),
         Error::Size { value: None, .. } => too_large(),
         other => Box::new(Diagnostic::of(ErrorKind::Native, "Native code did not run").got(other)),
     }

@@ -51,15 +51,15 @@ impl Group {
 pub struct Slot {
     pub name: Arc<str>,
     pub group: Group,
-    /// Whether it may be omitted, as gradients of outputs that the loss does not depend on.
+    /// Whether it may be omitted. Omitted output gradients are zeros.
     pub optional: bool,
     /// Whether its dtype comes from the array of a call. An array of another dtype then needs
     /// another program.
-    pub chosen: bool,
+    pub dtype_of_call: bool,
     pub ty: Type,
-    /// The symbol of the leading rank variable, if any, and the requirement for each dim.
+    /// The symbol of the leading rank variable, if any, and the rule for each dim.
     pub lead: Option<usize>,
-    pub dims: SmallVec<[Want; 4]>,
+    pub dims: SmallVec<[SizeRule; 4]>,
     /// The blocks that read it.
     pub readers: Loc,
     /// Whether integers of other dtypes are converted.
@@ -70,8 +70,8 @@ pub struct Slot {
     late: bool,
 }
 
-/// The requirement for one size.
-pub enum Want {
+/// The rule that one size must satisfy.
+pub enum SizeRule {
     Is(i64),
     /// The value of this symbol, which the first array that has the symbol sets.
     Symbol(usize),
@@ -104,14 +104,14 @@ pub struct Binding {
 }
 
 /// A mismatch that is found once all symbols are known.
-pub enum Misfit {
+pub enum Mismatch {
     Slot(usize),
     /// The position of the guard, and the values of the dims.
     Guard(usize, Box<Binding>),
 }
 
 impl Signature {
-    /// `rename` maps a dtype to the one that the framework has instead.
+    /// `rename` maps a dtype to the dtype that the framework uses instead.
     pub fn new(program: &Program, rename: &dyn Fn(DType) -> DType) -> Signature {
         let mut signature = Signature {
             slots: Vec::new(),
@@ -129,7 +129,7 @@ impl Signature {
             signature.indexed.extend(own.map(|own| (at, own.clone())));
             let indexes = signature.indexed.iter().any(|(own, _)| *own == at);
             let slot = &mut signature.slots[at];
-            (slot.chosen, slot.indexes) = (arg.chosen, indexes);
+            (slot.dtype_of_call, slot.indexes) = (arg.dtype_of_call, indexes);
             slot.any_integer = arg.takes_any_integer(slot.ty.dtype);
         }
         for result in program.results.iter().filter(|r| r.state.is_none()) {
@@ -149,38 +149,38 @@ impl Signature {
         readers: Loc,
         rename: &dyn Fn(DType) -> DType,
     ) -> &mut Slot {
-        let lead = ty.shape.lead.as_ref().map(|own| place(&mut self.leads, own));
+        let lead = ty.shape.lead.as_ref().map(|own| position(&mut self.leads, own));
         ty.shape.for_each_symbol(&mut |own| {
             if ty.shape.lead.as_ref() != Some(own) {
-                place(&mut self.symbols, own);
+                position(&mut self.symbols, own);
             }
         });
-        let dims = self.wants(&ty.shape);
+        let dims = self.size_rules(&ty.shape);
         let slot = Slot {
             name: name.clone(),
             group,
             optional: group == Group::OutputGradients,
-            chosen: false,
+            dtype_of_call: false,
             readers,
             any_integer: false,
             indexes: false,
             lead,
             ty: Type::new(rename(ty.dtype), ty.shape.clone()),
-            late: dims.iter().any(|want| matches!(want, Want::Equals(_))),
+            late: dims.iter().any(|want| matches!(want, SizeRule::Equals(_))),
             dims,
         };
         self.slots.push(slot);
         self.slots.last_mut().expect("it has just been added")
     }
 
-    /// The requirements for the dims of a shape.
-    pub fn wants(&self, shape: &Shape) -> SmallVec<[Want; 4]> {
-        let place = |own: &Symbol| self.symbols.iter().position(|symbol| symbol == own);
-        let want = |dim: &Dim| match (dim.as_const(), dim.as_symbol().and_then(place)) {
-            (Some(size), _) => Want::Is(size),
-            (None, Some(symbol)) => Want::Symbol(symbol),
-            _ if dim.is_unknown() => Want::Anything,
-            _ => Want::Equals(dim.clone()),
+    /// The rules for the dims of a shape.
+    pub fn size_rules(&self, shape: &Shape) -> SmallVec<[SizeRule; 4]> {
+        let position = |own: &Symbol| self.symbols.iter().position(|symbol| symbol == own);
+        let want = |dim: &Dim| match (dim.as_const(), dim.as_symbol().and_then(position)) {
+            (Some(size), _) => SizeRule::Is(size),
+            (None, Some(symbol)) => SizeRule::Symbol(symbol),
+            _ if dim.is_unknown() => SizeRule::Anything,
+            _ => SizeRule::Equals(dim.clone()),
         };
         shape.dims.iter().map(want).collect()
     }
@@ -202,24 +202,24 @@ impl Signature {
         binding.take(slot, sizes)
     }
 
-    /// Checks what needs all symbols: dims that are expressions, and guards.
-    pub fn settle(&self, binding: &Binding) -> Result<(), Misfit> {
+    /// Checks the dims that are expressions, and the guards. They need the values of all symbols.
+    pub fn check_late(&self, binding: &Binding) -> Result<(), Mismatch> {
         for (at, sizes) in &binding.late {
             let dims = &self.slots[*at].dims;
             let front = sizes.len() - dims.len();
             let fits = dims.iter().zip(&sizes[front..]).all(|(want, size)| match want {
-                Want::Equals(dim) => self.evaluate(dim, binding).is_none_or(|v| v == *size),
-                Want::Is(_) | Want::Symbol(_) | Want::Anything => true,
+                SizeRule::Equals(dim) => self.evaluate(dim, binding).is_none_or(|v| v == *size),
+                SizeRule::Is(_) | SizeRule::Symbol(_) | SizeRule::Anything => true,
             });
             if !fits {
-                return Err(Misfit::Slot(*at));
+                return Err(Mismatch::Slot(*at));
             }
         }
         for (at, guard) in self.guards.iter().enumerate() {
             let sides = [&guard.left, &guard.right].map(|side| self.evaluate(side, binding));
             if let [Some(left), Some(right)] = sides {
                 if left != right {
-                    return Err(Misfit::Guard(at, Box::new(binding.clone())));
+                    return Err(Mismatch::Guard(at, Box::new(binding.clone())));
                 }
             }
         }
@@ -236,7 +236,7 @@ impl Signature {
 }
 
 /// The position of a symbol, which is appended if it is new.
-fn place(all: &mut Vec<Symbol>, own: &Symbol) -> usize {
+fn position(all: &mut Vec<Symbol>, own: &Symbol) -> usize {
     all.iter().position(|symbol| symbol == own).unwrap_or_else(|| {
         all.push(own.clone());
         all.len() - 1
@@ -256,13 +256,13 @@ impl Binding {
             Some(known) => *known = Some(leading.into()),
         }
         slot.dims.iter().zip(trailing).all(|(want, size)| match want {
-            Want::Is(own) => own == size,
-            Want::Symbol(at) if self.values[*at] < 0 => {
+            SizeRule::Is(own) => own == size,
+            SizeRule::Symbol(at) if self.values[*at] < 0 => {
                 self.values[*at] = *size;
                 true
             }
-            Want::Symbol(at) => self.values[*at] == *size,
-            Want::Equals(_) | Want::Anything => true,
+            SizeRule::Symbol(at) => self.values[*at] == *size,
+            SizeRule::Equals(_) | SizeRule::Anything => true,
         })
     }
 }

@@ -11,15 +11,15 @@ use super::{CompileOptions, Program};
 /// Returns the cached program of an equal compile, or compiles with `fresh` and caches it.
 ///
 /// Errors: those of `fresh`.
-pub fn kept(
+pub fn cached(
     block: &Block,
     options: &CompileOptions,
     fresh: impl FnOnce() -> Result<Program>,
 ) -> Result<Arc<Program>> {
     let key = Key::of(block, options);
     let lock = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, kept)) = lock().iter().find(|(k, _)| *k == key) {
-        return Ok(kept.clone());
+    if let Some((_, cached)) = lock().iter().find(|(k, _)| *k == key) {
+        return Ok(cached.clone());
     }
     let program = Arc::new(fresh()?);
     let mut cache = lock();

@@ -15,7 +15,7 @@ use mithril_passes::specialise::given::Shapes;
 use rustc_hash::FxHashSet;
 
 use super::recipe::{Watch, native};
-use super::{Argument, Code, CompileOptions, Program, compile, entry, finished, starts};
+use super::{Argument, Code, CompileOptions, Program, assembled, compile, entry, initial_values};
 use crate::native::Native;
 use crate::targets::{Dialect, TargetEntry};
 
@@ -40,10 +40,10 @@ pub enum Waits {
 pub struct Needs {
     /// The inputs whose ranks are needed.
     pub ranks: Vec<Arc<str>>,
-    /// The masks whose dtypes are needed. The functions have floats in their place until then.
+    /// The masks whose dtypes are needed. Until they are known, the functions use floats.
     pub dtypes: Vec<Arc<str>>,
-    /// Whether the program's functions are from a trial lowering with guessed ranks, because
-    /// lowering fails without ranks.
+    /// Whether the program's functions come from a trial lowering with guessed ranks, because
+    /// lowering needs ranks.
     pub trial: bool,
 }
 
@@ -89,8 +89,8 @@ pub(super) fn trial_waits(
 pub(super) fn source_waits(module: &Module, error: Box<Diagnostic>) -> Result<Waits> {
     let inputs = unranked(entry(module)?);
     let lead = error.needs_rank.as_ref().map(|needs| &needs.lead);
-    // Lowering found that the shapes fit, but operations that passes add may need ranks to prove
-    // it.
+    // Lowering has found that the shapes fit. Operations that passes add may need ranks to prove it
+    // again.
     if inputs.is_empty() || (lead.is_none() && !error.is_shape_mismatch()) {
         return Err(error);
     }
@@ -131,7 +131,7 @@ impl Program {
                     ErrorKind::Native,
                     "native code needs known ranks and params of known sizes",
                 )
-                .got(format!("{}, where they are open: {}", self.name, open.join(", ")))
+                .got(format!("{}, where these are unknown: {}", self.name, open.join(", ")))
                 .hint("give the sizes by `shapes=`, or evaluate it once")
             }
         };
@@ -202,8 +202,8 @@ impl Program {
     }
 
     /// Compiles a program that needs ranks or dtypes for those of a call. `sizes` are the sizes of
-    /// the call's arrays, for decisions that ranks alone do not settle. The result may still need
-    /// more.
+    /// the call's arrays, for decisions that need more than ranks. The result may need further
+    /// ranks or sizes.
     ///
     /// Errors: those of [`compile`]; a dtype that a mask cannot have; a program that has code
     /// already.
@@ -214,7 +214,7 @@ impl Program {
         sizes: Vec<(String, Vec<i64>)>,
     ) -> Result<Arc<Program>> {
         let Code::Open(open) = &self.code else {
-            return Diagnostic::new("the program has code already").err();
+            return Diagnostic::new("the program already has code").err();
         };
         let mut options = open.options.clone();
         options.lower.shapes.extend(shapes);
@@ -229,10 +229,10 @@ impl Program {
 
     /// Compiles a program that needs sizes to native code for these shapes of params and states.
     ///
-    /// Errors: shapes that do not fit; those of [`compile`]; a program that has code already.
+    /// Errors: shapes that do not fit; those of [`compile`]; a program that already has code.
     pub fn with_sizes(&self, sizes: Vec<(String, Shape)>) -> Result<Program> {
         let Code::Open(open) = &self.code else {
-            return Diagnostic::new("the program has code already").err();
+            return Diagnostic::new("the program already has code").err();
         };
         let (functions, _) = &self.logical;
         let shapes = Shapes { args: sizes, symbols: Vec::new() };
@@ -241,8 +241,9 @@ impl Program {
         let (module, code) = native(functions, &mut recipe, shapes.clone(), &mut watch)
             .map_err(Diagnostic::at_call)?;
         let made = (module, (functions.clone(), shapes));
-        let made = finished(self.name.clone(), &starts(&open.block), made, code, recipe, watch)?;
-        Ok(made.with_chosen(&open.options.lower.chosen))
+        let made =
+            assembled(self.name.clone(), &initial_values(&open.block), made, code, recipe, watch)?;
+        Ok(made.with_call_dtypes(&open.options.lower.chosen))
     }
 }
 
@@ -276,7 +277,7 @@ fn typed(argument: &Argument) -> String {
     format!("the {} `{}` of {}", argument.role.name(), argument.name, argument.ty.shape)
 }
 
-/// Generalises the arguments and results of a trial to every rank: a shape that may depend on a
+/// Generalises the arguments and results of a trial to all ranks. A shape that may depend on a
 /// guessed rank becomes a shape of any rank.
 pub(super) fn forget_ranks(program: &mut Program, inputs: &[Arc<str>]) {
     let Some(entry) = program.module.entry().cloned() else { return };
@@ -288,7 +289,7 @@ pub(super) fn forget_ranks(program: &mut Program, inputs: &[Arc<str>]) {
     }
     for (at, result) in program.results.iter_mut().enumerate() {
         if depends[entry.results[at].value.index()] {
-            // Not the rank variable of any input.
+            // The apostrophe makes it different from the rank variables of inputs.
             let lead = Symbol::from(format!("'{}", result.name));
             result.ty.shape = Shape::with_lead(lead, []);
         }

@@ -1,4 +1,5 @@
-//! Turns a model's functions into what a target takes: passes and plans, with timings.
+//! Runs the passes that lower a model's functions for a target, plans native code, and measures the
+//! time of each stage.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,7 +89,7 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
         result.name = format!("{}_gradient", param.name).into();
         if outputs.iter().any(|other| other.name == result.name) {
             return Diagnostic::new(format!("the model has an output `{}`", result.name))
-                .expected("a name that no gradient of a param has")
+                .expected("a name other than that of a gradient")
                 .err();
         }
     }
@@ -96,9 +97,9 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
     Ok(module)
 }
 
-/// Makes these values results. Repeated blocks stay shared functions, except for the blocks that
-/// contain the values. If a terminal is not found that way, everything is inlined to find terminals
-/// inside other blocks.
+/// Makes these values results. Only the blocks that contain the values are inlined; other repeated
+/// blocks stay shared functions. If a terminal is not found, all blocks are inlined to find
+/// terminals inside other blocks.
 fn keeping(logical: Module, paths: &[String], watched: &[String]) -> Result<Module> {
     let all = [paths, watched].concat();
     if all.is_empty() {
@@ -146,7 +147,7 @@ impl Recipe {
         Ok((calibrated(self.target.passes)?, self.training && learns && !differentiates))
     }
 
-    /// The passes from a model's functions to operations that the target supports.
+    /// The passes that turn a model's functions into operations that the target supports.
     pub fn pipeline(
         &self,
         logical: &Module,
@@ -193,13 +194,13 @@ pub fn native(
             };
             let choice = budget::within(budget, with, |(_, native)| Some(native))?;
             recipe.optimization.checkpoint = choice.checkpoint;
-            choice.made
+            choice.program
         }
     };
     Ok((module, Code::Native(native)))
 }
 
-/// Runs the passes; also returns how many functions the gradients recompute.
+/// Runs the passes. Also returns the number of functions that the gradients recompute.
 pub fn simplify(
     logical: &Module,
     recipe: &Recipe,

@@ -14,7 +14,7 @@ use crate::cost;
 
 impl Program {
     /// The cost of each block of the model in one forward pass, for the shapes it was compiled for.
-    /// `shapes` and `dims` set those that were left open.
+    /// `shapes` and `dims` give those that are not known.
     ///
     /// Errors: inputs or dims that the model does not have; shapes that do not fit; unknown ranks.
     pub fn cost(
@@ -22,7 +22,7 @@ impl Program {
         shapes: &[(String, Vec<DimSpec>)],
         dims: &[(String, i64)],
     ) -> Result<Vec<BlockCost>> {
-        // The cost of a mask does not depend on its dtype, so unknown dtypes are no error here.
+        // The cost of a mask does not depend on its dtype, so unknown dtypes are not an error.
         if !matches!(self.waits(), Some(Waits::Inputs(Needs { trial: false, .. }))) {
             self.functions()?;
         }

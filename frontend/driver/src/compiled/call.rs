@@ -8,10 +8,10 @@ use mithril_runtime::memory::Block as Memory;
 use smallvec::SmallVec;
 
 use super::{Call, Compiled, Step};
-use crate::arrays::{Array, Arrays, Plain};
+use crate::arrays::{Array, Arrays, Contiguous};
 use crate::call::explain::Given;
-use crate::call::interface::{self, Interface, exhausted, failed};
-use crate::call::signature::{Binding, Group, Misfit, Signature, Sizes};
+use crate::call::interface::{self, Interface, out_of_memory, runtime_error};
+use crate::call::signature::{Binding, Group, Mismatch, Signature, Sizes};
 use crate::native::PlannedFunction;
 
 impl Compiled {
@@ -26,19 +26,19 @@ impl Compiled {
         let ready = part.ready(&AtomicBool::new(false))?;
         let symbols = interface.values(&binding);
         let executable = &ready.executable;
-        let prepared = executable.prepare(&symbols).map_err(failed)?;
+        let prepared = executable.prepare(&symbols).map_err(runtime_error)?;
         let zeros = self.zeros(&given, interface.arguments, &binding)?;
         let args: SmallVec<[*const u8; 16]> = given.iter().zip(&zeros).map(pointer).collect();
         let mut made: Vec<(Sizes, Memory)> = Vec::with_capacity(interface.results.len());
         for (result, &bytes) in interface.results.iter().zip(prepared.result_bytes()) {
             let sizes = self.signature.sizes(&result.dims, &binding)?;
-            made.push((sizes, Memory::new(bytes).map_err(exhausted)?));
+            made.push((sizes, Memory::new(bytes).map_err(out_of_memory)?));
         }
         let results: SmallVec<[*mut u8; 8]> =
             made.iter().map(|(_, memory)| memory.as_ptr()).collect();
         // SAFETY: the arrays were checked against the signature that the program was planned for,
         // and are borrowed until the end of the call; the result memory is new.
-        unsafe { executable.run(&args, &symbols, &results, &self.pool) }.map_err(failed)?;
+        unsafe { executable.run(&args, &symbols, &results, &self.pool) }.map_err(runtime_error)?;
         let mut step = Step { warnings: ready.warnings.take(), ..Step::default() };
         step.state = call.state.cloned().unwrap_or_default();
         for (result, (sizes, memory)) in interface.results.iter().zip(made) {
@@ -73,14 +73,14 @@ impl Compiled {
     }
 
     /// Checks the arrays of a call. Returns them by slot, with the values of the symbols.
-    fn checked<'a>(&self, call: &'a Call<'a>) -> Result<(Vec<Option<Plain<'a>>>, Binding)> {
+    fn checked<'a>(&self, call: &'a Call<'a>) -> Result<(Vec<Option<Contiguous<'a>>>, Binding)> {
         let given = Named { signature: &self.signature, call };
         for group in Group::ALL {
             let own = self.signature.names(group);
             let names = given.names(group);
             let all = own.len() == names.len() || group == Group::OutputGradients;
             if !(all && names.iter().all(|name| own.contains(&name.as_str()))) {
-                return self.signature.misnamed(&given, group).err();
+                return self.signature.names_error(&given, group).err();
             }
         }
         let mut binding = self.signature.binding();
@@ -91,8 +91,10 @@ impl Compiled {
                 continue;
             };
             let plain = match array.dtype() == slot.ty.dtype {
-                true => Some(array.plain()),
-                false if slot.any_integer => array.with_integers(slot.ty.dtype).map(Plain::from),
+                true => Some(array.contiguous()),
+                false if slot.any_integer => {
+                    array.with_integers(slot.ty.dtype).map(Contiguous::from)
+                }
                 false => None,
             };
             let fits = self.signature.take(at, &sizes_of(array), &mut binding);
@@ -101,10 +103,12 @@ impl Compiled {
             };
             arrays.push(Some(plain));
         }
-        match self.signature.settle(&binding) {
+        match self.signature.check_late(&binding) {
             Ok(()) => {}
-            Err(Misfit::Slot(at)) => return self.signature.mismatch(&given, at).err(),
-            Err(Misfit::Guard(at, binding)) => return self.signature.broken(at, &binding).err(),
+            Err(Mismatch::Slot(at)) => return self.signature.mismatch(&given, at).err(),
+            Err(Mismatch::Guard(at, binding)) => {
+                return self.signature.guard_error(at, &binding).err();
+            }
         }
         for (at, array) in arrays.iter().enumerate() {
             if let Some(plain) = array.as_ref().filter(|_| self.signature.slots[at].indexes) {
@@ -118,7 +122,7 @@ impl Compiled {
     /// Allocates zeros for the omitted ones of the first `arguments` slots.
     fn zeros(
         &self,
-        given: &[Option<Plain>],
+        given: &[Option<Contiguous>],
         arguments: usize,
         binding: &Binding,
     ) -> Result<Vec<Memory>> {
@@ -129,7 +133,7 @@ impl Compiled {
             }
             let sizes = self.signature.sizes(&slot.dims, binding)?;
             let bytes = interface::bytes(&sizes, slot.ty.dtype)?;
-            let mut memory = Memory::new(bytes).map_err(exhausted)?;
+            let mut memory = Memory::new(bytes).map_err(out_of_memory)?;
             memory.as_mut_slice().fill(0);
             Ok(memory)
         });
@@ -138,7 +142,7 @@ impl Compiled {
 }
 
 /// The address of an argument: that of the given array, or of zeros.
-fn pointer((given, zeros): (&Option<Plain>, &Memory)) -> *const u8 {
+fn pointer((given, zeros): (&Option<Contiguous>, &Memory)) -> *const u8 {
     match given {
         Some(plain) => plain.as_ptr(),
         None => zeros.as_ptr(),

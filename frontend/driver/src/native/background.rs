@@ -7,10 +7,10 @@ use std::sync::{Once, PoisonError};
 use std::thread;
 
 use super::fork::between_forks;
-use super::queue::{Job, ORPHANED, RESTS, lock};
+use super::queue::{IDLE, Job, ORPHANED, lock};
 
 /// The niceness that the thread adds. If there are more threads than cores, it gets about a third
-/// of the time that a thread of a call gets.
+/// of the time of a thread that runs calls.
 const NICENESS: i32 = 5;
 
 /// Queues jobs, which run in order. Jobs that have not started when the process ends are dropped.
@@ -37,15 +37,15 @@ pub fn resume() {
     }
 }
 
-/// Starts no more jobs and waits for the running one: libraries that it uses are torn down when the
-/// process ends.
+/// Starts no more jobs and waits for the running job, as the libraries that it uses are unloaded
+/// when the process ends.
 pub fn close() {
     let mut queue = lock();
     queue.closed = true;
     let left = std::mem::take(&mut queue.jobs);
     let own = process::id();
     while queue.worker == Some(own) {
-        queue = RESTS.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        queue = IDLE.wait(queue).unwrap_or_else(PoisonError::into_inner);
     }
     drop((queue, left));
 }
@@ -67,7 +67,7 @@ fn work() {
         let own = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::setpriority(libc::PRIO_PROCESS, 0, own + NICENESS);
     }
-    // A fork waits only for the running job. The child finds the others in its queue.
+    // A fork waits only for the running job. The child has the other jobs in its copy of the queue.
     while between_forks(next) {}
 }
 
@@ -78,7 +78,7 @@ fn next() -> bool {
         let job = queue.jobs.pop_front();
         if job.is_none() {
             queue.worker = None;
-            RESTS.notify_all();
+            IDLE.notify_all();
         }
         job
     };

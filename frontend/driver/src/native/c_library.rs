@@ -14,20 +14,20 @@ use mithril_kernels::host::{self, Architecture};
 use mithril_kernels::program::Plan;
 
 use super::cache::{Cache, Key, Miss};
-use super::command::{self, Ended};
+use super::command::{self, Exit};
 use super::folder::Folder;
 use super::objects;
 use crate::VERSION;
 
-/// No contraction to fused multiply-adds, which would make the bits depend on the compiler.
-///
-/// Nothing reads `errno`, and square roots are vectorised only if they do not set it.
+/// The compiler's options. Without `-ffp-contract=off`, fused multiply-adds would make the bits
+/// depend on the compiler. With `-fno-math-errno` square roots are vectorised; no code reads
+/// `errno`.
 const FLAGS: [&str; 5] = ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC"];
 const MISSING: &str =
     "install gcc or clang, or set CC to a compiler; `jit=False` only writes the file";
 const ARM64_MISSING: &str = "install the cross compiler: apt-get install gcc-aarch64-linux-gnu";
 /// The number of lines of a compiler's errors that are shown.
-const SHOWN: usize = 8;
+const MAX_ERROR_LINES: usize = 8;
 
 /// A C file, and its library once it has been compiled.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Unit {
     library: Mutex<Option<Arc<Library>>>,
 }
 
-/// A library, and if it had to be compiled, the reason why the cache did not have it.
+/// A library. If it was compiled, also the reason why the cache did not have it.
 pub struct Loaded {
     pub library: Arc<Library>,
     pub compiled: Option<Miss>,
@@ -84,13 +84,13 @@ pub fn load(text: &str, stop: &AtomicBool) -> Result<Loaded> {
     Ok(Loaded { library: Arc::new(library), compiled })
 }
 
-/// The symbol of the kernel of this number.
+/// The symbol of the kernel with this index.
 pub fn symbol(number: usize) -> String {
     format!("mithril_kernel_{number}")
 }
 
-/// A C file with the kernels of a plan whose bodies the user wrote, under these symbols. `None`:
-/// there are none.
+/// A C file with the kernels of a plan whose bodies the user wrote, under these symbols. `None` if
+/// there are no such kernels.
 ///
 /// Errors: an unknown dim.
 pub fn external_kernels(plan: &Plan, symbol: &dyn Fn(usize) -> String) -> Result<Option<String>> {
@@ -176,22 +176,22 @@ impl Compiler {
         let mut command = start(&self.command);
         command.args(FLAGS).args(flags).args(&self.march);
         command.arg("-o").arg(&library).arg(&file).arg("-lm");
-        // Temporary files that the compiler leaves when it is stopped are deleted with the folder.
+        // If the compiler is stopped, its temporary files are deleted with the folder.
         command.env("TMPDIR", folder.path());
         match command::run(&mut command, stop).map_err(|error| failed(error.to_string()))? {
-            Ended::Well => {}
-            Ended::Badly(said) => return Err(self.refused(&said, text)),
-            Ended::Stopped => return objects::interrupted(),
+            Exit::Succeeded => {}
+            Exit::Failed(stderr) => return Err(self.compile_error(&stderr, text)),
+            Exit::Stopped => return objects::interrupted(),
         }
         fs::read(&library).map_err(|error| failed(error.to_string()))
     }
 
-    fn refused(&self, said: &[u8], text: &str) -> Box<Diagnostic> {
-        let said = String::from_utf8_lossy(said);
-        let errors: Vec<&str> = said.lines().filter(|line| line.contains("error")).collect();
-        let shown = if errors.is_empty() { said.lines().collect() } else { errors };
+    fn compile_error(&self, stderr: &[u8], text: &str) -> Box<Diagnostic> {
+        let stderr = String::from_utf8_lossy(stderr);
+        let errors: Vec<&str> = stderr.lines().filter(|line| line.contains("error")).collect();
+        let shown = if errors.is_empty() { stderr.lines().collect() } else { errors };
         let place = shown.iter().find_map(|line| custom_operation(line, text));
-        let shown = shown[..shown.len().min(SHOWN)].join("\n");
+        let shown = shown[..shown.len().min(MAX_ERROR_LINES)].join("\n");
         if let Some(place) = place {
             return Box::new(
                 Diagnostic::of(
@@ -214,13 +214,13 @@ impl Compiler {
     }
 }
 
-/// The custom operation in which the compiler reports an error, `model.c:12:5: error: …`, as the
-/// comment above it names it.
+/// The custom operation in which the compiler reports an error, such as `model.c:12:5: error: …`.
+/// The comment above the operation's code gives its name.
 fn custom_operation(error: &str, text: &str) -> Option<String> {
     let number: usize = error.split_once("model.c:")?.1.split(':').next()?.parse().ok()?;
     let before: Vec<&str> = text.lines().take(number).collect();
     let start = before.iter().rposition(|line| line.starts_with("/*"))?;
-    // The text of a longer comment begins on its second line.
+    // In a long comment, the text begins on the second line.
     let lines = before[start..].iter().take(2).map(|line| line.trim_start_matches(['/', '*', ' ']));
     let name = lines.into_iter().find_map(|line| line.strip_prefix(COMMENT))?;
     let name = name.trim_start_matches(", ").trim_end_matches("*/").trim_end();
@@ -237,7 +237,7 @@ fn start(command: &[String]) -> Command {
     start
 }
 
-/// The flags for the processor: this machine's, or one that it is compatible with.
+/// The compiler's flags for the processor: this machine's, or a compatible one.
 ///
 /// Errors: an unknown processor; one with features that this machine lacks.
 fn march(named: Option<String>) -> Result<Vec<String>> {
@@ -251,7 +251,8 @@ fn march(named: Option<String>) -> Result<Vec<String>> {
     }
 }
 
-/// A text that distinguishes the processors for which the compiler generates different code.
+/// A text that identifies the processor, as the compiler generates different code for different
+/// processors.
 fn processor() -> &'static str {
     static PROCESSOR: OnceLock<String> = OnceLock::new();
     PROCESSOR.get_or_init(|| {

@@ -20,11 +20,11 @@ use crate::amount;
 pub type Key = Hash;
 
 /// The size limit in bytes, unless MITHRIL_CACHE_LIMIT sets another one.
-const LIMIT: u64 = 2 << 30;
+const DEFAULT_LIMIT: u64 = 2 << 30;
 /// The largest entry in bytes that is read. Kernels take some kilobytes each, C libraries some
 /// megabytes.
-const LARGEST: u64 = 1 << 30;
-/// Partial files that a killed process left are removed after this time.
+const MAX_ENTRY: u64 = 1 << 30;
+/// Partial files of killed processes are removed after this time.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// The cache of this user. It is always empty if it has no usable folder.
@@ -40,7 +40,7 @@ pub enum Miss {
     /// There is no cache, for this reason.
     Off(&'static str),
     Absent,
-    /// The contents were not what was written; the entry is removed.
+    /// The checksum of the contents is wrong. The entry is removed.
     Damaged,
 }
 
@@ -78,13 +78,13 @@ impl Cache {
             Ok(text) if !text.is_empty() => {
                 amount::bytes(&text).ok_or("MITHRIL_CACHE_LIMIT is not a size such as 2GB")
             }
-            _ => Ok(LIMIT),
+            _ => Ok(DEFAULT_LIMIT),
         };
         let folder = limit.and(folder).and_then(|folder| make(&folder).map(|()| folder));
-        Cache { folder, limit: limit.unwrap_or(LIMIT) }
+        Cache { folder, limit: limit.unwrap_or(DEFAULT_LIMIT) }
     }
 
-    /// The entry of this key, or why it is missing. A damaged entry is removed.
+    /// The entry with this key, or the reason why it is missing. A damaged entry is removed.
     pub fn get(&self, key: &Key) -> Result<Vec<u8>, Miss> {
         let path = self.path(key).map_err(Miss::Off)?;
         let file = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path) {
@@ -135,7 +135,7 @@ impl Cache {
         }
     }
 
-    /// The folder, or why there is no cache.
+    /// The folder, or the reason why there is no cache.
     pub fn folder(&self) -> Result<&Path, &'static str> {
         self.folder.as_deref().map_err(|why| *why)
     }
@@ -199,7 +199,7 @@ impl Cache {
 /// than any entry, or it cannot be read.
 fn contents(mut file: &File) -> io::Result<Vec<u8>> {
     let meta = file.metadata()?;
-    if !meta.is_file() || meta.len() > LARGEST {
+    if !meta.is_file() || meta.len() > MAX_ENTRY {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut bytes = Vec::with_capacity(meta.len() as usize);
@@ -216,7 +216,7 @@ fn checksum(key: &Key, bytes: &[u8]) -> Hash {
 }
 
 /// Creates the folder for this user only. Errors: it cannot be created, or other users may write to
-/// it, who could make this process run their code.
+/// it. They could make this process run their code.
 fn make(folder: &Path) -> Result<(), &'static str> {
     if !folder.is_dir() && DirBuilder::new().recursive(true).mode(0o700).create(folder).is_err() {
         return Err("its folder cannot be created");

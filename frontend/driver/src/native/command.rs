@@ -7,28 +7,28 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a command ended.
-pub enum Ended {
-    Well,
+pub enum Exit {
+    Succeeded,
     /// The command failed; its standard error.
-    Badly(Vec<u8>),
+    Failed(Vec<u8>),
     /// It was stopped on request.
     Stopped,
 }
 
 /// The interval in milliseconds between checks of `stop`.
-const PATIENCE: i32 = 20;
+const POLL_MS: i32 = 20;
 
 /// Runs a command to its end. Once `stop` is set, the command and its child processes get SIGTERM.
-/// They have their own process group, so that they receive no other signal to stop.
+/// They run in their own process group, so that Ctrl-C does not reach them.
 ///
 /// Errors: it cannot be started.
-pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Ended> {
+pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Exit> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.process_group(0).spawn()?;
     let mut errors = child.stderr.take().expect("it is piped");
     let (mut said, mut part) = (Vec::new(), [0; 4096]);
     let mut stopped = false;
-    // Child processes of the command keep the pipe open as well, so this waits for them too.
+    // Child processes of the command also keep the pipe open, so this waits for them too.
     loop {
         if stop.load(Ordering::Relaxed) && !stopped {
             stopped = true;
@@ -37,7 +37,7 @@ pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Ended> {
         }
         let mut ready = libc::pollfd { fd: errors.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: there is one descriptor, and it is open.
-        if unsafe { libc::poll(&raw mut ready, 1, PATIENCE) } > 0 {
+        if unsafe { libc::poll(&raw mut ready, 1, POLL_MS) } > 0 {
             match errors.read(&mut part)? {
                 0 => break,
                 count => said.extend(&part[..count]),
@@ -46,8 +46,8 @@ pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Ended> {
     }
     let status = child.wait()?;
     Ok(match (stopped, status.success()) {
-        (true, _) => Ended::Stopped,
-        (_, true) => Ended::Well,
-        _ => Ended::Badly(said),
+        (true, _) => Exit::Stopped,
+        (_, true) => Exit::Succeeded,
+        _ => Exit::Failed(said),
     })
 }

@@ -1,8 +1,8 @@
 //! Ahead-of-time compilation: exports a model as a shared library for C, with its header, its
 //! metadata and, if given, its weights.
 //!
-//! Kernels are compiled as for immediate use, so the disk cache can supply them. The library also
-//! contains the constants and one function for each entry.
+//! Kernels are compiled as for calls in this process, so they may come from the disk cache. The
+//! library also contains the constants and one function for each entry.
 
 mod link;
 mod metadata;
@@ -36,14 +36,13 @@ use crate::params;
 /// What to export, and where.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// The path of the library; the other files are written to the same folder.
+    /// The path of the library. The other files are written to the same folder.
     pub library: PathBuf,
     /// The name that functions and files contain.
     pub name: String,
     /// The processors to compile for. If there are several, the library selects one at run time.
     pub hosts: Vec<Host>,
-    /// The params by name. All params are needed if there are any; `None` writes no file of
-    /// weights.
+    /// The params by name: all or none. Without params, no file of weights is written.
     pub weights: Option<Vec<(String, Tensor)>>,
     /// The inputs whose elements the functions check.
     pub indexed: Vec<Indexed>,
@@ -98,7 +97,7 @@ pub struct Files {
     pub header: PathBuf,
     pub metadata: PathBuf,
     pub weights: Option<PathBuf>,
-    /// For kernels that LLVM failed on.
+    /// One for each kernel that LLVM failed on.
     pub warnings: Vec<String>,
 }
 
@@ -119,9 +118,9 @@ pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Fi
     }
     let architecture = hosts[0].level.architecture;
     if let Some(other) = hosts.iter().find(|host| host.level.architecture != architecture) {
-        return Diagnostic::new("one library is for processors of one architecture")
+        return Diagnostic::new("a library cannot be for processors of different architectures")
             .got(format!("{} and {}", hosts[0].name(), other.name()))
-            .hint("export twice, to two folders")
+            .hint("export twice, to different folders")
             .err();
     }
     let processors: Vec<Processor> = hosts.iter().map(Host::processor).collect();
@@ -232,21 +231,21 @@ fn objects(
                     object::function(architecture, &name, &code)
                 }
             };
-            objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
+            objects.push(Object { name, bytes: bytes.map_err(objects::malformed_code)? });
         }
     }
     objects.extend(external_objects(interface, plans, architecture, stop)?);
     let (constants, symbols) = constants(interface, plans);
     if !constants.is_empty() {
         let name = format!("mithril_{}_constants", interface.model);
-        let bytes = object::constants(architecture, &constants).map_err(objects::broken)?;
+        let bytes = object::constants(architecture, &constants).map_err(objects::malformed_code)?;
         objects.push(Object { name, bytes });
     }
     let library = llvm::Library { interface, processors, kernels, constants: symbols };
     let text = llvm::llvm(&library);
     let bytes = CodeGenerator::open()?.compile(&text, &Host::plain(architecture), Stage::Object);
     let name = format!("mithril_{}", interface.model);
-    objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
+    objects.push(Object { name, bytes: bytes.map_err(objects::malformed_code)? });
     Ok(objects)
 }
 

@@ -16,8 +16,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The error for a kernel that neither LLVM nor Cranelift compiles. `kernel` is its index,
-    /// `loc` the blocks it comes from.
+    /// The error for a kernel that neither LLVM nor Cranelift compiles. `kernel` is its index;
+    /// `loc` gives its blocks.
     pub fn error(self, kernel: usize, loc: &Loc) -> Box<Diagnostic> {
         match self {
             Failure::Every(error) => error,
@@ -28,7 +28,7 @@ impl Failure {
                 )
                 .at(place(kernel, loc))
                 .got(why)
-                .hint("please report it, with the model; `ml.CBackend()` does without LLVM"),
+                .hint("please report it, with the model; `ml.CBackend()` does not need LLVM"),
             ),
         }
     }
@@ -37,7 +37,7 @@ impl Failure {
     pub fn warning(self, kernel: usize, loc: &Loc) -> String {
         match self {
             Failure::Every(error) => {
-                format!("kernels stay as they were made in an instant: {error}")
+                format!("kernels keep Cranelift's code: {error}")
             }
             Failure::Kernel(why) => {
                 let what = "LLVM failed on a kernel: Cranelift compiled it, with the same results but slower";
@@ -60,7 +60,7 @@ fn place(kernel: usize, loc: &Loc) -> String {
 pub struct Warnings {
     texts: Mutex<Vec<String>>,
     count: AtomicUsize,
-    given: AtomicUsize,
+    returned: AtomicUsize,
 }
 
 impl Warnings {
@@ -76,10 +76,10 @@ impl Warnings {
     /// The warnings that were not returned before.
     pub fn take(&self) -> Vec<String> {
         let count = self.count.load(Ordering::Acquire);
-        if self.given.load(Ordering::Relaxed) == count {
+        if self.returned.load(Ordering::Relaxed) == count {
             return Vec::new();
         }
-        let from = self.given.swap(count, Ordering::Relaxed);
+        let from = self.returned.swap(count, Ordering::Relaxed);
         let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         texts.get(from..count).unwrap_or_default().to_vec()
     }

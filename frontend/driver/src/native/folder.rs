@@ -21,7 +21,7 @@ const PREFIX: &str = "mithril-c-";
 /// The file in a folder that its process locks.
 const LOCK: &str = ".mithril-lock";
 /// A folder younger than this is never removed: its process may not have locked it yet.
-const YOUNG: Duration = Duration::from_secs(60);
+const MIN_AGE: Duration = Duration::from_secs(60);
 
 /// A folder that only this process uses.
 pub struct Folder {
@@ -42,13 +42,15 @@ impl Folder {
             let lock = File::create(folder.path().join(LOCK))?;
             // This fails on a file system without locks. Other processes then never remove the
             // folder.
-            lock_now(&lock);
+            try_lock(&lock);
             Ok(Folder { folder, _lock: lock })
         };
         made().map_err(|error| {
-            let what =
-                Diagnostic::of(ErrorKind::CCompiler, "C cannot be compiled: no folder for it")
-                    .got(error);
+            let what = Diagnostic::of(
+                ErrorKind::CCompiler,
+                "C cannot be compiled: no temporary folder can be created",
+            )
+            .got(error);
             Box::new(what.at(env::temp_dir().display().to_string()))
         })
     }
@@ -66,7 +68,7 @@ impl Folder {
             Box::new(
                 Diagnostic::of(
                     ErrorKind::CCompiler,
-                    "C cannot be compiled to a library that loads",
+                    "C cannot be compiled: the library does not load",
                 )
                 .got(error)
                 .hint("set TMPDIR to a folder from which code may run"),
@@ -97,12 +99,12 @@ fn remove_if_abandoned(entry: &DirEntry) -> io::Result<()> {
     let meta = entry.metadata()?;
     // SAFETY: the call has no conditions.
     let user = unsafe { libc::geteuid() };
-    let young = meta.modified()?.elapsed().map_or(true, |age| age < YOUNG);
+    let young = meta.modified()?.elapsed().map_or(true, |age| age < MIN_AGE);
     if !meta.is_dir() || meta.uid() != user || young {
         return Ok(());
     }
     match File::open(entry.path().join(LOCK)) {
-        Ok(lock) if lock_now(&lock) => fs::remove_dir_all(entry.path()),
+        Ok(lock) if try_lock(&lock) => fs::remove_dir_all(entry.path()),
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => fs::remove_dir(entry.path()),
         Err(error) => Err(error),
@@ -110,7 +112,7 @@ fn remove_if_abandoned(entry: &DirEntry) -> io::Result<()> {
 }
 
 /// Tries to lock a file. Returns false if another process holds the lock.
-fn lock_now(file: &File) -> bool {
+fn try_lock(file: &File) -> bool {
     // SAFETY: the descriptor is open.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }

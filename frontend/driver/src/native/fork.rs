@@ -1,5 +1,6 @@
-//! Makes forks safe in a process that compiles. Compiling threads hold locks, of LLVM and our own,
-//! which would stay locked for ever in the child. So a fork waits until no other thread compiles.
+//! Makes forks safe in a process that compiles. Compiling threads hold locks of LLVM and of
+//! Mithril, which would stay locked for ever in the child. So a fork waits until no other thread
+//! compiles.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Once, PoisonError, RwLock, RwLockWriteGuard};
@@ -9,11 +10,11 @@ use super::queue;
 /// A read-write lock: compiling threads hold it shared, a forking thread exclusively.
 static COMPILING: RwLock<()> = RwLock::new(());
 
-type Held = (RwLockWriteGuard<'static, ()>, queue::Guard);
+type ForkLocks = (RwLockWriteGuard<'static, ()>, queue::Guard);
 
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    static IS_COMPILING: Cell<bool> = const { Cell::new(false) };
+    static FORK_LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
 /// Runs work that may compile, on this thread or on threads that it waits for.
@@ -23,37 +24,37 @@ pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
     HANDLERS.call_once(|| unsafe {
         libc::pthread_atfork(Some(before), Some(after), Some(in_child));
     });
-    if INSIDE.get() {
+    if IS_COMPILING.get() {
         return work();
     }
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
-            INSIDE.set(false);
+            IS_COMPILING.set(false);
         }
     }
     let _shared = COMPILING.read().unwrap_or_else(PoisonError::into_inner);
-    INSIDE.set(true);
+    IS_COMPILING.set(true);
     let _leave = Leave;
     work()
 }
 
 extern "C" fn before() {
-    // A thread that forks while it compiles does so to run a compiler or a linker.
-    if INSIDE.get() {
+    // A compiling thread forks only to run a compiler or a linker.
+    if IS_COMPILING.get() {
         return;
     }
-    let alone = COMPILING.write().unwrap_or_else(PoisonError::into_inner);
-    HELD.set(Some((alone, queue::lock())));
+    let exclusive = COMPILING.write().unwrap_or_else(PoisonError::into_inner);
+    FORK_LOCKS.set(Some((exclusive, queue::lock())));
 }
 
 extern "C" fn after() {
-    drop(HELD.take());
+    drop(FORK_LOCKS.take());
 }
 
 extern "C" fn in_child() {
-    if let Some((alone, mut jobs)) = HELD.take() {
+    if let Some((exclusive, mut jobs)) = FORK_LOCKS.take() {
         queue::orphan(&mut jobs);
-        drop((alone, jobs));
+        drop((exclusive, jobs));
     }
 }

@@ -81,12 +81,12 @@ impl Library {
     }
 }
 
-/// Returns memory to the system that is not needed until the next compile: free heap memory, and
-/// the pages of MLIR's and LLVM's code, which the system can read again from their files.
-pub fn rest() {
+/// Returns memory to the system: free heap memory, and the pages of MLIR's and LLVM's code. The
+/// system reads these pages from their files again at the next compile.
+pub fn release_memory() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     for line in maps.lines().filter(|line| line.contains("/libLLVM") || line.contains("/libMLIR")) {
-        // Only executable mappings: nothing writes to them, so they equal their file.
+        // Only executable mappings, which are never written to and so equal their file.
         let mut words = line.split_ascii_whitespace();
         let (Some(range), Some("r-xp")) = (words.next(), words.next()) else { continue };
         let ends = range.split_once('-').map(<[&str; 2]>::from);
@@ -133,7 +133,7 @@ fn load(path: &Path) -> Result<Library> {
     // SAFETY: the function of this name has this type.
     let compile = unsafe { library.get::<Compile>(b"mithril_native_compile\0") };
     let compile = *compile.map_err(broken)?;
-    // It stays loaded until the process ends, because LLVM cannot be unloaded safely.
+    // The library stays loaded until the process ends, because LLVM cannot be unloaded safely.
     std::mem::forget(library);
     close_at_exit();
     Ok(Library { compile })

@@ -83,15 +83,15 @@ pub struct PlannedFunction {
     pub plan: Plan,
     constants: Mutex<Vec<Constant>>,
     name: Arc<str>,
-    maker: Maker,
+    compiler: KernelCompiler,
     ready: OnceLock<Ready>,
-    /// The lock that a thread holds while it makes the function ready.
-    making: Mutex<()>,
+    /// A thread holds this lock while it compiles the function.
+    compile_lock: Mutex<()>,
 }
 
 /// The compiler for the code of a plan.
 #[derive(Clone, Debug)]
-enum Maker {
+enum KernelCompiler {
     /// LLVM or Cranelift, depending on the tier, for a processor.
     Kernels(Host, Tier),
     /// The system's C compiler, for the entry of this index.
@@ -112,9 +112,9 @@ pub struct Ready {
     pub time: Duration,
     /// The compile time of each kernel. `None` for a kernel that was available; empty for C.
     times: Vec<Option<Duration>>,
-    /// The kernels that LLVM's code will replace. The caller begins it after a call.
+    /// The kernels whose code LLVM's will replace. The caller starts it after a call.
     pub tier_up: Option<Arc<TierUp>>,
-    /// For kernels that LLVM failed on.
+    /// One for each kernel that LLVM failed on.
     pub warnings: Arc<Warnings>,
     /// Keeps the code loaded if the executable does not hold it.
     _library: Option<Arc<libloading::Library>>,
@@ -155,7 +155,7 @@ impl Native {
         };
         let part = |function: &Function| -> Result<PlannedFunction> {
             let plan = memory.plan(module, function, &host.isa)?;
-            Ok(PlannedFunction::new(function, plan, Maker::Kernels(host.clone(), tier)))
+            Ok(PlannedFunction::new(function, plan, KernelCompiler::Kernels(host.clone(), tier)))
         };
         let joint = functions.next().map(|joint| part(joint)).transpose()?;
         Ok(Native { forward: part(forward)?, joint, unit: None })
@@ -180,9 +180,9 @@ impl Native {
         let all: Vec<(&Function, &Plan)> =
             functions.iter().map(|function| &***function).zip(&plans).collect();
         let unit = Arc::new(Unit::new(c::print(name, &all, indexed)?));
-        let made = functions.iter().zip(plans).enumerate();
-        let mut parts = made.map(|(entry, (function, plan))| {
-            PlannedFunction::new(function, plan, Maker::C { unit: unit.clone(), entry })
+        let compiled_once = functions.iter().zip(plans).enumerate();
+        let mut parts = compiled_once.map(|(entry, (function, plan))| {
+            PlannedFunction::new(function, plan, KernelCompiler::C { unit: unit.clone(), entry })
         });
         let Some(forward) = parts.next() else {
             return Diagnostic::new("the module is empty").err();
@@ -211,16 +211,16 @@ impl Native {
 }
 
 impl PlannedFunction {
-    fn new(function: &Function, mut plan: Plan, maker: Maker) -> PlannedFunction {
+    fn new(function: &Function, mut plan: Plan, compiler: KernelCompiler) -> PlannedFunction {
         let name = function.name.clone();
         let constants = Mutex::new(std::mem::take(&mut plan.constants));
         PlannedFunction {
             plan,
             constants,
             name,
-            maker,
+            compiler,
             ready: OnceLock::new(),
-            making: Mutex::default(),
+            compile_lock: Mutex::default(),
         }
     }
 
@@ -234,11 +234,11 @@ impl PlannedFunction {
     ///
     /// Errors: those of the native library; no memory for the constants; `stop`.
     pub fn ready(&self, stop: &AtomicBool) -> Result<&Ready> {
-        between_forks(|| self.made(stop))
+        between_forks(|| self.compiled_once(stop))
     }
 
-    fn made(&self, stop: &AtomicBool) -> Result<&Ready> {
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+    fn compiled_once(&self, stop: &AtomicBool) -> Result<&Ready> {
+        let _making = self.compile_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
@@ -247,9 +247,9 @@ impl PlannedFunction {
     }
 
     fn make(&self, stop: &AtomicBool) -> Result<Ready> {
-        match &self.maker {
-            Maker::Kernels(host, tier) => self.make_kernels(host, *tier, stop),
-            Maker::C { unit, entry } => self.make_entry(unit, *entry, stop),
+        match &self.compiler {
+            KernelCompiler::Kernels(host, tier) => self.make_kernels(host, *tier, stop),
+            KernelCompiler::C { unit, entry } => self.make_entry(unit, *entry, stop),
         }
     }
 
@@ -257,7 +257,7 @@ impl PlannedFunction {
         let start = Instant::now();
         let quick = tier::quick(&self.plan, tier);
         let locs = self.plan.locs_of_kernels();
-        // Kernels with bodies of the user come last.
+        // Kernels whose bodies the user wrote come last.
         let sources: Vec<Source> = (self.plan.kernels.iter().zip(quick).zip(locs))
             .take_while(|((kernel, _), _)| kernel.external.is_none())
             .map(|((kernel, quick), loc)| {
@@ -312,9 +312,9 @@ impl PlannedFunction {
         Ok(Some(library))
     }
 
-    /// Packs the constants into the layouts that kernels read. All owners release the original once
-    /// it is packed, so that memory holds a constant twice only during its packing. A constant that
-    /// kernels read unpacked stays as it is.
+    /// Packs the constants into the layouts that kernels read. Each original is released as soon as
+    /// it is packed, so memory holds at most one constant twice. Constants that kernels read
+    /// unpacked are unchanged.
     fn constants(&self, stop: &AtomicBool) -> Result<Vec<Bytes>> {
         let lock = || self.constants.lock().unwrap_or_else(PoisonError::into_inner);
         let packed: Vec<usize> = {
@@ -323,7 +323,7 @@ impl PlannedFunction {
             plain.for_each(|constant| drop(constant.tensor.keep()));
             (0..constants.len()).filter(|&at| constants[at].packing.is_some()).collect()
         };
-        let made = objects::each(&packed, stop, &|at| {
+        let compiled_once = objects::each(&packed, stop, &|at| {
             let constant = lock()[at].clone();
             let count = constant.bytes() / constant.tensor.dtype().bytes();
             let settled =
@@ -331,10 +331,10 @@ impl PlannedFunction {
             lock()[at] = settled.expect("as many as are packed").into();
             Ok(())
         });
-        let complete = made.len() == packed.len();
-        let made: std::result::Result<(), OutOfMemory> =
-            made.into_iter().try_for_each(|(_, made)| made);
-        made.map_err(too_large)?;
+        let complete = compiled_once.len() == packed.len();
+        let compiled_once: std::result::Result<(), OutOfMemory> =
+            compiled_once.into_iter().try_for_each(|(_, compiled_once)| compiled_once);
+        compiled_once.map_err(too_large)?;
         if !complete {
             return objects::interrupted();
         }
@@ -342,7 +342,8 @@ impl PlannedFunction {
         Ok(constants.into_iter().map(|constant| constant.tensor.keep()).collect())
     }
 
-    /// Launches the entry as a single kernel, so that a call runs the same code that users get.
+    /// Launches the entry as a single kernel, so that a call runs the same code as the exported C
+    /// file.
     fn make_entry(&self, unit: &Unit, entry: usize, stop: &AtomicBool) -> Result<Ready> {
         let start = Instant::now();
         let loaded = unit.load(stop)?;
@@ -376,7 +377,7 @@ impl PlannedFunction {
                 Some(dim) => symbols.push(dim),
                 None => {
                     return Diagnostic::new(format!("the dim `{symbol}` has no number"))
-                        .hint("memory is known where all dims are")
+                        .hint("give every dim a number")
                         .err();
                 }
             }
@@ -391,12 +392,15 @@ impl PlannedFunction {
     pub fn stage(&self, stage: Option<Stage>) -> Result<Vec<Vec<u8>>> {
         let texts = self.own_kernels().map(|kernel| kernel.text());
         let Some(stage) = stage else { return Ok(texts.map(String::into_bytes).collect()) };
-        let Maker::Kernels(host, _) = &self.maker else {
+        let KernelCompiler::Kernels(host, _) = &self.compiler else {
             return Diagnostic::of(ErrorKind::Native, "C has no such stage").err();
         };
         let library = Library::open()?;
-        let made = texts.map(|text| library.compile(&text, host, stage));
-        made.map(|made| made.map_err(|why| Box::new(Diagnostic::of(ErrorKind::Native, why))))
+        let compiled_once = texts.map(|text| library.compile(&text, host, stage));
+        compiled_once
+            .map(|compiled_once| {
+                compiled_once.map_err(|why| Box::new(Diagnostic::of(ErrorKind::Native, why)))
+            })
             .collect()
     }
 
@@ -415,7 +419,7 @@ impl PlannedFunction {
     /// Errors: Cranelift does not support the processor, or leaves the kernel to LLVM; the target
     /// is C.
     pub fn clif(&self) -> Result<Vec<String>> {
-        let Maker::Kernels(host, _) = &self.maker else {
+        let KernelCompiler::Kernels(host, _) = &self.compiler else {
             return Diagnostic::of(ErrorKind::Native, "C has no such stage").err();
         };
         let Some(machine) = Machine::of(host) else {

@@ -72,9 +72,9 @@ enum Origin {
 /// The kernels that live programs of this process have loaded.
 static LOADED: Mutex<Option<HashMap<Key, Weak<Code>>>> = Mutex::new(None);
 
-/// Loads the code of kernels. `anew` ignores code that is already available. Missing kernels are
-/// compiled on all cores; the native library is not opened if LLVM has nothing to do. Once `stop`
-/// is set, no further kernel is started.
+/// Loads the code of kernels. With `anew`, code that is already available is ignored. Missing
+/// kernels are compiled on all cores. The native library is opened only if LLVM is needed. Once
+/// `stop` is set, no further kernel is started.
 ///
 /// Errors: there is no native library; a kernel that neither LLVM nor Cranelift compiles; `stop`.
 pub fn load(sources: &[Source], host: &Host, anew: bool, stop: &AtomicBool) -> Result<Objects> {
@@ -117,14 +117,14 @@ pub fn load(sources: &[Source], host: &Host, anew: bool, stop: &AtomicBool) -> R
     }
     objects.compiled -= objects.pending.len() + objects.failed.len();
     if objects.compiled > 0 {
-        library::rest();
+        library::release_memory();
     }
     remember(remembered);
     Ok(objects)
 }
 
 /// Compiles the kernel of this index. `instant` compiles with Cranelift, and returns `None` for a
-/// kernel that is left to LLVM.
+/// kernel that only LLVM can compile.
 fn make(
     source: &Source,
     kernel: usize,
@@ -193,13 +193,13 @@ pub fn linked(sources: &[Source], host: &Host, stop: &AtomicBool) -> Result<Vec<
     };
     let (objects, misses) = gather(&keys, &lengths, stop, &known, &make)?;
     if !misses.is_empty() {
-        library::rest();
+        library::release_memory();
     }
     Ok(objects)
 }
 
-/// An estimate of a kernel's compile time for ordering: whether Cranelift compiles it, and the
-/// length of its text.
+/// An estimate of a kernel's compile time: whether Cranelift compiles it, and the length of its
+/// text.
 type Length = (bool, usize);
 
 impl Source<'_> {
@@ -225,8 +225,8 @@ fn gather<T: Send>(
     if !missing.is_empty() {
         // The longest first, so that all cores finish at about the same time.
         missing.sort_by_key(|&at| std::cmp::Reverse(lengths[at].1));
-        // Then the quick ones before the others, except that the longest slow one comes first: it
-        // opens the library on one core, while the other cores compile quick ones.
+        // Kernels for Cranelift come before those for LLVM. Only the longest kernel for LLVM comes
+        // first: one core opens the library for it, while the other cores compile with Cranelift.
         missing.sort_by_key(|&at| !lengths[at].0);
         if let Some(first) = missing.iter().position(|&at| !lengths[at].0) {
             missing[..=first].rotate_right(1);
@@ -295,7 +295,7 @@ fn compile(
     cache: &Cache,
 ) -> std::result::Result<Code, Failure> {
     let object = object(text, key, host, cache)?;
-    Code::load(&object).map_err(|error| unusable(host, error))
+    Code::load(&object).map_err(|error| loading_failure(host, error))
 }
 
 /// LLVM's object of a kernel, which may be for another machine.
@@ -307,20 +307,21 @@ fn object(
 ) -> std::result::Result<Vec<u8>, Failure> {
     let library = Library::open().map_err(Failure::Every)?;
     let object = library.compile(text, host, Stage::Object).map_err(Failure::Kernel)?;
-    check(&object).map_err(|error| unusable(host, error))?;
+    check(&object).map_err(|error| loading_failure(host, error))?;
     cache.put(key, &object);
     Ok(object)
 }
 
-fn unusable(host: &Host, error: Error) -> Failure {
+fn loading_failure(host: &Host, error: Error) -> Failure {
     match error {
-        Error::Undefined(symbol) => Failure::Every(lacking(host, &symbol)),
+        Error::Undefined(symbol) => Failure::Every(missing_instruction(host, &symbol)),
         error => Failure::Kernel(error.to_string()),
     }
 }
 
-/// The error for a missing instruction of the processor: LLVM calls a function in its place.
-fn lacking(host: &Host, function: &str) -> Box<Diagnostic> {
+/// The error for an instruction that the processor does not have. LLVM replaces it by a call of a
+/// function.
+fn missing_instruction(host: &Host, function: &str) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::of(
             ErrorKind::Native,
@@ -333,7 +334,7 @@ fn lacking(host: &Host, function: &str) -> Box<Diagnostic> {
 }
 
 /// The error for code that is malformed.
-pub fn broken(why: String) -> Box<Diagnostic> {
+pub fn malformed_code(why: String) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::of(
             ErrorKind::Native,
@@ -367,7 +368,7 @@ pub fn each<T: Send>(
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The compile threads of this process. A forked process makes its own, because threads are not
+/// The compile threads of this process. A forked process creates new ones, because threads are not
 /// forked.
 fn pool() -> Arc<Pool> {
     static POOL: Mutex<Option<(u32, Arc<Pool>)>> = Mutex::new(None);

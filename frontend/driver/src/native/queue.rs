@@ -16,8 +16,8 @@ pub struct Queue {
 
 static QUEUE: Mutex<Queue> =
     Mutex::new(Queue { jobs: VecDeque::new(), worker: None, closed: false });
-/// Signals that the thread has stopped working.
-pub static RESTS: Condvar = Condvar::new();
+/// Signals that the worker thread has finished a job.
+pub static IDLE: Condvar = Condvar::new();
 /// Whether this process was forked with jobs that its parent had not started.
 pub static ORPHANED: AtomicBool = AtomicBool::new(false);
 
@@ -28,7 +28,7 @@ pub fn lock() -> Guard {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For a process that was just forked: the worker thread was not forked, but the jobs were copied.
+/// Marks the jobs of a forked process, which has a copy of the jobs but no worker thread.
 pub fn orphan(queue: &mut Queue) {
     queue.worker = None;
     ORPHANED.store(!queue.jobs.is_empty(), Ordering::Relaxed);

@@ -7,8 +7,8 @@ use super::cache::Miss;
 use super::{PlannedFunction, Ready};
 
 impl PlannedFunction {
-    /// One line about the function and one for each kernel: the cost of all its launches, its
-    /// compile time and its time in a call if measured, its operations and the block they come
+    /// One line for the function and one for each kernel: the cost of all its launches, its compile
+    /// time, its time in a call if that is measured, its operations, and the block that they come
     /// from.
     pub fn report(&self) -> Vec<String> {
         let plan = &self.plan;

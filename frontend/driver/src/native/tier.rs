@@ -7,11 +7,12 @@ use mithril_ir::op::access::{Access, Attention, Library};
 use mithril_kernels::program::Plan;
 use mithril_runtime::program::Launch;
 
-/// How long the first call may wait for code. The results do not depend on it.
+/// The compiler that the first call waits for. The results do not depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tier {
-    /// The first call waits for LLVM's code of all kernels. For models that take LLVM longer than
-    /// some seconds it waits only for kernels that would be slow without it. See [`MOST_VALUES`].
+    /// The first call waits for LLVM's code of all kernels. If LLVM would take more than a few
+    /// seconds, the call waits only for kernels that are slow without LLVM. See
+    /// [`MAX_LLVM_VALUES`].
     #[default]
     Llvm,
     /// Calls run Cranelift's code, which is available at once, until LLVM has compiled in the
@@ -46,37 +47,37 @@ impl Tier {
     }
 }
 
-/// The largest loop code, in values, that calls wait for LLVM to compile. LLVM compiles 60,000
-/// values a second on a core of a Xeon of 2023 (Sapphire Rapids) if kernels are long.
-pub const MOST_VALUES: usize = 250_000;
+/// The maximum size of loop code, in SSA values, for which calls wait for LLVM. LLVM compiles
+/// 60,000 values per second on one core of a Xeon of 2023 (Sapphire Rapids) if kernels are long.
+pub const MAX_LLVM_VALUES: usize = 250_000;
 
 /// For each kernel of a plan, whether the first calls may run Cranelift's code.
 pub fn quick(plan: &Plan, tier: Tier) -> Vec<bool> {
     let values = plan.kernels.iter().map(|kernel| kernel.lowered.code.types.len());
     match tier {
-        Tier::Llvm if values.sum::<usize>() <= MOST_VALUES => vec![false; plan.kernels.len()],
-        Tier::Llvm | Tier::Auto => sooner(plan),
+        Tier::Llvm if values.sum::<usize>() <= MAX_LLVM_VALUES => vec![false; plan.kernels.len()],
+        Tier::Llvm | Tier::Auto => finishes_before_llvm(plan),
         Tier::Instant => vec![true; plan.kernels.len()],
     }
 }
 
-/// The number of steps, such as products of a contraction, that Cranelift's code executes in the
-/// time that LLVM takes to compile one value of loop code. The code with the most spills executes 3
-/// steps in a nanosecond, and LLVM takes some 75 microseconds for a value.
+/// The number of steps, such as products of a contraction, that Cranelift's code executes while
+/// LLVM compiles one value of loop code: 3 steps per nanosecond for code with many spills, times 75
+/// microseconds per value.
 const STEPS_PER_VALUE: i64 = 225_000;
 /// The assumed size of a dim that is known only at a call.
-const UNKNOWN: i64 = 64;
+const ASSUMED_SIZE: i64 = 64;
 
 /// For each kernel of a plan, whether a call with Cranelift's code finishes before LLVM would have
 /// compiled the kernel.
-fn sooner(plan: &Plan) -> Vec<bool> {
+fn finishes_before_llvm(plan: &Plan) -> Vec<bool> {
     let mut steps = vec![0i64; plan.kernels.len()];
-    let unknown = vec![UNKNOWN; plan.program.symbols];
+    let unknown = vec![ASSUMED_SIZE; plan.program.symbols];
     for (at, launch) in plan.program.launches.iter().enumerate() {
-        // The runtime's own copy kernel is not in the plan.
+        // The runtime's copy kernel is not in the plan.
         if let Some(kernel) = plan.kernels.get(launch.kernel).filter(|own| own.external.is_none()) {
             let loops = plan.program.loops_around(at);
-            let trips = loops.map(|own| own.trips.eval(&unknown).unwrap_or(UNKNOWN));
+            let trips = loops.map(|own| own.trips.eval(&unknown).unwrap_or(ASSUMED_SIZE));
             let own = trips
                 .fold(steps_of(&kernel.outlined.function, launch, &unknown), i64::saturating_mul);
             steps[launch.kernel] = steps[launch.kernel].saturating_add(own);
@@ -89,11 +90,11 @@ fn sooner(plan: &Plan) -> Vec<bool> {
 /// The approximate number of steps of a launch.
 fn steps_of(function: &Function, launch: &Launch, unknown: &[i64]) -> i64 {
     let sizes: Vec<i64> =
-        (launch.dims.iter()).map(|dim| dim.eval(unknown).unwrap_or(UNKNOWN)).collect();
+        (launch.dims.iter()).map(|dim| dim.eval(unknown).unwrap_or(ASSUMED_SIZE)).collect();
     let size = |name: &str| sizes.get(name.get(1..)?.parse::<usize>().ok()?).copied();
     let dims = |value| -> Vec<i64> {
         let dims = function.ty(value).shape.dims.iter();
-        dims.map(|d| d.evaluate(&|s| size(s.as_str())).unwrap_or(UNKNOWN)).collect()
+        dims.map(|d| d.evaluate(&|s| size(s.as_str())).unwrap_or(ASSUMED_SIZE)).collect()
     };
     let count = |dims: &[i64]| dims.iter().fold(1i64, |all, dim| all.saturating_mul(*dim));
     let steps = |op: &Operation| {

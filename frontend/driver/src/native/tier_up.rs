@@ -10,8 +10,8 @@ use super::failures::{Failure, Warnings};
 use super::objects::{self, Pending};
 use super::{background, invalid, library};
 
-/// The kernels of a program that started with Cranelift's code, and how many of them LLVM's code
-/// has replaced.
+/// The kernels of a program that started with Cranelift's code, and the number of them that LLVM's
+/// code has replaced.
 pub struct TierUp {
     total: usize,
     finished: AtomicUsize,
@@ -36,7 +36,7 @@ impl TierUp {
         host: &Host,
         warnings: Arc<Warnings>,
     ) -> TierUp {
-        // The short ones first, because a process that ends waits for the kernel that is being
+        // Short kernels come first, because a process that ends waits for the kernel that is being
         // compiled.
         pending.sort_by_key(|pending| pending.text.len());
         let (total, host) = (pending.len(), host.clone());
@@ -74,7 +74,7 @@ impl TierUp {
         match replace(executable, pending, host) {
             Ok(()) => {
                 if self.finished.fetch_add(1, Ordering::Release) + 1 == self.total {
-                    library::rest();
+                    library::release_memory();
                 }
             }
             Err(failure) => self.warnings.add(failure.warning(pending.kernel, &pending.loc)),

@@ -1,8 +1,8 @@
 //! A worker thread, which runs jobs that another thread waits for.
 //!
-//! An idle thread waits a moment for another job before it ends, because starting one can be slow:
-//! while a library is being loaded, a new thread's first use of thread-local storage waits for the
-//! loader.
+//! An idle thread waits two seconds for another job before it ends, because starting a thread can
+//! be slow: while a library is being loaded, a new thread's first use of thread-local storage waits
+//! for the loader.
 
 use std::process;
 use std::sync::Mutex;
@@ -60,7 +60,7 @@ fn serve(mut job: Job) {
     }
 }
 
-/// Withdraws this thread from `IDLE`. Returns false if another thread has taken it and will send a
+/// Removes this thread from `IDLE`. Returns false if another thread has taken it and will send a
 /// job.
 fn leave() -> bool {
     let own = thread::current().id();

@@ -25,6 +25,9 @@ pub(super) fn lower(block: &Block, options: &Options) -> Result<Module> {
     Ok(run(&*root_definition(block)?, options)?.0)
 }
 
+/// For inputs without a shape, the number of trailing dims, by the symbol of their rank variable.
+type Trailing = FxHashMap<Symbol, usize>;
+
 /// The maximum total number of trailing dims that are given to inputs without a shape.
 const MAX_TRAILING_DIMS: usize = 32;
 
@@ -48,7 +51,7 @@ pub(super) fn lower_with_trailing(
     options: &Options,
 ) -> std::result::Result<(Module, Instance), Box<BlockError>> {
     let requested = TerminalOptions::new(options);
-    let mut trailing: FxHashMap<Symbol, usize> = FxHashMap::default();
+    let mut trailing: Trailing = FxHashMap::default();
     loop {
         let error = match attempt(definition, &requested, &trailing) {
             Ok(lowered) => return Ok(lowered),
@@ -73,7 +76,7 @@ pub(super) fn lower_with_trailing(
 fn attempt(
     definition: &Definition,
     requested: &TerminalOptions,
-    trailing: &FxHashMap<Symbol, usize>,
+    trailing: &Trailing,
 ) -> std::result::Result<(Module, Instance), Box<BlockError>> {
     let specs: Vec<Spec> = definition
         .inputs
@@ -226,11 +229,7 @@ fn check_constant_shape(
     }
 }
 
-fn spec(
-    terminal: &Terminal,
-    requested: &TerminalOptions,
-    trailing: &FxHashMap<Symbol, usize>,
-) -> Result<Spec> {
+fn spec(terminal: &Terminal, requested: &TerminalOptions, trailing: &Trailing) -> Result<Spec> {
     let options = requested.options;
     if let Some(&value) = requested.constants.get(&*terminal.name) {
         check_constant_shape(terminal, value.tensor.shape(), requested)?;

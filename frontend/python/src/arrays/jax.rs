@@ -23,7 +23,7 @@ pub struct Seen(FxHashMap<usize, (Py<PyAny>, Sizes, DType)>);
 impl Seen {
     /// A training step gives each param its own abstract value, so this is the number of params of
     /// a large model.
-    const KEPT: usize = 4096;
+    const MAX_ENTRIES: usize = 4096;
 
     fn get(&self, address: usize, sizes: &mut Sizes) -> Option<DType> {
         let (_, own, dtype) = self.0.get(&address)?;
@@ -33,7 +33,7 @@ impl Seen {
 
     fn insert(&mut self, aval: Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
         let dtype = attributes(&aval, sizes)?;
-        if self.0.len() == Seen::KEPT {
+        if self.0.len() == Seen::MAX_ENTRIES {
             self.0.clear();
         }
         self.0.insert(aval.as_ptr() as usize, (aval.unbind(), sizes.clone(), dtype));
@@ -48,8 +48,8 @@ impl Jax {
         Ok(Jax { class, offset })
     }
 
-    /// Whether it is an array in host memory, neither a tracer nor on a device.
-    pub fn is_near(&self, value: &Bound<'_, PyAny>) -> bool {
+    /// Whether the value is an array in host memory, not a tracer and not on a device.
+    pub fn is_on_host(&self, value: &Bound<'_, PyAny>) -> bool {
         let own = value.get_type_ptr().cast() == self.class.as_ptr();
         let platform = || value.call_method0(intern!(value.py(), "platform")).ok();
         own && platform().is_some_and(|name| name.eq("cpu").unwrap_or(false))

@@ -73,9 +73,9 @@ impl Numpy {
     }
 
     pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
-        if !self.classes.are(value) {
+        if !self.classes.is_exactly(value) {
             // Subclasses may define operators differently, as `numpy.matrix` does.
-            if self.classes.hold(value) {
+            if self.classes.is_instance_of_any(value) {
                 return None;
             }
             // NumPy scalars, such as sums over all axes.
@@ -100,7 +100,7 @@ impl Numpy {
     /// The elements of an array of integers, if its class and byte order allow to read them in
     /// place.
     pub fn elements<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Elements<'py>> {
-        if !self.classes.are(value) {
+        if !self.classes.is_exactly(value) {
             return None;
         }
         // SAFETY: it is a NumPy array, so it begins with these fields.
@@ -112,7 +112,7 @@ impl Numpy {
     /// The address of the elements, if they are contiguous, aligned and in this machine's byte
     /// order.
     pub fn data(&self, value: &Bound<'_, PyAny>) -> Option<*const u8> {
-        if !self.classes.are(value) {
+        if !self.classes.is_exactly(value) {
             return None;
         }
         // SAFETY: it is a NumPy array, so it begins with these fields.

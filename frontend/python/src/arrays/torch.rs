@@ -18,7 +18,7 @@ pub struct Torch {
     functions: Functions,
     /// The offset in bytes of the C++ tensor in the Python object.
     offset: usize,
-    /// Torch's numbers for dtypes.
+    /// PyTorch's numbers for dtypes.
     dtypes: Vec<(i32, DType)>,
 }
 
@@ -32,8 +32,8 @@ struct Functions {
     dtype: Getter<i32>,
     device: Getter<i32>,
     data: Getter<*const c_void>,
-    /// The number of the CPU as a device type.
-    near: i32,
+    /// The device type of the CPU.
+    cpu: i32,
 }
 
 impl Torch {
@@ -65,13 +65,13 @@ impl Torch {
 
     pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
         // Subclasses may override `shape` and `dtype`, so they are read as attributes.
-        if self.classes.are(value) {
+        if self.classes.is_exactly(value) {
             if let Some(number) = self.parts(value, sizes) {
                 let own = self.dtypes.iter().find(|(own, _)| *own == number);
                 return own.map(|(_, dtype)| *dtype).or_else(|| attributes(value, sizes));
             }
         }
-        match self.classes.hold(value) {
+        match self.classes.is_instance_of_any(value) {
             true => attributes(value, sizes),
             false => None,
         }
@@ -80,7 +80,7 @@ impl Torch {
     /// The elements of a tensor of integers. `None` if they are on a device or unknown.
     pub fn elements<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Elements<'py>> {
         let mut sizes = Sizes::new();
-        if !self.classes.are(value) {
+        if !self.classes.is_exactly(value) {
             return None;
         }
         let number = self.parts(value, &mut sizes)?;
@@ -91,7 +91,7 @@ impl Torch {
         unsafe {
             let handle: Handle = value.as_ptr().byte_add(self.offset).cast();
             let known = (self.functions.device)(handle, &mut device) == 0
-                && device == self.functions.near
+                && device == self.functions.cpu
                 && (self.functions.strides)(handle, &mut first) == 0
                 && (self.functions.data)(handle, &mut data) == 0;
             if !known || (data.is_null() && sizes.iter().all(|size| *size > 0)) {
@@ -104,7 +104,7 @@ impl Torch {
         Some(unsafe { Elements::new(data.cast(), dtype, sizes, strides, value.clone()) })
     }
 
-    /// Returns the number of a tensor's dtype and writes its sizes to `sizes`. `None` if torch
+    /// Returns the number of a tensor's dtype and writes its sizes to `sizes`. `None` if PyTorch
     /// fails.
     fn parts(&self, tensor: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<i32> {
         let (mut dim, mut dtype, mut first) = (0, 0, std::ptr::null());
@@ -146,7 +146,7 @@ impl Functions {
         ) else {
             return Ok(None);
         };
-        let (Some(device), Some(data), Some(near)) = (
+        let (Some(device), Some(data), Some(cpu)) = (
             address("aoti_torch_get_device_type")?,
             address("aoti_torch_get_data_ptr")?,
             address("aoti_torch_device_type_cpu")?,
@@ -163,7 +163,7 @@ impl Functions {
                 dtype: transmute::<usize, Getter<i32>>(dtype),
                 device: transmute::<usize, Getter<i32>>(device),
                 data: transmute::<usize, Getter<*const c_void>>(data),
-                near: transmute::<usize, extern "C" fn() -> i32>(near)(),
+                cpu: transmute::<usize, extern "C" fn() -> i32>(cpu)(),
             }
         }))
     }

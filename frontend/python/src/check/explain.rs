@@ -1,8 +1,8 @@
 //! Error messages for calls that do not pass the check.
 
 use mithril_driver::call::explain::Given;
-use mithril_driver::call::indices::Outside;
-use mithril_driver::call::signature::{Group, Misfit, Sizes};
+use mithril_driver::call::indices::IndexOutOfRange;
+use mithril_driver::call::signature::{Group, Mismatch, Sizes};
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_ir::dtype::DType;
 use mithril_model::naming;
@@ -15,14 +15,14 @@ use crate::arrays::attributes;
 /// The reason why a call is rejected.
 pub enum Wrong {
     Names(Group),
-    /// Not an array of the framework: it must be converted, or it is not available yet.
+    /// The value is not an array of the framework. It must be converted, or it is not known yet.
     Foreign(usize),
-    Misfit(Misfit),
-    Index(Box<Outside>),
+    Mismatch(Mismatch),
+    Index(Box<IndexOutOfRange>),
 }
 
-impl From<Box<Outside>> for Wrong {
-    fn from(outside: Box<Outside>) -> Wrong {
+impl From<Box<IndexOutOfRange>> for Wrong {
+    fn from(outside: Box<IndexOutOfRange>) -> Wrong {
         Wrong::Index(outside)
     }
 }
@@ -60,13 +60,15 @@ impl Checker {
         match wrong {
             Wrong::Names(group) => self.names(&arrays, group),
             Wrong::Foreign(at) => self.foreign(&arrays, at),
-            Wrong::Misfit(Misfit::Slot(at)) => self.mismatch(&arrays, at),
-            Wrong::Misfit(Misfit::Guard(at, binding)) => self.signature.broken(at, &binding),
+            Wrong::Mismatch(Mismatch::Slot(at)) => self.mismatch(&arrays, at),
+            Wrong::Mismatch(Mismatch::Guard(at, binding)) => {
+                self.signature.guard_error(at, &binding)
+            }
             Wrong::Index(outside) => self.signature.out_of_range(&outside),
         }
     }
 
-    /// The error for an array that would fit but is of another framework, or that does not fit.
+    /// The error for an array of another framework, or for an array that does not fit.
     fn foreign(&self, arrays: &Arrays<'_, '_>, at: usize) -> Diagnostic {
         let slot = &self.signature.slots[at];
         let fits = arrays.array(at).is_some_and(|(dtype, sizes)| {
@@ -81,7 +83,7 @@ impl Checker {
         let wanted = value.getattr(intern!(arrays.py, "requires_grad"));
         let wanted = wanted.and_then(|wanted| wanted.is_truthy());
         let why = match wanted.unwrap_or(false) {
-            true => ", whose gradient would not flow back to it",
+            true => ", which would get no gradient",
             false => "",
         };
         Diagnostic::of(
@@ -101,7 +103,7 @@ impl Checker {
 
     /// The error for a dict whose names differ from those of the program.
     fn names(&self, arrays: &Arrays<'_, '_>, group: Group) -> Diagnostic {
-        let error = self.signature.misnamed(arrays, group);
+        let error = self.signature.names_error(arrays, group);
         if group != Group::Params {
             return error;
         }
@@ -151,8 +153,8 @@ impl Checker {
     }
 }
 
-/// The hint for converting an array of another dtype so that its numbers keep their meaning:
-/// without a cast between masks and numbers, or one that drops digits.
+/// The hint for converting an array of another dtype. It suggests no cast between masks and
+/// numbers, and no cast that rounds.
 fn conversion(name: &str, given: DType, wanted: DType) -> Option<String> {
     let cast = || Some(format!("`backend.cast(x, \"{}\")`", wanted.array_name()));
     match (given, wanted) {
@@ -173,14 +175,14 @@ fn conversion(name: &str, given: DType, wanted: DType) -> Option<String> {
     }
 }
 
-/// The error for params whose names are those from before blocks were added to the model; `None` if
-/// there are no such names.
+/// The error for params with names from before blocks were added to the model. `None` if there are
+/// no such names.
 pub fn renamed_params(given: &[&str], own: &[&str]) -> Option<Diagnostic> {
     let renamed = naming::renamed(given, own);
     let (old, new) = renamed.first()?;
-    let shown = renamed.iter().take(SHOWN).map(|(old, new)| format!("`{old}` -> `{new}`"));
+    let shown = renamed.iter().take(MAX_SHOWN).map(|(old, new)| format!("`{old}` -> `{new}`"));
     let mut listed: Vec<String> = shown.collect();
-    if renamed.len() > SHOWN {
+    if renamed.len() > MAX_SHOWN {
         listed.push(format!("… ({})", renamed.len()));
     }
     let what = format!(
@@ -192,4 +194,4 @@ pub fn renamed_params(given: &[&str], own: &[&str]) -> Option<Diagnostic> {
 }
 
 /// The number of renamed params that an error lists.
-const SHOWN: usize = 4;
+const MAX_SHOWN: usize = 4;

@@ -1,11 +1,11 @@
-//! The order of the names in a caller's dicts.
+//! The order of the keys in a caller's dicts.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
 
-/// The names of a dict in the order of an earlier call, each with its slot. If a dict has the same
-/// keys, iterating over it takes a third of the time of looking up the names.
+/// The keys of a dict in the order of an earlier call, with their slots. If a dict has the same
+/// keys in the same order, iterating over it takes a third of the time of looking up each name.
 pub struct Order(Vec<(Py<PyAny>, usize)>);
 
 impl Order {
@@ -36,7 +36,7 @@ impl Order {
 
 /// Whether a key, borrowed from its dict, equals this name.
 fn is_named(key: *mut ffi::PyObject, name: &Py<PyAny>) -> bool {
-    // SAFETY: the dict is not changed meanwhile: comparing strings runs no Python code.
+    // SAFETY: comparing strings runs no Python code, so the dict does not change meanwhile.
     key == name.as_ptr()
         || unsafe {
             ffi::PyUnicode_CheckExact(key) != 0
@@ -44,8 +44,8 @@ fn is_named(key: *mut ffi::PyObject, name: &Py<PyAny>) -> bool {
         }
 }
 
-/// Iterates over a dict and gives keys as bare addresses. If Python code changes the dict
-/// meanwhile, some entries may be skipped.
+/// Iterates over a dict and yields keys as pointers. If Python code changes the dict meanwhile,
+/// entries may be skipped.
 struct Walk<'a, 'py> {
     dict: &'a Bound<'py, PyDict>,
     at: ffi::Py_ssize_t,

@@ -1,4 +1,4 @@
-//! Suggests how to rename and transpose params with PyTorch's names and layouts.
+//! Suggests how to convert params from PyTorch: their names, and the layout of their weights.
 
 use mithril_driver::call::signature::{Group, Signature, Sizes, Slot};
 use pyo3::prelude::*;
@@ -7,10 +7,10 @@ use pyo3::types::PyDict;
 use crate::arrays::attributes;
 
 /// The number of entries that a hint lists.
-const SHOWN: usize = 6;
+const MAX_SHOWN: usize = 6;
 
-/// The Python expression that makes the dict of the model's params from a `state_dict`. `None` if
-/// the names are not those of PyTorch, or the blocks differ.
+/// The Python expression that converts a `state_dict` to the dict of the model's params. `None` if
+/// the names are not PyTorch's, or the blocks differ.
 pub fn renamed(given: &Bound<'_, PyDict>, signature: &Signature) -> Option<String> {
     let keys: Vec<String> = given.keys().iter().map(|key| key.to_string()).collect();
     let split = |key: &str| {
@@ -31,7 +31,7 @@ pub fn renamed(given: &Bound<'_, PyDict>, signature: &Signature) -> Option<Strin
     };
     let their_blocks = unique(theirs.iter().map(|(block, _)| block.clone()).collect());
     let own_blocks = unique(params.iter().map(|slot| block(&slot.name)).collect());
-    // Blocks with the same name correspond; if the names differ, blocks in the same position do.
+    // Blocks correspond by name. If the names differ, they correspond by position.
     let same = their_blocks.iter().all(|name| own_blocks.contains(name));
     if !same && their_blocks.len() != own_blocks.len() {
         return None;
@@ -45,16 +45,16 @@ pub fn renamed(given: &Bound<'_, PyDict>, signature: &Signature) -> Option<Strin
         let transposed = if is_transposed(given, &keys[found], slot) { ".T" } else { "" };
         entries.push(format!("\"{}\": params[\"{}\"]{transposed}", slot.name, keys[found]));
     }
-    let more = if entries.len() > SHOWN { ", …" } else { "" };
-    entries.truncate(SHOWN);
+    let more = if entries.len() > MAX_SHOWN { ", …" } else { "" };
+    entries.truncate(MAX_SHOWN);
     Some(format!(
         "PyTorch's names, and its weights are (out, in): {{{}{more}}}",
         entries.join(", ")
     ))
 }
 
-/// Whether a weight is stored as (out, in) and the model has (in, out). A square matrix counts as
-/// transposed, because its shape does not show the layout.
+/// Whether a weight is stored as (out, in) while the model has (in, out). A square matrix, whose
+/// shape does not show the layout, counts as transposed.
 fn is_transposed(given: &Bound<'_, PyDict>, key: &str, slot: &Slot) -> bool {
     let mut sizes = Sizes::new();
     let Some(value) = given.get_item(key).ok().flatten() else { return false };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mithril_driver::call::interface::{self, Interface, exhausted, failed};
+use mithril_driver::call::interface::{self, Interface, out_of_memory, runtime_error};
 use mithril_driver::call::signature::{Binding, Group, Signature, Sizes};
 use mithril_driver::compile::Program;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
@@ -20,7 +20,7 @@ use crate::error::Answer;
 use crate::output::Maker;
 
 /// The environment of a call.
-pub struct Machine<'a> {
+pub struct CallContext<'a> {
     pub checker: &'a Checker,
     pub executable: &'a Executable,
     pub pool: &'a Pool,
@@ -39,8 +39,8 @@ pub struct Call {
     keys: Vec<Py<PyString>>,
 }
 
-/// The results of a call: memory, sizes, and for each the array to overwrite with it, if any.
-type Made<'py> = SmallVec<[(Block, Sizes, Option<Bound<'py, PyAny>>); 8]>;
+/// The results of a call: memory, sizes, and the array that the result overwrites, if any.
+type CallResults<'py> = SmallVec<[(Block, Sizes, Option<Bound<'py, PyAny>>); 8]>;
 
 /// The arrays of a call, by slot.
 #[derive(Default)]
@@ -75,34 +75,34 @@ impl Call {
     pub fn run<'py>(
         &self,
         py: Python<'py>,
-        machine: &Machine,
+        context: &CallContext,
         mut taken: Taken<'py>,
         binding: &Binding,
         gradients: bool,
     ) -> Answer<Bound<'py, PyAny>> {
-        let Machine { checker, executable, pool, donates } = machine;
+        let CallContext { checker, executable, pool, donates } = context;
         let Reader::Numpy(reader) = &*checker.reader else {
-            let what = "Native code needs an array of NumPy to be what its binary interface says";
+            let what = "Native code cannot read this version of NumPy's arrays";
             return Err(Diagnostic::of(ErrorKind::Native, what).into());
         };
         let symbols = self.interface.values(binding);
-        let prepared = executable.prepare(&symbols).map_err(failed)?;
+        let prepared = executable.prepare(&symbols).map_err(runtime_error)?;
         let mut zeros: SmallVec<[Block; 2]> = SmallVec::new();
         let mut args: SmallVec<[*const u8; 16]> = SmallVec::new();
         for at in 0..self.interface.arguments {
             args.push(argument(py, checker, reader, &mut taken, binding, &mut zeros, at)?);
         }
-        let mut made = Made::new();
+        let mut made = CallResults::new();
         for (result, &bytes) in self.interface.results.iter().zip(prepared.result_bytes()) {
             let sizes = checker.signature.sizes(&result.dims, binding)?;
             debug_assert_eq!(interface::bytes(&sizes, result.dtype).ok(), Some(bytes));
             let before = match result.before.filter(|_| *donates) {
-                Some(at) if is_apart(&checker.signature, binding, &args, at)? => {
+                Some(at) if does_not_overlap(&checker.signature, binding, &args, at)? => {
                     taken.0[at].clone()
                 }
                 _ => None,
             };
-            made.push((Block::new(bytes).map_err(exhausted)?, sizes, before));
+            made.push((Block::new(bytes).map_err(out_of_memory)?, sizes, before));
         }
         let results: SmallVec<[*mut u8; 8]> =
             made.iter().map(|(block, ..)| block.as_ptr()).collect();
@@ -124,17 +124,17 @@ impl Call {
             // SAFETY: as above.
             false => unsafe { pointers.run(executable, &symbols, pool, &mut || false) },
         }
-        .map_err(failed)?;
+        .map_err(runtime_error)?;
         self.gather(py, reader, made, gradients)
     }
 
-    /// Returns the results in the form of generated source: outputs, then gradients, then the next
-    /// state. If there are only outputs, they are not in a tuple.
+    /// Returns the results as generated source does: a tuple of outputs, gradients and next state,
+    /// or only the outputs.
     fn gather<'py>(
         &self,
         py: Python<'py>,
         reader: &Numpy,
-        made: Made<'py>,
+        made: CallResults<'py>,
         gradients: bool,
     ) -> Answer<Bound<'py, PyAny>> {
         let outputs = PyDict::new(py);
@@ -170,8 +170,8 @@ fn overwrite(reader: &Numpy, array: &Bound<'_, PyAny>, block: &Block) -> bool {
     true
 }
 
-/// Whether the memory of an argument overlaps with no other argument.
-fn is_apart(
+/// Whether the memory of an argument does not overlap with that of another argument.
+fn does_not_overlap(
     signature: &Signature,
     binding: &Binding,
     args: &[*const u8],
@@ -219,7 +219,7 @@ fn argument<'py>(
         None if slot.optional => {
             let sizes = checker.signature.sizes(&slot.dims, binding)?;
             let bytes = interface::bytes(&sizes, slot.ty.dtype)?;
-            let mut block = Block::new(bytes).map_err(exhausted)?;
+            let mut block = Block::new(bytes).map_err(out_of_memory)?;
             block.as_mut_slice().fill(0);
             zeros.push(block);
             Ok(zeros[zeros.len() - 1].as_ptr())

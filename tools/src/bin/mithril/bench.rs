@@ -45,7 +45,7 @@ impl Bench {
         let profiles = calibration::parse(&String::from_utf8_lossy(&output.stdout))?;
         print(calibration::table(&profiles))?;
         if self.calibrate {
-            let path = calibration::keep(&profiles)?;
+            let path = calibration::save(&profiles)?;
             print(format_args!("saved in {}\n", path.display()))?;
         }
         Ok(ExitCode::SUCCESS)

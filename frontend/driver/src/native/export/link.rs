@@ -11,30 +11,31 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_kernels::host::Architecture;
 
 use super::{Object, name_of, put, unwritable};
-use crate::native::command::{self, Ended};
+use crate::native::command::{self, Exit};
 use crate::native::objects::interrupted;
 
 /// A linker, or a compiler that calls one.
 struct Linker {
     command: &'static str,
-    /// Whether it is a compiler, which passes options on to its linker.
-    through: bool,
+    /// Whether it is a compiler, which passes options to its linker.
+    is_compiler: bool,
 }
 
 /// The linkers for an architecture.
 struct Linkers {
     /// In the order in which they are tried. The first one is a compiler.
     all: &'static [Linker],
-    /// The command that installs the first one on Debian, if compiling Mithril does not need it.
+    /// The command that installs the first one on Debian. `None` if building Mithril needs the
+    /// compiler anyway.
     install: Option<&'static str>,
 }
 
 const fn compiler(command: &'static str) -> Linker {
-    Linker { command, through: true }
+    Linker { command, is_compiler: true }
 }
 
 const fn linker(command: &'static str) -> Linker {
-    Linker { command, through: false }
+    Linker { command, is_compiler: false }
 }
 
 const X86_64: Linkers = Linkers {
@@ -72,13 +73,13 @@ pub fn link(
 ) -> Result<()> {
     let soname = name_of(library);
     let linkers = linkers(architecture);
-    let Some((linker, command)) = found(linkers) else {
+    let Some((linker, command)) = find_linker(linkers) else {
         return missing(objects, linkers, library);
     };
     let folder = output.with_extension("objects");
     let files = write(objects, &folder)?;
     let mut command = command_for(linker, &command, &files, output, &soname);
-    // Temporary files that the linker leaves when it is stopped are deleted with the folder.
+    // If the linker is stopped, its temporary files are deleted with the folder.
     let ran = run(command.env("TMPDIR", &folder), stop);
     let _ = fs::remove_dir_all(&folder);
     ran
@@ -114,7 +115,7 @@ fn command_for(
     let mut arguments: Vec<OsString> = vec!["-shared".into(), "-o".into(), output.into()];
     arguments.extend(files.iter().map(OsString::from));
     let own = ["-soname", soname, "-z", "noexecstack", "-z", "relro", "-z", "now"];
-    match linker.through {
+    match linker.is_compiler {
         true => {
             // The objects need no startup files or libraries of the compiler.
             arguments.push("-nostdlib".into());
@@ -138,9 +139,9 @@ fn run(command: &mut Command, stop: &AtomicBool) -> Result<()> {
             .err()
     };
     match ended {
-        Ok(Ended::Well) => Ok(()),
-        Ok(Ended::Badly(said)) => failed(String::from_utf8_lossy(&said).trim().to_string()),
-        Ok(Ended::Stopped) => interrupted(),
+        Ok(Exit::Succeeded) => Ok(()),
+        Ok(Exit::Failed(stderr)) => failed(String::from_utf8_lossy(&stderr).trim().to_string()),
+        Ok(Exit::Stopped) => interrupted(),
         Err(error) => failed(error.to_string()),
     }
 }
@@ -156,7 +157,7 @@ fn quoted(path: &Path) -> String {
 }
 
 /// The first of the linkers that is in PATH.
-fn found(linkers: &Linkers) -> Option<(&Linker, PathBuf)> {
+fn find_linker(linkers: &Linkers) -> Option<(&Linker, PathBuf)> {
     let path = env::var_os("PATH")?;
     let folders: Vec<PathBuf> = env::split_paths(&path).collect();
     linkers.all.iter().find_map(|linker| {

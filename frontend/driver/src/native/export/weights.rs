@@ -6,7 +6,7 @@ use mithril_kernels::entry::{Entry, Group};
 
 /// Sorts the given params into the order of the entry.
 ///
-/// Errors: a missing or unknown param; another dtype or shape.
+/// Errors: a missing or unknown param; a wrong dtype or shape.
 pub fn ordered<'a>(
     entry: &Entry,
     given: &'a [(String, Tensor)],
@@ -31,7 +31,7 @@ pub fn ordered<'a>(
         let fits = param.ty.shape.dims.len() == tensor.shape().len()
             && dims.into_iter().all(|(dim, &size)| dim.as_const().is_none_or(|n| n == size as i64));
         if param.ty.dtype != tensor.dtype() || !fits {
-            return Diagnostic::new(format!("the param `{name}` has another type"))
+            return Diagnostic::new(format!("the param `{name}` has the wrong dtype or shape"))
                 .got(format!("{} {:?}", tensor.dtype(), tensor.shape()))
                 .expected(&param.ty)
                 .err();
