@@ -12,7 +12,7 @@ use mithril_model::{Block, DimSpec, Loss, Mode, Model, Options, TrainModel, bloc
 use mithril_passes::pipeline::OptimizationOptions;
 use ndarray::{Array1, Array2, arr0, arr1, arr2, array};
 
-/// Cranelift compiles, so that nothing needs LLVM.
+/// Compiles with Cranelift, so that the tests do not need LLVM.
 fn compiled(block: &Block, target: &str, shapes: &[(&str, &[DimSpec])], mode: Mode) -> Compiled {
     let shapes = shapes.iter().map(|(name, dims)| (name.to_string(), dims.to_vec())).collect();
     let lower = Options { shapes, mode, ..Options::default() };
@@ -79,7 +79,7 @@ fn outputs_for_every_size_and_layout() {
 }
 
 #[test]
-fn gradients_are_those_of_differences() {
+fn gradients_match_central_differences() {
     let compiled = compiled(&two_layers().unwrap(), "cpu", &[("x", &batch(2))], Mode::Training);
     let inputs = Arrays::from([("x", arr2(&[[1f32, 2.0], [3.0, -1.0]]))]);
     let seeds = Arrays::from([("y", arr2(&[[1f32, 2.0], [-1.0, 0.5]]))]);
@@ -112,7 +112,7 @@ fn gradients_are_those_of_differences() {
 }
 
 #[test]
-fn training_makes_the_cost_small() {
+fn training_reduces_the_cost() {
     let mut training = TrainModel::new(&two_layers().unwrap()).unwrap();
     let loss = Loss { input: "y".into(), ..Loss::default() };
     training.add_loss(block!(CrossEntropy()).unwrap(), loss).unwrap();
@@ -156,7 +156,7 @@ fn threads_share_a_model() {
 }
 
 #[test]
-fn states_are_arrays_like_others() {
+fn states_are_updated_arrays() {
     let model = Model::new();
     model.extend(block!(BatchNorm1d()).unwrap().connect([("input", "x")]).unwrap()).unwrap();
     let norm = compiled(&model.block().unwrap(), "cpu", &[("x", &batch(2))], Mode::Training);
@@ -173,7 +173,7 @@ fn states_are_arrays_like_others() {
 }
 
 #[test]
-fn indices_may_have_any_dtype_of_integers() {
+fn indices_may_have_any_integer_dtype() {
     let block = block!(Embedding(num_embeddings = 4, dimension = 2)).unwrap();
     let compiled = compiled(&block, "cpu", &[("input", &["n".into()])], Mode::Inference);
     let params = Arrays::from([("w", Array2::from_shape_fn((4, 2), |(i, j)| (2 * i + j) as f32))]);
@@ -189,7 +189,7 @@ fn indices_may_have_any_dtype_of_integers() {
 }
 
 #[test]
-fn what_does_not_fit_is_told() {
+fn errors_of_calls_have_messages() {
     let compiled = compiled(&two_layers().unwrap(), "cpu", &[("x", &batch(2))], Mode::Inference);
     let mut text = String::new();
     let good = || Arrays::from([("x", arr2(&[[1f32, 2.0]]))]);
@@ -216,26 +216,27 @@ fn what_does_not_fit_is_told() {
 }
 
 #[test]
-fn first_params_are_the_same_everywhere() {
+fn initial_params_equal_those_of_python() {
     let compiled = compiled(&two_layers().unwrap(), "numpy", &[("x", &batch(2))], Mode::Training);
     let params = compiled.first_params(7).unwrap();
     assert_eq!(params, compiled.first_params(7).unwrap());
     assert_ne!(params, compiled.first_params(8).unwrap());
-    // As Python's `randomize_params(7)` gives them (tests/python/test_init.py).
+    // These are the values of Python's `randomize_params(7)` (tests/python/test_init.py).
     let got = params.get::<f32>("linear_1.b").unwrap().as_slice().unwrap().to_vec();
     assert_eq!(got, [-0.169_665_49, -0.282_355_34]);
 }
 
-/// The code generator, where there is LLVM to build it with.
+/// The path of the code generator, if it was built (which needs LLVM).
 fn code_generator() -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/mithril/_native.so");
     built.exists().then_some(built)
 }
 
 #[test]
-fn libraries_are_written() {
+fn models_are_exported() {
     let Some(native) = code_generator() else { return };
-    // SAFETY: no other test of this file reads the environment before it has code to make by LLVM.
+    // SAFETY: no other test of this file reads the environment, as only this test compiles with
+    // LLVM.
     unsafe { std::env::set_var("MITHRIL_NATIVE", native) };
     let folder = tempfile::tempdir().expect("a folder");
     let compiled = compiled(&two_layers().unwrap(), "cpu", &[("x", &batch(2))], Mode::Training);

@@ -1,4 +1,4 @@
-//! Functions as blocks: of text, and with bodies in the languages of targets.
+//! Blocks from functions: from `.mir` text, and with bodies in the languages of targets.
 
 use mithril_driver::arrays::Arrays;
 use mithril_driver::compile::CompileOptions;
@@ -16,8 +16,8 @@ func @swish(%x: tensor<*b x float>) -> (y: tensor<*b x float>) {
 }
 ";
 
-/// A model with this block between others.
-fn around(inner: Block) -> Result<Block> {
+/// A model with this block between two others.
+fn surrounded(inner: Block) -> Result<Block> {
     let model = Model::new();
     model.extend(block!(Relu())?.connect([("input", "x")])?)?;
     model.extend(inner)?;
@@ -44,7 +44,7 @@ fn expected() -> Array1<f32> {
     array![0f32, 0.0, 2.0].mapv(|x| -x / (1.0 + (-x).exp()))
 }
 
-fn near(got: &Array1<f32>) {
+fn assert_close(got: &Array1<f32>) {
     for (got, want) in got.iter().zip(&expected()) {
         assert!((got - want).abs() < 1e-6, "{got} {want}");
     }
@@ -52,9 +52,9 @@ fn near(got: &Array1<f32>) {
 
 #[test]
 fn functions_of_text_run_everywhere() {
-    let block = around(Block::from_function(SWISH, None).unwrap()).unwrap();
-    near(&evaluated(&compiled(&block, "cpu").unwrap()).unwrap());
-    near(&evaluated(&compiled(&block, "c").unwrap()).unwrap());
+    let block = surrounded(Block::from_function(SWISH, None).unwrap()).unwrap();
+    assert_close(&evaluated(&compiled(&block, "cpu").unwrap()).unwrap());
+    assert_close(&evaluated(&compiled(&block, "c").unwrap()).unwrap());
     let source = compiled(&block, "torch").unwrap();
     assert!(source.source().unwrap().contains("silu("));
     let text = block.to_json().unwrap();
@@ -62,14 +62,14 @@ fn functions_of_text_run_everywhere() {
 }
 
 #[test]
-fn bodies_run_at_their_targets() {
+fn bodies_run_on_their_targets() {
     let own = Custom::new("swish")
         .shape("(x: [*b]) -> [*b]")
         .body("numpy", "return x / (1 + np.exp(-x))")
         .body("c", "for (int64_t i = 0; i < x_size; ++i) output[i] = x[i] / (1 + expf(-x[i]));");
-    let block = around(own.block().unwrap()).unwrap();
-    near(&evaluated(&compiled(&block, "cpu").unwrap()).unwrap());
-    near(&evaluated(&compiled(&block, "c").unwrap()).unwrap());
+    let block = surrounded(own.block().unwrap()).unwrap();
+    assert_close(&evaluated(&compiled(&block, "cpu").unwrap()).unwrap());
+    assert_close(&evaluated(&compiled(&block, "c").unwrap()).unwrap());
     let source = compiled(&block, "numpy").unwrap();
     assert!(source.source().unwrap().contains("    return x / (1 + np.exp(-x))\n"));
     let error = compiled(&block, "jax").err().expect("there is no body for JAX").to_string();

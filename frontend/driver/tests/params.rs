@@ -1,11 +1,11 @@
-//! Params in files, and their names of before.
+//! Params are saved to files and loaded again.
 
 use mithril_driver::params::{load, save};
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 
 #[test]
-fn params_in_files() {
+fn params_are_saved_and_loaded() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("params.safetensors");
     let w = Tensor::from_f64s(DType::F64, vec![2, 1], &[10.0, 1.0]);

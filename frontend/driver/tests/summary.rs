@@ -1,4 +1,4 @@
-//! Summaries as tables.
+//! Summaries of models as tables.
 
 use mithril_driver::summary::table;
 use mithril_ir::diagnostic::Result;

@@ -5,7 +5,7 @@ use mithril_driver::targets::{self, TARGETS, TargetEntry};
 use mithril_model::Custom;
 
 #[test]
-fn names_differ() {
+fn names_of_targets_are_unique() {
     let mut names = targets::names();
     names.sort_unstable();
     names.dedup();
@@ -13,7 +13,7 @@ fn names_differ() {
 }
 
 #[test]
-fn facts_name_targets_of_the_registry() {
+fn properties_name_registered_targets() {
     let exists = |name: &str| targets::find(name).is_ok();
     for target in TARGETS.iter() {
         assert_eq!(target.passes.bodies.first(), Some(&target.name()));
@@ -25,16 +25,16 @@ fn facts_name_targets_of_the_registry() {
 }
 
 /// The error of compiling a function with this body.
-fn refused(target: &str, body: &str) -> String {
+fn compile_error(target: &str, body: &str) -> String {
     let custom = Custom::new("f").shape("(x: [n]) -> [n]").body(target, body);
-    let block = custom.block().expect("any name of a target is accepted here");
+    let block = custom.block().expect("target names are checked later, when the block is compiled");
     let options = CompileOptions::usual("numpy").expect("a target");
     compile(&block, &options).expect_err("the body is refused").to_string()
 }
 
 #[test]
-fn bodies_are_for_targets_that_exist() {
-    let error = refused("nunpy", "return x");
+fn bodies_for_unknown_targets_are_errors() {
+    let error = compile_error("nunpy", "return x");
     assert!(error.contains("there is no target `nunpy` for a body"), "{error}");
     assert!(error.contains("where: function `f`"), "{error}");
     assert!(error.contains("expected: one of numpy, torch, jax, cpu, c"), "{error}");
@@ -42,7 +42,7 @@ fn bodies_are_for_targets_that_exist() {
 }
 
 #[test]
-fn bodies_in_python_return_something() {
-    let error = refused("jax", "y = x");
+fn bodies_in_python_must_return() {
+    let error = compile_error("jax", "y = x");
     assert!(error.contains("the body for jax returns nothing"), "{error}");
 }

@@ -1,11 +1,12 @@
-//! How long it takes to compose, to seal and to lower models: `cargo bench -p mithril-model`.
+//! Measures the time to compose, seal and lower models, in milliseconds. Run it with `cargo bench
+//! -p mithril-model`.
 
 use std::time::Instant;
 
 use mithril_ir::diagnostic::Result;
 use mithril_model::{Block, DimSpec, Model, Options, Source, block, lower};
 
-/// A chain of `n` linear layers with an activation each.
+/// A chain of `n` linear layers, each with an activation.
 fn chain(n: usize) -> Result<Block> {
     let model = Model::new();
     for _ in 0..n {
@@ -15,7 +16,7 @@ fn chain(n: usize) -> Result<Block> {
     model.block()
 }
 
-/// One layer of a transformer before its residuals are added.
+/// One layer of a transformer with pre-normalisation.
 fn layer(width: i64) -> Result<Block> {
     let model = Model::of_kind("Layer");
     model.extend(block!(LayerNorm())?.named("ln_1")?.input("x")?)?;
@@ -31,7 +32,7 @@ fn layer(width: i64) -> Result<Block> {
     model.seal()
 }
 
-/// GPT-2 of this many layers, each built anew.
+/// GPT-2 with this number of layers. Each layer is built separately.
 fn gpt(layers: usize) -> Result<Block> {
     let model = Model::new();
     let wte = block!(Embedding(num_embeddings = 50257, dimension = 768))?.named("wte")?;
@@ -53,14 +54,14 @@ fn gpt(layers: usize) -> Result<Block> {
     model.block()
 }
 
-fn best(name: &str, mut run: impl FnMut()) {
+fn report_fastest(name: &str, mut run: impl FnMut()) {
     let times = (0..10).map(|_| {
         let start = Instant::now();
         run();
         start.elapsed()
     });
-    let least = times.min().expect("there are runs");
-    println!("{name:<28} {:>9.3} ms", least.as_secs_f64() * 1e3);
+    let fastest = times.min().expect("there are runs");
+    println!("{name:<28} {:>9.3} ms", fastest.as_secs_f64() * 1e3);
 }
 
 fn main() -> Result<()> {
@@ -68,16 +69,16 @@ fn main() -> Result<()> {
         shapes: vec![(name.into(), dims)],
         ..Options::default()
     };
-    best("compose gpt-2, 12 layers", || drop(gpt(12)));
+    report_fastest("compose gpt-2, 12 layers", || drop(gpt(12)));
     let (model, options) = (gpt(12)?, shapes("ids", vec!["batch".into(), "length".into()]));
     lower(&model, &options)?;
-    best("lower gpt-2, 12 layers", || drop(lower(&model, &options)));
-    best("lower gpt-2, no shapes", || drop(lower(&model, &Options::default())));
+    report_fastest("lower gpt-2, 12 layers", || drop(lower(&model, &options)));
+    report_fastest("lower gpt-2, no shapes", || drop(lower(&model, &Options::default())));
     for n in [1000, 2000, 4000] {
-        best(&format!("compose {n} layers"), || drop(chain(n)));
+        report_fastest(&format!("compose {n} layers"), || drop(chain(n)));
         let (model, options) = (chain(n)?, shapes("input", vec!["batch".into(), 64.into()]));
         lower(&model, &options)?;
-        best(&format!("lower {n} layers"), || drop(lower(&model, &options)));
+        report_fastest(&format!("lower {n} layers"), || drop(lower(&model, &options)));
     }
     Ok(())
 }

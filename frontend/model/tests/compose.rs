@@ -1,4 +1,4 @@
-//! Compositions: what they are called, what they read and give, and their text in the IR.
+//! Composed models: their names, inputs and outputs, and their text in the IR.
 
 mod harness;
 
@@ -34,7 +34,7 @@ fn readme() -> Result<Block> {
     model.block()
 }
 
-/// The FAQ's model of several inputs and outputs.
+/// The FAQ's model with several inputs and outputs.
 fn several_outputs() -> Result<Block> {
     let model = Model::new();
     model.connect(linear(64)?.connect([("input", "image"), ("output", "image_features")])?)?;
@@ -66,7 +66,7 @@ fn read_before_written() -> Result<Block> {
 
 fn tied() -> Result<Block> {
     let model = Model::new();
-    // The transpose is added, and could be computed, before anything says what `wte` is.
+    // The transpose is added before the embedding, which determines the role and shape of `wte`.
     model.connect(block!(Transpose())?.connect([("input", "wte"), ("output", "head")])?)?;
     let embedding = block!(Embedding(num_embeddings = 5, dimension = 3))?;
     model.connect(embedding.connect([("input", "ids"), ("w", "wte"), ("output", "h")])?)?;
@@ -126,7 +126,7 @@ fn shared_definitions() -> Result<Block> {
     };
     let model = Model::new();
     for i in 0..3 {
-        // Built again each time: equal definitions are one function.
+        // Each layer is built again. Equal definitions become one function.
         model.extend(layer()?.named(&format!("h{i}"))?)?;
     }
     model.set_shapes([("input", vec![DimSpec::Any, 8.into()])])?;
@@ -146,11 +146,11 @@ const MODELS: &[Case] = &[
     ("constants and annotations", constants_and_annotations),
     ("random and state", random_and_state),
     ("shared definitions", shared_definitions),
-    ("a lone layer", || linear(16)),
+    ("a single layer", || linear(16)),
 ];
 
 #[test]
-fn text() {
+fn texts_of_models() {
     let mut text = String::new();
     for (name, model) in MODELS {
         let block = model().unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -160,7 +160,7 @@ fn text() {
 }
 
 #[test]
-fn saved_and_loaded() {
+fn models_are_saved_and_loaded() {
     for (name, model) in MODELS {
         let block = model().unwrap();
         let text = block.to_json().unwrap();
@@ -177,7 +177,7 @@ fn saved_and_loaded() {
 }
 
 #[test]
-fn saved_constructors() {
+fn settings_are_saved_and_loaded() {
     let slice = Setting::Slice(std::sync::Arc::new([1.into(), Setting::None, Setting::None]));
     let relu = block!(Relu()).unwrap();
     let activations = vec![Setting::from(relu.named("act").unwrap()), Setting::None];
@@ -226,7 +226,7 @@ fn equal_definitions_are_equal_blocks() {
 }
 
 #[test]
-fn training() -> Result<()> {
+fn training_models_compute_cost_and_metrics() -> Result<()> {
     let mut train = TrainModel::new(&alone(linear(1)?)?)?;
     train.add_loss(block!(SquaredError())?, Loss::default())?;
     let l1 = Loss { coef: 0.5, ..Loss::default() };
@@ -252,7 +252,7 @@ fn training() -> Result<()> {
     // Errors are 1 and -2: 2.5 + 0.5 * 1.5 + 0.1 * 4.5.
     assert!((results[2].1.to_f64s()[0] - 3.7).abs() < 1e-12);
     assert_eq!(results[1].1.to_f64s(), [2.0]);
-    // The table's blocks keep the names of their terminals.
+    // A table block keeps the names of its terminals.
     let mut train = TrainModel::new(&linear(1)?)?;
     train.add_loss(block!(SquaredError())?, Loss::default())?;
     train.add_regularization(block!(L1())?, 1.0, "w")?;
@@ -262,7 +262,7 @@ fn training() -> Result<()> {
 }
 
 #[test]
-fn inference_leaves_keys_and_states_out() {
+fn inference_has_no_keys_and_updates_no_states() {
     let inference = Options { mode: Mode::Inference, ..Options::default() };
     let module = compile(&random_and_state().unwrap(), &inference);
     let main = module.entry().unwrap();

@@ -1,5 +1,5 @@
-//! Losses, regularizers and metrics: values against those of torch and scikit-learn, gradients
-//! against central differences.
+//! Losses, regularizers and metrics. Values are compared with those of torch and scikit-learn,
+//! gradients with central differences.
 
 mod harness;
 
@@ -17,7 +17,7 @@ use mithril_passes::pass::Pass;
 
 type Inputs = [(&'static str, Tensor)];
 
-fn near(name: &str, got: &[f64], expected: &[f64]) {
+fn assert_close(name: &str, got: &[f64], expected: &[f64]) {
     assert_eq!(got.len(), expected.len(), "{name}: {got:?}");
     for (got, expected) in got.iter().zip(expected) {
         let close = (got - expected).abs() <= 1e-9 * expected.abs().max(1.0);
@@ -30,7 +30,7 @@ fn value(block: &Block, inputs: &Inputs) -> Vec<f64> {
     result.to_f64s()
 }
 
-/// The gradients of the sum of the first result for every float input.
+/// The gradients of the sum of the first result with respect to each float input.
 fn gradients(block: &Block, inputs: &Inputs) -> Vec<(String, Vec<f64>)> {
     let module = lower(block, &options(inputs)).unwrap_or_else(|e| panic!("{e}"));
     let floats = inputs.iter().filter(|(_, t)| t.dtype().is_float());
@@ -52,10 +52,10 @@ fn gradients(block: &Block, inputs: &Inputs) -> Vec<(String, Vec<f64>)> {
     names.zip(derived.iter().map(Tensor::to_f64s)).collect()
 }
 
-/// The value, and that gradients are those of central differences.
+/// Checks the value, and compares the gradients with central differences.
 fn check(name: &str, block: Result<Block>, inputs: &Inputs, expected: &[f64]) {
     let block = block.unwrap_or_else(|e| panic!("{name}: {e}"));
-    near(name, &value(&block, inputs), expected);
+    assert_close(name, &value(&block, inputs), expected);
     for (input, gradient) in gradients(&block, inputs) {
         let at = inputs.iter().position(|(n, _)| *n == input).unwrap();
         let own = inputs[at].1.clone();
@@ -87,7 +87,7 @@ fn classes(shape: &[usize], values: &[i64]) -> (&'static str, Tensor) {
 }
 
 #[test]
-fn of_numbers() {
+fn losses_of_numbers() {
     let pair = [input(&[3], &[1.5, -2.0, 0.25]), target(&[3], &[1.0, 1.0, 1.0])];
     check("squared", block!(SquaredError()), &pair, &[0.25, 9.0, 0.5625]);
     check("absolute", block!(AbsoluteError()), &pair, &[0.5, 3.0, 0.75]);
@@ -98,13 +98,13 @@ fn of_numbers() {
     check("huber", block!(Huber()), &errors, &[0.045, 1.5, 0.0, 3.5]);
     let wide = block!(Huber(delta = 2.5));
     check("huber 2.5", wide, &errors, &[0.045, 2.0, 0.0, 6.875]);
-    // A number is compared with every element.
+    // A scalar is compared with every element.
     let one = [input(&[2], &[3.0, 4.0]), target(&[], &[1.0])];
     check("against one", block!(SquaredError()), &one, &[4.0, 9.0]);
 }
 
 #[test]
-fn of_classes() {
+fn cross_entropy_of_class_indices() {
     let x = || input(&[2, 3], &[1.0, -2.0, 0.5, 0.0, 3.0, -1.0]);
     let w = || vec![0.5, 1.0, 2.0];
     let of = [x(), classes(&[2], &[2, 0])];
@@ -143,7 +143,7 @@ fn of_classes() {
 }
 
 #[test]
-fn of_probabilities() {
+fn losses_of_probabilities() {
     let of = [input(&[2, 3], &[0.1, 0.2, 0.7, 0.5, 0.25, 0.25]), classes(&[2], &[2, 0])];
     let probs = || block!(CrossEntropy(input_type = "probs"));
     check("probs", probs(), &of, &[0.356674943939, LN_2]);
@@ -164,7 +164,7 @@ fn of_probabilities() {
 }
 
 #[test]
-fn of_two() {
+fn binary_cross_entropy() {
     let of = [input(&[4], &[0.5, -3.0, 0.0, 20.0]), target(&[4], &[1.0, 0.0, 0.3, 0.0])];
     let expected = [0.47407698418, 0.048587351574, LN_2, 20.000000002061];
     check("binary", block!(BinaryCrossEntropy()), &of, &expected);
@@ -178,7 +178,7 @@ fn of_two() {
 }
 
 #[test]
-fn of_vectors() {
+fn cosine_embedding() {
     let of = |label: Option<&[f64]>| {
         let mut inputs = vec![
             input(&[2, 3], &[1.0, 2.0, 3.0, 1.0, 0.0, -1.0]),
@@ -199,7 +199,7 @@ fn of_vectors() {
     check("cosine, label", labelled(0.2), &of(Some(&[-1.0, 1.0])), &apart);
     let zeros = [input(&[1, 2], &[0.0, 0.0]), target(&[1, 2], &[1.0, 2.0])];
     let block = block!(CosineEmbedding()).unwrap();
-    near("of nothing", &value(&block, &zeros), &[1.0]);
+    assert_close("of nothing", &value(&block, &zeros), &[1.0]);
     assert!(finite(&gradients(&block, &zeros)));
 }
 
@@ -218,7 +218,7 @@ fn finite(gradients: &[(String, Vec<f64>)]) -> bool {
     gradients.iter().all(|(_, g)| g.iter().all(|v| v.is_finite()))
 }
 
-/// The loss is finite, and so are its gradients.
+/// Checks that the loss and its gradients are finite.
 fn stays_finite(name: &str, block: Result<Block>, inputs: &Inputs) {
     let block = block.unwrap_or_else(|e| panic!("{name}: {e}"));
     let loss = value(&block, inputs);
@@ -228,19 +228,19 @@ fn stays_finite(name: &str, block: Result<Block>, inputs: &Inputs) {
 }
 
 #[test]
-fn weak_spots_of_classes() {
+fn cross_entropy_stays_finite() {
     let sure = || input(&[2, 3], &[0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
     let probs = || block!(CrossEntropy(input_type = "probs"));
     let of = [sure(), classes(&[2], &[2, 0])];
-    stays_finite("zeros beside the class", probs(), &of);
+    stays_finite("a probability of 0 for another class", probs(), &of);
     let of = [sure(), target(&[2, 3], &[0.0, 0.0, 1.0, 1.0, 0.0, 0.0])];
-    stays_finite("zeros that are not asked for", probs(), &of);
+    stays_finite("a probability of 0 with target 0", probs(), &of);
     let ignoring = block!(CrossEntropy(input_type = "probs", ignore_index = 1));
     let of = [sure(), classes(&[2], &[1, 0])];
-    stays_finite("a zero that is ignored", ignoring, &of);
+    stays_finite("a probability of 0 for an ignored target", ignoring, &of);
     let robust = block!(CrossEntropy(input_type = "probs", robust = true));
     let of = [sure(), classes(&[2], &[0, 1])];
-    stays_finite("a zero that is asked for, robust", robust, &of);
+    stays_finite("a probability of 0 for the class, robust", robust, &of);
     let weights = vec![0.0, 1.0, 1.0];
     let weighted = block!(CrossEntropy(input_type = "probs", weights = weights));
     let of = [sure(), classes(&[2], &[0, 0])];
@@ -252,7 +252,7 @@ fn weak_spots_of_classes() {
 }
 
 #[test]
-fn weak_spots_of_two() {
+fn binary_losses_stay_finite() {
     let probs = block!(BinaryCrossEntropy(input_type = "probs"));
     let sure = [input(&[2], &[0.0, 1.0]), target(&[2], &[0.0, 1.0])];
     stays_finite("sure", probs, &sure);
@@ -264,9 +264,9 @@ fn weak_spots_of_two() {
     stays_finite("large logits", block!(BinaryCrossEntropy()), &large);
 }
 
-/// Halves keep a logarithm of 0 finite too: the cutoff of floats would be 0 in them.
+/// A robust logarithm of 0 is finite in f16 too. The cutoff for f32 would round to 0 there.
 #[test]
-fn robust_halves() {
+fn robust_logarithms_of_f16_are_finite() {
     let inputs =
         [("input", Tensor::from_f64s(DType::F16, vec![1, 2], &[0.0, 1.0])), classes(&[1], &[0])];
     let block = block!(CrossEntropy(input_type = "probs", robust = true)).unwrap();
@@ -275,9 +275,9 @@ fn robust_halves() {
     assert!(loss[0].is_finite() && loss[0] > 9.0, "{loss:?}");
 }
 
-/// The shape of a target follows from that of the input, and nothing else has to be said.
+/// The shape of a target is inferred from the shape of the input.
 #[test]
-fn targets_without_shapes() {
+fn shapes_of_targets_are_inferred() {
     let table = [
         (block!(SquaredError()), "[4 x 3]"),
         (block!(CrossEntropy()), "[4]"),
@@ -329,7 +329,7 @@ fn metrics_of_classes() {
     ];
     for (block, expected) in table {
         let block = block.unwrap();
-        near(block.kind(), &value(&block, &scored), &[expected]);
+        assert_close(block.kind(), &value(&block, &scored), &[expected]);
     }
     for (block, expected) in [
         (block!(Precision(classes = 4)), 5.0 / 6.0),
@@ -338,14 +338,14 @@ fn metrics_of_classes() {
         (block!(Accuracy()), 5.0 / 6.0),
     ] {
         let block = block.unwrap();
-        near(block.kind(), &value(&block, &labels), &[expected]);
+        assert_close(block.kind(), &value(&block, &labels), &[expected]);
     }
     let one_hot = [input(&[2, 2], &[0.9, 0.1, 0.2, 0.8]), target(&[2, 2], &[1.0, 0.0, 1.0, 0.0])];
-    near("one-hot", &value(&block!(Accuracy()).unwrap(), &one_hot), &[0.5]);
+    assert_close("one-hot", &value(&block!(Accuracy()).unwrap(), &one_hot), &[0.5]);
 }
 
 #[test]
-fn metrics_of_two() {
+fn binary_metrics() {
     let scores = [0.9, 0.4, 0.6, 0.6, 0.1, 0.4, 0.8, 0.2];
     let of = [input(&[8], &scores), classes(&[8], &[1, 0, 1, 0, 0, 1, 0, 0])];
     let floats = [input(&[8], &scores), target(&[8], &[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0])];
@@ -359,8 +359,8 @@ fn metrics_of_two() {
     ];
     for (block, expected, of_none) in table {
         let block = block.unwrap();
-        near(block.kind(), &value(&block, &of), &[expected]);
-        near(block.kind(), &value(&block, &floats), &[expected]);
-        near(block.kind(), &value(&block, &none), &[of_none]);
+        assert_close(block.kind(), &value(&block, &of), &[expected]);
+        assert_close(block.kind(), &value(&block, &floats), &[expected]);
+        assert_close(block.kind(), &value(&block, &none), &[of_none]);
     }
 }

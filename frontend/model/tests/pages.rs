@@ -1,4 +1,4 @@
-//! The pages about blocks are what the block table says, and the table says enough for them.
+//! The pages about blocks are up to date with the block table, and the table describes every block.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use mithril_model::blocks::{FAMILIES, PUBLICATIONS, table};
 use mithril_model::page;
 
 #[test]
-fn the_pages_are_what_the_table_says() {
+fn pages_are_up_to_date() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let pages = page::pages();
     for (name, text) in &pages {
@@ -28,13 +28,13 @@ fn the_pages_are_what_the_table_says() {
 }
 
 #[test]
-fn families_have_names_of_their_own() {
+fn names_of_families_are_unique() {
     let names: HashSet<&str> = FAMILIES.iter().map(|family| family.name).collect();
     assert_eq!(names.len(), FAMILIES.len());
 }
 
 #[test]
-fn every_argument_and_everything_learned_is_described() {
+fn every_argument_and_param_is_described() {
     for entry in table() {
         for parameter in entry.parameters {
             assert!(!parameter.doc.is_empty(), "`{}` of `{}`", parameter.name, entry.name);
@@ -46,7 +46,7 @@ fn every_argument_and_everything_learned_is_described() {
     }
 }
 
-/// The publications that a text names: what ends in a year, behind a parenthesis.
+/// The publications that a text cites: texts in parentheses that end in a year.
 fn cited(text: &str) -> Vec<String> {
     let part = |(at, _)| {
         let part: &str = &text[at + 1..];
@@ -60,7 +60,7 @@ fn cited(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_publication_that_is_named_is_in_the_list() {
+fn every_cited_publication_is_listed() {
     let mut named = HashSet::new();
     for entry in table() {
         for name in cited(&entry.doc()).into_iter().chain(cited(&format!("({}", entry.source))) {

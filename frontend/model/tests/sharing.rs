@@ -1,4 +1,4 @@
-//! Which params blocks have: those of their object.
+//! Params belong to block objects: clones share them, copies do not.
 
 mod harness;
 
@@ -11,7 +11,7 @@ fn linear(dimension: i64) -> Result<Block> {
     block!(Linear(dimension = dimension))
 }
 
-/// A model that uses one block on `left`, another on `right`, and gives `a` and `b`.
+/// A model that applies one block to `left` and another to `right`. Its outputs are `a` and `b`.
 fn pair(one: &Block, other: &Block) -> Result<Model> {
     let model = Model::new();
     model.connect(one.clone().connect([("input", "left"), ("output", "a")])?)?;
@@ -19,20 +19,20 @@ fn pair(one: &Block, other: &Block) -> Result<Model> {
     Ok(model)
 }
 
-fn learned(block: &Block) -> Vec<String> {
+fn param_names(block: &Block) -> Vec<String> {
     let inputs = block.inputs().iter().filter(|t| t.role != Role::Data);
     inputs.map(|t| t.name.to_string()).collect()
 }
 
 #[test]
-fn clones_are_one_object_and_copies_are_not() -> Result<()> {
+fn clones_share_params_and_copies_do_not() -> Result<()> {
     let one = linear(1)?;
-    assert_eq!(learned(&pair(&one, &one)?.block()?), ["linear_0.w", "linear_0.b"]);
+    assert_eq!(param_names(&pair(&one, &one)?.block()?), ["linear_0.w", "linear_0.b"]);
     let names = ["linear_0.w", "linear_0.b", "linear_1.w", "linear_1.b"];
-    assert_eq!(learned(&pair(&one, &one.copy())?.block()?), names);
-    assert_eq!(learned(&pair(&one, &linear(1)?)?.block()?), names);
+    assert_eq!(param_names(&pair(&one, &one.copy())?.block()?), names);
+    assert_eq!(param_names(&pair(&one, &linear(1)?)?.block()?), names);
     let named = one.named("fc")?;
-    assert_eq!(learned(&pair(&named, &named)?.block()?), ["fc.w", "fc.b"]);
+    assert_eq!(param_names(&pair(&named, &named)?.block()?), ["fc.w", "fc.b"]);
     assert!(pair(&named, &named.copy()).is_err());
     Ok(())
 }
@@ -54,7 +54,7 @@ fn a_shared_param_is_one_argument() -> Result<()> {
 }
 
 #[test]
-fn sharing_holds_in_models_of_models_and_in_their_copies() -> Result<()> {
+fn nested_models_and_copies_keep_sharing() -> Result<()> {
     let one = linear(1)?;
     let tower = pair(&one, &one)?;
     let outer = Model::new();
@@ -65,17 +65,17 @@ fn sharing_holds_in_models_of_models_and_in_their_copies() -> Result<()> {
     outer.connect(one.connect([("input", "left"), ("output", "v")])?)?;
     let names = ["model_0", "model_2"].map(|m| ["w", "b"].map(|n| format!("{m}.linear_0.{n}")));
     let block = outer.block()?;
-    assert_eq!(learned(&block), names.concat());
-    assert_eq!(learned(&outer.copy().block()?), names.concat());
+    assert_eq!(param_names(&block), names.concat());
+    assert_eq!(param_names(&outer.copy().block()?), names.concat());
     let again = Block::from_json(&block.to_json()?)?;
-    assert_eq!(learned(&again), names.concat());
+    assert_eq!(param_names(&again), names.concat());
     assert!(again == block);
     assert_eq!(again.to_json()?, block.to_json()?);
     Ok(())
 }
 
 #[test]
-fn equal_models_that_share_otherwise_differ() -> Result<()> {
+fn models_that_share_differently_are_not_equal() -> Result<()> {
     let (one, other) = (linear(1)?, linear(1)?);
     assert!(pair(&one, &one)?.block()? != pair(&one, &other)?.block()?);
     assert!(pair(&one, &one)?.block()? == pair(&other, &other)?.block()?);
@@ -85,12 +85,12 @@ fn equal_models_that_share_otherwise_differ() -> Result<()> {
     };
     let shared = stack(&[&one, &one])?;
     assert!(shared != stack(&[&one, &other])?);
-    assert_eq!(learned(&Block::from_json(&shared.to_json()?)?).len(), 2);
+    assert_eq!(param_names(&Block::from_json(&shared.to_json()?)?).len(), 2);
     Ok(())
 }
 
 #[test]
-fn a_saved_model_that_shares_wrongly_is_damaged() -> Result<()> {
+fn a_saved_model_with_wrong_sharing_is_damaged() -> Result<()> {
     let one = linear(1)?;
     let text = pair(&one, &one)?.block()?.to_json()?;
     let mut value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -119,12 +119,12 @@ fn states_are_updated_by_each_use() -> Result<()> {
 }
 
 #[test]
-fn a_model_that_is_trained_as_a_block_is_done() -> Result<()> {
+fn a_training_model_used_as_a_block_cannot_change() -> Result<()> {
     let mut train = TrainModel::new(&linear(1)?)?;
     train.add_loss(block!(SquaredError())?, Loss::default())?;
     let block = train.seal()?;
     assert!(train.add_loss(block!(AbsoluteError())?, Loss::default()).is_err());
     assert!(train.seal()? == block);
-    assert_eq!(learned(train.trained()), ["w", "b"]);
+    assert_eq!(param_names(train.trained()), ["w", "b"]);
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! The stub `mithril/models.pyi` is what the block table says.
+//! The stub `mithril/models.pyi` is up to date with the block table.
 
 use std::path::Path;
 use std::{env, fs};
 
 #[test]
-fn the_stub_is_what_the_table_says() {
+fn the_stub_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/mithril/models.pyi");
     let stub = mithril_model::stub::models();
     if env::var_os("BLESS").is_some() {

@@ -1,4 +1,4 @@
-//! The block table is complete: every block is made, lowered and verified.
+//! The block table is complete: every block can be built, lowered and verified.
 
 mod harness;
 
@@ -8,7 +8,7 @@ use mithril_ir::op::{self, Class};
 use mithril_model::blocks::{self, Default, Kind, Meaning, Parameter, Range};
 use mithril_model::{Block, Model, Setting, Source, block};
 
-/// A value of each kind that most blocks take.
+/// A value of each kind that most blocks accept.
 fn sample(kind: Kind) -> Setting {
     match kind {
         Kind::Bool => true.into(),
@@ -38,7 +38,7 @@ fn sample(kind: Kind) -> Setting {
 }
 
 fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
-    // A ramp has an end, where it has two numbers or one.
+    // `Arange` needs `stop`, although it has a default.
     let needed = |p: &&Parameter| {
         p.default == Default::Required || (entry.name, p.name) == ("Arange", "stop")
     };

@@ -1,4 +1,4 @@
-//! Models to be trained: what is added under which names, the cost, and what is refused.
+//! Training models: the names of added terminals, the cost, and errors.
 
 mod harness;
 
@@ -27,11 +27,12 @@ fn names(block: &Block) -> (String, String) {
 }
 
 #[test]
-fn names_stay() -> Result<()> {
+fn training_keeps_names() -> Result<()> {
     let plain = layers()?;
     let mut train = TrainModel::new(&plain)?;
     train.add_loss(block!(CrossEntropy())?, Loss::default())?;
-    // A layer beside the model, and a step of a kind that the model has: neither takes its names.
+    // A block in the loss and a reduce step, both of a kind that the model has, do not change the
+    // model's names.
     let judge = Model::of_kind("Linear");
     judge.extend(block!(Linear(dimension = 1))?.input("input")?)?;
     judge.extend(block!(Relu())?)?;
@@ -52,7 +53,7 @@ fn names_stay() -> Result<()> {
 }
 
 #[test]
-fn random_draws_stay() -> Result<()> {
+fn training_keeps_random_numbers() -> Result<()> {
     let model = Model::new();
     model.extend(block!(Dropout(rate = 0.5))?)?;
     let plain = model.block()?;
@@ -69,8 +70,8 @@ fn random_draws_stay() -> Result<()> {
     Ok(())
 }
 
-/// What the model `input @ w + b` of these values comes to.
-fn outcome(train: &TrainModel, more: &[(&'static str, Tensor)]) -> Vec<(String, Vec<f64>)> {
+/// The results of the model `input @ w + b` for these values.
+fn results_of(train: &TrainModel, more: &[(&'static str, Tensor)]) -> Vec<(String, Vec<f64>)> {
     let mut inputs = vec![
         ("input", f64s(&[2, 1], &[1.0, 2.0])),
         ("w", f64s(&[1, 2], &[1.0, -2.0])),
@@ -86,14 +87,14 @@ fn outcome(train: &TrainModel, more: &[(&'static str, Tensor)]) -> Vec<(String, 
 }
 
 fn cost(train: &TrainModel) -> f64 {
-    let outcome = outcome(train, &[]);
-    let cost = outcome.iter().find(|(name, _)| name == "final_cost");
+    let results = results_of(train, &[]);
+    let cost = results.iter().find(|(name, _)| name == "final_cost");
     cost.expect("there is a cost").1[0]
 }
 
 /// Errors are 0, 1, 2, 0: squares 0, 1, 4, 0.
 #[test]
-fn costs() -> Result<()> {
+fn costs_combine_losses_and_regularizers() -> Result<()> {
     let squares = || block!(SquaredError());
     let mut train = one_layer()?;
     train.add_loss(squares()?, Loss::default())?;
@@ -121,9 +122,10 @@ fn costs() -> Result<()> {
 }
 
 #[test]
-fn connections() -> Result<()> {
+fn losses_connect_to_inputs_and_values() -> Result<()> {
     let mut train = one_layer()?;
-    // Both against an input of the model and against a new one with a shape and a dtype.
+    // One loss compares with an input of the model, another with a new input that has a shape and a
+    // dtype.
     let given = [("input", "output"), ("target", "input")];
     train.add_loss(block!(AbsoluteError())?.connect(given)?, Loss::default())?;
     let labels = IoKey { dtype: Some(mithril_ir::dtype::DType::I32), ..IoKey::new("labels") };
@@ -140,7 +142,7 @@ fn connections() -> Result<()> {
     assert_eq!(inputs, "input w b labels");
     assert_eq!(outputs, "output accuracy residual final_cost");
     let labels = Tensor::from_i64s(mithril_ir::dtype::DType::I32, vec![2], &[0, 1]);
-    let got = outcome(&train, &[("labels", labels)]);
+    let got = results_of(&train, &[("labels", labels)]);
     // Outputs (1.5, -2) and (2.5, -4) against inputs 1 and 2.
     assert_eq!(got[1].1, [0.5]);
     assert_eq!(got[2].1, [2.5]);
@@ -148,9 +150,9 @@ fn connections() -> Result<()> {
     Ok(())
 }
 
-/// Params, and how much they are regularized by, of patterns as Python's `re.search` has them.
+/// Patterns with the semantics of Python's `re.search`, and the number of params that they match.
 #[test]
-fn patterns() -> Result<()> {
+fn patterns_select_params() -> Result<()> {
     let plain = layers()?;
     let table = [
         ("linear_0", 2),
@@ -191,7 +193,7 @@ fn targets_take_the_shapes_of_outputs() -> Result<()> {
     Ok(())
 }
 
-/// A step that goes wrong, and the message.
+/// A function that returns an error, and the expected message.
 type Wrong = (fn() -> Result<()>, &'static str);
 
 fn accuracy(train: &mut TrainModel, name: &str) -> Result<()> {
@@ -382,7 +384,7 @@ const WRONG: &[Wrong] = &[
 ];
 
 #[test]
-fn wrong_programs() {
+fn errors_have_messages() {
     for (step, expected) in WRONG {
         let error = step().expect_err(expected).to_string();
         match expected.contains('\n') {

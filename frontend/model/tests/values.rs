@@ -1,4 +1,4 @@
-//! Blocks against values worked out by hand.
+//! Results of blocks, compared with values computed by hand.
 
 mod harness;
 
@@ -30,8 +30,8 @@ fn check(block: Result<Block>, inputs: Inputs, shape: &[usize], expected: &[f64]
     assert_eq!(values.len(), expected.len(), "{}", block.kind());
 }
 
-/// A block whose inputs are a list, as a model of it with inputs of these names.
-fn listed(block: Result<Block>, names: &[&str]) -> Result<Block> {
+/// A model of a block with a list input. The inputs of the model have these names.
+fn with_list_input(block: Result<Block>, names: &[&str]) -> Result<Block> {
     alone(block?.connect([("inputs", names.to_vec())])?)
 }
 
@@ -83,7 +83,7 @@ fn layers() {
 }
 
 #[test]
-fn batch_norm_moves_its_state() {
+fn batch_norm_updates_its_state() {
     let block = block!(BatchNorm1d(eps = 0.0)).unwrap();
     let inputs = vec![
         ("input", m(2, &[1.0, 10.0, 3.0, 30.0])),
@@ -97,7 +97,7 @@ fn batch_norm_moves_its_state() {
     assert_eq!(results[0].1.to_f64s(), [-1.0, -1.0, 1.0, 1.0]);
     let close = |a: Vec<f64>, b: &[f64]| a.iter().zip(b).all(|(x, y)| (x - y).abs() < 1e-12);
     assert!(close(results[1].1.to_f64s(), &[0.2, 2.0]));
-    // The unbiased variances are 2 and 200.
+    // The unbiased variances of the batch are 2 and 200.
     assert!(close(results[2].1.to_f64s(), &[0.9 + 0.2, 0.9 + 20.0]));
     let inference = Options { mode: Mode::Inference, ..options(&inputs) };
     let results = run(&block, &inputs, &inference);
@@ -122,7 +122,7 @@ fn attention() {
         &[1, 2, 2],
         &[1.0, 0.0, b, a],
     );
-    // Projections that are the identity: the same again, in one head.
+    // With identity projections and one head, the result is the same.
     let i = m(2, &[1.0, 0.0, 0.0, 1.0]);
     let weights = ["w_query", "w_key", "w_value", "w_output"].map(|n| (n, i.clone()));
     let mut inputs = vec![("input", one.clone())];
@@ -178,7 +178,7 @@ fn shapes() {
 }
 
 #[test]
-fn parts_and_ramps() {
+fn slices_and_ramps() {
     let x = m(2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let input = || vec![("input", x.clone())];
     check(block!(Tril()), input(), &[2, 3], &[1.0, 0.0, 0.0, 4.0, 5.0, 0.0]);
@@ -190,7 +190,7 @@ fn parts_and_ramps() {
     check(block!(Shape()), input(), &[2], &[2.0, 3.0]);
     check(block!(Size()), input(), &[], &[6.0]);
     check(
-        listed(block!(Stack(axis = 1)), &["a", "b"]),
+        with_list_input(block!(Stack(axis = 1)), &["a", "b"]),
         vec![("a", v(&[1.0, 2.0])), ("b", v(&[3.0, 4.0]))],
         &[2, 2],
         &[1.0, 3.0, 2.0, 4.0],
@@ -241,14 +241,14 @@ fn indices() {
 #[test]
 fn einsum() {
     let (a, b) = (m(2, &[1.0, 2.0, 3.0, 4.0]), m(2, &[5.0, 6.0, 7.0, 8.0]));
-    let two = |equation: &str| listed(block!(Einsum(equation = equation)), &["a", "b"]);
+    let two = |equation: &str| with_list_input(block!(Einsum(equation = equation)), &["a", "b"]);
     let given = || vec![("a", a.clone()), ("b", b.clone())];
     check(two("ij,jk->ik"), given(), &[2, 2], &[19.0, 22.0, 43.0, 50.0]);
     check(two("ij,jk->ki"), given(), &[2, 2], &[19.0, 43.0, 22.0, 50.0]);
     check(two("ij,ij->"), given(), &[], &[70.0]);
     check(two("ij,ij->ji"), given(), &[2, 2], &[5.0, 21.0, 12.0, 32.0]);
     check(two("ij,jk"), given(), &[2, 2], &[19.0, 22.0, 43.0, 50.0]);
-    let one = |equation: &str| listed(block!(Einsum(equation = equation)), &["a"]);
+    let one = |equation: &str| with_list_input(block!(Einsum(equation = equation)), &["a"]);
     check(one("ii->i"), vec![("a", a.clone())], &[2], &[1.0, 4.0]);
     check(one("ii"), vec![("a", a.clone())], &[], &[5.0]);
     check(one("ij->j"), vec![("a", a.clone())], &[2], &[4.0, 6.0]);
@@ -379,7 +379,7 @@ fn expressions() {
     check(model.block(), vec![("x", v(&[1.0, 2.0]))], &[], &[10.0]);
 }
 
-/// An expression of inputs joins the model that reads it, once, and `set_output` names it.
+/// An expression of inputs joins the model that reads it, only once, and `set_output` names it.
 #[test]
 fn expressions_from_inputs() {
     let model = Model::new();
@@ -398,7 +398,8 @@ fn expressions_from_inputs() {
 
 #[test]
 fn shapes_flow_into_reshape() {
-    // x.reshape((x.shape[0], -1)) of an input whose first dim is open, also through a model.
+    // `x.reshape((x.shape[0], -1))` of an input whose first dim may vary, also inside a nested
+    // model.
     let inner = Model::new();
     let shape = inner.apply(block!(Shape()).unwrap().input("x").unwrap()).unwrap();
     let rows = shape.method("item", vec![Setting::from(0)], vec![]).unwrap();
@@ -419,7 +420,7 @@ fn shapes_flow_into_reshape() {
 }
 
 #[test]
-fn dropout_depends_on_the_path_alone() {
+fn dropout_depends_only_on_the_path() {
     let two = |extra: bool| {
         let model = Model::new();
         let drop = || block!(Dropout(rate = 0.5)).unwrap();
@@ -441,7 +442,7 @@ fn dropout_depends_on_the_path_alone() {
 }
 
 #[test]
-fn weak_numbers_take_the_dtype_they_meet() {
+fn weak_numbers_take_the_dtype_of_other_operands() {
     let model = Model::new();
     let ids = block!(Add())
         .unwrap()
@@ -455,7 +456,7 @@ fn weak_numbers_take_the_dtype_they_meet() {
         .unwrap();
     let given = vec![("ids", i64s(&[2], &[0, 2])), ("embedding.w", m(4, &[0.0, 1.0, 2.0, 3.0]))];
     check(model.block(), given, &[2, 1], &[1.0, 3.0]);
-    // The inputs are integers by what reads them.
+    // The inputs are integers because of the blocks that read them.
     let module = harness::compile(&model.block().unwrap(), &Options::default());
     let main = module.entry().unwrap();
     assert_eq!(main.ty(main.arg(0)).dtype, DType::I64);

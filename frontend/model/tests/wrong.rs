@@ -1,4 +1,4 @@
-//! Wrong programs, and exactly what they are told.
+//! The messages of errors in models, options and files.
 
 use std::fmt::Write;
 
@@ -34,7 +34,7 @@ fn one(block: Block) -> Result<Model> {
     Ok(model)
 }
 
-/// Two branches of different widths, added.
+/// The sum of two branches of different widths.
 fn branches() -> Result<Model> {
     let model = Model::new();
     model.connect(linear(32)?.connect([("input", "x"), ("output", "a")])?)?;

@@ -1,4 +1,4 @@
-//! What the tests of the logical model share: one way to compile and to evaluate.
+//! Shared by the tests: functions that compile and evaluate blocks.
 #![allow(dead_code)]
 
 use mithril_ir::diagnostic::Result;
@@ -28,7 +28,7 @@ pub fn key() -> Tensor {
     Tensor::from_i64s(DType::U32, vec![2], &[0, 42])
 }
 
-/// Options of these inputs' shapes and dtypes, in double precision.
+/// Options with the shapes and dtypes of these inputs, in double precision.
 pub fn options(inputs: &[(&str, Tensor)]) -> Options {
     let dims = |t: &Tensor| t.shape().iter().map(|d| DimSpec::Number(*d as u64)).collect();
     Options {
@@ -39,7 +39,7 @@ pub fn options(inputs: &[(&str, Tensor)]) -> Options {
     }
 }
 
-/// All results of a block, by name. Keys are the same one; what is not given is 0.
+/// All results of a block, by name. All keys are equal. Arguments that are not given are 0.
 pub fn run(block: &Block, inputs: &[(&str, Tensor)], options: &Options) -> Vec<(String, Tensor)> {
     let module = compile(block, options);
     let main = module.entry().unwrap();
@@ -68,7 +68,7 @@ pub fn first(block: &Block, inputs: &[(&str, Tensor)]) -> Tensor {
     run(block, inputs, &options(inputs)).remove(0).1
 }
 
-/// A model of one block, whose data inputs are connected to names of their own.
+/// A model that contains only this block. Its data inputs have the names of the block's terminals.
 pub fn alone(block: Block) -> Result<Block> {
     let model = Model::new();
     model.connect(block)?;
