@@ -171,7 +171,7 @@ impl TargetEntry {
 
     /// The dtype that the target uses for arrays of this dtype. `wide` tells whether JAX's 64-bit
     /// types are enabled; without them, 64-bit integers become 32-bit ones.
-    pub fn held(&self, wide: bool, dtype: DType) -> DType {
+    pub fn framework_dtype(&self, wide: bool, dtype: DType) -> DType {
         let narrow = self.narrow && !wide;
         match dtype {
             DType::I64 if narrow => DType::I32,

@@ -157,7 +157,7 @@ impl Block {
         Ok(self)
     }
 
-    /// The same block with a gradient of its own. The gradient block's inputs are named after this
+    /// The same block with a custom gradient. The gradient block's inputs are named after this
     /// block's inputs, after its outputs, or after its outputs with the suffix `_gradient`. Its
     /// outputs are named after this block's inputs with the suffix `_gradient`; an input without
     /// such an output has no gradient. Errors: params, states or keys inside; terminals with other

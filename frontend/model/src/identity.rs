@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 
-/// Identifies a block object. Clones are the same object, whatever their name and connections.
+/// Identifies a block object. Clones are the same object, even with other names and connections.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Identity(u64);
 

@@ -299,11 +299,11 @@ fn messages() {
     let mut text = String::new();
     for (group, cases) in groups {
         for (name, program) in cases {
-            let told = match program() {
+            let message = match program() {
                 Ok(()) => "nothing is wrong".to_string(),
                 Err(error) => error.to_string(),
             };
-            let _ = writeln!(text, "{group}: {name}\n\n{told}\n\n---");
+            let _ = writeln!(text, "{group}: {name}\n\n{message}\n\n---");
         }
     }
     insta::assert_snapshot!(text);

@@ -419,12 +419,12 @@ def main(request: str) -> NoReturn:
 
     from .errors import MithrilError  # noqa: PLC0415
 
-    asked = json.loads(request)
+    options = json.loads(request)
     try:
-        model = _core.Model.load(asked["file"])
-        arrays = _loaded(asked["arrays"])
-        keywords = {"dtype": asked["dtype"], **asked["keywords"]}
-        found = diff(model, asked["backends"], inputs=arrays, **keywords)
+        model = _core.Model.load(options["file"])
+        arrays = _loaded(options["arrays"])
+        keywords = {"dtype": options["dtype"], **options["keywords"]}
+        found = diff(model, options["backends"], inputs=arrays, **keywords)
     except (MithrilError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

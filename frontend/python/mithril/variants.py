@@ -140,7 +140,7 @@ class Variants:
             program = program.with_sizes(sizes)
         variant = self._made(program)
         details += [f"{param} of {own}" for param, own in sizes.items()]
-        _log(program.name, details, anew=bool(self._variants))
+        _log(program.name, details, repeated=bool(self._variants))
         self._variants = (variant, *self._variants)
         return variant
 
@@ -223,9 +223,9 @@ def _rank(terminal: str, shape: list[int | None]) -> str:
     return f"{terminal} of rank {len(shape)}{along}"
 
 
-def _log(name: str, details: list[str], *, anew: bool) -> None:
+def _log(name: str, details: list[str], *, repeated: bool) -> None:
     """Logs that code was compiled during a call."""
-    again = " again" if anew else ""
+    again = " again" if repeated else ""
     logging.getLogger("mithril").info("%s: compiled%s for %s", name, again, ", ".join(details))
 
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::arrays::{Reader, Seen, attributes};
 use super::error::Answer;
-pub use explain::{Wrong, renamed_params};
+pub use explain::{Rejection, renamed_params};
 use order::Order;
 
 mod explain;
@@ -74,20 +74,20 @@ impl Checker {
         py: Python<'py>,
         dicts: &Dicts<'_, 'py>,
         see: See<'_, 'py>,
-    ) -> Result<Binding, Wrong> {
+    ) -> Result<Binding, Rejection> {
         if self.signature.indexed.is_empty() {
             return self.check_types(py, dicts, see);
         }
-        let mut held = IndexArrays::new();
+        let mut index_arrays = IndexArrays::new();
         let mut both = |at: usize, value: &Bound<'py, PyAny>| {
             see(at, value);
             if self.signature.slots[at].indexes {
-                held.retain(|(own, _)| *own != at);
-                held.push((at, value.clone()));
+                index_arrays.retain(|(own, _)| *own != at);
+                index_arrays.push((at, value.clone()));
             }
         };
         let binding = self.check_types(py, dicts, &mut both)?;
-        for (at, value) in &held {
+        for (at, value) in &index_arrays {
             if let Some(elements) = self.reader.elements(value, self.signature.everywhere) {
                 self.signature.check_indices(*at, &elements, &binding)?;
             }
@@ -101,7 +101,7 @@ impl Checker {
         py: Python<'py>,
         dicts: &Dicts<'_, 'py>,
         see: See<'_, 'py>,
-    ) -> Result<Binding, Wrong> {
+    ) -> Result<Binding, Rejection> {
         // Python may run a call of another thread in the middle of this one. That call uses no
         // caches.
         let Ok(mut memory) = self.memory.try_lock() else {
@@ -149,7 +149,7 @@ impl Checker {
         dicts: &Dicts<'_, 'py>,
         seen: &mut Seen,
         see: See<'_, 'py>,
-    ) -> Result<Binding, Wrong> {
+    ) -> Result<Binding, Rejection> {
         let mut found = [0; 4];
         let mut binding = self.signature.binding();
         let mut sizes = Sizes::new();
@@ -162,7 +162,7 @@ impl Checker {
             // Check the inputs first: if they do not fit together, the outputs have no shape to
             // compare with.
             if Some(at) == outputs {
-                self.signature.check_late(&binding).map_err(Wrong::Mismatch)?;
+                self.signature.check_late(&binding).map_err(Rejection::Mismatch)?;
             }
             match item(dict, self.keys[at].bind(py)) {
                 Some(value) => {
@@ -170,17 +170,17 @@ impl Checker {
                     self.reads(at, &value, &mut binding, &mut sizes, seen)?;
                 }
                 None if slot.optional => continue,
-                None => return Err(Wrong::Names(slot.group)),
+                None => return Err(Rejection::Names(slot.group)),
             }
             found[slot.group as usize] += 1;
         }
         for group in Group::ALL {
             let given = dicts[group as usize].map_or(0, |dict| dict.len());
             if given != found[group as usize] {
-                return Err(Wrong::Names(group));
+                return Err(Rejection::Names(group));
             }
         }
-        self.signature.check_late(&binding).map_err(Wrong::Mismatch)?;
+        self.signature.check_late(&binding).map_err(Rejection::Mismatch)?;
         Ok(binding)
     }
 
@@ -192,16 +192,16 @@ impl Checker {
         binding: &mut Binding,
         sizes: &mut Sizes,
         seen: &mut Seen,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Rejection> {
         let Some(dtype) = self.reader.read(value, sizes, seen) else {
-            return Err(Wrong::Foreign(at));
+            return Err(Rejection::Foreign(at));
         };
         let slot = &self.signature.slots[at];
         if dtype != slot.ty.dtype && dtype.is_int() && slot.any_integer {
-            return Err(Wrong::Foreign(at));
+            return Err(Rejection::Foreign(at));
         }
         let right = dtype == slot.ty.dtype && self.signature.take(at, sizes, binding);
-        right.then_some(()).ok_or(Wrong::Mismatch(Mismatch::Slot(at)))
+        right.then_some(()).ok_or(Rejection::Mismatch(Mismatch::Slot(at)))
     }
 }
 
@@ -282,7 +282,7 @@ impl Checker {
         let dicts = dicts(&[Some(params), Some(inputs), state, output_gradients])?;
         match self.check_all(py, &dicts, &mut |_, _| ()) {
             Ok(_) => Ok(true),
-            Err(Wrong::Foreign(_)) => Ok(false),
+            Err(Rejection::Foreign(_)) => Ok(false),
             Err(wrong) => Err(self.explain(py, &dicts, wrong).into()),
         }
     }

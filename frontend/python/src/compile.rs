@@ -81,8 +81,12 @@ pub fn compile_block(
     guarded(|| {
         let target = targets::find(target)?;
         let given = (shapes, dtypes, constant_keys);
-        let given =
-            lowering(mode(inference), given, dtype.get().0, target.held(wide, Element::I64))?;
+        let given = lowering(
+            mode(inference),
+            given,
+            dtype.get().0,
+            target.framework_dtype(wide, Element::I64),
+        )?;
         let lower = lower::Options { trainable_keys, data_keys, discard_keys, ..given };
         let options = CompileOptions {
             target,

@@ -18,9 +18,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::arrays::Reader;
-use super::check::{Checker, Dicts, Wrong, dicts};
+use super::check::{Checker, Dicts, Rejection, dicts};
 use super::error::{Answer, Error, guarded};
-use call::{Call, CallContext, Taken};
+use call::{Call, CallArrays, CallContext};
 
 mod call;
 mod export;
@@ -73,12 +73,12 @@ impl Native {
         dicts: &Dicts<'_, 'py>,
         mode: CallMode,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
-        let mut taken = Taken::default();
+        let mut taken = CallArrays::default();
         taken.clear(self.checker.signature.slots.len());
         match self.checker.check_all(py, dicts, &mut |at, value| taken.keep(at, value)) {
             Ok(binding) => self.run(py, mode, taken, &binding).map(Some),
-            Err(Wrong::Foreign(_)) => Ok(None),
-            Err(Wrong::Names(_) | Wrong::Mismatch(_)) if self.one_of_several => Ok(None),
+            Err(Rejection::Foreign(_)) => Ok(None),
+            Err(Rejection::Names(_) | Rejection::Mismatch(_)) if self.one_of_several => Ok(None),
             Err(wrong) => Err(self.checker.explain(py, dicts, wrong).into()),
         }
     }
@@ -87,7 +87,7 @@ impl Native {
         &self,
         py: Python<'py>,
         mode: CallMode,
-        taken: Taken<'py>,
+        taken: CallArrays<'py>,
         binding: &Binding,
     ) -> Answer<Bound<'py, PyAny>> {
         let (call, joint) = match &self.joint {

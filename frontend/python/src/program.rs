@@ -199,15 +199,15 @@ impl Program {
     /// The arguments, in order.
     #[getter]
     fn arguments(&self, py: Python<'_>) -> Vec<Argument> {
-        let held = |dtype| self.target.held(self.wide, dtype);
+        let framework_dtype = |dtype| self.target.framework_dtype(self.wide, dtype);
         let argument = |own: &compile::Argument| Argument {
             name: PyString::intern(py, &own.name).unbind(),
             role: own.role.name(),
-            dtype: DType(held(own.ty.dtype)),
+            dtype: DType(framework_dtype(own.ty.dtype)),
             dims: dims(&own.ty),
             shape: own.sizes(),
             fan_of: own.fan_of.as_ref().map(|name| name.to_string()),
-            any_integer: own.takes_any_integer(held(own.ty.dtype)),
+            any_integer: own.takes_any_integer(framework_dtype(own.ty.dtype)),
         };
         self.program.arguments.iter().map(argument).collect()
     }
@@ -218,7 +218,7 @@ impl Program {
         let result = |own: &compile::Output| Outcome {
             name: own.name.to_string(),
             state: own.state.as_ref().map(|s| s.to_string()),
-            dtype: DType(self.target.held(self.wide, own.ty.dtype)),
+            dtype: DType(self.target.framework_dtype(self.wide, own.ty.dtype)),
             dims: dims(&own.ty),
         };
         self.program.results.iter().map(result).collect()
@@ -332,7 +332,7 @@ impl Program {
     #[pyo3(signature = (samples: "dict[str, object]"))]
     fn checker(&self, py: Python<'_>, samples: &Bound<'_, PyDict>) -> Answer<Checker> {
         guarded(|| {
-            let rename = |dtype| self.target.held(self.wide, dtype);
+            let rename = |dtype| self.target.framework_dtype(self.wide, dtype);
             Ok(Checker::new(py, &self.program, self.reader(samples)?, &rename)?)
         })
     }

@@ -76,7 +76,7 @@ pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
         return Ok(Literal::weak(if let Ok(truth) = value.cast::<PyBool>() {
             scalar(Element::Bool, truth.is_true().into())
         } else if value.is_instance_of::<PyInt>() {
-            whole(value)?
+            integer_literal(value)?
         } else {
             Tensor::scalar(Element::F64, value.extract()?)
         }));
@@ -89,7 +89,7 @@ pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
 }
 
 /// An integer as `i64`, or `u64` if necessary. Beyond 64 bits it becomes a float.
-fn whole(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
+fn integer_literal(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     if let Ok(v) = value.extract::<i64>() {
         return Ok(Tensor::from_i64s(Element::I64, vec![], &[v]));
     }

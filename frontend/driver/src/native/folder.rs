@@ -94,7 +94,7 @@ fn is_folder_name(name: &OsStr) -> bool {
 }
 
 /// Removes a folder that a killed process left behind. A folder without the lock file may belong to
-/// somebody else, so it is removed only if it is empty.
+/// another program, so it is removed only if it is empty.
 fn remove_if_abandoned(entry: &DirEntry) -> io::Result<()> {
     let meta = entry.metadata()?;
     // SAFETY: the call has no conditions.

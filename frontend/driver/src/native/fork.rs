@@ -22,7 +22,7 @@ pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
     static HANDLERS: Once = Once::new();
     // SAFETY: the functions live as long as this code, and take no arguments.
     HANDLERS.call_once(|| unsafe {
-        libc::pthread_atfork(Some(before), Some(after), Some(in_child));
+        libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
     });
     if IS_COMPILING.get() {
         return work();
@@ -39,7 +39,7 @@ pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-extern "C" fn before() {
+extern "C" fn before_fork() {
     // A compiling thread forks only to run a compiler or a linker.
     if IS_COMPILING.get() {
         return;
@@ -48,7 +48,7 @@ extern "C" fn before() {
     FORK_LOCKS.set(Some((exclusive, queue::lock())));
 }
 
-extern "C" fn after() {
+extern "C" fn after_fork() {
     drop(FORK_LOCKS.take());
 }
 

@@ -116,7 +116,7 @@ pub struct Ready {
     pub tier_up: Option<Arc<TierUp>>,
     /// One for each kernel that LLVM failed on.
     pub warnings: Arc<Warnings>,
-    /// Keeps the code loaded if the executable does not hold it.
+    /// Keeps the library of the code loaded. `None` if the executable owns the code.
     _library: Option<Arc<libloading::Library>>,
 }
 

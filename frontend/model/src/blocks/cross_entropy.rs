@@ -132,10 +132,10 @@ impl<'a> Loss<'a> {
 
     /// The weights of the classes, shaped to broadcast along the class axis.
     fn along_classes(&self, weights: Var<'a>) -> Var<'a> {
-        let behind: Vec<i64> = (1..-self.axis).collect();
-        match behind.is_empty() {
+        let axes_after: Vec<i64> = (1..-self.axis).collect();
+        match axes_after.is_empty() {
             true => weights,
-            false => weights.expand_dims(&behind),
+            false => weights.expand_dims(&axes_after),
         }
     }
 
@@ -201,7 +201,7 @@ impl<'a> Loss<'a> {
         Ok((loss, weight))
     }
 
-    /// The loss of a target that is uniform over the classes; 0 where the target is ignored.
+    /// The loss of a target that is uniform over the classes; 0 if the target is ignored.
     fn uniform_loss(&self, scores: Var<'a>, seen: Option<Var<'a>>) -> Var<'a> {
         let one = scores.scalar(1.0);
         let mut weight = self.weights.map_or(one, |w| self.along_classes(w));

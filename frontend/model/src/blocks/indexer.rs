@@ -67,8 +67,8 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
 /// The index of an axis after other axes are dropped.
 fn moved(axis: i64, dropped: &[i64]) -> i64 {
     let before = dropped.iter().filter(|d| axis >= 0 && (0..axis).contains(*d)).count();
-    let behind = dropped.iter().filter(|d| axis < 0 && (axis..0).contains(*d)).count();
-    before as i64 - behind as i64
+    let dropped_after = dropped.iter().filter(|d| axis < 0 && (axis..0).contains(*d)).count();
+    before as i64 - dropped_after as i64
 }
 
 fn plan<'a>(cx: &Cx<'a>, items: &[Setting]) -> Result<Plan<'a>> {

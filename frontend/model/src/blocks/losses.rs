@@ -187,10 +187,10 @@ fn cosine_embedding(cx: &Cx) -> Result<Vec<Value>> {
     let least = if input.dtype() == DType::F16 { 1e-6 } else { 1e-12 };
     let lengths = (total(input * input) + least) * (total(target * target) + least);
     let cosine = total(input * target) / lengths.sqrt();
-    let alike = -cosine + 1.0;
+    let loss_of_pair = -cosine + 1.0;
     let Some(label) = cx.optional("label") else {
-        return done(alike);
+        return done(loss_of_pair);
     };
     let different = (cosine - cx.float("margin")).unary("relu", &[]);
-    done(label.binary("gt", label.scalar(0.0)).select(alike, different))
+    done(label.binary("gt", label.scalar(0.0)).select(loss_of_pair, different))
 }

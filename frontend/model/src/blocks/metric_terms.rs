@@ -26,7 +26,7 @@ pub(super) fn ratio(cx: &Cx, value: Var) -> Result<Vec<Value>> {
     done(value.cast(cx.float))
 }
 
-/// The quotient; 0 where the denominator is 0.
+/// The quotient, or 0 if the denominator is 0.
 pub(super) fn over<'a>(part: Var<'a>, whole: Var<'a>) -> Var<'a> {
     let none = whole.binary("eq", whole.scalar(0.0));
     let quotient = part / none.select(whole.scalar(1.0), whole);

@@ -51,7 +51,7 @@ pub(super) const BLOCKS: &[Entry] = &[
              `input` also holds one score for each class.",
             |cx| {
                 let labels = Labels::of(cx, cx.flag("binary"))?;
-                ratio(cx, labels.right().reduce("mean", None, false))
+                ratio(cx, labels.is_correct().reduce("mean", None, false))
             },
         )
     },
@@ -129,7 +129,7 @@ impl<'a> Labels<'a> {
     }
 
     /// 1 where the prediction is correct, otherwise 0.
-    fn right(&self) -> Var<'a> {
+    fn is_correct(&self) -> Var<'a> {
         self.predicted.binary("eq", self.actual).cast(self.dtype)
     }
 }
@@ -146,7 +146,7 @@ fn averaged<'a>(cx: &Cx<'a>, score: fn(Counts<'a>) -> Var<'a>) -> Result<Vec<Val
     let average = cx.text("average");
     let labels = Labels::of(cx, average == "binary")?;
     let total = |v: Var<'a>| v.sum(None, false);
-    let right = labels.right();
+    let is_correct = labels.is_correct();
     let value = match average {
         "binary" => {
             let one = |v: Var<'a>| v.binary("eq", v.scalar(1.0)).cast(labels.dtype);
@@ -159,11 +159,11 @@ fn averaged<'a>(cx: &Cx<'a>, score: fn(Counts<'a>) -> Var<'a>) -> Result<Vec<Val
         }
         // Each sample has one prediction and one class, so both counts equal the number of samples.
         "micro" => {
-            let all = right.count(None);
-            score(Counts { hits: total(right), predicted: all, actual: all })
+            let all = is_correct.count(None);
+            score(Counts { hits: total(is_correct), predicted: all, actual: all })
         }
         _ => {
-            let counts = each(cx, &labels, right)?;
+            let counts = each(cx, &labels, is_correct)?;
             let weight = match average {
                 "weighted" => counts.actual,
                 _ => {
@@ -179,7 +179,7 @@ fn averaged<'a>(cx: &Cx<'a>, score: fn(Counts<'a>) -> Var<'a>) -> Result<Vec<Val
 
 /// The counts for each class, accumulated by scatter-add, so that neither the number of samples nor
 /// their rank needs to be known. Errors: the number of classes is not known.
-fn each<'a>(cx: &Cx<'a>, labels: &Labels<'a>, right: Var<'a>) -> Result<Counts<'a>> {
+fn each<'a>(cx: &Cx<'a>, labels: &Labels<'a>, is_correct: Var<'a>) -> Result<Counts<'a>> {
     let classes = match (cx.var("input").dtype().is_float(), cx.settings.int("classes")) {
         (true, _) => cx.last_dim("input")?,
         (false, Some(count)) => Dim::Const(count),
@@ -190,13 +190,13 @@ fn each<'a>(cx: &Cx<'a>, labels: &Labels<'a>, right: Var<'a>) -> Result<Counts<'
                 .err();
         }
     };
-    let zeros = right.scalar(0.0).broadcast_to(Shape::new([classes]));
-    let ones = right.full_like(1.0);
+    let zeros = is_correct.scalar(0.0).broadcast_to(Shape::new([classes]));
+    let ones = is_correct.full_like(1.0);
     let count = |classes: Var<'a>, what: Var<'a>| {
         cx.op("scatter_add", &[zeros, classes, what], &[("axis", 0.into())])
     };
     Ok(Counts {
-        hits: count(labels.actual, right),
+        hits: count(labels.actual, is_correct),
         predicted: count(labels.predicted, ones),
         actual: count(labels.actual, ones),
     })

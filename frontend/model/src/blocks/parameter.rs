@@ -71,7 +71,7 @@ impl Range {
 pub enum Kind {
     Bool,
     Int,
-    /// An integer, or `None` with a meaning of its own that is not the default.
+    /// An integer, or `None`, which has a meaning other than the default.
     IntOrNone,
     /// An integer of at least 1: sizes and counts.
     Count,

@@ -23,12 +23,12 @@ const fn over(name: &'static str, op: &'static str, inputs: &'static [Input]) ->
 }
 
 /// A reduction that selects an element, so there must be at least one.
-const fn chosen(name: &'static str, op: &'static str) -> Entry {
+const fn extremum(name: &'static str, op: &'static str) -> Entry {
     Entry { needs: need_elements, ..over(name, op, NUMBER) }
 }
 
 const fn find(name: &'static str, op: &'static str) -> Entry {
-    Entry { parameters: &[AXIS, KEEPDIM], ..chosen(name, op) }
+    Entry { parameters: &[AXIS, KEEPDIM], ..extremum(name, op) }
 }
 
 /// Checks the reduced axes. Errors, at compile time or at run time: one has no elements.
@@ -62,12 +62,12 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "max(input, axis)",
         example: gives(&["[[1, 2], [3, 5]]"], "[2. 5.]").with_settings("axis=-1"),
-        ..chosen("Max", "max")
+        ..extremum("Max", "max")
     },
     Entry {
         formula: "min(input, axis)",
         example: gives(&["[[1, 2], [3, 5]]"], "[1. 3.]").with_settings("axis=-1"),
-        ..chosen("Min", "min")
+        ..extremum("Min", "min")
     },
     Entry {
         formula: "prod(input, axis)",
@@ -191,7 +191,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         inputs: &[
             data("input", Class::Float).doc("losses times their weights"),
             data("weights", Class::Float)
-                .following(whole)
+                .following(input_shape)
                 .doc("the weight of each loss, of the shape of `input`"),
         ],
         outputs: &[out("output"), out("weight")],
@@ -202,7 +202,7 @@ pub(super) const BLOCKS: &[Entry] = &[
 ];
 
 /// The shape of `input`.
-fn whole(cx: &Cx) -> Result<Shape> {
+fn input_shape(cx: &Cx) -> Result<Shape> {
     Ok(cx.var("input").shape())
 }
 

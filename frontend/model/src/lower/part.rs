@@ -308,7 +308,7 @@ impl<'a> Frame<'a, '_> {
                 let value = builder.op(name, &values, &attrs(op, settings))?;
                 let (index, result) = (self.lowering.options.index, builder.ty(value).dtype);
                 match op.dtype {
-                    // Indices have the model's index dtype, whatever the operation returns.
+                    // Indices are cast to the model's index dtype.
                     DTypeRule::Fixed(DType::I64) if result != index => {
                         vec![builder.var(value).cast(index).value]
                     }

@@ -90,8 +90,8 @@ impl Model {
         Ok(())
     }
 
-    /// Gives the model a gradient of its own, as [`Block::with_gradient`] does. The gradient is
-    /// checked when the model is used as a block. Errors: a used model.
+    /// Gives the model a custom gradient, as [`Block::with_gradient`] does. The gradient is checked
+    /// when the model is used as a block. Errors: a used model.
     pub fn set_gradient(&self, gradient: &Block) -> Result<()> {
         self.open()?.gradient = Some(gradient.clone());
         Ok(())

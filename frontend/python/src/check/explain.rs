@@ -13,7 +13,7 @@ use super::{Checker, Dicts, item, pytorch};
 use crate::arrays::attributes;
 
 /// The reason why a call is rejected.
-pub enum Wrong {
+pub enum Rejection {
     Names(Group),
     /// The value is not an array of the framework. It must be converted, or it is not known yet.
     Foreign(usize),
@@ -21,9 +21,9 @@ pub enum Wrong {
     Index(Box<IndexOutOfRange>),
 }
 
-impl From<Box<IndexOutOfRange>> for Wrong {
-    fn from(outside: Box<IndexOutOfRange>) -> Wrong {
-        Wrong::Index(outside)
+impl From<Box<IndexOutOfRange>> for Rejection {
+    fn from(outside: Box<IndexOutOfRange>) -> Rejection {
+        Rejection::Index(outside)
     }
 }
 
@@ -55,16 +55,16 @@ impl Given for Arrays<'_, '_> {
 }
 
 impl Checker {
-    pub fn explain(&self, py: Python<'_>, dicts: &Dicts<'_, '_>, wrong: Wrong) -> Diagnostic {
+    pub fn explain(&self, py: Python<'_>, dicts: &Dicts<'_, '_>, wrong: Rejection) -> Diagnostic {
         let arrays = Arrays { py, checker: self, dicts };
         match wrong {
-            Wrong::Names(group) => self.names(&arrays, group),
-            Wrong::Foreign(at) => self.foreign(&arrays, at),
-            Wrong::Mismatch(Mismatch::Slot(at)) => self.mismatch(&arrays, at),
-            Wrong::Mismatch(Mismatch::Guard(at, binding)) => {
+            Rejection::Names(group) => self.names(&arrays, group),
+            Rejection::Foreign(at) => self.foreign(&arrays, at),
+            Rejection::Mismatch(Mismatch::Slot(at)) => self.mismatch(&arrays, at),
+            Rejection::Mismatch(Mismatch::Guard(at, binding)) => {
                 self.signature.guard_error(at, &binding)
             }
-            Wrong::Index(outside) => self.signature.out_of_range(&outside),
+            Rejection::Index(outside) => self.signature.out_of_range(&outside),
         }
     }
 

@@ -44,9 +44,9 @@ type CallResults<'py> = SmallVec<[(Block, Sizes, Option<Bound<'py, PyAny>>); 8]>
 
 /// The arrays of a call, by slot.
 #[derive(Default)]
-pub struct Taken<'py>(SmallVec<[Option<Bound<'py, PyAny>>; 16]>);
+pub struct CallArrays<'py>(SmallVec<[Option<Bound<'py, PyAny>>; 16]>);
 
-impl<'py> Taken<'py> {
+impl<'py> CallArrays<'py> {
     pub fn clear(&mut self, slots: usize) {
         self.0.clear();
         self.0.resize(slots, None);
@@ -76,7 +76,7 @@ impl Call {
         &self,
         py: Python<'py>,
         context: &CallContext,
-        mut taken: Taken<'py>,
+        mut taken: CallArrays<'py>,
         binding: &Binding,
         gradients: bool,
     ) -> Answer<Bound<'py, PyAny>> {
@@ -197,7 +197,7 @@ fn argument<'py>(
     py: Python<'py>,
     checker: &Checker,
     reader: &Numpy,
-    taken: &mut Taken<'py>,
+    taken: &mut CallArrays<'py>,
     binding: &Binding,
     zeros: &mut SmallVec<[Block; 2]>,
     at: usize,
