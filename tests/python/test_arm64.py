@@ -11,8 +11,8 @@ import pytest
 from arm64 import Arm64Library
 from c_programs import CROSS, EMULATOR
 from comparing import chain, random
-from custom_operations import C
 from conftest import has
+from custom_operations import C
 from exported import agrees, export, near
 
 import mithril as ml

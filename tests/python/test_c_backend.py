@@ -125,7 +125,9 @@ def test_names_stay_in_comments(name, tmp_path):
 @pytest.mark.parametrize("gradients", [False, True])
 def test_blocks_may_have_names_of_c(gradients, tmp_path):
     names = "log main memcpy y0 lgamma_r index workspace arena row_0 constant mithril_max x"
-    names += " MITHRIL_OK NULL size_t scratch temporary sums i out params model_constant_0 select_f32"
+    names += (
+        " MITHRIL_OK NULL size_t scratch temporary sums i out params model_constant_0 select_f32"
+    )
     model = ml.Model()
     for name in names.split():
         model += Linear(3, name=name)

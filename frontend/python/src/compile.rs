@@ -80,13 +80,9 @@ pub fn compile_block(
 ) -> Answer<Program> {
     guarded(|| {
         let target = targets::find(target)?;
+        let index = target.framework_dtype(wide, Element::I64);
         let given = (shapes, dtypes, constant_keys);
-        let given = lowering(
-            mode(inference),
-            given,
-            dtype.get().0,
-            target.framework_dtype(wide, Element::I64),
-        )?;
+        let given = lowering(mode(inference), given, dtype.get().0, index)?;
         let lower = lower::Options { trainable_keys, data_keys, discard_keys, ..given };
         let options = CompileOptions {
             target,
