@@ -34,7 +34,7 @@ def text(function):
         ("mithril 99\n", "newer than this Mithril"),
         (
             text("extern func @f() -> (y: tensor<f32>) extern func @g() -> (y: tensor<f32>)"),
-            'several functions, and no name was given\n  got: `f`, `g`\n  hint: `name="f"`',
+            'several functions, but no name was given\n  got: `f`, `g`\n  hint: `name="f"`',
         ),
         (text("extern func @f(%x: tensor<f32>) -> ()"), "has no results"),
         (
@@ -81,7 +81,7 @@ SHAPE = "(x: [*b]) -> [*b]"
             "shape, gradient\n  hint: did you mean `numpy`?",
         ),
         ({"numpy": "return x", "shpe": SHAPE}, "did you mean `shape`?"),
-        ({"numpy": np.exp, "shape": SHAPE}, "`numpy` of `custom` is text\n  got: ufunc"),
+        ({"numpy": np.exp, "shape": SHAPE}, "`numpy` of `custom` must be a string\n  got: ufunc"),
         ({"numpy": "x", "shape": SHAPE}, "the body for numpy returns nothing"),
         (
             {"numpy": "return (x", "shape": SHAPE},
@@ -89,12 +89,12 @@ SHAPE = "(x: [*b]) -> [*b]"
         ),
         ({"torch": "y = 1\nreturn y y", "shape": SHAPE}, "line 2\n  text: return y y"),
         ({"numpy": "", "shape": SHAPE}, "for numpy"),
-        ({"numpy": "return x", "shape": SHAPE, "name": "a b"}, "the name of a function"),
-        ({"numpy": "return x", "shape": 3}, "`shape` of `custom` is text"),
+        ({"numpy": "return x", "shape": SHAPE, "name": "a b"}, "a valid name for the function"),
+        ({"numpy": "return x", "shape": 3}, "`shape` of `custom` must be a string"),
         ({"numpy": "return x", "shape": SHAPE, "gradient": {}}, "`gradient` has no body"),
         (
             {"numpy": "return x", "shape": SHAPE, "gradient": {"nunpy": "return x"}},
-            "`gradient` has bodies by language",
+            "`gradient` must be a dict of bodies",
         ),
         ({"numpy": "return x", "shape": SHAPE, "gradient": 3}, "`gradient` must be a block"),
         ({"numpy": "return x", "shape": SHAPE, "gradient": Relu()}, "a block that reads `input`"),

@@ -178,7 +178,7 @@ def test_functions_of_numpy_that_no_block_computes():
     x = Model().add_input("x")
     calls = [lambda: np.exp(x, out=X), lambda: np.add.reduce(x), lambda: np.gcd(x, x)]
     for call in calls:
-        with pytest.raises(ml.UsageError, match="takes numbers, and a connection has none"):
+        with pytest.raises(ml.UsageError, match="takes numbers, but a connection has no value"):
             call()
 
 

@@ -286,7 +286,7 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
         made = "dequantize" if tensor.is_quantized else "to_dense"
         hint = "" if tensor.is_meta else f"\n  hint: convert it with `x.{made}()`"
         raise UsageError(
-            "this tensor is not dense"
+            "this tensor is not a dense array in memory"
             f"\n  got: {kind}, on the device {tensor.device}"
             f"\n  expected: a dense (strided) tensor{hint}",
             code="E0302",
