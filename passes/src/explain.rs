@@ -11,7 +11,7 @@ use crate::eqsat;
 use crate::estimate;
 use crate::pipeline::{Level, OptimizationOptions, rewritten};
 use crate::rules::{Class, RULES, Rule};
-use crate::specialise::given::Shapes;
+use crate::specialise::shapes::Shapes;
 use crate::table::Table;
 use crate::target::Target;
 

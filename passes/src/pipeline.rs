@@ -19,7 +19,7 @@ use crate::remove_barriers::RemoveBarriers;
 use crate::rules::Class;
 use crate::select_bodies::SelectBodies;
 use crate::specialise::Specialise;
-use crate::specialise::given::Shapes;
+use crate::specialise::shapes::Shapes;
 use crate::split_concats::SplitConcats;
 use crate::split_reductions::SplitReductions;
 use crate::target::{Target, Targets};

@@ -19,9 +19,9 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::same::{self, Body};
 use crate::transfer::Transfer;
-use given::Shapes;
+use shapes::Shapes;
 
-pub mod given;
+pub mod shapes;
 mod signature;
 
 pass! {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mithril_ir::text::parse;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::{OptimizationOptions, standard};
-use mithril_passes::specialise::given::Shapes;
+use mithril_passes::specialise::shapes::Shapes;
 use mithril_source::backends::{Backend, find};
 use mithril_source::python::{Options, emit};
 

@@ -15,7 +15,7 @@ use mithril_model::init::{Init, Start};
 use mithril_model::lower::{self, Lowered, lower_or_try, open_dtypes};
 use mithril_passes::indexed::{Indexed, indexed_as};
 use mithril_passes::pipeline::OptimizationOptions;
-use mithril_passes::specialise::given::Shapes;
+use mithril_passes::specialise::shapes::Shapes;
 use mithril_source::backends::Random;
 use mithril_source::python::{self, Source};
 use rustc_hash::FxHashMap;

@@ -9,7 +9,7 @@ use mithril_passes::driver::Driver;
 use mithril_passes::inline::Inline;
 use mithril_passes::pipeline::Pipeline;
 use mithril_passes::specialise::Specialise;
-use mithril_passes::specialise::given::Shapes;
+use mithril_passes::specialise::shapes::Shapes;
 
 /// The cost of each block of a model, the whole model first. It counts the operations before any
 /// rewriting.

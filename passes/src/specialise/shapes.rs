@@ -1,4 +1,4 @@
-//! Shapes given by the user: `x=[32 x 784],batch=32`.
+//! The shapes option of `specialise`: `x=[32 x 784],batch=32`.
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::{Dim, Symbol};
@@ -79,15 +79,15 @@ impl Shapes {
             bound.insert(Symbol::from(name.as_str()));
             binding.bind_dim(Symbol::from(name.as_str()), dim.clone());
         }
-        let given = |name: &str| self.args.iter().find(|(n, _)| n == name).map(|(_, s)| s);
+        let shape_of = |name: &str| self.args.iter().find(|(n, _)| n == name).map(|(_, s)| s);
         for (value, arg) in function.arguments() {
-            if let Some(shape) = given(&arg.name) {
+            if let Some(shape) = shape_of(&arg.name) {
                 bind_symbols(&function.ty(value).shape, shape, &mut binding, &mut bound);
             }
         }
         let types = function.arguments().map(|(value, arg)| {
             let ty = function.ty(value);
-            match given(&arg.name) {
+            match shape_of(&arg.name) {
                 Some(shape) => Type::new(ty.dtype, shape.clone()),
                 None => binding.ty(ty),
             }
@@ -125,16 +125,16 @@ impl Shapes {
 }
 
 /// Binds the symbols of an argument's shape to the dims of the user's shape.
-fn bind_symbols(own: &Shape, given: &Shape, binding: &mut Binding, bound: &mut FxHashSet<Symbol>) {
-    let Some(front) = given.dims.len().checked_sub(own.dims.len()) else {
+fn bind_symbols(own: &Shape, actual: &Shape, binding: &mut Binding, bound: &mut FxHashSet<Symbol>) {
+    let Some(front) = actual.dims.len().checked_sub(own.dims.len()) else {
         return;
     };
     if let Some(lead) = own.lead.as_ref().filter(|lead| bound.insert((*lead).clone())) {
-        binding.bind_lead(lead.clone(), Shape::new(given.dims[..front].iter().cloned()));
+        binding.bind_lead(lead.clone(), Shape::new(actual.dims[..front].iter().cloned()));
     }
-    for (dim, actual) in own.dims.iter().zip(&given.dims[front..]) {
+    for (dim, size) in own.dims.iter().zip(&actual.dims[front..]) {
         if let Some(symbol) = dim.as_symbol().filter(|s| bound.insert((*s).clone())) {
-            binding.bind_dim(symbol.clone(), actual.clone());
+            binding.bind_dim(symbol.clone(), size.clone());
         }
     }
 }

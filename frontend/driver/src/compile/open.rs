@@ -11,7 +11,7 @@ use mithril_ir::shape::Shape;
 use mithril_model::block::{Block, quoted};
 use mithril_model::lower::{DimSpec, Trial};
 use mithril_model::naming::symbol;
-use mithril_passes::specialise::given::Shapes;
+use mithril_passes::specialise::shapes::Shapes;
 use rustc_hash::FxHashSet;
 
 use super::recipe::{Watch, native};

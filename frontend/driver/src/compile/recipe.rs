@@ -18,7 +18,7 @@ use mithril_passes::indexed::indexed_as;
 use mithril_passes::inline::Inline;
 use mithril_passes::keep::Keep;
 use mithril_passes::pipeline::{self, OptimizationOptions, Pipeline};
-use mithril_passes::specialise::given::Shapes;
+use mithril_passes::specialise::shapes::Shapes;
 use mithril_passes::target::Target;
 
 use super::{Checks, Code, CompileOptions, entry};

@@ -17,7 +17,7 @@ use mithril_kernels::host::{self, Host};
 use mithril_passes::driver::Driver;
 use mithril_passes::indexed::{Indexed, indexed};
 use mithril_passes::pipeline::{self, Pipeline};
-use mithril_passes::specialise::given::Shapes;
+use mithril_passes::specialise::shapes::Shapes;
 use mithril_passes::table::Table;
 use mithril_source::python;
 
