@@ -111,16 +111,18 @@ def test_processes_share_a_cache(tmp_path):
 
 
 def test_writers_may_be_killed_at_any_time(tmp_path):
-    """Of 32 concurrent processes half are killed, one every quarter of a second."""
-    running = [start(tmp_path / "cache", program=KERNELS) for _ in range(32)]
-    for process in running[::2]:
-        time.sleep(0.25)
-        process.kill()
-    for process in running[1::2]:
+    """Among 16 concurrent processes, 16 others are killed at ages of 0 to 1.5 seconds."""
+    running = [start(tmp_path / "cache", program=KERNELS) for _ in range(16)]
+    killed = []
+    for age in range(16):
+        killed.append(start(tmp_path / "cache", program=KERNELS))
+        time.sleep(age / 10)
+        killed[-1].kill()
+    for process in running:
         result(process)
-    for process in running[::2]:
+    for process in killed:
         process.communicate(timeout=120)
-    assert any(process.returncode == -signal.SIGKILL for process in running)
+    assert any(process.returncode == -signal.SIGKILL for process in killed)
     found = result(start(tmp_path / "cache", program=KERNELS))
     assert re.findall(r"(\d+) compiled", found) == ["0"] * 8
 

@@ -139,7 +139,7 @@ def test_tensors_with_replaced_data_are_checked_again():
     ("given", "error", "message"),
     [
         ({"outputt": 1}, ml.TerminalError, "Terminal not found: the model has no output `outputt`"),
-        (True, ml.TerminalError, "Terminal not found: `output_gradients=True` differentiates"),
+        (True, ml.TerminalError, "Terminal not found: `output_gradients=True` needs an out"),
         (lambda o: {"output": o["output"][:1]}, ml.ShapeError, "Incompatible shapes: the gradient"),
         (np.ones((3, 2), np.float32), ml.ShapeError, "Incompatible shapes: `output` of output_gr"),
         ({"output": np.full((4, 2), 1e300)}, ml.ShapeError, "Incompatible shapes: `output` of out"),

@@ -47,7 +47,7 @@ def test_hooks_do_not_change_exported_outputs(tmp_path):
 
 def test_failed_register_hook_changes_nothing(backend):
     compiled = perceptron(backend)
-    with pytest.raises(ml.UsageError, match="`name` is an output"):
+    with pytest.raises(ml.UsageError, match="`name` must be the name of an output"):
         compiled.register_hook(5, print)
     with pytest.raises(ml.TerminalError, match="did you mean `relu`"):
         compiled.register_hook("relo", print)
@@ -60,7 +60,7 @@ def test_kept_values_of_a_block_are_numbered(backend):
     model |= TopK(2, name="top")(input="h", values="v", indices="i")
     model |= Sum()(input="v", output="y")
     compiled = ml.compile(model, backend, shapes={"x": [2, 4]})
-    with pytest.raises(ml.TerminalError, match=r"it gives `top\.0`, `top\.1`"):
+    with pytest.raises(ml.TerminalError, match=r"it has the values `top\.0`, `top\.1`"):
         compiled.register_hook("top", print)
     seen = []
     compiled.register_hook("top.0", lambda value: seen.append(tuple(value.shape)))

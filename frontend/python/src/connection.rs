@@ -397,9 +397,8 @@ macro_rules! operators {
                 }
             }
 
-            /// The dtype, if it is stated or follows from stated dtypes. None if it is known only
-            /// at
-            /// compile time, such as that of the backend's floats.
+            /// The dtype, if it is stated or follows from stated dtypes. None if it is known
+            /// only at compile time, such as that of the backend's floats.
             #[getter]
             fn dtype(&self) -> Option<dtype::DType> {
                 let known = match &self.0 {

@@ -85,13 +85,13 @@ fn sum(b: &mut Builder, c: &Contraction, plan: &Plan, x: &[V], y: &[V]) -> Vec<V
     };
     let (zero, size) = (b.index(0), b.index(register as i64));
     let start = b.number(Ty::vector(plan.work, register), 0.0);
-    let over = b.binary(Binary::Rem, c.k, size);
-    let whole = b.sub(c.k, over);
+    let remainder = b.binary(Binary::Rem, c.k, size);
+    let whole = b.sub(c.k, remainder);
     let start = vec![start; x.len() * y.len()];
     let sums = b.repeat(zero, whole, register as i64, &start, |b, k, sums| step(b, k, None, sums));
-    if b.constant(over) == Some(0) {
+    if b.constant(remainder) == Some(0) {
         return sums;
     }
-    let mask = lanes::below(b, over, register);
+    let mask = lanes::below(b, remainder, register);
     step(b, whole, mask, &sums)
 }

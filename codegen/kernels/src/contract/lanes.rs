@@ -11,9 +11,9 @@ pub fn below(b: &mut Builder, count: V, lanes: u32) -> Option<V> {
     if b.constant(count).is_some_and(|count| count >= lanes as i64) {
         return None;
     }
-    let most = b.index(lanes as i64);
+    let max = b.index(lanes as i64);
     let zero = b.index(0);
-    let count = b.binary(Binary::Min, count, most);
+    let count = b.binary(Binary::Min, count, max);
     let count = b.binary(Binary::Max, count, zero);
     let small = b.convert(count, DType::I32);
     let wide = b.splat(small, lanes);

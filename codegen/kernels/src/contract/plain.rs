@@ -295,6 +295,6 @@ fn times_from(b: &mut Builder, start: V, i: V, stride: V) -> V {
 /// Rounds `extent` down to a multiple of `step`.
 fn round_down(b: &mut Builder, extent: V, step: i64) -> V {
     let step = b.index(step);
-    let over = b.binary(crate::code::Binary::Rem, extent, step);
-    b.sub(extent, over)
+    let remainder = b.binary(crate::code::Binary::Rem, extent, step);
+    b.sub(extent, remainder)
 }

@@ -25,8 +25,8 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, rows: i64, epilogue: 
         let sweep = Sweep { plan, height: rows, n: c.n, x, y, first, results: task.results };
         sweep.clear(b);
         let (zero, rows) = (b.index(0), b.index(ROWS));
-        let over = b.binary(Binary::Rem, c.k, rows);
-        let whole = b.sub(c.k, over);
+        let remainder = b.binary(Binary::Rem, c.k, rows);
+        let whole = b.sub(c.k, remainder);
         task::span(b, zero, whole, ROWS, |b, k| sweep.rows(b, k, ROWS));
         task::span(b, whole, c.k, 1, |b, k| sweep.rows(b, k, 1));
         sweep.each_tile(b, |b, stored, rows, columns| {

@@ -172,9 +172,9 @@ fn range(size: &Size, limit: i64) -> Option<(i64, i64)> {
             Some((*corners.iter().min()?, *corners.iter().max()?))
         })?,
         Size::FloorDiv(of) => {
-            let ((low, high), (least, _)) = pair(of)?;
-            let least = least.max(1);
-            (low.div_euclid(least).min(0), high.div_euclid(least).max(0))
+            let ((low, high), (lowest, _)) = pair(of)?;
+            let lowest = lowest.max(1);
+            (low.div_euclid(lowest).min(0), high.div_euclid(lowest).max(0))
         }
         Size::Mod(of) => (0, pair(of)?.1.1.max(1) - 1),
         Size::Min(of) => {

@@ -191,10 +191,10 @@ fn max_size<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
             _ => {}
         }
     }
-    others.into_iter().fold(Size::Const(fixed), |most, size| match most {
+    others.into_iter().fold(Size::Const(fixed), |max, size| match max {
         // Sizes are never negative, so 0 is the identity of the maximum.
         Size::Const(0) => size,
-        most => most.max(size),
+        max => max.max(size),
     })
 }
 

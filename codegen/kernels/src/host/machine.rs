@@ -119,11 +119,11 @@ fn detect() -> Option<Machine> {
         all.map_or([0; 4], |all| [all.eax, all.ebx, all.ecx, all.edx])
     };
     // Each leaf is read once, because `cpuid` is slow in virtual machines.
-    let asked = [(1, 0), (7, 0), (7, 1), (0x8000_0001, 0)];
-    let answers = asked.map(|(number, subleaf)| ((number, subleaf), leaf(number, subleaf)));
+    let needed_leaves = [(1, 0), (7, 0), (7, 1), (0x8000_0001, 0)];
+    let answers = needed_leaves.map(|(number, subleaf)| ((number, subleaf), leaf(number, subleaf)));
     let set = |bits: &CpuidBits| {
         let mut answers = answers.iter();
-        let answer = answers.find(|(asked, _)| *asked == (bits.leaf, bits.subleaf));
+        let answer = answers.find(|(needed_leaves, _)| *needed_leaves == (bits.leaf, bits.subleaf));
         answer.is_some_and(|(_, registers)| registers[bits.register] & bits.mask == bits.mask)
     };
     let xsave = set(&CpuidBits { leaf: 1, subleaf: 0, register: ECX, mask: 1 << 27 });

@@ -67,8 +67,8 @@ impl Standalone<'_> {
                 Some(length) if length <= i64::from(i32::MAX) => own.sort_words(&line),
                 Some(_) => own.sort_pairs(&line),
                 None => {
-                    let most = own.nest.b.index(i64::from(i32::MAX));
-                    let short = own.nest.b.compare(Cmp::Le, size, most);
+                    let max = own.nest.b.index(i64::from(i32::MAX));
+                    let short = own.nest.b.compare(Cmp::Le, size, max);
                     let words = own.region(|own| own.sort_words(&line));
                     let pairs = own.region(|own| own.sort_pairs(&line));
                     own.nest.b.place_choice(short, words, pairs);
@@ -158,8 +158,8 @@ impl Standalone<'_> {
             self.each(zero, whole, wide, |own, i| step(own, i, Ix::Ascending(i)));
         }
         self.each(whole, line.size, 1, |own, i| step(own, i, Ix::Uniform(i)));
-        let most = self.nest.b.index(i64::MAX);
-        self.each(line.size, total, 1, |own, i| own.nest.b.store(words, i, most, None));
+        let max = self.nest.b.index(i64::MAX);
+        self.each(line.size, total, 1, |own, i| own.nest.b.store(words, i, max, None));
     }
 
     /// Whether `x` sorts before `y`. NaN is last in ascending order and first in descending order.

@@ -46,7 +46,7 @@ impl Translator for Nest<'_> {
     /// Emits a floor division or a modulo by a non-negative divisor. The loop code's division
     /// truncates, so the result is corrected where the dividend may be negative.
     fn divide(&mut self, op: Operator, dividend: &Dim, x: V, y: V) -> Result<V, Infallible> {
-        if dividend.lower_bound().is_some_and(|least| least >= 0) {
+        if dividend.lower_bound().is_some_and(|lowest| lowest >= 0) {
             return self.binary(op, x, y);
         }
         let zero = self.b.index(0);

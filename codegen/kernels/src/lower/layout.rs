@@ -255,7 +255,7 @@ impl Nest<'_> {
 
 /// Whether an axis may have no elements.
 pub fn may_be_empty(size: &Dim) -> bool {
-    size.lower_bound().is_none_or(|least| least < 1)
+    size.lower_bound().is_none_or(|lowest| lowest < 1)
 }
 
 pub fn int(op: &Operation, name: &str) -> i64 {

@@ -333,8 +333,8 @@ fn attr_scalar(attr: &Attr) -> Scalar {
     }
 }
 
-/// The number of lanes of a vector. A register holds so many f64 if the function has any f64,
-/// otherwise so many f32.
+/// The number of lanes of a vector: the f64 lanes of a register if the function has any f64,
+/// otherwise its f32 lanes.
 fn lanes(function: &Function, isa: &Isa) -> u32 {
     let double = function.values.iter().any(|info| info.ty.dtype == DType::F64);
     (isa.bytes / if double { 8 } else { 4 }).max(1)

@@ -103,7 +103,7 @@ impl Reducer {
                 DType::F64 => f64::INFINITY.to_bits() as i64,
                 _ => f32::INFINITY.to_bits().into(),
             };
-            // Flipping all bits of the integer for `x` gives the integer for `-x`.
+            // The sort key of `-x` is the sort key of `x` with all bits flipped.
             let none = if self.fold == Fold::Max { !infinity } else { infinity };
             return vec![b.int(Ty { dtype: self.signs(), lanes }, none)];
         }

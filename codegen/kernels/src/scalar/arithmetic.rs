@@ -53,10 +53,10 @@ pub fn div_by_uniform(b: &mut Builder, x: V, y: V) -> V {
     // Scales divisors whose reciprocal is not a normal number towards 1. Makes all divisors
     // positive, so that the correction keeps the signs of zeros.
     let scale = build(b, [y], |[y]| {
-        let far = 2f64.powi(bias(y) as i32 - 2);
+        let large = 2f64.powi(bias(y) as i32 - 2);
         let (up, down) = (y.number(2f64.powi(60)), y.number(2f64.powi(-60)));
-        let down = down.when(y.abs().gt(far), y.number(1.0));
-        up.when(y.abs().lt(1.0 / far), down).sign_of(y)
+        let down = down.when(y.abs().gt(large), y.number(1.0));
+        up.when(y.abs().lt(1.0 / large), down).sign_of(y)
     });
     let y = build(b, [y, scale], |[y, scale]| y * scale);
     let reciprocal = build(b, [y], |[y]| y.number(1.0) / y);

@@ -175,10 +175,10 @@ pub fn exp2(x: Val) -> Val {
 
 /// 2ˣ for x ≤ 0. The result is 0 where 2ˣ is subnormal.
 pub fn exp2_nonpositive(x: Val) -> Val {
-    let least = -bias(x) as f64;
+    let lowest = -bias(x) as f64;
     // The lowest exponent plus the bias is 0, which gives the float 0.
-    let x = x.at_least(least);
-    let rounder = rounder(x) - least;
+    let x = x.at_least(lowest);
+    let rounder = rounder(x) - lowest;
     let sum = x + rounder;
     let r = x - (sum - rounder);
     series_base_2(r) * exponent_field(sum.bits())

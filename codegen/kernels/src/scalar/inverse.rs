@@ -66,29 +66,29 @@ fn pi(x: Val) -> (f64, f64) {
 /// caller completes. Also returns the mask of the second case.
 fn asin_parts<'a>(x: Val<'a>) -> (Val<'a>, Val<'a>) {
     let a = x.abs();
-    let far = a.gt(0.5);
-    let square = ((a.number(1.0) - a) * 0.5).when(far, a * a);
-    let root = square.sqrt().when(far, a);
+    let large = a.gt(0.5);
+    let square = ((a.number(1.0) - a) * 0.5).when(large, a * a);
+    let root = square.sqrt().when(large, a);
     let series = (root * square).mul_add(by_dtype(square, &ASIN_F32, &ASIN_F64), root);
-    ((series + series).when(far, series), far)
+    ((series + series).when(large, series), large)
 }
 
 pub fn asin(x: Val) -> Val {
-    let (part, far) = asin_parts(x);
+    let (part, large) = asin_parts(x);
     let (high, low) = pi(x);
     let rest = (part.number(high / 2.0) - part) + low / 2.0;
-    rest.when(far, part).sign_of(x)
+    rest.when(large, part).sign_of(x)
 }
 
 pub fn acos(x: Val) -> Val {
-    let (part, far) = asin_parts(x);
+    let (part, large) = asin_parts(x);
     let (high, low) = pi(x);
     let below = x.lt(0.0);
     let base = |whole: f64| {
         let end = x.number(whole).when(below, 0.0);
-        end.when(far, whole / 2.0)
+        end.when(large, whole / 2.0)
     };
-    let signed = ((-part).when(far, part).bits() ^ x.sign_bit()).float();
+    let signed = ((-part).when(large, part).bits() ^ x.sign_bit()).float();
     (base(high) - signed) + base(low)
 }
 
@@ -99,11 +99,11 @@ fn of_quotient<'a>(num: Val<'a>, den: Val<'a>) -> Val<'a> {
         let square = z * z;
         return (z * square).mul_add(horner(square, &ATAN_F32), z);
     }
-    let far = num.gt(den * 0.41421356237309503);
-    let z = (num - den).when(far, num) / (num + den).when(far, den);
+    let large = num.gt(den * 0.41421356237309503);
+    let z = (num - den).when(large, num) / (num + den).when(large, den);
     let square = z * z;
     let series = (z * square).mul_add(horner(square, &ATAN_F64), z);
-    (series + std::f64::consts::FRAC_PI_4).when(far, series)
+    (series + std::f64::consts::FRAC_PI_4).when(large, series)
 }
 
 pub fn atan(x: Val) -> Val {

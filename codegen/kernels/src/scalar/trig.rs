@@ -86,9 +86,10 @@ struct Reduced<'a> {
 
 fn reduce(a: Val) -> Reduced {
     let Reduced { n, r, low } = reduce_near(a);
-    let far = a.gt(DIRECT) & a.lt(f64::INFINITY);
+    let large = a.gt(DIRECT) & a.lt(f64::INFINITY);
     let given = [a, n, r, low];
-    let parts = Val::choose(far, given, "reduce_far", reduce_far, |[_, n, r, low]| vec![n, r, low]);
+    let parts =
+        Val::choose(large, given, "reduce_far", reduce_far, |[_, n, r, low]| vec![n, r, low]);
     Reduced { n: parts[0], r: parts[1], low: parts[2] }
 }
 
@@ -110,8 +111,8 @@ fn reduce_near(a: Val) -> Reduced {
 /// Replaces the results for large numbers, for which the direct reduction is wrong.
 fn reduce_far<'a>([a, n, r, low]: [Val<'a>; 4]) -> Vec<Val<'a>> {
     let all = reduce_any(a);
-    let far = a.gt(DIRECT) & a.lt(f64::INFINITY);
-    [(all.n, n), (all.r, r), (all.low, low)].map(|(any, near)| any.when(far, near)).into()
+    let large = a.gt(DIRECT) & a.lt(f64::INFINITY);
+    [(all.n, n), (all.r, r), (all.low, low)].map(|(any, near)| any.when(large, near)).into()
 }
 
 /// Reduces any finite number that is at least [`DIRECT`], in f64.

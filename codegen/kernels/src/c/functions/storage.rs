@@ -85,21 +85,21 @@ pub fn narrow(to: DType) -> Parts {
     let unit = 2f64.powi(largest.log2().floor() as i32 - mantissa as i32);
     let tie = largest + unit / 2.0;
     let beyond = if to == DType::F8E4M3 { ">" } else { ">=" };
-    let least = 1 - bias as i32;
+    let lowest = 1 - bias as i32;
     let body = format!(
         "const uint32_t bits = u32_bits_of_f32(x);\n\
          const uint32_t sign = bits >> {} & {:#x};\n\
          const float magnitude = fabsf(x);\n\
          if (x != x) return {nan:#x};\n\
          if (magnitude {beyond} {tie:?}f) return ({ty})(sign | {:#x});\n\
-         if (magnitude < 0x1p{least}f) {{\n\
+         if (magnitude < 0x1p{lowest}f) {{\n\
          \x20 return ({ty})(sign | (uint32_t)rintf(magnitude * 0x1p{}f));\n}}\n\
          const uint32_t even = (bits & 0x7fffffff) + {:#x} + (bits >> {shift} & 1);\n\
          return ({ty})(sign | (even - ({}u << 23)) >> {shift});",
         32 - width,
         1u32 << (width - 1),
         end(to),
-        mantissa as i32 - least,
+        mantissa as i32 - lowest,
         (1u32 << (shift - 1)) - 1,
         127 - bias,
     );

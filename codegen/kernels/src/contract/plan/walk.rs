@@ -276,8 +276,8 @@ impl<N: Copy> Results<'_, N> {
                 for &height in heights {
                     let rest = e.binary(Binary::Sub, end, from);
                     let size = e.number(height as i64);
-                    let over = e.binary(Binary::Rem, rest, size);
-                    let to = e.binary(Binary::Sub, end, over);
+                    let remainder = e.binary(Binary::Rem, rest, size);
+                    let to = e.binary(Binary::Sub, end, remainder);
                     body(e, height, from, to);
                     from = to;
                 }

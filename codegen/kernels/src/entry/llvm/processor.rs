@@ -110,10 +110,10 @@ impl Printer<'_> {
     /// Prints `cpuid` for all needed leaves. Each leaf is read once, because `cpuid` is slow in
     /// virtual machines.
     fn cpuid_results(&mut self, processors: &[Processor]) -> CpuidResults {
-        let asked = processors.iter().flat_map(|processor| &processor.bits).chain([&XSAVE]);
+        let needed_leaves = processors.iter().flat_map(|processor| &processor.bits).chain([&XSAVE]);
         let mut results = CpuidResults::default();
         for (leaf, subleaf) in
-            asked.flat_map(|bits| [(bits.leaf & EXTENDED, 0), (bits.leaf, bits.subleaf)])
+            needed_leaves.flat_map(|bits| [(bits.leaf & EXTENDED, 0), (bits.leaf, bits.subleaf)])
         {
             if !results.0.iter().any(|(own, _)| *own == (leaf, subleaf)) {
                 let all = self.cpuid(leaf, subleaf);

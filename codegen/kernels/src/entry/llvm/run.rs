@@ -32,9 +32,9 @@ impl Printer<'_> {
                 ""
             }
         );
-        let most = |length: fn(&Step) -> usize| steps.iter().map(length).max().unwrap_or(0);
-        let buffers = self.array(most(|step| step.buffers.len()), "ptr");
-        let dims = self.array(most(|step| step.dims.len()), "i64");
+        let max_count = |length: fn(&Step) -> usize| steps.iter().map(length).max().unwrap_or(0);
+        let buffers = self.array(max_count(|step| step.buffers.len()), "ptr");
+        let dims = self.array(max_count(|step| step.dims.len()), "i64");
         let mut frame = Frame {
             entry: at,
             variant,

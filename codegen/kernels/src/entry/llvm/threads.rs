@@ -90,15 +90,15 @@ impl Printer<'_> {
         let (lent, many) = (self.label(), self.label());
         line!(self, "llvm.cond_br {missing}, ^alone, {lent}\n{lent}:");
         let (one, four) = (self.int(1), self.int(PIECES_PER_THREAD));
-        let worth = self.binary("sdiv", "%tasks", "%grain");
+        let max_parts = self.binary("sdiv", "%tasks", "%grain");
         let count = self.value("llvm.load %threads : !llvm.ptr -> i64");
         let parts =
-            self.value(format_args!("llvm.intr.smin({count}, {worth}) : (i64, i64) -> i64"));
+            self.value(format_args!("llvm.intr.smin({count}, {max_parts}) : (i64, i64) -> i64"));
         let several = self.compare("sgt", &parts, &one);
         line!(self, "llvm.cond_br {several}, {many}, ^alone\n{many}:");
         let pieces = self.binary("mul", &parts, &four);
         let pieces =
-            self.value(format_args!("llvm.intr.smin({pieces}, {worth}) : (i64, i64) -> i64"));
+            self.value(format_args!("llvm.intr.smin({pieces}, {max_parts}) : (i64, i64) -> i64"));
         for (at, pointer) in ["%kernel", "%scratch", "%buffers", "%dims"].iter().enumerate() {
             self.store(pointer, "!llvm.ptr", &argument, at);
         }

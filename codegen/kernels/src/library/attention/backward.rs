@@ -335,8 +335,8 @@ impl Backward<'_> {
         strip: Strip,
     ) {
         let lanes = i64::from(t.lanes);
-        let most = t.vectors.min(width / lanes);
-        let wide = (1..=most).rev().find(|wide| width / lanes % wide == 0).unwrap_or(1) * lanes;
+        let max = t.vectors.min(width / lanes);
+        let wide = (1..=max).rev().find(|wide| width / lanes % wide == 0).unwrap_or(1) * lanes;
         let zero = t.nest.b.index(0);
         let [from, end] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
         t.each(from, end, ROWS, |t, key| {

@@ -129,10 +129,10 @@ impl<'f> Tiles<'f> {
         self.nest.b.mul(less, unit)
     }
 
-    /// Returns `2^(score - most)`, or `e^(score - most)` with natural exponents. `most` is not less
-    /// than `score`.
-    pub fn power(&mut self, score: V, most: V) -> V {
-        let less = self.difference(score, most);
+    /// Returns `2^(score - current_max)`, or `e^(score - current_max)` with natural exponents.
+    /// `current_max` is not less than `score`.
+    pub fn power(&mut self, score: V, current_max: V) -> V {
+        let less = self.difference(score, current_max);
         exp2_nonpositive(&mut self.nest.b, less)
     }
 

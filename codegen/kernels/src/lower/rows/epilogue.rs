@@ -192,14 +192,14 @@ impl<'f> Rows<'f> {
         pending: Option<PendingRow>,
     ) -> Vec<V> {
         self.nest.kept.values_mut().for_each(|kept| kept.stored = false);
-        let ahead = reduces_next_row(interleaved_level);
-        let next = ahead.then(|| {
+        let reduces_next = reduces_next_row(interleaved_level);
+        let next = reduces_next.then(|| {
             let next = self.nest.b.offset(row, 1);
             let next = self.nest.b.binary(Binary::Min, next, end);
             self.place(next)
         });
         let mut interleaved = Interleaved { pending, next: next.clone() };
-        for level in 1 + usize::from(ahead)..=self.levels() {
+        for level in 1 + usize::from(reduces_next)..=self.levels() {
             match level == interleaved_level {
                 true => self.reduce_level(level, place, &std::mem::take(&mut interleaved)),
                 false => self.reduce_level(level, place, &Interleaved::default()),
@@ -216,8 +216,8 @@ impl<'f> Rows<'f> {
         own.chain(first).map(result).collect()
     }
 
-    /// The row at `place`, reduced but not stored. `folded` is what [`Rows::fold_row`] returned for
-    /// it.
+    /// Returns the row at `place` as a pending row. `reduced` are the values that
+    /// [`Rows::reduce_row`] returned for it.
     fn pending<'a>(
         &mut self,
         place: Index,

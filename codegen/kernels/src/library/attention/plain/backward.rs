@@ -220,8 +220,8 @@ impl Backward<'_> {
                 let score = nest.b.load(self.powers, at, 1, None);
                 let mut score = site.mask_score(nest, score, key, block, i);
                 if let Some(row_max) = self.row_max {
-                    let most = nest.b.load(row_max, i, 1, None);
-                    score = nest.b.sub(score, most);
+                    let current_max = nest.b.load(row_max, i, 1, None);
+                    score = nest.b.sub(score, current_max);
                 }
                 let log = nest.b.load(self.logs, i, 1, None);
                 let p = exp_difference(nest, score, log);

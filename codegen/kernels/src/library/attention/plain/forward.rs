@@ -110,8 +110,8 @@ impl Forward<'_> {
                     nest.b.store(self.scores, at, score, None);
                 }
                 let so_far = nest.b.load(self.row_max, i, 1, None);
-                let most = nest.b.binary(Binary::Max, score, so_far);
-                nest.b.store(self.row_max, i, most, None);
+                let current_max = nest.b.binary(Binary::Max, score, so_far);
+                nest.b.store(self.row_max, i, current_max, None);
             });
         });
         self.rescale(nest);
@@ -142,8 +142,8 @@ impl Forward<'_> {
         each_query(nest, |nest, i| {
             let at = cell(nest, k, i);
             let score = nest.b.load(self.scores, at, 1, None);
-            let most = nest.b.load(self.row_max, i, 1, None);
-            let p = exp_difference(nest, score, most);
+            let current_max = nest.b.load(self.row_max, i, 1, None);
+            let p = exp_difference(nest, score, current_max);
             nest.b.store(self.scores, at, p, None);
             add(nest, self.total, i, p);
         });
@@ -177,19 +177,19 @@ impl Forward<'_> {
         let zero = nest.b.index(0);
         nest.each(zero, block.count, 1, |nest, i| {
             let q = nest.b.add(block.first, i);
-            let most = nest.b.load(self.row_max, i, 1, None);
+            let current_max = nest.b.load(self.row_max, i, 1, None);
             if let Some(to) = logs {
                 let total = nest.b.load(self.total, i, 1, None);
                 let mut log = scalar::apply(&mut nest.b, Prim::Log, DType::F32, &[total], None);
                 if self.site.mask.is_none() {
-                    log = nest.b.add(most, log);
+                    log = nest.b.add(current_max, log);
                 }
                 let at = nest.b.add(to.at, q);
                 nest.b.store(to.mem, at, log, None);
             }
             if let Some(to) = row_max {
                 let at = nest.b.add(to.at, q);
-                nest.b.store(to.mem, at, most, None);
+                nest.b.store(to.mem, at, current_max, None);
             }
         });
     }
