@@ -298,8 +298,8 @@ fn unwritten_results_are_reported() {
 fn reads_out_of_bounds_are_reported() {
     let body = "  %4 = load %m0[%3] : f32x8\n  %5 = shuffle %4, %4 [0, 1, 2, 3] : f32x4\n  \
                 store %m1[%3], %5\n";
-    let what = "out of bounds: 4 bytes from 64 on of the 64 of buffer 0\n  at: %4 = load %m0[%3] : \
-                f32x8\n  task: 3";
+    let what = "out of bounds: 4 bytes at byte 64 of buffer 0, which has 64 bytes\n  at: %4 = load \
+                %m0[%3] : f32x8\n  task: 3";
     assert_eq!(report_of(body), what);
 }
 
