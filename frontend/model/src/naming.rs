@@ -30,6 +30,15 @@ pub fn snake_case(kind: &str) -> String {
     out
 }
 
+/// The name of a block without one. A kind may be the name of a Python class, which may be empty or
+/// contain any character.
+fn name_of_kind(kind: &str) -> String {
+    match snake_case(kind).replace(['.', '\0'], "_") {
+        name if name.is_empty() => snake_case("Model"),
+        name => name,
+    }
+}
+
 /// Rejects names that would make paths ambiguous or that cannot occur in source code. Errors: an
 /// empty name; a name with a dot or a NUL character.
 pub(crate) fn check_name(name: &str, what: &str) -> Result<()> {
@@ -137,7 +146,7 @@ pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
             names.push((name.clone(), name.clone()));
             continue;
         }
-        let base = snake_case(kind);
+        let base = name_of_kind(kind);
         let (count, next) = counts.get_mut(kind).expect("counted above");
         let mut numbered = || loop {
             let name = format!("{base}_{next}");
@@ -225,6 +234,12 @@ mod tests {
         ] {
             assert_eq!(snake_case(kind), name);
         }
+    }
+
+    #[test]
+    fn names_of_kinds_are_parts_of_paths() {
+        let names = ["MyBlock", "x.y", "", "."].map(name_of_kind);
+        assert_eq!(names, ["my_block", "x_y", "model", "_"]);
     }
 
     #[test]
