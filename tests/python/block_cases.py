@@ -103,6 +103,7 @@ CASES: dict[str, Any] = {
     "Residual": case(M, block=models.Tanh()),
     "QuantileLoss": case(M, M, q=0.3),
     "CrossEntropy": case(M, (3,)),
+    "NegativeLogLikelihood": case(M, (3,)),
     "QuadraticForm": case((3, 4), (4, 4)),
     "Accuracy": case(M, (3,), dtypes=LABELS),
     "Precision": case(M, (3,), dtypes=LABELS),

@@ -36,6 +36,14 @@ def score(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def focal(x: Any, y: Any, alpha: float = 0.25, gamma: float = 2) -> Any:
+    """torchvision's `sigmoid_focal_loss`."""
+    p = torch.sigmoid(x)
+    loss = F.binary_cross_entropy_with_logits(x, y, reduction="none")
+    loss = loss * (1 - (p * y + (1 - p) * (1 - y))) ** gamma
+    return loss if alpha < 0 else (alpha * y + (1 - alpha) * (1 - y)) * loss
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "Relu": torch.relu,
     "LeakyRelu": F.leaky_relu,
@@ -192,6 +200,14 @@ OWN: dict[str, Callable[..., Any]] = {
     "CosineEmbedding": lambda x, y: F.cosine_embedding_loss(
         x, y, torch.ones(len(x)), reduction="none"
     ),
+    "NegativeLogLikelihood": lambda x, y: F.nll_loss(x, y, reduction="none"),
+    "PoissonNLL": lambda x, y: F.poisson_nll_loss(x, y, reduction="none"),
+    "GaussianNLL": lambda x, y, v: F.gaussian_nll_loss(x, y, v, reduction="none"),
+    "SoftMargin": lambda x, y: F.softplus(-x * y),
+    "MarginRanking": lambda x, y, t: F.margin_ranking_loss(x, y, t, reduction="none"),
+    "TripletMargin": lambda x, y, z: F.triplet_margin_loss(x, y, z, reduction="none"),
+    "FocalLoss": focal,
+    "Dice": lambda x, y: 1 - (2 * (x * y).sum(-1) + 1) / ((x + y).sum(-1) + 1),
     "L1": lambda x: torch.linalg.vector_norm(x, 1),
     "L2": lambda x: F.mse_loss(x, torch.zeros_like(x), reduction="sum") / 2,
     "QuadraticForm": lambda x, w: torch.einsum("bi,ij,bj->", x, w, x) / 2,

@@ -178,6 +178,62 @@ fn binary_cross_entropy() {
 }
 
 #[test]
+fn likelihoods() {
+    let of = [input(&[3], &[0.5, -1.0, 2.0]), target(&[3], &[1.0, 0.0, 3.0])];
+    let expected = [1.148721270700, 0.367879441171, 1.389056098931];
+    check("poisson", block!(PoissonNLL()), &of, &expected);
+    let rates = [input(&[2], &[0.5, 2.0]), target(&[2], &[1.0, 3.0])];
+    let expected = [1.193147160560, -0.079441556680];
+    check("rates", block!(PoissonNLL(log_input = false)), &rates, &expected);
+    // Stirling's term is added for targets above 1 alone.
+    let few = [input(&[2], &[0.5, 2.0]), target(&[2], &[0.999, 3.0])];
+    let full = block!(PoissonNLL(log_input = false, full = true));
+    check("rates, full", full, &few, &[1.192454013399, 1.684639986863]);
+    let normal = [
+        input(&[2], &[1.0, 2.0]),
+        target(&[2], &[0.5, 4.0]),
+        ("variance", f64s(&[2], &[0.25, 4.0])),
+    ];
+    check("gaussian", block!(GaussianNLL()), &normal, &[-0.193147180560, 1.193147180560]);
+    let full = block!(GaussianNLL(full = true));
+    check("gaussian, full", full, &normal, &[0.725791352645, 2.112085713764]);
+    let of = [input(&[2, 2], &[-0.5, -1.0, -2.0, -0.25]), classes(&[2], &[1, 0])];
+    check("nll", block!(NegativeLogLikelihood()), &of, &[1.0, 2.0]);
+    let weighted = block!(NegativeLogLikelihood(weights = vec![3.0, 0.5], ignore_index = 1));
+    check("nll, weights", weighted, &of, &[0.0, 6.0]);
+}
+
+#[test]
+fn margins() {
+    let of = [input(&[3], &[0.5, -2.0, 0.0]), target(&[3], &[1.0, 1.0, -1.0])];
+    check("soft", block!(SoftMargin()), &of, &[0.474076984180, 2.126928011042, LN_2]);
+    let scores = |target: &[f64]| {
+        let [left, right] = [[1.0, 2.0, 3.0], [2.0, 1.0, 1.0]].map(|v| f64s(&[3], &v));
+        [("left", left), ("right", right), ("target", f64s(&[3], target))]
+    };
+    let ranking = block!(MarginRanking(margin = 0.5));
+    check("ranking", ranking, &scores(&[1.0, 1.0, -1.0]), &[1.5, 0.0, 2.5]);
+    let vectors = [
+        ("anchor", f64s(&[1, 2], &[0.0, 0.0])),
+        ("positive", f64s(&[1, 2], &[3.0, 4.0])),
+        ("negative", f64s(&[1, 2], &[3.0, 0.0])),
+    ];
+    check("triplet", block!(TripletMargin(eps = 0.0)), &vectors, &[3.0]);
+    check("city", block!(TripletMargin(eps = 0.0, p = 1.0)), &vectors, &[5.0]);
+    // `positive` and `negative` are 4 apart.
+    let far = [vectors[0].clone(), vectors[1].clone(), ("negative", f64s(&[1, 2], &[6.0, 8.0]))];
+    check("apart", block!(TripletMargin(eps = 0.0, margin = 6.0)), &far, &[1.0]);
+    let swapped = block!(TripletMargin(eps = 0.0, margin = 7.0, swap = true));
+    check("swapped", swapped, &[far[0].clone(), far[1].clone(), vectors[2].clone()], &[9.0]);
+    let of = [input(&[3], &[0.5, -3.0, 0.0]), target(&[3], &[1.0, 0.0, 0.3])];
+    let expected = [0.016893372629376, 0.000081962493373, 0.103972077084];
+    check("focal", block!(FocalLoss()), &of, &expected);
+    let masks = [input(&[2, 2], &[0.5, 1.0, 0.0, 0.25]), target(&[2, 2], &[1.0, 1.0, 0.0, 0.0])];
+    check("dice", block!(Dice()), &masks, &[1.0 - 4.0 / 4.5, 1.0 - 1.0 / 1.25]);
+    check("dice, all", block!(Dice(axis = vec![0, 1])), &masks, &[1.0 - 4.0 / 4.75]);
+}
+
+#[test]
 fn cosine_embedding() {
     let of = |label: Option<&[f64]>| {
         let mut inputs = vec![

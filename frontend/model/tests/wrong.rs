@@ -271,6 +271,19 @@ const OPTIONS: &[Case] = &[
         compile(&model, |o| o.dtypes.push(("input".into(), DType::Bool)))
     }),
     ("no loss", || TrainModel::new(&one(linear(3)?)?.block()?)?.finish().map(drop)),
+    ("a variance of another shape", || {
+        compile(&one(block!(GaussianNLL())?)?, |o| {
+            shape(o, "input", &[2, 3]);
+            shape(o, "variance", &[3, 2]);
+        })
+    }),
+    ("scores of another rank", || {
+        compile(&one(block!(MarginRanking())?)?, |o| {
+            shape(o, "left", &[2, 3]);
+            shape(o, "right", &[3]);
+        })
+    }),
+    ("a negative gamma", || block!(FocalLoss(gamma = -1.0)).map(drop)),
     ("a loss of an unknown output", || {
         let mut model = TrainModel::new(&one(linear(3)?)?.block()?)?;
         let loss = Loss { input: "outptu".into(), ..Loss::default() };

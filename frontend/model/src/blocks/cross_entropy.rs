@@ -15,16 +15,24 @@ use super::{Default, Input, Kind, Output, Parameter, Settings, Value, data, out}
 use crate::lower::Cx;
 use crate::setting::Setting;
 
+const WEIGHTS: Parameter =
+    with("weights", Kind::Floats, Default::None).doc("a weight for each class");
+const IGNORED: Parameter =
+    with("ignore_index", Kind::Int, Default::None).doc("the target that is ignored");
+const AXIS: Parameter = with("axis", Kind::Int, Default::Int(-1)).doc("the axis of the classes");
+
 pub(super) const OF_CLASSES: &[Parameter] = &[
     with("input_type", Kind::OneOf(&["logits", "probs", "log_probs"]), Default::Str("logits"))
         .doc("the meaning of `input`: scores, probabilities, or their logarithms"),
-    with("weights", Kind::Floats, Default::None).doc("a weight for each class"),
+    WEIGHTS,
     with("label_smoothing", Kind::Float(Range::Unit), Default::Float(0.0))
         .doc("the share of each target that is spread evenly over all classes"),
-    with("ignore_index", Kind::Int, Default::None).doc("the target that is ignored"),
+    IGNORED,
     ROBUST,
-    with("axis", Kind::Int, Default::Int(-1)).doc("the axis of the classes"),
+    AXIS,
 ];
+
+pub(super) const OF_LOGARITHMS: &[Parameter] = &[WEIGHTS, IGNORED, AXIS];
 
 pub(super) const OF_TWO: &[Parameter] = &[
     with("input_type", Kind::OneOf(&["logits", "probs"]), Default::Str("logits"))
@@ -68,15 +76,26 @@ pub(super) fn is_weighted(settings: &Settings) -> bool {
 }
 
 pub(super) fn of_classes(cx: &Cx) -> Result<Vec<Value>> {
-    let loss = Loss::of(cx)?;
-    let (value, weight) = match loss.target.dtype() {
-        dtype if dtype.is_float() => loss.of_probabilities()?,
-        _ => loss.of_indices()?,
+    let of = match cx.text("input_type") {
+        "logits" => Scores::Logits,
+        "probs" => Scores::Probabilities,
+        _ => Scores::Logarithms,
     };
-    Ok(match is_weighted(cx.settings) {
-        true => vec![value.value, weight.value],
-        false => vec![value.value],
-    })
+    let (robust, smoothing) = (cx.flag("robust"), cx.float("label_smoothing"));
+    Loss { of, robust, smoothing, ..Loss::of(cx)? }.outputs()
+}
+
+/// The negative log-likelihood: the cross entropy of log-probabilities.
+pub(super) fn of_logarithms(cx: &Cx) -> Result<Vec<Value>> {
+    Loss { of: Scores::Logarithms, ..Loss::of(cx)? }.outputs()
+}
+
+/// The meaning of `input`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scores {
+    Logits,
+    Probabilities,
+    Logarithms,
 }
 
 /// The settings and operands of one cross entropy.
@@ -86,13 +105,15 @@ struct Loss<'a> {
     target: Var<'a>,
     /// The axis of the classes, counted from the end (negative).
     axis: i64,
-    probs: bool,
+    of: Scores,
+    robust: bool,
     weights: Option<Var<'a>>,
     smoothing: f64,
     ignored: Option<i64>,
 }
 
 impl<'a> Loss<'a> {
+    /// The loss with the settings that all blocks of this kind have.
     fn of(cx: &'a Cx<'a>) -> Result<Loss<'a>> {
         let input = cx.var("input");
         let axis = -(input.shape().axis_from_back(cx.int("axis"))? as i64);
@@ -101,10 +122,23 @@ impl<'a> Loss<'a> {
             input,
             target: cx.var("target"),
             axis,
-            probs: cx.text("input_type") == "probs",
+            of: Scores::Logits,
+            robust: false,
             weights: weights(cx, input, axis)?,
-            smoothing: cx.float("label_smoothing"),
+            smoothing: 0.0,
             ignored: cx.settings.int("ignore_index"),
+        })
+    }
+
+    fn outputs(self) -> Result<Vec<Value>> {
+        let settings = self.cx.settings;
+        let (value, weight) = match self.target.dtype() {
+            dtype if dtype.is_float() => self.of_probabilities()?,
+            _ => self.of_indices()?,
+        };
+        Ok(match is_weighted(settings) {
+            true => vec![value.value, weight.value],
+            false => vec![value.value],
         })
     }
 
@@ -112,17 +146,17 @@ impl<'a> Loss<'a> {
     /// probabilities are taken only where the weight is not 0, as the logarithm of an unused 0
     /// would make gradients NaN.
     fn scores(&self) -> Var<'a> {
-        match self.cx.text("input_type") {
-            "logits" => self.input.unary("log_softmax", &[("axis", self.axis.into())]),
-            _ => self.input,
+        match self.of {
+            Scores::Logits => self.input.unary("log_softmax", &[("axis", self.axis.into())]),
+            Scores::Probabilities | Scores::Logarithms => self.input,
         }
     }
 
     /// `weight * log(p)`, computed from the scores.
     fn weighted_log(&self, weight: Var<'a>, scores: Var<'a>) -> Var<'a> {
-        match self.probs {
-            true => times_log(weight, scores, self.cx.flag("robust")),
-            false => times_finite(weight, scores),
+        match self.of {
+            Scores::Probabilities => times_log(weight, scores, self.robust),
+            Scores::Logits | Scores::Logarithms => times_finite(weight, scores),
         }
     }
 
@@ -171,7 +205,7 @@ impl<'a> Loss<'a> {
         // An ignored index may be out of range.
         let safe = seen.map_or(target, |seen| seen.select(target, target.scalar(0.0)));
         let plain = self.weights.is_none() && self.smoothing == 0.0 && self.axis == -1;
-        if plain && self.cx.text("input_type") == "logits" {
+        if plain && self.of == Scores::Logits {
             let loss = self.cx.op("cross_entropy", &[self.input, safe], &[]);
             let loss = seen.map_or(loss, |seen| seen.select(loss, loss.scalar(0.0)));
             let weight = seen.map_or(ones(loss), |seen| seen.cast(loss.dtype()));
@@ -180,12 +214,13 @@ impl<'a> Loss<'a> {
         let scores = self.scores();
         let attrs = [("axis", self.axis.into())];
         let picked = self.cx.op("pick", &[scores, safe], &attrs);
-        let certain = picked.scalar(if self.probs { 1.0 } else { 0.0 });
+        let probs = self.of == Scores::Probabilities;
+        let certain = picked.scalar(if probs { 1.0 } else { 0.0 });
         let picked = seen.map_or(picked, |seen| seen.select(picked, certain));
         let own = self.weights.map(|w| self.cx.op("take", &[w, safe], &[("axis", 0.into())]));
         let exact = -match own {
             Some(own) => self.weighted_log(own, picked),
-            None if self.probs => log(picked, self.cx.flag("robust")),
+            None if probs => log(picked, self.robust),
             None => picked,
         };
         let loss = match self.smoothing {
@@ -236,7 +271,7 @@ fn check(target: Var, expected: &Shape) -> Result<()> {
     if a == b && dims.all(|(a, b)| known(a, b)) {
         return Ok(());
     }
-    other_shape(expected)
+    other_shape("input", "target", expected)
 }
 
 /// The weights of the classes. Errors: their number differs from the number of classes.

@@ -1,8 +1,8 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, compose, create, einsum, elementwise, index, layers, losses, metrics,
-    random, reduce, regularizers, shape, spatial,
+    Entry, attention, binary, compose, create, einsum, elementwise, index, layers, likelihoods,
+    losses, margins, metrics, random, reduce, regularizers, shape, spatial,
 };
 
 /// Related blocks, which share a page.
@@ -114,7 +114,7 @@ pub const FAMILIES: &[Family] = &[
         about: "A loss returns one value for each element or sample; the reduce steps of \
                 [`TrainModel`](../guide/training.md) reduce them to one number. A regularizer \
                 returns one number for a param.",
-        tables: &[losses::BLOCKS, regularizers::BLOCKS],
+        tables: &[losses::BLOCKS, likelihoods::BLOCKS, margins::BLOCKS, regularizers::BLOCKS],
     },
     Family {
         name: "metrics",

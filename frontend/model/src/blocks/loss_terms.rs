@@ -7,32 +7,46 @@ use mithril_ir::shape::Shape;
 use super::elementwise;
 use crate::lower::Cx;
 
-/// `input` and `target`, for an elementwise comparison. Errors: different ranks, for which
-/// broadcasting would compare all pairs of elements.
+/// `input` and `target`, for an elementwise comparison. Errors: those of [`alike`].
 pub(super) fn pair<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
-    let (input, target) = (cx.var("input"), cx.var("target"));
-    let (expected, own) = (input.shape(), target.shape());
+    alike(cx, "input", "target")
+}
+
+/// Two inputs for an elementwise comparison. Errors: those of [`check_alike`].
+pub(super) fn alike<'a>(cx: &Cx<'a>, name: &str, other: &str) -> Result<(Var<'a>, Var<'a>)> {
+    let (first, second) = (cx.var(name), cx.var(other));
+    check_alike((name, &first.shape()), (other, &second.shape()))?;
+    Ok((first, second))
+}
+
+/// Checks that two inputs can be compared element by element. Errors: different ranks, for which
+/// broadcasting would compare all pairs of elements.
+pub(super) fn check_alike(
+    (name, expected): (&str, &Shape),
+    (other, own): (&str, &Shape),
+) -> Result<()> {
     let differ = match (expected.rank(), own.rank()) {
         (Some(a), Some(b)) => a != b && b != 0,
         _ => false,
     };
-    let dims = expected.dims.iter().zip(&own.dims);
+    let mut dims = expected.dims.iter().zip(&own.dims);
     let unequal = |a: Option<i64>, b: Option<i64>| a.is_some() && b.is_some() && a != b;
     let broken = expected.rank() == own.rank()
-        && dims.clone().any(|(a, b)| {
+        && dims.any(|(a, b)| {
             let (a, b) = (a.as_const(), b.as_const());
             unequal(a, b) && a != Some(1) && b != Some(1)
         });
     if differ || broken {
-        return other_shape(&expected);
+        return other_shape(name, other, expected);
     }
-    Ok((input, target))
+    Ok(())
 }
 
-/// The error for a target whose shape does not match.
-pub(super) fn other_shape<T>(expected: &Shape) -> Result<T> {
-    Diagnostic::of(ErrorKind::Shapes, "the shape of `target` does not match `input`")
-        .expected(format!("target: {expected}"))
+/// The error for an input, such as a target, whose shape does not match that of `name`.
+pub(super) fn other_shape<T>(name: &str, other: &str, expected: &Shape) -> Result<T> {
+    let what = format!("the shape of `{other}` does not match `{name}`");
+    Diagnostic::of(ErrorKind::Shapes, what)
+        .expected(format!("{other}: {expected}"))
         .hint("reshape one of them: losses do not broadcast to another number of dims")
         .err()
 }

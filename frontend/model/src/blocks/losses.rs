@@ -12,11 +12,12 @@ use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, Input, Kind, Value, cross_entropy, data, gives};
 use crate::lower::Cx;
 
-const SCORE: Input = data("input", Class::Float);
+pub(super) const SCORE: Input = data("input", Class::Float);
 /// A target for an elementwise comparison. If no shape is given, it has that of `input`.
-const TARGET: Input = data("target", Class::Float).following(|cx| Ok(cx.var("input").shape()));
+pub(super) const TARGET: Input =
+    data("target", Class::Float).following(|cx| Ok(cx.var("input").shape()));
 
-const LOSS: Entry =
+pub(super) const LOSS: Entry =
     Entry { group: Group::Loss, inputs: &[SCORE, TARGET], same_dtype: true, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[

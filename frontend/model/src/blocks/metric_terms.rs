@@ -49,7 +49,7 @@ pub(super) fn actual<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
         false => scores,
     };
     match (own.rank(), expected.rank()) {
-        (Some(a), Some(b)) if a != b => other_shape(&expected),
+        (Some(a), Some(b)) if a != b => other_shape("input", "target", &expected),
         _ => Ok(target.cast(DType::I64)),
     }
 }

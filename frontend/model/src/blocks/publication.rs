@@ -133,6 +133,27 @@ pub const PUBLICATIONS: &[Publication] = &[
                Invariant Mapping. CVPR 2006.",
     },
     Publication {
+        short: "Nix & Weigend 1994",
+        full: "D. Nix, A. Weigend. Estimating the Mean and Variance of the Target \
+               Probability Distribution. IEEE International Conference on Neural Networks 1994.",
+    },
+    Publication {
+        short: "Balntas et al. 2016",
+        full: "V. Balntas, E. Riba, D. Ponsa, K. Mikolajczyk. Learning Local Feature \
+               Descriptors with Triplets and Shallow Convolutional Neural Networks. BMVC 2016.",
+    },
+    Publication {
+        short: "Lin et al. 2017",
+        full: "T.-Y. Lin, P. Goyal, R. Girshick, K. He, P. Dollár. Focal Loss for Dense \
+               Object Detection. ICCV 2017, arXiv:1708.02002.",
+    },
+    Publication {
+        short: "Sudre et al. 2017",
+        full: "C. Sudre, W. Li, T. Vercauteren, S. Ourselin, M. J. Cardoso. Generalised \
+               Dice Overlap as a Deep Learning Loss Function for Highly Unbalanced \
+               Segmentations. DLMIA 2017, arXiv:1707.03237.",
+    },
+    Publication {
         short: "Tibshirani 1996",
         full: "R. Tibshirani. Regression Shrinkage and Selection via the Lasso. Journal \
                of the Royal Statistical Society B 58, 1996.",

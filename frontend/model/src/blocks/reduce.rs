@@ -119,25 +119,8 @@ pub(super) const BLOCKS: &[Entry] = &[
             KEEPDIM,
         ],
         meaning: Meaning::Lower(|cx| {
-            let (x, p) = (cx.var("input"), cx.float("p"));
             let axes = cx.settings.ints("axis");
-            let (axes, keepdim) = (axes.as_deref(), cx.flag("keepdim"));
-            let size = x.unary("abs", &[]);
-            done(if p == 0.0 {
-                let some = x.binary("ne", x.scalar(0.0));
-                some.cast(x.dtype()).sum(axes, keepdim)
-            } else if p == 1.0 {
-                size.sum(axes, keepdim)
-            } else if p == 2.0 {
-                above_zero((x * x).sum(axes, keepdim), |v| v.sqrt())
-            } else if p == f64::INFINITY {
-                size.reduce("max", axes, keepdim)
-            } else if p == f64::NEG_INFINITY {
-                size.reduce("min", axes, keepdim)
-            } else {
-                let sum = size.binary("pow", x.scalar(p)).sum(axes, keepdim);
-                above_zero(sum, |v| v.binary("pow", v.scalar(1.0 / p)))
-            })
+            done(norm(cx.var("input"), cx.float("p"), axes.as_deref(), cx.flag("keepdim")))
         }),
         same_dtype: true,
         ..over("Norm", "sum", INPUT)
@@ -231,9 +214,30 @@ fn loss_mean(cx: &Cx) -> Result<Vec<Value>> {
     Ok(vec![mean.cast(x.dtype()).value, some.cast(x.dtype()).value])
 }
 
-/// The root of a sum. Its gradient is 0 where the sum is 0, as the root is not differentiable
-/// there.
-fn above_zero<'a>(sum: Var<'a>, root: impl Fn(Var<'a>) -> Var<'a>) -> Var<'a> {
+/// The norm of order `p`, with gradient 0 where it is not differentiable, as in PyTorch.
+pub(super) fn norm<'a>(x: Var<'a>, p: f64, axes: Option<&[i64]>, keepdim: bool) -> Var<'a> {
+    let size = x.unary("abs", &[]);
+    if p == 0.0 {
+        let some = x.binary("ne", x.scalar(0.0));
+        some.cast(x.dtype()).sum(axes, keepdim)
+    } else if p == 1.0 {
+        size.sum(axes, keepdim)
+    } else if p == 2.0 {
+        above_zero((x * x).sum(axes, keepdim), |v| v.sqrt())
+    } else if p == f64::INFINITY {
+        size.reduce("max", axes, keepdim)
+    } else if p == f64::NEG_INFINITY {
+        size.reduce("min", axes, keepdim)
+    } else {
+        let power = |v: Var<'a>| v.binary("pow", x.scalar(p));
+        // Below an order of 1 the slope of the power at 0 is infinite.
+        let powers = if (0.0..1.0).contains(&p) { above_zero(size, power) } else { power(size) };
+        above_zero(powers.sum(axes, keepdim), |v| v.binary("pow", v.scalar(1.0 / p)))
+    }
+}
+
+/// A root of a sum, with gradient 0 where the sum is 0 and the root is not differentiable.
+pub(super) fn above_zero<'a>(sum: Var<'a>, root: impl Fn(Var<'a>) -> Var<'a>) -> Var<'a> {
     let none = sum.binary("eq", sum.scalar(0.0));
     let root = root(none.select(sum.scalar(1.0), sum));
     none.select(root.scalar(0.0), root)
