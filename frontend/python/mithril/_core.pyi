@@ -320,9 +320,8 @@ class Connection:
     @property
     def dtype(self, /) -> DType | None:
         """
-        The dtype, if it is stated or follows from stated dtypes. None if it is known only
-        at
-        compile time, such as that of the backend's floats.
+        The dtype, if it is stated or follows from stated dtypes. None if it is known
+        only at compile time, such as that of the backend's floats.
         """
     @property
     def name(self, /) -> str | None:

@@ -176,6 +176,14 @@ __all__ = [
     "BinaryCrossEntropy",
     "KLDivergence",
     "CosineEmbedding",
+    "NegativeLogLikelihood",
+    "PoissonNLL",
+    "GaussianNLL",
+    "SoftMargin",
+    "MarginRanking",
+    "TripletMargin",
+    "FocalLoss",
+    "Dice",
     "L1",
     "L2",
     "QuadraticForm",
@@ -1961,6 +1969,103 @@ class CosineEmbedding(Block):
     def __init__(
         self,
         margin: float = 0.0,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class NegativeLogLikelihood(Block):
+    """`-log p(target)`, where `input` is log p, for example from `LogSoftmax`. It is `CrossEntropy` of `log_probs`: the classes are along `axis`, `weights` has a number for each class, a target that is `ignore_index` has loss 0, and with either of them the second output `weight` is the weight of each target, by which means divide."""
+
+    def __init__(
+        self,
+        weights: Sequence[float] | None = None,
+        ignore_index: int | None = None,
+        axis: int = -1,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class PoissonNLL(Block):
+    """The negative log-likelihood of the count `target` for a Poisson distribution: `exp(input) - target input`, or `input - target log(input + eps)` if `input` is the rate itself. `full` adds Stirling's approximation of `log(target!)` where `target` is above 1: `target log(target) - target + log(2 pi target) / 2`. PyTorch does the same."""
+
+    def __init__(
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        eps: float = 1e-8,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class GaussianNLL(Block):
+    """The negative log-likelihood of `target` for a normal distribution with mean `input`: `(log v + (input - target)^2 / v) / 2`, where v is `max(variance, eps)`; `full` adds `log(2 pi) / 2` (Nix & Weigend 1994). The gradient of `variance` is that of v, as in PyTorch, so a variance below `eps` can grow."""
+
+    def __init__(
+        self,
+        full: bool = False,
+        eps: float = 1e-6,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class SoftMargin(Block):
+    """`log(1 + exp(-target input))`, for targets of -1 and 1, computed so that it does not overflow."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MarginRanking(Block):
+    """`max(0, -target (left - right) + margin)`: the loss of two scores in the wrong order."""
+
+    def __init__(
+        self,
+        margin: float = 0.0,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class TripletMargin(Block):
+    """`max(0, |anchor - positive| - |anchor - negative| + margin)` along the last axis, where `|x|` is the norm of order `p` (Balntas et al. 2016)."""
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class FocalLoss(Block):
+    """`BinaryCrossEntropy` of logits, times `(1 - p)^gamma` for the probability p of the target, times `alpha` where the target is 1 and `1 - alpha` where it is 0 (Lin et al. 2017). It is torchvision's `sigmoid_focal_loss`."""
+
+    def __init__(
+        self,
+        gamma: float = 2.0,
+        alpha: float = 0.25,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Dice(Block):
+    """`1 - (2 sum(input target) + smooth) / (sum(input) + sum(target) + smooth)` over the axes of a mask, by default those of each sample, where `input` is probabilities (Sudre et al. 2017)."""
+
+    def __init__(
+        self,
+        smooth: float = 1.0,
+        axis: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
         gradient: Block | None = None,
