@@ -91,7 +91,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "(alpha * target + (1 - alpha) * (1 - target)) * (expit(-input) * target + \
                   expit(input) * (1 - target)) ** gamma * (target * log1p(exp(-input)) + (1 - \
                   target) * log1p(exp(input)))",
-        example: gives(&["[2, 0, -3]", "[1, 1, 0]"], "[0.0005 0.0433 0.0001]"),
+        example: gives(&["[2, 0, -3]", "[1, 1, 0]"], "[4.5089e-04 4.3322e-02 8.1962e-05]"),
         parameters: &[
             with("gamma", Kind::Float(Range::NotNegative), Default::Float(2.0))
                 .doc("how much less samples count that are classified well"),
