@@ -44,6 +44,18 @@ def focal(x: Any, y: Any, alpha: float = 0.25, gamma: float = 2) -> Any:
     return loss if alpha < 0 else (alpha * y + (1 - alpha) * (1 - y)) * loss
 
 
+def cubes(x, size):
+    """All cubes of this size in the last three axes."""
+    return x.unfold(-3, size, 1).unfold(-3, size, 1).unfold(-3, size, 1)
+
+
+def maxima(x, axis, size):
+    """The maxima of `size` ranges of an axis, where ties share the gradient."""
+    count = x.shape[axis]
+    ranges = ((i * count // size, -(-(i + 1) * count // size)) for i in range(size))
+    return torch.stack([x.narrow(axis, i, j - i).amax(axis) for i, j in ranges], axis)
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "Relu": torch.relu,
     "LeakyRelu": F.leaky_relu,
@@ -185,9 +197,38 @@ OWN: dict[str, Callable[..., Any]] = {
     "Embedding": F.embedding,
     "LayerNorm": lambda x, w, b: F.layer_norm(x, w.shape, w, b),
     "RMSNorm": lambda x, w: F.rms_norm(x, w.shape, w, 1e-5),
+    "Conv1d": lambda x, w, b: F.conv1d(x, w, b, padding=1, groups=2),
     "Conv2d": lambda x, w, b: F.conv2d(x, w, b, padding=1),
+    "Conv3d": lambda x, w, b: F.conv3d(x, w, b, padding=1),
+    "ConvTranspose1d": lambda x, w, b: F.conv_transpose1d(x, w, b, 2, groups=2),
+    "ConvTranspose2d": lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1),
+    "ConvTranspose3d": F.conv_transpose3d,
+    "MaxPool1d": lambda x: x.unfold(-1, 2, 2).amax(-1),
     "MaxPool2d": lambda x: x.unfold(-2, 2, 2).unfold(-2, 3, 3).amax((-1, -2)),
+    "MaxPool3d": lambda x: cubes(F.pad(x, (1,) * 6, value=-torch.inf), 3).amax((-1, -2, -3)),
+    "AvgPool1d": lambda x: F.avg_pool1d(x, 2),
+    "AvgPool2d": lambda x: F.avg_pool2d(x, 3, 2, 1, True, False),
+    "AvgPool3d": lambda x: F.avg_pool3d(F.pad(x, (1,) * 6), 3, 1),
+    "LpPool": lambda x: F.lp_pool2d(x, 3, (2, 1)),
+    "GlobalAvgPool": lambda x: F.adaptive_avg_pool2d(x, 1).flatten(1),
+    "GlobalMaxPool": lambda x: x.amax((2, 3)),
+    "AdaptiveAvgPool": lambda x: F.adaptive_avg_pool2d(x, (4, 2)),
+    "AdaptiveMaxPool": lambda x: maxima(maxima(x, -2, 4), -1, 2),
+    "ReflectionPad": lambda x: F.pad(x, (0, 3, 1, 2), "reflect"),
+    "ReplicationPad": lambda x: F.pad(x, (0, 3, 1, 2), "replicate"),
+    "CircularPad": lambda x: F.pad(x, (0, 3, 1, 2), "circular"),
+    "PixelShuffle": lambda x: F.pixel_shuffle(x, 2),
+    "PixelUnshuffle": lambda x: F.pixel_unshuffle(x, 2),
+    "Unfold": lambda x: F.unfold(x, (2, 3), padding=1, stride=2),
+    "Fold": lambda x: F.fold(x, (5, 4), 2),
+    "Upsample": lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"),
+    "GridSample": lambda x, g: F.grid_sample(x, g, align_corners=False),
     "BatchNorm1d": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+    "BatchNorm2d": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+    "BatchNorm3d": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+    "GroupNorm": lambda x, w, b: F.group_norm(x, 2, w, b),
+    "InstanceNorm": lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
+    "LocalResponseNorm": lambda x: F.local_response_norm(x, 3, 2.0),
     "ElementWiseAffine": lambda x, w, b: torch.addcmul(b, x, w),
     "MultiHeadAttention": attention,
     "Layer": lambda x, b, w: torch.relu(F.linear(x, w.T, b)),
@@ -221,6 +262,10 @@ OWN: dict[str, Callable[..., Any]] = {
 ALONE = {
     "StableReciprocal",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    # torch takes indices of distinct elements only.
+    "MaxUnpool2d",
     "Randn",
     "RandUniform",
     "RandInt",

@@ -22,6 +22,8 @@ Arrays = dict[str, Any]
 NAMES = {2: "a", 3: "b", 4: "c", 5: "d", 6: "e"}
 # Sizes that must stay: those that settings, heads or pairs need, and of vectors with an angle.
 KEPT = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
+KEPT |= dict.fromkeys(["PixelShuffle", "PixelUnshuffle", "GroupNorm", "Conv1d"], 4)
+KEPT |= {"Fold": 12, "GridSample": 2, "ConvTranspose1d": 4}
 KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
 # Sizes that are multiples of no vector or tile, and empty ones.
 SIZES = [
@@ -33,6 +35,8 @@ SIZES = [
 ]
 # torch gives NaN for statistics over no rows, and no filters for a convolution without channels.
 NOT_EMPTY = {"BatchNorm1d", "Conv2d"}
+# A window over channels needs one, and torch does not divide the sizes of empty images.
+NOT_EMPTY |= {"LocalResponseNorm", "PixelUnshuffle"}
 # Errors of other libraries for sizes at which a function is not defined.
 REFUSED = (RuntimeError, IndexError, ValueError)
 # Relative to the largest value: in double and single precision the rounding errors of sums of some
@@ -137,7 +141,7 @@ class Native:
             outputs = self.compiled.outputs
             return by_another(self.name, self.shapes, outputs, wide(values), wide(weights))
         # Random numbers depend on the dtype, so it must be the same.
-        same = _core.block_info(self.name).group == "Random" or self.name == "Dropout"
+        same = _core.block_info(self.name).group == "Random" or self.name.startswith("Dropout")
         backend = ml.NumpyBackend(dtype=self.backend.dtype if same else ml.float64)
         values, weights = (values, weights) if same else (wide(values), wide(weights))
         own = self.compile(backend, trainable_keys=self.floats)

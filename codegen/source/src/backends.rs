@@ -37,6 +37,9 @@
 //!   it
 //!   reads the result; `name is used`: it exists anywhere in the file
 //! - `axes is vacant`: one of those axes may be empty
+//! - `x is signal`, `image`, `volume`: a batch of channels with one, two or three axes that windows
+//!   slide over; `low is symmetric`: the padding after each axis is that before it, and at most half
+//!   of a pooling window
 //!
 //! `f({x})[0 / 3]` is the first of three parts that a call returns. Operations on the same operands
 //! that are parts of one call become one statement. `{wanted.3}` is a list of three bools: for each

@@ -38,9 +38,10 @@ fn sample(kind: Kind) -> Setting {
 }
 
 fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
-    // `Arange` needs `stop`, although it has a default.
+    // These are needed, although they have a default.
     let needed = |p: &&Parameter| {
-        p.default == Default::Required || (entry.name, p.name) == ("Arange", "stop")
+        let named = [("Arange", "stop"), ("Upsample", "size")].contains(&(entry.name, p.name));
+        p.default == Default::Required || named
     };
     let required = entry.parameters.iter().filter(needed);
     required
@@ -57,6 +58,37 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
         })
         .collect()
 }
+
+/// A shape that the terminal of the block takes.
+fn shape(block: &str, terminal: &str) -> &'static [usize] {
+    match (block, terminal) {
+        ("GridSample", "grid") => &[1, 4, 4, 2],
+        ("Fold", _) => &[1, 4, 1],
+        ("MaxUnpool2d", _) => &[1, 4, 2, 2],
+        (name, _) if name.ends_with("1d") => &[1, 4, 4],
+        (name, _) if name.ends_with("3d") => &[1, 4, 4, 4, 4],
+        (name, _) if name.ends_with("2d") || IMAGES.contains(&name) => &[1, 4, 4, 4],
+        _ => &[4, 4],
+    }
+}
+
+/// Blocks of images without a number of axes in their names.
+const IMAGES: &[&str] = &[
+    "LpPool",
+    "GlobalAvgPool",
+    "GlobalMaxPool",
+    "AdaptiveAvgPool",
+    "AdaptiveMaxPool",
+    "ReflectionPad",
+    "ReplicationPad",
+    "CircularPad",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "Unfold",
+    "Upsample",
+    "GridSample",
+    "LocalResponseNorm",
+];
 
 #[test]
 fn names_are_unique() {
@@ -90,7 +122,11 @@ fn every_block_is_lowered() {
         let model = Model::new();
         let mut given: Vec<(String, Source)> = Vec::new();
         for terminal in block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional) {
+            let ones = |shape: &[usize]| f64s(shape, &vec![0.5; shape.iter().product()]);
             let matrix: Source = match terminal.class {
+                Class::Int if entry.name == "MaxUnpool2d" => {
+                    i64s(&[1, 4, 2, 2], &(0..16).collect::<Vec<_>>()).into()
+                }
                 Class::Int if &*terminal.name == "shape" => i64s(&[2], &[4, 4]).into(),
                 Class::Int => i64s(&[4], &[0, 1, 2, 3]).into(),
                 Class::Bool => mithril_ir::tensor::Tensor::from_i64s(
@@ -99,8 +135,7 @@ fn every_block_is_lowered() {
                     &[1; 16],
                 )
                 .into(),
-                _ if entry.name == "Conv2d" => f64s(&[1, 1, 4, 4], &[0.5; 16]).into(),
-                _ => f64s(&[4, 4], &[0.5; 16]).into(),
+                _ => ones(shape(entry.name, &terminal.name)).into(),
             };
             let source = match terminal.list {
                 true => Source::List(vec![matrix.clone(), matrix]),

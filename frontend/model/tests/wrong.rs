@@ -58,6 +58,25 @@ const CONSTRUCTORS: &[Case] = &[
     ("too many parameters", || blocks::build("Relu", vec![1.into()], vec![]).map(drop)),
     ("a terminal as parameter", || block!(Relu(input = "x")).map(drop)),
     ("a stride of 0", || block!(MaxPool2d(kernel_size = 2, stride = 0)).map(drop)),
+    ("groups that do not divide the filters", || {
+        block!(Conv1d(filters = 4, kernel_size = 3, groups = 3)).map(drop)
+    }),
+    ("an output padding as large as the stride", || {
+        let block =
+            block!(ConvTranspose2d(filters = 4, kernel_size = 3, stride = 2, output_padding = 2));
+        block.map(drop)
+    }),
+    ("a stride of 0", || block!(Conv2d(filters = 4, kernel_size = 3, stride = 0)).map(drop)),
+    ("neither a size nor a scale", || block!(Upsample()).map(drop)),
+    ("a scale that is no fraction", || {
+        let model = one(block!(Upsample(scale = std::f64::consts::PI))?)?;
+        compile(&model, |o| shape(o, "input", &[1, 3, 8, 8]))
+    }),
+    ("a padding by name", || block!(ReflectionPad(padding = "same")).map(drop)),
+    ("a kernel larger than the output", || {
+        let model = one(block!(Fold(output_size = 2, kernel_size = 3))?)?;
+        compile(&model, |o| shape(o, "input", &[1, 9, 1]))
+    }),
     ("a kernel of three axes", || block!(MaxPool2d(kernel_size = vec![1, 2, 3])).map(drop)),
     ("a padding by name that is none", || {
         block!(MaxPool2d(kernel_size = 2, padding = "full")).map(drop)
@@ -197,6 +216,32 @@ const SHAPES: &[Case] = &[
     ("a window longer than its image", || {
         let pool = block!(MaxPool2d(kernel_size = 5, padding = 1))?;
         compile(&one(pool)?, |o| shape(o, "input", &[1, 3, 2, 8]))
+    }),
+    ("groups that do not divide the channels", || {
+        let conv = block!(Conv2d(filters = 4, kernel_size = 1, groups = 2))?;
+        compile(&one(conv)?, |o| shape(o, "input", &[1, 3, 4, 4]))
+    }),
+    ("an image for a block of sequences", || {
+        let conv = block!(Conv1d(filters = 4, kernel_size = 1))?;
+        compile(&one(conv)?, |o| shape(o, "input", &[1, 3, 4, 4]))
+    }),
+    ("a reflection beyond the axis", || {
+        compile(&one(block!(ReflectionPad(padding = 4))?)?, |o| shape(o, "input", &[1, 3, 8, 4]))
+    }),
+    ("a factor that does not divide the channels", || {
+        compile(&one(block!(PixelShuffle(factor = 2))?)?, |o| shape(o, "input", &[1, 6, 4, 4]))
+    }),
+    ("columns that are not the windows of an image", || {
+        let fold = block!(Fold(output_size = 4, kernel_size = 2))?;
+        compile(&one(fold)?, |o| shape(o, "input", &[1, 8, 8]))
+    }),
+    ("nothing left of a transposed convolution", || {
+        let conv = block!(ConvTranspose1d(filters = 4, kernel_size = 3, padding = 2))?;
+        compile(&one(conv)?, |o| shape(o, "input", &[1, 3, 2]))
+    }),
+    ("a mode for images on a sequence", || {
+        let block = block!(Upsample(size = 4, mode = "bilinear"))?;
+        compile(&one(block)?, |o| shape(o, "input", &[1, 3, 4]))
     }),
     ("an axis out of range", || {
         compile(&one(block!(Softmax(axis = 2))?)?, |o| shape(o, "input", &[2, 3]))

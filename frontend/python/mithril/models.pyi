@@ -151,13 +151,45 @@ __all__ = [
     "Embedding",
     "LayerNorm",
     "RMSNorm",
-    "BatchNorm1d",
     "ElementWiseAffine",
     "Softmax",
     "LogSoftmax",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "InstanceNorm",
+    "LocalResponseNorm",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Conv1d",
     "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "LpPool",
+    "GlobalAvgPool",
+    "GlobalMaxPool",
+    "AdaptiveAvgPool",
+    "AdaptiveMaxPool",
+    "MaxUnpool2d",
+    "ReflectionPad",
+    "ReplicationPad",
+    "CircularPad",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "Unfold",
+    "Fold",
+    "Upsample",
+    "GridSample",
     "ScaledDotProduct",
     "MultiHeadAttention",
     "RotaryEmbedding",
@@ -1670,20 +1702,6 @@ class RMSNorm(Block):
         name: str | None = None,
     ) -> None: ...
 
-class BatchNorm1d(Block):
-    """`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training uses the mean and variance of the batch, and moves the running ones towards them by `momentum` (with the unbiased variance); inference uses the running ones. `w` starts at 1, or as given by `init`, `b` and the running mean at 0, the running variance at 1."""
-
-    def __init__(
-        self,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-        use_scale: bool = True,
-        use_bias: bool = True,
-        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
-        *,
-        name: str | None = None,
-    ) -> None: ...
-
 class ElementWiseAffine(Block):
     """`input * w + b` with one `w` and `b` for each index of the last axis. `w` starts at 1, or as given by `init`, `b` at 0."""
 
@@ -1718,6 +1736,89 @@ class LogSoftmax(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class BatchNorm1d(Block):
+    """`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training uses the mean and variance of the batch, and moves the running ones towards them by `momentum` (with the unbiased variance); inference uses the running ones. `w` starts at 1, or as given by `init`, `b` and the running mean at 0, the running variance at 1."""
+
+    def __init__(
+        self,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        use_scale: bool = True,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class BatchNorm2d(Block):
+    """`BatchNorm1d` for images, (batch, channels, height, width)."""
+
+    def __init__(
+        self,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        use_scale: bool = True,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class BatchNorm3d(Block):
+    """`BatchNorm1d` for volumes, (batch, channels, depth, height, width)."""
+
+    def __init__(
+        self,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        use_scale: bool = True,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class GroupNorm(Block):
+    """`(input - mean) / sqrt(variance + eps) * w + b` of (batch, channels, …), with mean and variance over each group of channels of a sample. `w` starts at 1, or as given by `init`, `b` at 0."""
+
+    def __init__(
+        self,
+        groups: int,
+        eps: float = 1e-5,
+        use_scale: bool = True,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class InstanceNorm(Block):
+    """`(input - mean) / sqrt(variance + eps) * w + b` of (batch, channels, …), with mean and variance over each channel of a sample. `w` starts at 1, or as given by `init`, `b` at 0."""
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        use_scale: bool = False,
+        use_bias: bool = False,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LocalResponseNorm(Block):
+    """`input / (k + alpha * mean) ** beta` of (batch, channels, …), with the mean of `input ** 2` over `size` neighbouring channels. Channels beyond the ends count as 0."""
+
+    def __init__(
+        self,
+        size: int,
+        alpha: float = 0.0001,
+        beta: float = 0.75,
+        k: float = 1.0,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class Dropout(Block):
     """Each element is 0 with probability `rate`, else `input / (1 - rate)`; in inference, `input` itself (Srivastava et al. 2014)."""
 
@@ -1728,8 +1829,28 @@ class Dropout(Block):
         name: str | None = None,
     ) -> None: ...
 
-class Conv2d(Block):
-    """The cross-correlation of images, (batch, channels, height, width), with `filters` kernels `w`, plus `b`. Images are padded with zeros. Both start uniform within `1 / sqrt(channels * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` is for `w`."""
+class Dropout1d(Block):
+    """Each channel of sequences, (batch, channels, length), is 0 with probability `rate`, else `input / (1 - rate)`; in inference, `input` itself (Tompson et al. 2015)."""
+
+    def __init__(
+        self,
+        rate: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Dropout2d(Block):
+    """Each channel of images, (batch, channels, height, width), is 0 with probability `rate`, else `input / (1 - rate)`; in inference, `input` itself (Tompson et al. 2015)."""
+
+    def __init__(
+        self,
+        rate: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Conv1d(Block):
+    """The cross-correlation of sequences, (batch, channels, length), with `filters` kernels `w`, plus `b`. Sequences are padded with zeros. Both start uniform within `1 / sqrt(channels / groups * length)` of a kernel, as in `torch.nn.Conv1d`; `init` is for `w`."""
 
     def __init__(
         self,
@@ -1738,14 +1859,103 @@ class Conv2d(Block):
         stride: int | Sequence[int] = 1,
         padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
         dilation: int | Sequence[int] = 1,
+        groups: int = 1,
         use_bias: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
 
-class MaxPool2d(Block):
-    """The maximum of each position of a window over the last two axes, (…, height, width), padded with -inf."""
+class Conv2d(Block):
+    """The cross-correlation of images, (batch, channels, height, width), with `filters` kernels `w`, plus `b`. Images are padded with zeros. Both start uniform within `1 / sqrt(channels / groups * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` is for `w`."""
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Conv3d(Block):
+    """The cross-correlation of volumes, (batch, channels, depth, height, width), with `filters` kernels `w`, plus `b`. Volumes are padded with zeros. Both start uniform within `1 / sqrt(channels / groups * depth * height * width)` of a kernel, as in `torch.nn.Conv3d`; `init` is for `w`."""
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ConvTranspose1d(Block):
+    """The transpose of `Conv1d`, as in `torch.nn.ConvTranspose1d`: each element of sequences, (batch, channels, length), adds its multiple of a kernel of `w` to the output, plus `b`. `padding` is removed from both ends."""
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        groups: int = 1,
+        dilation: int | Sequence[int] = 1,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ConvTranspose2d(Block):
+    """The transpose of `Conv2d`, as in `torch.nn.ConvTranspose2d`: each element of images, (batch, channels, height, width), adds its multiple of a kernel of `w` to the output, plus `b`. `padding` is removed from all sides."""
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        groups: int = 1,
+        dilation: int | Sequence[int] = 1,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ConvTranspose3d(Block):
+    """The transpose of `Conv3d`, as in `torch.nn.ConvTranspose3d`: each element of volumes, (batch, channels, depth, height, width), adds its multiple of a kernel of `w` to the output, plus `b`. `padding` is removed from all sides."""
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        groups: int = 1,
+        dilation: int | Sequence[int] = 1,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class MaxPool1d(Block):
+    """The maximum of each position of a window over the last axis, (…, length), padded with -inf. `indices` are positions of the maxima along the axis."""
 
     def __init__(
         self,
@@ -1753,6 +1963,268 @@ class MaxPool2d(Block):
         stride: int | Sequence[int] | None = None,
         padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
         dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MaxPool2d(Block):
+    """The maximum of each position of a window over the last two axes, (…, height, width), padded with -inf. `indices` are positions of the maxima in the flattened axes, as `MaxUnpool2d` takes them."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MaxPool3d(Block):
+    """The maximum of each position of a window over the last three axes, (…, depth, height, width), padded with -inf. `indices` are positions of the maxima in the flattened axes."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class AvgPool1d(Block):
+    """The mean of each position of a window over the last axis, (…, length), padded with zeros."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class AvgPool2d(Block):
+    """The mean of each position of a window over the last two axes, (…, height, width), padded with zeros."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class AvgPool3d(Block):
+    """The mean of each position of a window over the last three axes, (…, depth, height, width), padded with zeros."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class LpPool(Block):
+    """`sum(input**norm) ** (1 / norm)` of each position of a window over all axes after the first two, (batch, channels, …), as in `torch.nn.LpPool2d`. A list as `kernel_size` says of how many axes."""
+
+    def __init__(
+        self,
+        norm: float,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        ceil_mode: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class GlobalAvgPool(Block):
+    """The mean of each channel of (batch, channels, …)."""
+
+    def __init__(
+        self,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class GlobalMaxPool(Block):
+    """The maximum of each channel of (batch, channels, …)."""
+
+    def __init__(
+        self,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class AdaptiveAvgPool(Block):
+    """The means of `output_size` ranges of each axis after the first two, (batch, channels, …). Range `i` of an axis of size `n` goes from `floor(i * n / size)` to `ceil((i + 1) * n / size)`, as in `torch.nn.AdaptiveAvgPool2d`. A list as `output_size` says of how many of the last axes."""
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class AdaptiveMaxPool(Block):
+    """The maxima of `output_size` ranges of each axis after the first two, (batch, channels, …). The ranges are those of `AdaptiveAvgPool`."""
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MaxUnpool2d(Block):
+    """The reverse of `MaxPool2d`: zeros, with the elements of `input`, (…, height, width), at `indices` of the flattened height and width."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        output_size: int | Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class ReflectionPad(Block):
+    """`input`, (batch, channels, …), with each axis reflected at its first and last element, as in `torch.nn.ReflectionPad2d`."""
+
+    def __init__(
+        self,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"],
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class ReplicationPad(Block):
+    """`input`, (batch, channels, …), with the first and the last element of each axis repeated, as in `torch.nn.ReplicationPad2d`."""
+
+    def __init__(
+        self,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"],
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class CircularPad(Block):
+    """`input`, (batch, channels, …), with each axis continued from its other end, as in `torch.nn.CircularPad2d`."""
+
+    def __init__(
+        self,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"],
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class PixelShuffle(Block):
+    """`input`, (…, channels * factor**2, height, width), as (…, channels, height * factor, width * factor): `factor**2` channels become a square of pixels."""
+
+    def __init__(
+        self,
+        factor: int,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class PixelUnshuffle(Block):
+    """The reverse of `PixelShuffle`: `input`, (…, channels, height, width), as (…, channels * factor**2, height / factor, width / factor)."""
+
+    def __init__(
+        self,
+        factor: int,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Unfold(Block):
+    """The elements of each position of a window over images, (batch, channels, height, width), as columns: (batch, channels * size of the kernel, positions), as in `torch.nn.Unfold`."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        dilation: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        stride: int | Sequence[int] = 1,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Fold(Block):
+    """The reverse of `Unfold`: each column of (batch, channels * size of the kernel, positions) is added to its window of an image, (batch, channels, height, width), as in `torch.nn.Fold`."""
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        kernel_size: int | Sequence[int],
+        dilation: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        stride: int | Sequence[int] = 1,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Upsample(Block):
+    """`input`, (batch, channels, …), interpolated to another size, as by `torch.nn.functional.interpolate`. "bicubic" is cubic convolution (Keys 1981, eq. 4) with a = -0.75."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale: float | None = None,
+        mode: typing.Literal["nearest", "linear", "bilinear", "trilinear", "bicubic"] = "nearest",
+        align_corners: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class GridSample(Block):
+    """Images, (batch, channels, height, width), read at the positions `grid`: x and y go from -1 at the left and top edge to 1 at the right and bottom edge, as in `torch.nn.functional.grid_sample`."""
+
+    def __init__(
+        self,
+        mode: typing.Literal["bilinear", "nearest"] = "bilinear",
+        padding_mode: typing.Literal["zeros", "border"] = "zeros",
+        align_corners: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,

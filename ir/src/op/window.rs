@@ -355,6 +355,12 @@ impl Padding {
         Padding { low: vec![0; rank], high: vec![0; rank], interior: vec![0; rank] }
     }
 
+    /// The padding of an operand with `count` axes more at its front.
+    pub fn after(&self, count: usize) -> Padding {
+        let more = |list: &Vec<i64>| [&vec![0; count], &list[..]].concat();
+        Padding { low: more(&self.low), high: more(&self.high), interior: more(&self.interior) }
+    }
+
     /// Pads the value with zeros.
     pub fn of<'a>(&self, r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
         self.with(r, x, 0.0)

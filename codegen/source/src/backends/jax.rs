@@ -121,15 +121,21 @@ const SPELLINGS: Spellings = &[
     (
         "conv",
         "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}]) if acc is missing; \
-         _conv({x}.astype({acc}), {weights}.astype({acc})[, strides={strides.tuple}][, \
-         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
-         interior={interior.tuple}]).astype({dtype})",
+         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
+         groups={groups}]) if acc is missing; _conv({x}.astype({acc}), \
+         {weights}.astype({acc})[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
+         groups={groups}]).astype({dtype})",
     ),
     (
         "max_pool",
-        "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}])",
+        "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, \
+         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}])",
+    ),
+    (
+        "sum_pool",
+        "_sum_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \
+         high={high.tuple}])",
     ),
     ("one_hot", "jax.nn.one_hot({indices}, {classes}, dtype={dtype})"),
     ("random_bits", "jax.random.bits({key}, {shape}, {dtype})"),

@@ -146,12 +146,13 @@ const SPELLINGS: Spellings = &[
         "conv",
         "_conv({x}.astype(@float32), {weights}.astype(@float32)[, strides={strides.tuple}][, \
          dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
-         interior={interior.tuple}]).astype({dtype}) if x is half and acc is missing; \
-         _conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}]) if acc is missing; \
+         interior={interior.tuple}][, groups={groups}]).astype({dtype}) if x is half and acc \
+         is missing; _conv({x}, {weights}[, strides={strides.tuple}][, \
+         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
+         interior={interior.tuple}][, groups={groups}]) if acc is missing; \
          _conv({x}.astype({acc}), {weights}.astype({acc})[, strides={strides.tuple}][, \
          dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
-         interior={interior.tuple}]).astype({dtype})",
+         interior={interior.tuple}][, groups={groups}]).astype({dtype})",
     ),
     ("scatter_add", "_scatter_add({x}, {indices}, {updates}, {axis})"),
     ("slice_update", "_slice_update({x}, @s_[{slices}], {update})"),

@@ -261,16 +261,74 @@ const SPELLINGS: Spellings = &[
     ("diagonal", "@diagonal({x}[, {offset}], dim1=-2, dim2=-1)"),
     (
         "conv",
-        "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}]) if acc is missing; \
-         _conv({x}.to({acc}), {weights}.to({acc})[, strides={strides.tuple}][, \
+        "F.conv2d({x}, {weights}[, stride={strides.tuple}][, padding={low.tuple}][, \
+         dilation={dilations.tuple}][, groups={groups}]) if x is image and low is symmetric \
+         and interior is default and acc is missing; F.conv1d({x}, {weights}[, \
+         stride={strides.tuple}][, padding={low.tuple}][, dilation={dilations.tuple}][, \
+         groups={groups}]) if x is signal and low is symmetric and interior is default and \
+         acc is missing; F.conv3d({x}, {weights}[, stride={strides.tuple}][, \
+         padding={low.tuple}][, dilation={dilations.tuple}][, groups={groups}]) if x is \
+         volume and low is symmetric and interior is default and acc is missing; _conv({x}, \
+         {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
+         groups={groups}]) if acc is missing; _conv({x}.to({acc}), {weights}.to({acc})[, \
+         strides={strides.tuple}][, dilations={dilations.tuple}][, low={low.tuple}][, \
+         high={high.tuple}][, interior={interior.tuple}][, groups={groups}]).to({dtype})",
+    ),
+    (
+        "conv_transpose",
+        "F.conv_transpose2d({x}, {weights}[, stride={strides.tuple}][, padding={low.tuple}][, \
+         dilation={dilations.tuple}][, groups={groups}]) if x is image and low is symmetric \
+         and acc is missing; F.conv_transpose1d({x}, {weights}[, stride={strides.tuple}][, \
+         padding={low.tuple}][, dilation={dilations.tuple}][, groups={groups}]) if x is \
+         signal and low is symmetric and acc is missing; F.conv_transpose3d({x}, {weights}[, \
+         stride={strides.tuple}][, padding={low.tuple}][, dilation={dilations.tuple}][, \
+         groups={groups}]) if x is volume and low is symmetric and acc is missing; \
+         _conv_transpose({x}, {weights}[, strides={strides.tuple}][, \
          dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
-         interior={interior.tuple}]).to({dtype})",
+         groups={groups}]) if acc is missing; _conv_transpose({x}.to({acc}), \
+         {weights}.to({acc})[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}][, groups={groups}]).to({dtype})",
     ),
     (
         "max_pool",
-        "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+        "F.max_pool2d({x}, {sizes.tuple}, 1[, padding={low.tuple}][, \
+         dilation={dilations.tuple}]) if x is image and low is symmetric and strides is \
+         default; F.max_pool2d({x}, {sizes.tuple}, {strides.tuple}[, padding={low.tuple}][, \
+         dilation={dilations.tuple}]) if x is image and low is symmetric; F.max_pool1d({x}, \
+         {sizes.tuple}, 1[, padding={low.tuple}][, dilation={dilations.tuple}]) if x is \
+         signal and low is symmetric and strides is default; F.max_pool1d({x}, {sizes.tuple}, \
+         {strides.tuple}[, padding={low.tuple}][, dilation={dilations.tuple}]) if x is signal \
+         and low is symmetric; F.max_pool3d({x}, {sizes.tuple}, 1[, padding={low.tuple}][, \
+         dilation={dilations.tuple}]) if x is volume and low is symmetric and strides is \
+         default; F.max_pool3d({x}, {sizes.tuple}, {strides.tuple}[, padding={low.tuple}][, \
+         dilation={dilations.tuple}]) if x is volume and low is symmetric; _max_pool({x}, \
+         {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
          low={low.tuple}][, high={high.tuple}])",
+    ),
+    (
+        "avg_pool",
+        "_avg_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \
+         high={high.tuple}][, uncounted={uncounted.tuple}][, count_pad={count_pad}]) if x is \
+         half; F.avg_pool2d({x}, {sizes.tuple}, 1[, padding={low.tuple}][, \
+         count_include_pad={count_pad}]) if x is image and low is symmetric and uncounted is \
+         default and strides is default; F.avg_pool2d({x}, {sizes.tuple}, {strides.tuple}[, \
+         padding={low.tuple}][, count_include_pad={count_pad}]) if x is image and low is \
+         symmetric and uncounted is default; F.avg_pool1d({x}, {sizes.tuple}, 1[, \
+         padding={low.tuple}][, count_include_pad={count_pad}]) if x is signal and low is \
+         symmetric and uncounted is default and strides is default; F.avg_pool1d({x}, \
+         {sizes.tuple}, {strides.tuple}[, padding={low.tuple}][, \
+         count_include_pad={count_pad}]) if x is signal and low is symmetric and uncounted is \
+         default; F.avg_pool3d({x}, {sizes.tuple}, 1) if x is volume and low is default and \
+         high is default and strides is default; F.avg_pool3d({x}, {sizes.tuple}, \
+         {strides.tuple}) if x is volume and low is default and high is default; \
+         _avg_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \
+         high={high.tuple}][, uncounted={uncounted.tuple}][, count_pad={count_pad}])",
+    ),
+    (
+        "sum_pool",
+        "_sum_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \
+         high={high.tuple}])",
     ),
     ("roll", "@roll({x}, {shift}, {axis})"),
     ("repeat", "{x}.repeat_interleave({repeats}, dim={axis})"),

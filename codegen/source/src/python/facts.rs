@@ -68,6 +68,10 @@ impl<'a> Facts<'a> {
                 "summed" => self.summed().is_some(),
                 "scaled" => contraction::scales((self.function, self.op)),
                 "matmul" => contraction::matmul((self.function, self.op)).is_some(),
+                "symmetric" => self.is_symmetric(),
+                "signal" => self.is_batch_of(1),
+                "image" => self.is_batch_of(2),
+                "volume" => self.is_batch_of(3),
                 _ => match (self.operand(&guard.slot), self.attr(&guard.slot)) {
                     (Some(at), _) => self.operand_is(at, word),
                     (None, Some(attr)) => attr_is(attr, word),
@@ -110,6 +114,36 @@ impl<'a> Facts<'a> {
         let (whole, part) = (&self.ty(0).shape.dims, &self.ty(operand).shape.dims);
         let is_shorter = |(n, k): (&Dim, &Dim)| matches!((n.as_const(), k.as_const()), (Some(n), Some(k)) if k < n);
         whole.iter().rev().zip(part.iter().rev()).any(is_shorter)
+    }
+
+    /// Whether the first operand is a batch of channels with this number of axes, which the windows
+    /// of the operation slide over.
+    fn is_batch_of(&self, axes: usize) -> bool {
+        let shape = &self.ty(0).shape;
+        let slides = match self.attr("sizes") {
+            Some(Attr::Ints(sizes)) => sizes.len() == axes,
+            _ => true,
+        };
+        let channels = || shape.dims[1].as_const() != Some(0);
+        slides && shape.rank() == Some(axes + 2) && channels()
+    }
+
+    /// Whether the padding after each axis is that before it, and at most half of a pooling window.
+    fn is_symmetric(&self) -> bool {
+        let (Some(low), Some(high)) = (self.attr("low"), self.attr("high")) else {
+            return false;
+        };
+        let fits = |i: usize, padding: i64| match self.attr("sizes") {
+            Some(Attr::Ints(sizes)) => 2 * padding <= sizes[i],
+            _ => true,
+        };
+        let mut padding = match low {
+            Attr::Ints(list) => &list[..],
+            _ => &[],
+        }
+        .iter()
+        .enumerate();
+        low == high && padding.all(|(i, n)| *n >= 0 && fits(i, *n))
     }
 
     /// Whether the module has an operation of this name.

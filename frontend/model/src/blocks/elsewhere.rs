@@ -2,19 +2,21 @@
 
 /// Names from other libraries, each with its replacement here. No block has one of these names.
 const ELSEWHERE: &[(&[&str], &str)] = &[
-    (
-        &["Conv1d", "Conv3d", "Convolution2D", "ConvTranspose2d"],
-        "only `Conv2d` is available for convolutions so far",
-    ),
-    (
-        &["MaxPool1d", "AvgPool2d", "MaxPooling2D", "AdaptiveAvgPool2d"],
-        "only `MaxPool2d` is available for pooling so far; `Max` and `Mean` reduce whole axes",
-    ),
-    (
-        &["BatchNorm", "BatchNorm2d", "BatchNormalization"],
-        "`BatchNorm1d` normalises batches of channels, (batch, channels, …)",
-    ),
-    (&["LayerNormalization", "GroupNorm"], "`LayerNorm` and `RMSNorm` normalise the last axis"),
+    (&["Convolution2D"], "`Conv2d`"),
+    (&["MaxPooling2D"], "`MaxPool2d`"),
+    (&["AveragePooling2D"], "`AvgPool2d`"),
+    (&["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d"], "`AdaptiveAvgPool`"),
+    (&["AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d"], "`AdaptiveMaxPool`"),
+    (&["LPPool1d", "LPPool2d", "LPPool3d"], "`LpPool`"),
+    (&["GlobalAveragePooling2D"], "`GlobalAvgPool`"),
+    (&["ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d"], "`ReflectionPad`"),
+    (&["ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d"], "`ReplicationPad`"),
+    (&["CircularPad1d", "CircularPad2d", "CircularPad3d"], "`CircularPad`"),
+    (&["ZeroPad2d", "ConstantPad2d"], "`Pad`"),
+    (&["Interpolate", "interpolate", "Resize"], "`Upsample`"),
+    (&["BatchNorm", "BatchNormalization"], "`BatchNorm1d`, `BatchNorm2d` or `BatchNorm3d`"),
+    (&["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"], "`InstanceNorm`"),
+    (&["LayerNormalization"], "`LayerNorm` normalises the last axis"),
     (
         &["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell"],
         "recurrent blocks are not available yet: `docs/blocks.md` lists all blocks",

@@ -1,8 +1,9 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, compose, create, einsum, elementwise, index, layers, likelihoods,
-    losses, margins, metrics, random, reduce, regularizers, shape, spatial,
+    Entry, attention, binary, borders, channels, compose, convolution, create, einsum, elementwise,
+    index, layers, likelihoods, losses, margins, metrics, pixels, pooling, random, reduce,
+    regularizers, resize, shape,
 };
 
 /// Related blocks, which share a page.
@@ -87,14 +88,20 @@ pub const FAMILIES: &[Family] = &[
         name: "layers",
         title: "Layers",
         about: "Blocks that learn, normalise or regularise.",
-        tables: &[layers::BLOCKS, elementwise::DROPOUT],
+        tables: &[layers::BLOCKS, channels::BLOCKS, elementwise::DROPOUT, channels::DROPOUT],
     },
     Family {
         name: "images",
         title: "Convolution and pooling",
-        about: "Blocks whose windows slide over the last axes of images, (batch, channels, \
-                height, width).",
-        tables: &[spatial::BLOCKS],
+        about: "Blocks whose windows slide over the last axes of sequences, images or volumes, \
+                (batch, channels, …).",
+        tables: &[convolution::BLOCKS, pooling::BLOCKS],
+    },
+    Family {
+        name: "resizing",
+        title: "Padding and resizing images",
+        about: "Padding by elements of the input, and other sizes of images.",
+        tables: &[borders::BLOCKS, pixels::BLOCKS, resize::BLOCKS],
     },
     Family {
         name: "attention",

@@ -1,26 +1,24 @@
 //! Layers: blocks with params, and normalisations.
 
-use mithril_ir::algebra::Var;
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, done};
 use super::parameter::{Range, required, with};
-use super::{
-    BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, data, gives, param, state,
-};
+use super::{BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, data, gives, param};
 use crate::init::Init;
 use crate::lower::Cx;
 
 pub(super) const LAYER: Entry =
     Entry { group: Group::Layer, inputs: INPUT, same_dtype: true, ..BASE };
-const EPSILON: Parameter = with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5))
-    .doc("the number that is added to the variance");
+pub(super) const EPSILON: Parameter =
+    with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5))
+        .doc("the number that is added to the variance");
 pub(super) const USE_BIAS: Parameter =
     with("use_bias", Kind::Bool, Default::Bool(true)).doc("learn a bias `b`");
-const USE_SCALE: Parameter =
+pub(super) const USE_SCALE: Parameter =
     with("use_scale", Kind::Bool, Default::Bool(true)).doc("learn a scale `w`");
 /// The setting for the initial value of `w`.
 pub(super) const INIT: Parameter =
@@ -135,38 +133,6 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..LAYER
     },
     Entry {
-        name: "BatchNorm1d",
-        doc: "`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, \
-              channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training \
-              uses the mean and variance of the batch, and moves the running ones towards them by \
-              `momentum` (with the unbiased variance); inference uses the running ones. `w` \
-              starts at 1, or as given by `init`, `b` and the running mean at 0, the running \
-              variance at 1.",
-        formula: "(input - mean(input, 0)) / sqrt(var(input, 0) + eps) * w + b",
-        example: gives(&["[[1, 2], [3, 6]]"], "[[-1. -1.]\n [ 1.  1.]]")
-            .with_params(&["[1, 1]", "[0, 0]"]),
-        parameters: &[
-            with("momentum", Kind::Float(Range::Unit), Default::Float(0.1))
-                .doc("the fraction by which a running value moves towards that of the batch"),
-            EPSILON,
-            USE_SCALE,
-            USE_BIAS,
-            INIT,
-        ],
-        inputs: &[
-            data("input", Class::Float),
-            param("w", Init::Ones, channels)
-                .takes_init()
-                .when(|s| s.flag("use_scale"))
-                .doc("(channels)"),
-            param("b", Init::Zeros, channels).when(|s| s.flag("use_bias")).doc("(channels)"),
-            state("running_mean", Init::Zeros, channels).doc("(channels)"),
-            state("running_var", Init::Ones, channels).doc("(channels)"),
-        ],
-        meaning: Meaning::Lower(batch_norm),
-        ..LAYER
-    },
-    Entry {
         name: "ElementWiseAffine",
         doc: "`input * w + b` with one `w` and `b` for each index of the last axis. `w` starts at \
               1, or as given by `init`, `b` at 0.",
@@ -205,78 +171,4 @@ pub(super) const BLOCKS: &[Entry] = &[
 /// The shape of a param with one element per feature (last axis).
 fn features(cx: &Cx) -> Result<Shape> {
     Ok(Shape::new([cx.last_dim("input")?]))
-}
-
-/// The shape of a param with one element per channel (axis 1).
-fn channels(cx: &Cx) -> Result<Shape> {
-    let shape = cx.var("input").shape();
-    match shape.need_rank()? {
-        2 | 3 => Ok(Shape::new([shape.dims[1].clone()])),
-        _ => Diagnostic::of(ErrorKind::Shapes, "`BatchNorm1d` takes batches of channels")
-            .got(&shape)
-            .expected("(batch, channels) or (batch, channels, length)")
-            .err(),
-    }
-}
-
-/// Requires enough samples for a variance. Errors, at compile time or at run time: a channel has
-/// fewer than two elements.
-fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
-    let others = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != 1);
-    let count: Dim = others.map(|(_, dim)| dim.clone()).product();
-    cx.need(&count, 2, || {
-        Diagnostic::of(
-            ErrorKind::Shapes,
-            "`BatchNorm1d` needs at least two numbers per channel in training",
-        )
-        .hint("give a larger batch, or compile with `inference=True`")
-    })
-}
-
-fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
-    // Squares easily overflow f16.
-    let x = cx.var("input").widened();
-    let rank = x.shape().need_rank()?;
-    let axes: &[i64] = if rank == 2 { &[0] } else { &[0, 2] };
-    if cx.training() {
-        need_samples(cx, &x.shape())?;
-    }
-    // Shapes a value per channel to broadcast along axis 1.
-    let along = |v: Var<'_>| {
-        let v = v.widened();
-        if rank == 2 { v } else { v.expand_dims(&[1]) }.value
-    };
-    let along = |v: Var| cx.builder.var(along(v));
-    let average = |v: Var| cx.builder.var(v.reduce("mean", Some(axes), true).value);
-    let (mean, deviation, variance) = match cx.training() {
-        true => {
-            let mean = average(x).named("mean");
-            let deviation = (x - mean).named("deviation");
-            (mean, deviation, average(deviation * deviation).named("variance"))
-        }
-        false => {
-            let mean = along(cx.var("running_mean"));
-            (mean, x - mean, along(cx.var("running_var")))
-        }
-    };
-    let normal = deviation / (variance + cx.float("eps")).sqrt();
-    let scaled = cx.optional("w").map_or(normal, |w| normal * along(w));
-    let shifted = cx.optional("b").map_or(scaled, |b| scaled + along(b));
-    let own = cx.var("input").dtype();
-    let output = shifted.cast(own);
-    if !cx.training() {
-        return done(output);
-    }
-    let momentum = cx.float("momentum");
-    let moved = |old: Var<'_>, new: Var<'_>| {
-        let (old, new) = (cx.builder.var(old.value).widened(), cx.builder.var(new.value));
-        (old * (1.0 - momentum) + new * momentum).cast(own).stop_gradient().value
-    };
-    let count = x.count(Some(axes));
-    let unbiased = variance.squeeze(axes) * (count / (count - 1.0));
-    Ok(vec![
-        output.value,
-        moved(cx.var("running_mean"), mean.squeeze(axes)),
-        moved(cx.var("running_var"), unbiased),
-    ])
 }

@@ -85,6 +85,40 @@ pub const PUBLICATIONS: &[Publication] = &[
                arXiv:1502.03167.",
     },
     Publication {
+        short: "Wu & He 2018",
+        full: "Y. Wu, K. He. Group Normalization. ECCV 2018, arXiv:1803.08494.",
+    },
+    Publication {
+        short: "Ulyanov et al. 2016",
+        full: "D. Ulyanov, A. Vedaldi, V. Lempitsky. Instance Normalization: The Missing \
+               Ingredient for Fast Stylization. arXiv:1607.08022.",
+    },
+    Publication {
+        short: "Krizhevsky et al. 2012",
+        full: "A. Krizhevsky, I. Sutskever, G. Hinton. ImageNet Classification with Deep \
+               Convolutional Neural Networks. NIPS 2012.",
+    },
+    Publication {
+        short: "Tompson et al. 2015",
+        full: "J. Tompson, R. Goroshin, A. Jain, Y. LeCun, C. Bregler. Efficient Object \
+               Localization Using Convolutional Networks. CVPR 2015, arXiv:1411.4280.",
+    },
+    Publication {
+        short: "Shi et al. 2016",
+        full: "W. Shi et al. Real-Time Single Image and Video Super-Resolution Using an \
+               Efficient Sub-Pixel Convolutional Neural Network. CVPR 2016, arXiv:1609.05158.",
+    },
+    Publication {
+        short: "Jaderberg et al. 2015",
+        full: "M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu. Spatial Transformer \
+               Networks. NIPS 2015, arXiv:1506.02025.",
+    },
+    Publication {
+        short: "Keys 1981",
+        full: "R. Keys. Cubic Convolution Interpolation for Digital Image Processing. IEEE \
+               Transactions on Acoustics, Speech, and Signal Processing 29, 1981.",
+    },
+    Publication {
         short: "Vaswani et al. 2017",
         full: "A. Vaswani et al. Attention Is All You Need. NIPS 2017, arXiv:1706.03762.",
     },

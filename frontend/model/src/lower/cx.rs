@@ -136,6 +136,24 @@ impl<'a> Cx<'a> {
         }
     }
 
+    /// Requires that a dim has this size, at compile time if the dim is known, otherwise at each
+    /// call. Errors: it has another size.
+    pub fn need_equal(
+        &self,
+        dim: &Dim,
+        size: i64,
+        error: impl FnOnce() -> Diagnostic,
+    ) -> Result<()> {
+        match dim.as_const() {
+            Some(known) if known != size => error().err(),
+            Some(_) => Ok(()),
+            None => {
+                self.builder.add_guards(vec![Guard::new(dim.clone(), Dim::Const(size))]);
+                Ok(())
+            }
+        }
+    }
+
     /// Builds an operation that `Var` has no method for.
     pub fn op(&self, name: &str, operands: &[Var<'a>], attrs: &[(&str, Attr)]) -> Var<'a> {
         build(self.builder, name, operands, attrs)

@@ -53,7 +53,16 @@ def _custom_gradient(function, vjp, *operands):
     return differentiated(*operands)
 
 
-def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interior=None):
+def _conv(
+    x,
+    weights,
+    strides=None,
+    dilations=None,
+    low=None,
+    high=None,
+    interior=None,
+    groups=1,
+):
     """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
     ones, zeros = (1,) * (x.ndim - 2), (0,) * (x.ndim - 2)
     return jax.lax.conv_general_dilated(
@@ -63,6 +72,7 @@ def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interio
         list(zip(low or zeros, high or zeros)),
         lhs_dilation=tuple(n + 1 for n in interior or zeros),
         rhs_dilation=dilations or ones,
+        feature_group_count=groups,
     )
 
 
@@ -88,6 +98,17 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
         for tap in taps[1:]:
             x = jnp.maximum(x, tap)
     return x
+
+
+def _sum_pool(x, sizes, strides=None, low=None, high=None):
+    """The sum of each window over the last axes, which are padded with zeros."""
+    ones, zeros = (1,) * len(sizes), (0,) * len(sizes)
+    front = (1,) * (x.ndim - len(sizes))
+    pads = [(0, 0)] * len(front) + list(zip(low or zeros, high or zeros))
+    zero = x.dtype.type(0)
+    return jax.lax.reduce_window(
+        x, zero, jax.lax.add, front + sizes, front + (strides or ones), pads
+    )
 
 
 def _scatter_add(x, indices, updates, axis):

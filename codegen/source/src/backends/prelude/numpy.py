@@ -104,7 +104,16 @@ def _windows(x, axes, sizes, strides=None, dilations=None):
     return y[(*positions, *(slice(None, None, by) for by in dilations))]
 
 
-def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interior=None):
+def _conv(
+    x,
+    weights,
+    strides=None,
+    dilations=None,
+    low=None,
+    high=None,
+    interior=None,
+    groups=1,
+):
     """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
     count = x.ndim - 2
     zeros = (0,) * count
@@ -114,8 +123,15 @@ def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interio
     axes = tuple(range(2, x.ndim))
     windows = _windows(x, axes, weights.shape[2:], strides, dilations)
     taps = tuple(range(x.ndim, x.ndim + count))
-    y = np.tensordot(weights, windows, ((1, *axes), (1, *taps)))
-    return np.moveaxis(y, 0, 1)
+    if groups == 1:
+        y = np.tensordot(weights, windows, ((1, *axes), (1, *taps)))
+        return np.moveaxis(y, 0, 1)
+    filters, rest = weights.shape[0] // groups, math.prod(weights.shape[1:])
+    positions = windows.shape[2 : x.ndim]
+    columns = np.moveaxis(windows, taps, range(2, 2 + count))
+    columns = columns.reshape(len(x), groups, rest, math.prod(positions))
+    y = weights.reshape(groups, filters, rest) @ columns
+    return y.reshape(len(x), groups * filters, *positions)
 
 
 def _scatter_add(x, indices, updates, axis):

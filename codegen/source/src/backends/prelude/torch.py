@@ -66,7 +66,16 @@ def _pad(x, value, padding):
     return y[tuple(slice(low, n - high) for n, (low, high) in zip(y.shape, crops))]
 
 
-def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interior=None):
+def _conv(
+    x,
+    weights,
+    strides=None,
+    dilations=None,
+    low=None,
+    high=None,
+    interior=None,
+    groups=1,
+):
     """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
     count = x.ndim - 2
     ones, zeros = (1,) * count, (0,) * count
@@ -74,10 +83,28 @@ def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interio
     if interior or low != high or min(low, default=0) < 0:
         padding = zip(low, high, interior or zeros)
         x, low = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *padding]), zeros
-    if count == 0:
+    if count == 0 and groups == 1:
         return x @ weights.T
+    if count == 0:
+        x, weights = x.unsqueeze(-1), weights.unsqueeze(-1)
+        return F.conv1d(x, weights, groups=groups).squeeze(-1)
     conv = (F.conv1d, F.conv2d, F.conv3d)[count - 1]
-    return conv(x, weights, None, strides or ones, low, dilations or ones)
+    return conv(x, weights, None, strides or ones, low, dilations or ones, groups)
+
+
+def _conv_transpose(
+    x, weights, strides=None, dilations=None, low=None, high=None, groups=1
+):
+    """The transpose of a convolution, cropped by `low` and `high`."""
+    count = x.ndim - 2
+    ones, zeros = (1,) * count, (0,) * count
+    if count == 0:
+        x, weights = x.unsqueeze(-1), weights.unsqueeze(-1)
+        return F.conv_transpose1d(x, weights, groups=groups).squeeze(-1)
+    conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[count - 1]
+    y = conv(x, weights, None, strides or ones, 0, 0, groups, dilations or ones)
+    crops = zip(reversed(low or zeros), reversed(high or zeros))
+    return F.pad(y, [-n for pair in crops for n in pair])
 
 
 def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
@@ -97,6 +124,36 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
     rows = x.reshape(-1, 1, *x.shape[-count:])
     y = pool(rows, sizes, strides, low, dilations)
     return y.reshape(*x.shape[:-count], *y.shape[2:])
+
+
+def _sum_pool(x, sizes, strides=None, low=None, high=None):
+    """The sum of each window over the last axes, which are padded with zeros."""
+    count = len(sizes)
+    zeros = (0,) * count
+    pairs = zip(reversed(low or zeros), reversed(high or zeros))
+    x = F.pad(x, [n for pair in pairs for n in pair])
+    axes = range(x.ndim - count, x.ndim)
+    for axis, size, step in zip(axes, sizes, strides or (1,) * count):
+        x = x.unfold(axis, size, step)
+    return x.sum(tuple(range(-count, 0)))
+
+
+def _avg_pool(
+    x, sizes, strides=None, low=None, high=None, uncounted=None, count_pad=True
+):
+    """The mean of the counted elements of each window over the last axes."""
+    count = len(sizes)
+    zeros = (0,) * count
+    low, high, uncounted = low or zeros, high or zeros, uncounted or zeros
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    y = _sum_pool(wide, sizes, strides, low, high)
+    ones = torch.ones(x.shape[-count:], dtype=y.dtype, device=x.device)
+    sides = zip(reversed(low), reversed(high), reversed(uncounted))
+    pads = [n for before, after, rest in sides for n in (before, after - rest)]
+    ones = F.pad(ones, pads, value=float(count_pad))
+    rests = [n for rest in reversed(uncounted) for n in (0, rest)]
+    counts = _sum_pool(F.pad(ones, rests), sizes, strides)
+    return (y / counts.clamp(min=1)).to(x.dtype)
 
 
 def _take(x, indices, axis):

@@ -1,0 +1,321 @@
+//! Normalisations of channels, and dropout of whole channels.
+
+use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
+
+use super::elementwise::done;
+use super::example::Example;
+use super::layers::{EPSILON, INIT, LAYER, USE_BIAS, USE_SCALE};
+use super::parameter::{Range, required, with};
+use super::{Default, Entry, Input, KEY, Kind, Parameter, Value, data, gives, param, state};
+use crate::init::Init;
+use crate::lower::Cx;
+
+const SCALE: Input =
+    param("w", Init::Ones, channels).takes_init().when(|s| s.flag("use_scale")).doc("(channels)");
+const SHIFT: Input =
+    param("b", Init::Zeros, channels).when(|s| s.flag("use_bias")).doc("(channels)");
+const MOMENTUM: Parameter = with("momentum", Kind::Float(Range::Unit), Default::Float(0.1))
+    .doc("the fraction by which a running value moves towards that of the batch");
+const RATE: Parameter =
+    with("rate", Kind::Float(Range::Unit), Default::Float(0.5)).doc("the probability of 0");
+
+const BATCH_INPUTS: &[Input] = &[
+    data("input", Class::Float),
+    SCALE,
+    SHIFT,
+    state("running_mean", Init::Zeros, channels).doc("(channels)"),
+    state("running_var", Init::Ones, channels).doc("(channels)"),
+];
+const DROPOUT_INPUTS: &[Input] = &[data("input", Class::Float), KEY.in_training()];
+
+pub(super) const BLOCKS: &[Entry] = &[
+    Entry {
+        formula: "(input - mean(input, 0)) / sqrt(var(input, 0) + eps) * w + b",
+        ..batch_norm_of::<1>(
+            "BatchNorm1d",
+            "`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) \
+             or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training uses the mean \
+             and variance of the batch, and moves the running ones towards them by `momentum` \
+             (with the unbiased variance); inference uses the running ones. `w` starts at 1, or as \
+             given by `init`, `b` and the running mean at 0, the running variance at 1.",
+            gives(&["[[1, 2], [3, 6]]"], "[[-1. -1.]\n [ 1.  1.]]")
+                .with_params(&["[1, 1]", "[0, 0]"]),
+        )
+    },
+    batch_norm_of::<2>(
+        "BatchNorm2d",
+        "`BatchNorm1d` for images, (batch, channels, height, width).",
+        gives(&["[[[[1, 3]], [[2, 6]]]]"], "[[[[-1.  1.]]\n\n  [[-1.  1.]]]]")
+            .with_params(&["[1, 1]", "[0, 0]"]),
+    ),
+    batch_norm_of::<3>(
+        "BatchNorm3d",
+        "`BatchNorm1d` for volumes, (batch, channels, depth, height, width).",
+        gives(&["np.ones((2, 3, 4, 5, 6), \"float32\")"], "(2, 3, 4, 5, 6)"),
+    ),
+    Entry {
+        source: "Wu & He 2018, eq. 7",
+        example: gives(&["[[[1], [3], [5], [7]]]"], "[[[-1.]\n  [ 1.]\n  [-1.]\n  [ 1.]]]")
+            .with_settings("groups=2")
+            .with_params(&["[1, 1, 1, 1]", "[0, 0, 0, 0]"]),
+        parameters: &[
+            required("groups", Kind::Count)
+                .doc("the number of groups into which the channels are split"),
+            EPSILON,
+            USE_SCALE,
+            USE_BIAS,
+            INIT,
+        ],
+        inputs: &[data("input", Class::Float), SCALE, SHIFT],
+        ..LAYER.row(
+            "GroupNorm",
+            "`(input - mean) / sqrt(variance + eps) * w + b` of (batch, channels, …), with mean \
+             and variance over each group of channels of a sample. `w` starts at 1, or as given \
+             by `init`, `b` at 0.",
+            |cx| {
+                let groups = cx.int("groups");
+                let channels = channels(cx)?.dims[0].clone();
+                cx.divide(&channels, groups, || {
+                    Diagnostic::of(
+                        ErrorKind::Shapes,
+                        "`groups` does not divide the channels of `input`",
+                    )
+                    .got(format!("{channels} channels, and {groups} groups"))
+                    .expected("a number of channels that is a multiple of `groups`")
+                })?;
+                grouped_norm(cx, Dim::Const(groups))
+            },
+        )
+    },
+    Entry {
+        source: "Ulyanov et al. 2016, eq. 4",
+        example: gives(&["[[[1, 3], [2, 6]]]"], "[[[-1.  1.]\n  [-1.  1.]]]"),
+        parameters: &[
+            EPSILON,
+            with("use_scale", Kind::Bool, Default::Bool(false)).doc("learn a scale `w`"),
+            with("use_bias", Kind::Bool, Default::Bool(false)).doc("learn a bias `b`"),
+            INIT,
+        ],
+        inputs: &[data("input", Class::Float), SCALE, SHIFT],
+        ..LAYER.row(
+            "InstanceNorm",
+            "`(input - mean) / sqrt(variance + eps) * w + b` of (batch, channels, …), with mean \
+             and variance over each channel of a sample. `w` starts at 1, or as given by `init`, \
+             `b` at 0.",
+            |cx| grouped_norm(cx, channels(cx)?.dims[0].clone()),
+        )
+    },
+    Entry {
+        source: "Krizhevsky et al. 2012, section 3.3",
+        example: gives(&["[[[1], [2], [2]]]"], "[[[0.4082]\n  [0.6325]\n  [0.5547]]]")
+            .with_settings("size=2, alpha=2, beta=0.5, k=5"),
+        parameters: &[
+            required("size", Kind::Count).doc("the number of neighbouring channels"),
+            with("alpha", Kind::Float(Range::Finite), Default::Float(1e-4)).doc("the factor"),
+            with("beta", Kind::Float(Range::Finite), Default::Float(0.75)).doc("the exponent"),
+            with("k", Kind::Float(Range::Finite), Default::Float(1.0)).doc("the added constant"),
+        ],
+        ..LAYER.row(
+            "LocalResponseNorm",
+            "`input / (k + alpha * mean) ** beta` of (batch, channels, …), with the mean of \
+             `input ** 2` over `size` neighbouring channels. Channels beyond the ends count as 0.",
+            local_response_norm,
+        )
+    },
+];
+
+pub(super) const DROPOUT: &[Entry] = &[
+    dropout::<1>(
+        "Dropout1d",
+        "Each channel of sequences, (batch, channels, length), is 0 with probability `rate`, else \
+         `input / (1 - rate)`; in inference, `input` itself (Tompson et al. 2015).",
+        gives(&["[[[1, 2, 3]]]", "[0, 7]"], "(1, 1, 3)").with_settings("rate=0.5"),
+    ),
+    dropout::<2>(
+        "Dropout2d",
+        "Each channel of images, (batch, channels, height, width), is 0 with probability `rate`, \
+         else `input / (1 - rate)`; in inference, `input` itself (Tompson et al. 2015).",
+        gives(&["[[[[1, 2, 3]]]]", "[0, 7]"], "(1, 1, 1, 3)").with_settings("rate=0.5"),
+    ),
+];
+
+const fn batch_norm_of<const AXES: usize>(
+    name: &'static str,
+    doc: &'static str,
+    example: Example,
+) -> Entry {
+    Entry {
+        example,
+        parameters: &[MOMENTUM, EPSILON, USE_SCALE, USE_BIAS, INIT],
+        inputs: BATCH_INPUTS,
+        ..LAYER.row(name, doc, |cx| {
+            let shape = cx.var("input").shape();
+            let rank = shape.need_rank()?;
+            if rank == AXES + 2 || (AXES == 1 && rank == 2) {
+                return batch_norm(cx);
+            }
+            let expected = [
+                "(batch, channels) or (batch, channels, length)",
+                "(batch, channels, height, width)",
+                "(batch, channels, depth, height, width)",
+            ];
+            let what = format!("`BatchNorm{AXES}d` takes batches of channels");
+            Diagnostic::of(ErrorKind::Shapes, what).got(&shape).expected(expected[AXES - 1]).err()
+        })
+    }
+}
+
+const fn dropout<const AXES: usize>(
+    name: &'static str,
+    doc: &'static str,
+    example: Example,
+) -> Entry {
+    Entry {
+        example,
+        parameters: &[RATE],
+        inputs: DROPOUT_INPUTS,
+        ..LAYER.row(name, doc, |cx| {
+            let (x, rate) = (cx.var("input"), cx.float("rate"));
+            let mut shape = x.shape();
+            if shape.need_rank()? != AXES + 2 {
+                let expected = ["(batch, channels, length)", "(batch, channels, height, width)"];
+                let what = format!("`Dropout{AXES}d` takes batches of channels");
+                return Diagnostic::of(ErrorKind::Shapes, what)
+                    .got(&shape)
+                    .expected(expected[AXES - 1])
+                    .err();
+            }
+            let Some(key) = cx.optional("key").filter(|_| cx.training() && rate > 0.0) else {
+                return done(x);
+            };
+            shape.dims[2..].fill(Dim::Const(1));
+            let attrs = [("shape", shape.into()), ("dtype", DType::F32.into())];
+            let draw = key.unary("uniform", &attrs);
+            let kept = draw.binary("ge", draw.scalar(rate));
+            let zero = x.scalar(0.0);
+            done(kept.select(if rate < 1.0 { x / (1.0 - rate) } else { zero }, zero))
+        })
+    }
+}
+
+/// The shape of a param with one element per channel (axis 1).
+fn channels(cx: &Cx) -> Result<Shape> {
+    let shape = cx.var("input").shape();
+    match shape.need_rank()? {
+        0 | 1 => Diagnostic::of(ErrorKind::Shapes, "`input` has no axis of channels")
+            .got(&shape)
+            .expected("(batch, channels, …)")
+            .err(),
+        _ => Ok(Shape::new([shape.dims[1].clone()])),
+    }
+}
+
+/// A value per channel, shaped to broadcast along axis 1 of an array of this rank.
+fn along_channels<'a>(v: Var<'a>, rank: usize) -> Var<'a> {
+    let later: Vec<i64> = (1..rank as i64 - 1).collect();
+    if later.is_empty() { v } else { v.expand_dims(&later) }
+}
+
+/// Scales and shifts each channel, where the block learns to.
+fn scaled<'a>(cx: &Cx<'a>, x: Var<'a>) -> Var<'a> {
+    let along = |v: Var<'a>| along_channels(v.cast(x.dtype()), x.rank());
+    let scaled = cx.optional("w").map_or(x, |w| x * along(w));
+    cx.optional("b").map_or(scaled, |b| scaled + along(b))
+}
+
+/// Requires enough samples for a variance. Errors, at compile time or at run time: a channel has
+/// fewer than two elements.
+fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
+    let others = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != 1);
+    let count: Dim = others.map(|(_, dim)| dim.clone()).product();
+    let name = format!("BatchNorm{}d", (shape.dims.len() - 2).max(1));
+    cx.need(&count, 2, || {
+        Diagnostic::of(
+            ErrorKind::Shapes,
+            format!("`{name}` needs at least two numbers per channel in training"),
+        )
+        .hint("give a larger batch, or compile with `inference=True`")
+    })
+}
+
+fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
+    // Squares easily overflow f16.
+    let x = cx.var("input").widened();
+    let rank = x.rank();
+    let axes: Vec<i64> = [0].into_iter().chain(2..rank as i64).collect();
+    if cx.training() {
+        need_samples(cx, &x.shape())?;
+    }
+    let running = |name: &str| along_channels(cx.var(name).widened(), rank);
+    let average = |v: Var| cx.builder.var(v.reduce("mean", Some(&axes), true).value);
+    let (mean, deviation, variance) = match cx.training() {
+        true => {
+            let mean = average(x).named("mean");
+            let deviation = (x - mean).named("deviation");
+            (mean, deviation, average(deviation * deviation).named("variance"))
+        }
+        false => {
+            let mean = running("running_mean");
+            (mean, x - mean, running("running_var"))
+        }
+    };
+    let normal = deviation / (variance + cx.float("eps")).sqrt();
+    let own = cx.var("input").dtype();
+    let output = scaled(cx, normal).cast(own);
+    if !cx.training() {
+        return done(output);
+    }
+    let momentum = cx.float("momentum");
+    let moved = |old: Var<'_>, new: Var<'_>| {
+        let (old, new) = (cx.builder.var(old.value).widened(), cx.builder.var(new.value));
+        (old * (1.0 - momentum) + new * momentum).cast(own).stop_gradient().value
+    };
+    let count = x.count(Some(&axes));
+    let unbiased = variance.squeeze(&axes) * (count / (count - 1.0));
+    Ok(vec![
+        output.value,
+        moved(cx.var("running_mean"), mean.squeeze(&axes)),
+        moved(cx.var("running_var"), unbiased),
+    ])
+}
+
+/// Normalises each group of channels of each sample.
+fn grouped_norm(cx: &Cx, groups: Dim) -> Result<Vec<Value>> {
+    let x = cx.var("input");
+    let shape = x.shape();
+    let size = shape.dims[1].floor_div(&groups);
+    let elements = shape.dims[2..].iter().cloned().fold(size, |a, b| &a * &b);
+    let rows = Shape::new([shape.dims[0].clone(), groups, elements]);
+    let attrs = [("epsilon", cx.float("eps").into())];
+    let normal = cx.op("layer_norm", &[x.reshape(rows)], &attrs);
+    done(scaled(cx, normal.reshape(shape)))
+}
+
+fn local_response_norm(cx: &Cx) -> Result<Vec<Value>> {
+    let own = cx.var("input");
+    let shape = own.shape();
+    if shape.need_rank()? < 3 {
+        return Diagnostic::of(ErrorKind::Shapes, "`input` has no axes after its channels")
+            .got(&shape)
+            .expected("(batch, channels, …)")
+            .err();
+    }
+    let (x, size) = (own.widened(), cx.int("size"));
+    let rest: Dim = shape.dims[2..].iter().cloned().product();
+    let rows = Shape::new([shape.dims[0].clone(), shape.dims[1].clone(), rest]);
+    let square = (x * x).reshape(rows);
+    let mut attrs = vec![("sizes", Attr::ints([size, 1]))];
+    if size > 1 {
+        attrs.push(("low", Attr::ints([size / 2, 0])));
+        attrs.push(("high", Attr::ints([(size - 1) / 2, 0])));
+    }
+    let mean = square.unary("sum_pool", &attrs) / size as f64;
+    let scale = mean.reshape(shape) * cx.float("alpha") + cx.float("k");
+    done((x / scale.binary("pow", scale.scalar(cx.float("beta")))).cast(own.dtype()))
+}

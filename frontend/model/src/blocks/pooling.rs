@@ -1,0 +1,476 @@
+//! Pooling over windows.
+
+use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
+
+use super::elementwise::{INPUT, done};
+use super::example::Example;
+use super::layers::LAYER;
+use super::parameter::{Range, required, with};
+use super::windows::{self, DILATION, KERNEL, PADDING, STRIDE_OF_KERNEL, each_axis};
+use super::{Default, Entry, Kind, Output, Parameter, Settings, Value, data, gives, out};
+use crate::lower::Cx;
+
+const CEIL: Parameter = with("ceil_mode", Kind::Bool, Default::Bool(false))
+    .doc("keep a last position whose window reaches beyond the end, if it begins before it");
+const COUNT_PAD: Parameter = with("count_include_pad", Kind::Bool, Default::Bool(true))
+    .doc("count the zeros of the padding in the mean");
+const SIGNAL: &str = "[[[1, 2, 3, 4]]]";
+const IMAGE: &str = "[[[[1, 2], [3, 4]]]]";
+const VOLUME: &str = "np.ones((1, 1, 2, 2, 2), \"float32\")";
+
+const MAX_PARAMETERS: &[Parameter] = &[
+    KERNEL,
+    STRIDE_OF_KERNEL,
+    PADDING,
+    DILATION,
+    CEIL,
+    with("return_indices", Kind::Bool, Default::Bool(false))
+        .doc("also return `indices`, the positions of the maxima"),
+];
+
+pub(super) const BLOCKS: &[Entry] = &[
+    max_pool::<1>(
+        "MaxPool1d",
+        "The maximum of each position of a window over the last axis, (…, length), padded with \
+         -inf. `indices` are positions of the maxima along the axis.",
+        gives(&[SIGNAL], "[[[2. 4.]]] [[[1 3]]]")
+            .with_settings("kernel_size=2, return_indices=True"),
+    ),
+    max_pool::<2>(
+        "MaxPool2d",
+        "The maximum of each position of a window over the last two axes, (…, height, width), \
+         padded with -inf. `indices` are positions of the maxima in the flattened axes, as \
+         `MaxUnpool2d` takes them.",
+        gives(&[IMAGE], "[[[[4.]]]] [[[[3]]]]").with_settings("kernel_size=2, return_indices=True"),
+    ),
+    max_pool::<3>(
+        "MaxPool3d",
+        "The maximum of each position of a window over the last three axes, (…, depth, height, \
+         width), padded with -inf. `indices` are positions of the maxima in the flattened axes.",
+        gives(&[VOLUME], "(1, 1, 1, 1, 1) (1, 1, 1, 1, 1)").with_settings("kernel_size=2, return_indices=True"),
+    ),
+    avg_pool::<1>(
+        "AvgPool1d",
+        "The mean of each position of a window over the last axis, (…, length), padded with zeros.",
+        gives(&[SIGNAL], "[[[1.5 3.5]]]").with_settings("kernel_size=2"),
+    ),
+    avg_pool::<2>(
+        "AvgPool2d",
+        "The mean of each position of a window over the last two axes, (…, height, width), padded \
+         with zeros.",
+        gives(&[IMAGE], "[[[[2.5]]]]").with_settings("kernel_size=2"),
+    ),
+    avg_pool::<3>(
+        "AvgPool3d",
+        "The mean of each position of a window over the last three axes, (…, depth, height, \
+         width), padded with zeros.",
+        gives(&[VOLUME], "(1, 1, 1, 1, 1)").with_settings("kernel_size=2"),
+    ),
+    Entry {
+        example: gives(&["[[[3, 4, 6, 8]]]"], "[[[ 5. 10.]]]")
+            .with_settings("norm=2, kernel_size=2"),
+        parameters: &[
+            required("norm", Kind::Float(Range::Positive)).doc("the exponent `p` of the norm"),
+            KERNEL,
+            STRIDE_OF_KERNEL,
+            CEIL,
+        ],
+        valid: |settings| {
+            let axes = settings.list("kernel_size").len().max(settings.list("stride").len());
+            windows::valid(settings, axes.max(1))
+        },
+        ..LAYER.row(
+            "LpPool",
+            "`sum(input**norm) ** (1 / norm)` of each position of a window over all axes after the \
+             first two, (batch, channels, …), as in `torch.nn.LpPool2d`. A list as `kernel_size` \
+             says of how many axes.",
+            |cx| {
+                let settings = cx.settings;
+                let listed = settings.list("kernel_size").len().max(settings.list("stride").len());
+                let axes = if listed == 0 { after_channels(cx)? } else { listed };
+                let (power, x) = (cx.float("norm"), cx.var("input"));
+                let raised = x.binary("pow", x.scalar(power));
+                // PyTorch scales the sums of windows that reach beyond the end.
+                let taps: i64 = each_axis(settings, "kernel_size", axes).into_iter().product();
+                let total = match cx.flag("ceil_mode") {
+                    true => pooled(cx, "avg_pool", raised, axes)? * taps as f64,
+                    false => pooled(cx, "sum_pool", raised, axes)?,
+                };
+                done(total.binary("pow", total.scalar(1.0 / power)))
+            },
+        )
+    },
+    Entry {
+        formula: "mean(input, tuple(range(2, ndim(input))), keepdims=keepdim)",
+        example: gives(&["[[[[1, 2], [3, 4]]]]"], "[[2.5]]"),
+        parameters: &[KEEPDIM],
+        ..LAYER.row("GlobalAvgPool", "The mean of each channel of (batch, channels, …).", |cx| {
+            global(cx, "mean")
+        })
+    },
+    Entry {
+        formula: "max(input, tuple(range(2, ndim(input))), keepdims=keepdim)",
+        example: gives(&["[[[[1, 2], [3, 4]]]]"], "[[4.]]"),
+        parameters: &[KEEPDIM],
+        ..LAYER.row(
+            "GlobalMaxPool",
+            "The maximum of each channel of (batch, channels, …).",
+            |cx| global(cx, "max"),
+        )
+    },
+    Entry {
+        example: gives(&["[[[1, 2, 3, 4, 5]]]"], "[[[2. 4.]]]").with_settings("output_size=2"),
+        parameters: &[OUTPUT_SIZE],
+        ..LAYER.row(
+            "AdaptiveAvgPool",
+            "The means of `output_size` ranges of each axis after the first two, (batch, channels, \
+             …). Range `i` of an axis of size `n` goes from `floor(i * n / size)` to `ceil((i + 1) \
+             * n / size)`, as in `torch.nn.AdaptiveAvgPool2d`. A list as `output_size` says of how \
+             many of the last axes.",
+            |cx| adaptive(cx, means_of_ranges),
+        )
+    },
+    Entry {
+        example: gives(&["[[[1, 2, 3, 4, 5]]]"], "[[[3. 5.]]]").with_settings("output_size=2"),
+        parameters: &[OUTPUT_SIZE],
+        ..LAYER.row(
+            "AdaptiveMaxPool",
+            "The maxima of `output_size` ranges of each axis after the first two, (batch, \
+             channels, …). The ranges are those of `AdaptiveAvgPool`.",
+            |cx| adaptive(cx, maxima_of_ranges),
+        )
+    },
+    Entry {
+        example: gives(&["[[[[4]]]]", "[[[[3]]]]"], "[[[[0. 0.]\n   [0. 4.]]]]")
+            .with_settings("kernel_size=2"),
+        parameters: &[
+            KERNEL,
+            STRIDE_OF_KERNEL,
+            with("padding", Kind::Ints, Default::Int(0)).doc("the padding of the pooling"),
+            with("output_size", Kind::Counts, Default::None)
+                .doc("height and width of the output; defaults to the smallest that fits"),
+        ],
+        inputs: &[
+            data("input", Class::Float),
+            data("indices", Class::Int).own_dtype().doc("positions in the flattened output"),
+        ],
+        valid: |settings| windows::valid(settings, 2),
+        ..LAYER.row(
+            "MaxUnpool2d",
+            "The reverse of `MaxPool2d`: zeros, with the elements of `input`, (…, height, width), \
+             at `indices` of the flattened height and width.",
+            unpool,
+        )
+    },
+];
+
+const KEEPDIM: Parameter =
+    with("keepdim", Kind::Bool, Default::Bool(false)).doc("keep the reduced axes, with size 1");
+const OUTPUT_SIZE: Parameter = required("output_size", Kind::Counts)
+    .doc("the size of all pooled axes of the output, or of each of them");
+const OUTPUTS: &[Output] =
+    &[out("output"), out("indices").when(|settings| settings.flag("return_indices"))];
+
+const fn max_pool<const AXES: usize>(
+    name: &'static str,
+    doc: &'static str,
+    example: Example,
+) -> Entry {
+    Entry {
+        example,
+        parameters: MAX_PARAMETERS,
+        inputs: INPUT,
+        outputs: OUTPUTS,
+        valid: |settings| windows::valid(settings, AXES),
+        ..LAYER.row(name, doc, |cx| {
+            let highest = pooled(cx, "max_pool", cx.var("input"), AXES)?;
+            let mut outputs = vec![highest.value];
+            if cx.flag("return_indices") {
+                outputs.push(places(cx, AXES)?.value);
+            }
+            Ok(outputs)
+        })
+    }
+}
+
+const fn avg_pool<const AXES: usize>(
+    name: &'static str,
+    doc: &'static str,
+    example: Example,
+) -> Entry {
+    Entry {
+        example,
+        parameters: &[KERNEL, STRIDE_OF_KERNEL, PADDING, CEIL, COUNT_PAD],
+        inputs: INPUT,
+        valid: |settings| windows::valid(settings, AXES),
+        ..LAYER.row(name, doc, |cx| done(pooled(cx, "avg_pool", cx.var("input"), AXES)?))
+    }
+}
+
+/// The number of axes after the first two.
+fn after_channels(cx: &Cx) -> Result<usize> {
+    let shape = cx.var("input").shape();
+    match shape.need_rank()? {
+        rank @ 3.. => Ok(rank - 2),
+        _ => Diagnostic::of(ErrorKind::Shapes, "`input` has no axes to pool")
+            .got(&shape)
+            .expected("(batch, channels, …)")
+            .err(),
+    }
+}
+
+fn global(cx: &Cx, reduction: &str) -> Result<Vec<Value>> {
+    let axes = after_channels(cx)? as i64;
+    let axes: Vec<i64> = (2..2 + axes).collect();
+    done(cx.var("input").reduce(reduction, Some(&axes), cx.flag("keepdim")))
+}
+
+/// How the windows of one axis are padded at its end, so that the last position is that of
+/// `ceil_mode`.
+struct Ceiling {
+    /// The elements that are added after the padding.
+    more: i64,
+    /// The number of positions, where windows of the padded axis have one too many.
+    positions: Option<Dim>,
+}
+
+impl Ceiling {
+    /// For an axis of this size, its padding, and a window of this span and stride.
+    fn of(dim: &Dim, [low, high]: [i64; 2], span: i64, stride: i64) -> Ceiling {
+        let begin = low + stride - 1;
+        match dim.as_const() {
+            // Windows begin before the end of the axis.
+            Some(size) => {
+                let rest = size + low + high - span;
+                let last = (rest + stride - 1).div_euclid(stride);
+                let last = last.min((size + begin).div_euclid(stride) - 1);
+                Ceiling { more: (last * stride - rest).max(0), positions: None }
+            }
+            None => {
+                let begun = || (dim + begin).floor_div(&Dim::Const(stride));
+                let all = (dim + (low + high - span + stride - 1)).floor_div(&Dim::Const(stride));
+                let positions = (stride > span - high).then(|| (all + 1).min(&begun()));
+                Ceiling { more: stride - 1, positions }
+            }
+        }
+    }
+}
+
+/// A pooling operation with the settings of the block, over the last axes.
+fn pooled<'a>(cx: &Cx<'a>, op: &str, x: Var<'a>, axes: usize) -> Result<Var<'a>> {
+    let mut attrs = windows::attrs(cx.settings, axes);
+    attrs.push(("sizes", Attr::ints(each_axis(cx.settings, "kernel_size", axes))));
+    if op == "avg_pool" && !cx.flag("count_include_pad") {
+        attrs.push(("count_pad", false.into()));
+    }
+    if !cx.flag("ceil_mode") {
+        return Ok(cx.op(op, &[x], &attrs));
+    }
+    let shape = x.shape();
+    let ceilings = ceilings(cx.settings, shape.need_trailing(axes)?);
+    let padding = windows::padding(cx.settings, axes);
+    let high = padding.iter().zip(&ceilings).map(|(pair, ceiling)| pair[1] + ceiling.more);
+    attrs.retain(|(name, _)| *name != "high");
+    attrs.extend(windows::unless("high", high.collect(), 0));
+    if op == "avg_pool" {
+        let more = ceilings.iter().map(|ceiling| ceiling.more).collect();
+        attrs.extend(windows::unless("uncounted", more, 0));
+    }
+    let all = cx.op(op, &[x], &attrs);
+    let cut = ceilings.into_iter().enumerate();
+    let cut = cut.filter_map(|(i, ceiling)| Some((i as i64 - axes as i64, ceiling.positions?)));
+    Ok(cut.fold(all, |all, (axis, positions)| first(all, axis, positions)))
+}
+
+fn ceilings(settings: &Settings, dims: &[Dim]) -> Vec<Ceiling> {
+    let axes = dims.len();
+    let (sizes, strides) =
+        (each_axis(settings, "kernel_size", axes), each_axis(settings, "stride", axes));
+    let (dilations, padding) =
+        (windows::dilations(settings, axes), windows::padding(settings, axes));
+    let one = |i: usize| {
+        let span = dilations[i] * (sizes[i] - 1) + 1;
+        Ceiling::of(&dims[i], padding[i], span, strides[i])
+    };
+    (0..axes).map(one).collect()
+}
+
+/// The first elements along an axis.
+fn first<'a>(x: Var<'a>, axis: i64, count: Dim) -> Var<'a> {
+    let attrs = [
+        ("axes", Attr::ints([axis])),
+        ("starts", Shape::fixed(&[0]).into()),
+        ("limits", Shape::new([count]).into()),
+    ];
+    x.unary("slice", &attrs)
+}
+
+/// The positions of the maxima in the flattened last axes.
+fn places<'a>(cx: &Cx<'a>, axes: usize) -> Result<Var<'a>> {
+    let (settings, x) = (cx.settings, cx.var("input"));
+    let shape = x.shape();
+    let dims = shape.need_trailing(axes)?;
+    let rank = shape.need_rank()?;
+    let mut padding = windows::padding(settings, axes);
+    let mut cut = Vec::new();
+    if cx.flag("ceil_mode") {
+        for (i, ceiling) in ceilings(settings, dims).into_iter().enumerate() {
+            padding[i][1] += ceiling.more;
+            cut.extend(ceiling.positions.map(|positions| (i, positions)));
+        }
+    }
+    let sizes = each_axis(settings, "kernel_size", axes);
+    let (strides, dilations) =
+        (each_axis(settings, "stride", axes), windows::dilations(settings, axes));
+    let side = |side: usize| {
+        let front = std::iter::repeat_n(0, rank - axes);
+        Attr::ints(front.chain(padding.iter().map(move |pair| pair[side])))
+    };
+    let padded = [("low", side(0)), ("high", side(1))];
+    let padded = cx.op("pad", &[x, x.scalar(f64::NEG_INFINITY)], &padded);
+    let over: Vec<i64> = (rank - axes..rank).map(|axis| axis as i64).collect();
+    let attrs = [
+        ("axes", Attr::ints(over.iter().copied())),
+        ("sizes", Attr::ints(sizes.iter().copied())),
+        ("strides", Attr::ints(strides.iter().copied())),
+        ("dilations", Attr::ints(dilations.iter().copied())),
+    ];
+    let mut windows = padded.unary("windows", &attrs);
+    for (i, positions) in cut {
+        windows = first(windows, over[i], positions);
+    }
+    cx.builder.check()?;
+    let mut flat = windows.shape();
+    flat.dims.truncate(rank);
+    let positions = flat.clone();
+    flat.dims.push(Dim::Const(sizes.iter().product()));
+    let mut tap = windows.reshape(flat).unary("argmax", &[("axis", (-1).into())]);
+    // The coordinates of the tap, from the last axis to the first, and their flat position.
+    let mut place: Option<Var> = None;
+    let mut step: Option<Var> = None;
+    for i in (0..axes).rev() {
+        let own = tap.binary("mod", tap.scalar(sizes[i] as f64)) * dilations[i] as f64;
+        tap = tap.binary("floor_div", tap.scalar(sizes[i] as f64));
+        let begin = cx.iota(positions.clone(), over[i], DType::I64) * strides[i] as f64;
+        let at = own + begin - padding[i][0] as f64;
+        place = Some(match (place, step) {
+            (Some(place), Some(step)) => place + at * step,
+            _ => at,
+        });
+        let size = x.dim(over[i]);
+        step = Some(step.map_or(size, |step| step * size));
+    }
+    Ok(place.unwrap_or(tap).cast(cx.index))
+}
+
+/// Pools one axis of a value to this number of ranges.
+type Pool = for<'a> fn(&Cx<'a>, Var<'a>, axis: usize, size: i64) -> Result<Var<'a>>;
+
+fn adaptive(cx: &Cx, pool: Pool) -> Result<Vec<Value>> {
+    let axes = match cx.settings.list("output_size").len() {
+        0 => after_channels(cx)?,
+        listed => listed,
+    };
+    let sizes = each_axis(cx.settings, "output_size", axes);
+    let mut x = cx.var("input");
+    let shape = x.shape();
+    shape.need_trailing(axes)?;
+    let rank = shape.need_rank()?;
+    for (axis, size) in (rank - axes..rank).zip(sizes) {
+        cx.need(&shape.dims[axis], 1, || {
+            Diagnostic::of(ErrorKind::Shapes, format!("axis {axis} of `input` is empty"))
+                .got(&shape)
+                .expected("at least one element along each pooled axis")
+        })?;
+        x = pool(cx, x, axis, size)?;
+    }
+    done(x)
+}
+
+/// The first index of each range of an axis, and the index after its last, as columns.
+fn ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: i64) -> [Var<'a>; 2] {
+    let index = cx.iota(Shape::new([Dim::Const(size), Dim::Const(1)]), 0, DType::I64);
+    let (count, by) = (x.dim(axis as i64), index.scalar(size as f64));
+    let first = (index * count).binary("floor_div", by);
+    let end = ((index + 1.0) * count + (size - 1) as f64).binary("floor_div", by);
+    [first, end]
+}
+
+/// A product with a matrix that has the weights of a range in each row.
+fn means_of_ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: i64) -> Result<Var<'a>> {
+    let dim = x.shape().dims[axis].clone();
+    if let Some(count) = dim.as_const().filter(|count| count % size == 0) {
+        let mut shape = x.shape();
+        shape.dims[axis] = Dim::Const(size);
+        shape.dims.insert(axis + 1, Dim::Const(count / size));
+        return Ok(x.reshape(shape).reduce("mean", Some(&[axis as i64 + 1]), false));
+    }
+    let [first, end] = ranges(cx, x, axis, size);
+    let index = cx.iota(Shape::new([Dim::Const(1), dim]), 1, DType::I64);
+    let inside = index.binary("ge", first).binary("and", index.binary("lt", end));
+    let wide = x.dtype().widened();
+    let weights = inside.cast(wide) / (end - first).cast(wide);
+    let attrs = [("x_contract", Attr::ints([1])), ("y_contract", Attr::ints([axis as i64]))];
+    let product = cx.op("dot_general", &[weights, x.cast(wide)], &attrs);
+    Ok(product.transpose(&from_front(axis, x.rank())).cast(x.dtype()))
+}
+
+/// The permutation that moves the first axis to `axis`.
+fn from_front(axis: usize, rank: usize) -> Vec<i64> {
+    let (axis, rank) = (axis as i64, rank as i64);
+    (1..=axis).chain([0]).chain(axis + 1..rank).collect()
+}
+
+/// The maxima over the elements of each range. Short ranges have -inf at their ends.
+fn maxima_of_ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: i64) -> Result<Var<'a>> {
+    let dim = x.shape().dims[axis].clone();
+    let by = Dim::Const(size);
+    let longest = match dim.as_const() {
+        Some(count) if count % size == 0 => Dim::Const(count / size),
+        _ => (&dim + (2 * size - 2)).floor_div(&by),
+    };
+    let [first, end] = ranges(cx, x, axis, size);
+    let tap = cx.iota(Shape::new([Dim::Const(1), longest]), 1, DType::I64);
+    let index = first + tap;
+    let later: Vec<i64> = (2..(x.rank() - axis + 1) as i64).collect();
+    let inside = index.binary("lt", end);
+    let inside = if later.is_empty() { inside } else { inside.expand_dims(&later) };
+    let attrs = [("axis", (axis as i64).into())];
+    let taken = cx.op("take", &[x, index.binary("minimum", end - 1.0)], &attrs);
+    let taken = inside.select(taken, x.scalar(f64::NEG_INFINITY));
+    Ok(taken.reduce("max", Some(&[axis as i64 + 1]), false))
+}
+
+fn unpool(cx: &Cx) -> Result<Vec<Value>> {
+    let (x, indices, settings) = (cx.var("input"), cx.var("indices"), cx.settings);
+    let shape = x.shape();
+    let dims = shape.need_trailing(2)?;
+    let list = |name| each_axis(settings, name, 2);
+    let (sizes, strides, padding) = (list("kernel_size"), list("stride"), list("padding"));
+    let size = |i: usize| match settings.ints("output_size") {
+        Some(_) => Dim::Const(each_axis(settings, "output_size", 2)[i]),
+        None => &(&dims[i] + -1) * &Dim::Const(strides[i]) + (sizes[i] - 2 * padding[i]),
+    };
+    let plane = [size(0), size(1)];
+    let lead = &shape.dims[..shape.need_rank()? - 2];
+    let flat = |last: Dim| Shape::new(lead.iter().cloned().chain([last]));
+    let count = |pair: &[Dim]| &pair[0] * &pair[1];
+    let zeros = x.scalar(0.0).broadcast_to(flat(count(&plane)));
+    let own = flat(count(dims));
+    let attrs = [("axis", (-1).into())];
+    let indices = indices.reshape(own.clone());
+    let scattered = |zeros, values| cx.op("scatter_add_along", &[zeros, indices, values], &attrs);
+    let mut whole = scattered(zeros, x.reshape(own));
+    // Windows that overlap may have the same maximum.
+    if sizes.iter().zip(&strides).any(|(size, stride)| size > stride) {
+        let counts = scattered(zeros, x.scalar(1.0).broadcast_to(indices.shape()));
+        whole = whole / counts.binary("maximum", counts.scalar(1.0));
+    }
+    done(whole.reshape(Shape::new(lead.iter().cloned().chain(plane))))
+}

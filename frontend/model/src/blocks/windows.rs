@@ -1,0 +1,125 @@
+//! The settings of blocks that slide windows over the last axes of their input.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+
+use super::parameter::{required, with};
+use super::{Default, Kind, Parameter, Settings};
+use crate::setting::Setting;
+
+pub(super) const KERNEL: Parameter = required("kernel_size", Kind::Counts)
+    .doc("the size of a window along all axes, or along each of them");
+pub(super) const STRIDE: Parameter =
+    with("stride", Kind::Counts, Default::Int(1)).doc("the distance between positions of a window");
+pub(super) const STRIDE_OF_KERNEL: Parameter = with("stride", Kind::Counts, Default::None)
+    .doc("the distance between positions of a window; defaults to `kernel_size`");
+pub(super) const PADDING: Parameter = with("padding", Kind::Padding, Default::Int(0)).doc(
+    "the padding: a number for all sides, one or a pair (before, after) for each axis, \"valid\" \
+    for no padding, or \"same\" for an output as large as the input, with a `stride` of 1",
+);
+pub(super) const DILATION: Parameter =
+    with("dilation", Kind::Counts, Default::Int(1)).doc("the distance between taps of a window");
+
+/// One number per axis. A stride that is left out equals the kernel size.
+pub(super) fn each_axis(settings: &Settings, name: &str, axes: usize) -> Vec<i64> {
+    match settings.ints(name) {
+        Some(list) if list.len() == 1 => vec![list[0]; axes],
+        Some(list) => list,
+        None => each_axis(settings, "kernel_size", axes),
+    }
+}
+
+/// The padding before and after each axis.
+pub(super) fn padding(settings: &Settings, axes: usize) -> Vec<[i64; 2]> {
+    let pair = |item: &Setting| match item.as_list() {
+        Some(pair) => [0, 1].map(|side| pair.get(side).and_then(Setting::as_int).unwrap_or(0)),
+        None => [item.as_int().unwrap_or(0); 2],
+    };
+    match settings.get("padding") {
+        Setting::List(items) => items.iter().map(pair).collect(),
+        Setting::Str(name) if &**name == "same" => {
+            let sizes = each_axis(settings, "kernel_size", axes).into_iter();
+            let reach = sizes.zip(dilations(settings, axes)).map(|(size, by)| by * (size - 1));
+            reach.map(|reach| [reach / 2, reach - reach / 2]).collect()
+        }
+        Setting::Str(_) => vec![[0; 2]; axes],
+        other => vec![pair(other); axes],
+    }
+}
+
+/// The dilation of each axis; 1 for blocks without that parameter.
+pub(super) fn dilations(settings: &Settings, axes: usize) -> Vec<i64> {
+    match settings.ints("dilation") {
+        Some(_) => each_axis(settings, "dilation", axes),
+        None => vec![1; axes],
+    }
+}
+
+/// An attribute that is left out where it has its default value everywhere.
+pub(super) fn unless(
+    name: &'static str,
+    list: Vec<i64>,
+    usual: i64,
+) -> Option<(&'static str, Attr)> {
+    list.iter().any(|n| *n != usual).then(|| (name, Attr::ints(list)))
+}
+
+/// The attributes of windows: strides, dilations and padding. Those with default values are left
+/// out.
+pub(super) fn attrs(settings: &Settings, axes: usize) -> Vec<(&'static str, Attr)> {
+    let padding = padding(settings, axes);
+    let side = |side: usize| padding.iter().map(|pair| pair[side]).collect::<Vec<i64>>();
+    let lists = [
+        unless("strides", each_axis(settings, "stride", axes), 1),
+        unless("dilations", dilations(settings, axes), 1),
+        unless("low", side(0), 0),
+        unless("high", side(1), 0),
+    ];
+    lists.into_iter().flatten().collect()
+}
+
+/// Checks the settings for this number of axes. Errors: a list of another length; negative padding;
+/// `padding="same"` with a stride other than 1.
+pub(super) fn valid(settings: &Settings, axes: usize) -> Result<()> {
+    for name in ["kernel_size", "stride", "dilation", "output_padding"] {
+        let count = settings.ints(name).map_or(axes, |list| list.len());
+        if count != axes && count != 1 {
+            return counted(name, count, axes);
+        }
+    }
+    let padding = padding(settings, axes);
+    if padding.len() != axes {
+        return counted("padding", padding.len(), axes);
+    }
+    if let Some(least) = padding.iter().flatten().find(|n| **n < 0) {
+        return Diagnostic::new("`padding` must be at least 0")
+            .got(least)
+            .expected("integers of at least 0")
+            .hint("use `Slice` to remove elements")
+            .err();
+    }
+    let strided = each_axis(settings, "stride", axes).iter().any(|n| *n != 1);
+    if settings.text("padding") == "same" && strided {
+        return Diagnostic::new("`padding=\"same\"` needs a `stride` of 1")
+            .got(settings.get("stride").text())
+            .expected("1, or a padding in numbers")
+            .err();
+    }
+    Ok(())
+}
+
+fn counted(name: &str, count: usize, axes: usize) -> Result<()> {
+    let (what, expected) = match axes {
+        1 => ("1 axis".to_string(), "one value".to_string()),
+        _ => (format!("{axes} axes"), format!("one value, or a list of {axes}")),
+    };
+    Diagnostic::new(format!("`{name}` must be given for {what}"))
+        .got(format!("a list of {count}"))
+        .expected(expected)
+        .err()
+}
+
+/// An integer attribute that is left out where it is 1.
+pub(super) fn unless_one(name: &'static str, number: i64) -> Option<(&'static str, Attr)> {
+    (number != 1).then(|| (name, number.into()))
+}
