@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import grower_images
 import numpy as np
 
 import mithril as ml
@@ -50,6 +51,8 @@ INTEGERS = [ml.int8, ml.int32, ml.int64]
 # the result.
 APART = 0.1234
 
+# Seeds from this one on draw blocks of images as well; earlier ones keep their models.
+IMAGES = 1_500_000_000
 # Attention over more rows takes NumPy too long.
 MOST_QUERIES = 300
 
@@ -72,6 +75,7 @@ class Grower:
     """A model that grows by random operations on its values."""
 
     def __init__(self, seed: int, *, special: bool = False, sized: bool = False) -> None:
+        self.seed = seed
         self.choose = random.Random(seed)
         # The size for each size in `SHAPES`; with `sized`, it is drawn from 1 to 33.
         self.sizes = {2: 2, 3: 3, 4: 4}
@@ -179,6 +183,9 @@ class Grower:
 
     def fold(self) -> None:
         x, shape = self.pick()
+        if self.seed >= IMAGES:
+            # Sums of huge numbers that cancel depend on their order.
+            x = self.finite(x)
         if not shape:
             return
         axis = self.choose.randrange(len(shape))
@@ -414,6 +421,10 @@ class Grower:
         if len(left) <= 4:
             self.keep(way(), left)
 
+    def images(self) -> None:
+        """Convolutions, pooling and similar."""
+        grower_images.grow(self)
+
     def below(self, i: Any, size: int) -> Any:
         """Integers as indices of an axis of this size."""
         return (i if size < 128 else self.apply(Cast(ml.int64), i)) % size
@@ -422,6 +433,8 @@ class Grower:
         """The model. Its outputs are `y` and, if it has integers and bools, `i` and `p`."""
         kinds = [self.unary, self.unary, self.binary, self.fold, self.rows, self.layout]
         kinds += [self.product, self.part, self.whole, self.truth, self.back, self.back]
+        if self.seed >= IMAGES:
+            kinds += [self.images, self.images]
         for _ in range(self.choose.randint(4, 16)):
             self.choose.choice(kinds)()
         for name, among in (("y", self.floats), ("i", self.integers), ("p", self.truths)):

@@ -23,6 +23,7 @@
 //!   `{padding}`, `{widths}`, `{pads}`: (low, high, interior) per axis, (low, high) per axis, and
 //!   low and high from the last axis to the first; `{left}`, `{right}`: the operands of a
 //!   contraction, transposed as `@` needs them; `{equation}`: the subscripts of `einsum`;
+//!   `{contracted}`: the axes of `tensordot`;
 //!   `{summed}`, `{kept}`: the axes that `sum_to` sums over, and whether they stay as dims of 1
 //!
 //! Conditions are `attribute == value` and `slot is word`, joined by ` and `. The words are:
@@ -31,7 +32,7 @@
 //!   operand, along some axis), dtypes, and `half`, `index`, `integer`, `unsigned` (of more than 8
 //!   bits), `float`, `bool`
 //! - for attributes: `default`, `single`, `empty`, `natural` (nowhere negative), and dtypes
-//! - `result is matmul`: `@` can compute the result; `result is summed`: a plain sum can;
+//! - `result is matmul`, `result is tensordot`: `@` or `tensordot` can compute the result; `result is summed`: a plain sum can;
 //!   `result is scaled`: one operand is a number
 //! - `name is sibling`: the operation of this name exists on the same operands; `name is reader`:
 //!   it

@@ -107,6 +107,11 @@ const SPELLINGS: Spellings = &[
          and x is half and acc is missing; \
          {left} @ {right} if result is matmul and acc is missing; \
          ({left}.astype({acc}) @ {right}.astype({acc})).astype({dtype}) if result is matmul; \
+         @tensordot({x}.astype(@float32), {y}.astype(@float32), {contracted}).astype({dtype}) if \
+         result is tensordot and x is half and acc is missing; \
+         @tensordot({x}, {y}, {contracted}) if result is tensordot and acc is missing; \
+         @tensordot({x}.astype({acc}), {y}.astype({acc}), {contracted}).astype({dtype}) if result \
+         is tensordot; \
          @einsum({equation}, {x}.astype(@float32), {y}.astype(@float32)).astype({dtype}) if x is \
          half and acc is missing; \
          @einsum({equation}, {x}, {y}) if acc is missing; \
@@ -142,6 +147,7 @@ const SPELLINGS: Spellings = &[
         "_windows({x}, {axes.tuple}, {sizes.tuple}[, strides={strides.tuple}][, \
          dilations={dilations.tuple}])",
     ),
+    ("skew", "_skew({x}, {axes.tuple}, {taps.tuple}, {shifts.tuple})"),
     (
         "conv",
         "_conv({x}.astype(@float32), {weights}.astype(@float32)[, strides={strides.tuple}][, \

@@ -83,6 +83,14 @@ pub fn matmul((function, op): Site) -> Option<(Side, Side)> {
     Some((side(*from_x == batch), side(*from_y == batch + 1)))
 }
 
+/// The contracted axes of both operands, if there are some, and no batch axes: the arguments of
+/// `tensordot`.
+pub fn contracted((function, op): Site) -> Option<[Vec<usize>; 2]> {
+    let (x, y) = both((function, op))?;
+    let batched = x.lead || y.lead || !x.batch.is_empty();
+    (!batched && !x.contract.is_empty()).then_some([x.contract, y.contract])
+}
+
 /// Whether one side is a number that the other is multiplied by.
 pub fn scales((function, op): Site) -> bool {
     let number = |axes: &Axes| axes.count == 0 && !axes.lead;

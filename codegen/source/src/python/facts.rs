@@ -68,6 +68,7 @@ impl<'a> Facts<'a> {
                 "summed" => self.summed().is_some(),
                 "scaled" => contraction::scales((self.function, self.op)),
                 "matmul" => contraction::matmul((self.function, self.op)).is_some(),
+                "tensordot" => contraction::contracted((self.function, self.op)).is_some(),
                 "symmetric" => self.is_symmetric(),
                 "signal" => self.is_batch_of(1),
                 "image" => self.is_batch_of(2),

@@ -104,6 +104,21 @@ def _windows(x, axes, sizes, strides=None, dilations=None):
     return y[(*positions, *(slice(None, None, by) for by in dilations))]
 
 
+def _skew(x, axes, taps, shifts):
+    """Shifts each of `axes` by the index along one of `taps`, times one of `shifts`."""
+    # `as_strided` does not support floats of 8 bits.
+    bits = x.view(np.uint8) if x.dtype.itemsize == 1 else x
+    shape, strides, first = list(x.shape), list(x.strides), [slice(None)] * x.ndim
+    for axis, tap, shift in zip(axes, taps, shifts):
+        reach = abs(shift) * max(x.shape[tap] - 1, 0)
+        shape[axis] -= reach
+        strides[tap] += shift * x.strides[axis]
+        if shift < 0:
+            first[axis] = slice(reach, None)
+    y = np.lib.stride_tricks.as_strided(bits[tuple(first)], shape, strides)
+    return y.view(x.dtype)
+
+
 def _conv(
     x,
     weights,

@@ -59,6 +59,13 @@ impl<'m> Body<'_, 'm> {
             "left" => self.side(op, 0),
             "right" => self.side(op, 1),
             "equation" => self.equation(op),
+            "contracted" => {
+                let sides = contraction::contracted((self.function, op)).unwrap_or_default();
+                let tuple = |axes: Vec<usize>| {
+                    Expr::Tuple(axes.into_iter().map(|axis| Expr::int(axis as i64)).collect())
+                };
+                one(Expr::Tuple(sides.into_iter().map(tuple).collect()))
+            }
             "wanted" => one(Expr::Tuple(self.wanted(op, form))),
             _ => Diagnostic::new(format!(
                 "the template of `{}` names the unknown `{name}`",
