@@ -36,6 +36,11 @@ WITHOUT = {
     "Unique",
     "Conv2d",
     "MaxPool2d",
+    "Median",
+    "ScatterReduce",
+    "SegmentMax",
+    "SegmentMean",
+    "SegmentSum",
 }
 
 

@@ -58,6 +58,9 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
         .collect()
 }
 
+/// Blocks whose indices are a matrix.
+const MATRICES: &[&str] = &["TakeAlongAxis", "ScatterReduce", "EmbeddingBag"];
+
 #[test]
 fn names_are_unique() {
     let mut names: Vec<&str> = blocks::table().map(|e| e.name).collect();
@@ -92,6 +95,7 @@ fn every_block_is_lowered() {
         for terminal in block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional) {
             let matrix: Source = match terminal.class {
                 Class::Int if &*terminal.name == "shape" => i64s(&[2], &[4, 4]).into(),
+                Class::Int if MATRICES.contains(&entry.name) => i64s(&[4, 4], &[1; 16]).into(),
                 Class::Int => i64s(&[4], &[0, 1, 2, 3]).into(),
                 Class::Bool => mithril_ir::tensor::Tensor::from_i64s(
                     mithril_ir::dtype::DType::Bool,
@@ -99,6 +103,7 @@ fn every_block_is_lowered() {
                     &[1; 16],
                 )
                 .into(),
+                _ if &*terminal.name == "boundaries" => f64s(&[2], &[0.5; 2]).into(),
                 _ if entry.name == "Conv2d" => f64s(&[1, 1, 4, 4], &[0.5; 16]).into(),
                 _ => f64s(&[4, 4], &[0.5; 16]).into(),
             };

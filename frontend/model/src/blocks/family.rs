@@ -1,8 +1,9 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, compose, create, einsum, elementwise, index, layers, likelihoods,
-    losses, margins, metrics, random, reduce, regularizers, shape, spatial,
+    Entry, attention, binary, compose, create, einsum, elementwise, index, layers,
+    likelihoods, losses, margins, metrics, random, reduce, regularizers, segments, shape,
+    spatial, special, statistics,
 };
 
 /// Related blocks, which share a page.
@@ -34,7 +35,7 @@ pub const FAMILIES: &[Family] = &[
         name: "functions",
         title: "Functions of one number",
         about: "Mathematics, rounding and casts, element by element.",
-        tables: &[elementwise::FUNCTIONS],
+        tables: &[elementwise::FUNCTIONS, special::BLOCKS],
     },
     Family {
         name: "arithmetic",
@@ -62,6 +63,13 @@ pub const FAMILIES: &[Family] = &[
         about: "Reading and writing at positions, sorting, triangles, and shapes as \
                 values.",
         tables: &[index::BLOCKS],
+    },
+    Family {
+        name: "statistics",
+        title: "Segments and statistics",
+        about: "Reductions of elements at equal indices, order statistics, places among sorted \
+                numbers, and histograms.",
+        tables: &[segments::BLOCKS, statistics::BLOCKS],
     },
     Family {
         name: "constants",

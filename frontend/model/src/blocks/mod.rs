@@ -43,9 +43,12 @@ mod publication;
 mod random;
 mod reduce;
 mod regularizers;
+mod segments;
 mod settings;
 mod shape;
 mod spatial;
+mod special;
+mod statistics;
 
 pub use example::Example;
 pub(crate) use example::gives;
