@@ -9,8 +9,8 @@ use mithril_ir::eval::contract::{DotDims, dot_general};
 use mithril_ir::eval::elementwise::elementwise;
 use mithril_ir::eval::{cumulate, index, layout, reduce, sort};
 use mithril_ir::evaluate::evaluate;
-use mithril_ir::scalar::Scalar;
 use mithril_ir::scalar::expr::Expr;
+use mithril_ir::scalar::{Prim, Scalar};
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text::parse;
 
@@ -129,7 +129,8 @@ fn run_moving(case: &Case) -> Result<Array, String> {
         "take_along_axis" => index::take_along_axis(&x(), &case.array(1), case.get(2)),
         "scatter_add" => index::scatter_add(&x(), &case.array(1), &case.array(2), case.get(3)),
         "scatter_add_along" => {
-            index::scatter_add_along(&x(), &case.array(1), &case.array(2), case.get(3))
+            let (indices, updates) = (case.array(1), case.array(2));
+            index::scatter_along(Prim::Add, &x(), &indices, &updates, case.get(3))
         }
         "dynamic_slice" => index::dynamic_slice(&x(), &list(1), &case.list(2)),
         "dynamic_update_slice" => index::dynamic_update_slice(&x(), &case.array(1), &list(2)),
@@ -232,6 +233,6 @@ fn scatters_are_transposes_of_takes() {
     let written = index::scatter_add(&zero, &rows, &u, 0).expect("scatter_add");
     assert_eq!(dot(&written, &v), dot(&u, &read));
     let read = index::take_along_axis(&v, &all, 0).expect("take_along_axis");
-    let written = index::scatter_add_along(&zero, &all, &u, 0).expect("scatter_add_along");
+    let written = index::scatter_along(Prim::Add, &zero, &all, &u, 0).expect("scatter_along");
     assert_eq!(dot(&written, &v), dot(&u, &read));
 }

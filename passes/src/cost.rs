@@ -125,7 +125,7 @@ pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) ->
             | Access::Library(Library::Cumulative(_)),
             _,
         ) => count(operand(0)),
-        (Access::Scatter(Scatter::Rows) | Access::Scatter(Scatter::Along), _) => {
+        (Access::Scatter(Scatter::Rows) | Access::Scatter(Scatter::Along(_)), _) => {
             count(function.ty(operation.operands[operation.operands.len() - 1]))
         }
         (_, Meaning::Scalar(_)) => {

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from scipy import special
 from sklearn import metrics
 
 F = torch.nn.functional
@@ -56,6 +57,30 @@ def maxima(x, axis, size):
     return torch.stack([x.narrow(axis, i, j - i).amax(axis) for i, j in ranges], axis)
 
 
+class Digamma(torch.autograd.Function):
+    """SciPy's derivative: torch's has few digits."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return torch.digamma(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return gradient * torch.tensor(special.polygamma(1, x.numpy()))
+
+
+def segments(reduce: str, empty: float) -> Callable[..., Any]:
+    """The reduced rows of each of four segments, and a number for those without rows."""
+
+    def reduced(x: Any, ids: Any) -> Any:
+        rows = x.new_full((4, *x.shape[1:]), empty)
+        return rows.scatter_reduce(0, ids[:, None].expand(x.shape), x, reduce, include_self=False)
+
+    return reduced
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "Relu": torch.relu,
     "LeakyRelu": F.leaky_relu,
@@ -88,6 +113,23 @@ OWN: dict[str, Callable[..., Any]] = {
     "Sinh": torch.sinh,
     "Cosh": torch.cosh,
     "Erf": torch.erf,
+    "Lgamma": torch.lgamma,
+    "Digamma": Digamma.apply,
+    "Erfinv": torch.erfinv,
+    "I0": torch.i0,
+    "Sinc": torch.sinc,
+    "Logit": torch.logit,
+    "Xlogy": torch.xlogy,
+    "SegmentSum": segments("sum", 0),
+    "SegmentMean": segments("mean", 0),
+    "SegmentMax": segments("amax", -torch.inf),
+    "TakeAlongAxis": lambda x, i: torch.take_along_dim(x, i, 0),
+    "ScatterReduce": lambda x, i, y: torch.scatter_reduce(x, 0, i, y, "sum"),
+    "Quantile": lambda x: torch.quantile(x, 0.3, dim=-1),
+    "Median": lambda x: torch.median(x, 0).values,
+    "SearchSorted": lambda x, y: torch.searchsorted(y, x),
+    "Bucketize": torch.bucketize,
+    "Histogram": lambda x: torch.histc(x, 4, 0, 1).long(),
     "Add": torch.add,
     "Subtract": torch.sub,
     "Multiply": torch.mul,
@@ -195,6 +237,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "OnesLike": torch.ones_like,
     "Linear": lambda x, w, b: F.linear(x, w.T, b),
     "Embedding": F.embedding,
+    "EmbeddingBag": F.embedding_bag,
     "LayerNorm": lambda x, w, b: F.layer_norm(x, w.shape, w, b),
     "RMSNorm": lambda x, w: F.rms_norm(x, w.shape, w, 1e-5),
     "Conv1d": lambda x, w, b: F.conv1d(x, w, b, padding=1, groups=2),

@@ -66,6 +66,11 @@ WITHOUT = {
     "LocalResponseNorm",
     "Dropout1d",
     "Dropout2d",
+    "Median",
+    "ScatterReduce",
+    "SegmentMax",
+    "SegmentMean",
+    "SegmentSum",
 }
 
 

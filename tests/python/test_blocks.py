@@ -20,8 +20,8 @@ if has("cpu"):
 if has("c"):
     BACKENDS = (*BACKENDS, ml.CBackend)
 # Normally distributed draws have the rounding errors of the inverse error function. The gradient of
-# torch's hardsigmoid divides by six in single precision.
-LOOSE = {"Randn": 1e-11, "HardSigmoid": 1e-7}
+# torch's hardsigmoid divides by six in single precision, and that of its digamma has few digits.
+LOOSE = {"Randn": 1e-11, "HardSigmoid": 1e-7, "Digamma": 1e-8}
 
 
 def results(name: str, case: Case, backend: Any) -> Any:

@@ -90,6 +90,9 @@ const IMAGES: &[&str] = &[
     "LocalResponseNorm",
 ];
 
+/// Blocks whose indices are a matrix.
+const MATRICES: &[&str] = &["TakeAlongAxis", "ScatterReduce", "EmbeddingBag"];
+
 #[test]
 fn names_are_unique() {
     let mut names: Vec<&str> = blocks::table().map(|e| e.name).collect();
@@ -128,6 +131,7 @@ fn every_block_is_lowered() {
                     i64s(&[1, 4, 2, 2], &(0..16).collect::<Vec<_>>()).into()
                 }
                 Class::Int if &*terminal.name == "shape" => i64s(&[2], &[4, 4]).into(),
+                Class::Int if MATRICES.contains(&entry.name) => i64s(&[4, 4], &[1; 16]).into(),
                 Class::Int => i64s(&[4], &[0, 1, 2, 3]).into(),
                 Class::Bool => mithril_ir::tensor::Tensor::from_i64s(
                     mithril_ir::dtype::DType::Bool,
@@ -135,6 +139,7 @@ fn every_block_is_lowered() {
                     &[1; 16],
                 )
                 .into(),
+                _ if &*terminal.name == "boundaries" => f64s(&[2], &[0.5; 2]).into(),
                 _ => ones(shape(entry.name, &terminal.name)).into(),
             };
             let source = match terminal.list {

@@ -60,6 +60,13 @@ __all__ = [
     "Cast",
     "Clamp",
     "StopGradient",
+    "Lgamma",
+    "Digamma",
+    "Erfinv",
+    "I0",
+    "Sinc",
+    "Logit",
+    "Xlogy",
     "Add",
     "Subtract",
     "Multiply",
@@ -133,6 +140,16 @@ __all__ = [
     "Shape",
     "Size",
     "Length",
+    "SegmentSum",
+    "SegmentMean",
+    "SegmentMax",
+    "TakeAlongAxis",
+    "ScatterReduce",
+    "Quantile",
+    "Median",
+    "SearchSorted",
+    "Bucketize",
+    "Histogram",
     "Arange",
     "Linspace",
     "Eye",
@@ -149,6 +166,7 @@ __all__ = [
     "Categorical",
     "Linear",
     "Embedding",
+    "EmbeddingBag",
     "LayerNorm",
     "RMSNorm",
     "ElementWiseAffine",
@@ -198,6 +216,23 @@ __all__ = [
     "MLP",
     "Sequential",
     "Residual",
+    "CartesianDifference",
+    "DistanceMatrix",
+    "EncoderDistanceMatrix",
+    "NormModifier",
+    "TransposedDiagonal",
+    "EyeComplement",
+    "RBFKernel",
+    "PolynomialKernel",
+    "KernelizedSVM",
+    "LinearSVM",
+    "LogisticRegression",
+    "PolynomialFeatures",
+    "PolynomialRegression",
+    "MDSCore",
+    "MDS",
+    "TSNECore",
+    "TSNE",
     "SquaredError",
     "AbsoluteError",
     "Huber",
@@ -677,6 +712,77 @@ class Clamp(Block):
 
 class StopGradient(Block):
     """`input` itself, treated as a constant in differentiation."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Lgamma(Block):
+    """The logarithm of the magnitude of the gamma function. Its gradient is `Digamma`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Digamma(Block):
+    """The derivative of `Lgamma`: infinite at 0, and NaN at negative integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Erfinv(Block):
+    """The inverse of the error function: infinite at -1 and 1, and NaN beyond."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class I0(Block):
+    """The modified Bessel function of the first kind of order 0."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Sinc(Block):
+    """`sin(pi input) / (pi input)`, and 1 at 0."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Logit(Block):
+    """`log(input / (1 - input))`, the inverse of `Sigmoid`: infinite at 0 and 1, and NaN beyond."""
+
+    def __init__(
+        self,
+        eps: float | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Xlogy(Block):
+    """`left * log(right)`, and 0 where `left` is 0, unless `right` is NaN. There the gradient of `right` is 0."""
 
     def __init__(
         self,
@@ -1489,6 +1595,124 @@ class Length(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class SegmentSum(Block):
+    """The sum of the rows of `input` with each segment id: 0 for a segment without rows."""
+
+    def __init__(
+        self,
+        num_segments: int,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class SegmentMean(Block):
+    """The mean of the rows of `input` with each segment id: 0 for a segment without rows."""
+
+    def __init__(
+        self,
+        num_segments: int,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class SegmentMax(Block):
+    """The maximum of the rows of `input` with each segment id: minus infinity, or the least integer, for a segment without rows. Equal maxima share the gradient."""
+
+    def __init__(
+        self,
+        num_segments: int,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class TakeAlongAxis(Block):
+    """For each element of `indices`, the element of `input` at that index along `axis` and at the same position along the other axes, whose sizes are equal."""
+
+    def __init__(
+        self,
+        axis: int = 0,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class ScatterReduce(Block):
+    """`input` with each element of `updates` combined with that at its index along `axis`, as `torch.scatter_reduce` does it. Elements that no index names stay. Equal maxima, or minima, share the gradient."""
+
+    def __init__(
+        self,
+        axis: int = 0,
+        reduce: typing.Literal["sum", "prod", "mean", "amax", "amin"] = "sum",
+        include_self: bool = True,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Quantile(Block):
+    """The value below which a fraction `q` of the elements along `axis` lies; NaN if any of them is NaN."""
+
+    def __init__(
+        self,
+        q: float,
+        axis: int | None = None,
+        keepdim: bool = False,
+        interpolation: typing.Literal["linear", "lower", "higher", "midpoint", "nearest"] = "linear",
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Median(Block):
+    """The middle element along `axis`, of an even number the lower one of two, as in `torch.median`; NaN if any of them is NaN. `Quantile(0.5)` is the mean of the two. One element has the gradient."""
+
+    def __init__(
+        self,
+        axis: int | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class SearchSorted(Block):
+    """The number of `boundaries` below each element of `input`, which is the index at which it keeps them sorted. If `boundaries` has several axes, each row of `input` is placed in its own row."""
+
+    def __init__(
+        self,
+        right: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Bucketize(Block):
+    """The number of `boundaries`, a vector, below each element of `input`: the bucket that it falls into."""
+
+    def __init__(
+        self,
+        right: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Histogram(Block):
+    """The number of elements in each of `bins` bins of equal width from `min` to `max`, which the last bin includes. Elements outside, and NaN, are not counted. A range without width is widened by 1/2 on both sides, as in NumPy."""
+
+    def __init__(
+        self,
+        bins: int,
+        min: float | None = None,
+        max: float | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class Arange(Block):
     """The integers from `start`, by default 0, up to `stop` by `step`; `Arange(n)` counts from 0 up to `n`."""
 
@@ -1672,6 +1896,19 @@ class Embedding(Block):
         self,
         num_embeddings: int,
         dimension: int,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class EmbeddingBag(Block):
+    """The sum, mean or maximum of the rows of `w` at the indices of each bag, which is a row of `input`, as in `torch.nn.EmbeddingBag`. The rows are those of `Embedding`, and `w` starts as there. Of equal maxima, the first has the gradient."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        dimension: int,
+        mode: typing.Literal["sum", "mean", "max"] = "mean",
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,

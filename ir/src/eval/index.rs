@@ -79,7 +79,7 @@ pub fn scatter_add(
     axis: usize,
 ) -> Result<Array, String> {
     let offsets = take_offsets(x, indices, axis)?;
-    add_at(x, updates, &offsets)
+    combine_at(Prim::Add, x, updates, &offsets)
 }
 
 /// For each index, the element of `x` at that index along `axis` and at the same indices along the
@@ -92,19 +92,21 @@ pub fn take_along_axis(x: &Array, indices: &Array, axis: usize) -> Result<Array,
     Ok(gather(x, indices.shape.clone(), &offsets))
 }
 
-/// Adds each element of `updates` to the element of `x` that [`take_along_axis`] would read for it.
-/// `updates` has the shape of `indices`. Accumulates in f64 and rounds once.
+/// Combines each element of `updates` with the element of `x` that [`take_along_axis`] would read
+/// for it, by addition, multiplication, maximum or minimum. `updates` has the shape of `indices`.
+/// Accumulates in f64 and rounds once.
 ///
 /// # Errors
 /// As [`take_along_axis`], and if `updates` has the wrong shape or dtype.
-pub fn scatter_add_along(
+pub fn scatter_along(
+    prim: Prim,
     x: &Array,
     indices: &Array,
     updates: &Array,
     axis: usize,
 ) -> Result<Array, String> {
     let offsets = along_offsets(x, indices, axis)?;
-    add_at(x, updates, &offsets)
+    combine_at(prim, x, updates, &offsets)
 }
 
 /// The offset in `x` of every element of the result of [`take`].
@@ -159,7 +161,12 @@ fn gather(x: &Array, shape: Vec<usize>, offsets: &[Option<usize>]) -> Array {
     Array::collect(x.dtype, shape, elements)
 }
 
-fn add_at(x: &Array, updates: &Array, offsets: &[Option<usize>]) -> Result<Array, String> {
+fn combine_at(
+    prim: Prim,
+    x: &Array,
+    updates: &Array,
+    offsets: &[Option<usize>],
+) -> Result<Array, String> {
     same_dtype(x, updates)?;
     if updates.len() != offsets.len() {
         let got = &updates.shape;
@@ -170,7 +177,7 @@ fn add_at(x: &Array, updates: &Array, offsets: &[Option<usize>]) -> Result<Array
     for (i, offset) in offsets.iter().enumerate() {
         if let Some(offset) = *offset {
             let both = [sums[offset], updates.get(i)];
-            sums[offset] = apply(Prim::Add, wide, &both, None);
+            sums[offset] = apply(prim, wide, &both, None);
         }
     }
     let rounded = sums.into_iter().map(|v| v.cast(wide, x.dtype));

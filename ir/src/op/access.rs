@@ -62,8 +62,9 @@ pub enum Gather {
 pub enum Scatter {
     /// Adds whole slices, at indices along one axis.
     Rows,
-    /// Adds single elements, each with its own index along one axis.
-    Along,
+    /// Combines single elements, each with its own index along one axis: by addition,
+    /// multiplication, maximum or minimum.
+    Along(Fold),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::access::{Access, Extent, Gather, Indexes, Scatter};
+use super::access::{Access, Extent, Fold, Gather, Indexes, Scatter};
 use super::layout::rules::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr,
@@ -15,6 +15,7 @@ use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::eval::{index, layout};
 use crate::message;
+use crate::scalar::Prim;
 use crate::shape::Shape;
 
 const INDEX: OpDef = OpDef { kind: Kind::Index, ..BASE };
@@ -107,19 +108,15 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "scatter_add_along",
         noun: "scattered",
-        access: Access::Scatter(Scatter::Along),
+        access: Access::Scatter(Scatter::Along(Fold::Sum)),
         indexes: ALONG,
         doc: "`x` with each element of `updates` added at its index along `axis`: the transpose \
               of `take_along`.",
         operands: &[NUMBER, INDICES, UPDATES],
         attrs: &[AXIS],
-        shape: ShapeRule::Rule(|cx| {
-            let (indices, updates) = (along_shape(cx)?, cx.shape(2).clone());
-            cx.same(&indices, &updates, message![Operand("indices"), " and ", Operand("updates")])?;
-            Ok(cx.shape(0).clone())
-        }),
+        shape: ShapeRule::Rule(scatter_along_shape),
         meaning: Meaning::Kernel(|i| {
-            index::scatter_add_along(i.arg(0), i.arg(1), i.arg(2), i.required_axis())
+            index::scatter_along(Prim::Add, i.arg(0), i.arg(1), i.arg(2), i.required_axis())
         }),
         gradient: Gradient::Rule(|r| {
             let attrs = [("axis", r.attr("axis").clone())];
@@ -289,6 +286,12 @@ fn scatter_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(x)
 }
 
+fn scatter_along_shape(cx: &mut Infer) -> Result<Shape> {
+    let (indices, updates) = (along_shape(cx)?, cx.shape(2).clone());
+    cx.same(&indices, &updates, message![Operand("indices"), " and ", Operand("updates")])?;
+    Ok(cx.shape(0).clone())
+}
+
 fn starts_match(cx: &mut Infer, from: usize, block: &Shape) -> Result<()> {
     let x = cx.shape(0).clone();
     let rank = x.need_rank()?;
@@ -351,3 +354,84 @@ pub const PICK: &[OpDef] = &[OpDef {
     note: OUT_OF_RANGE_NOTE,
     ..BASE
 }];
+
+/// As `scatter_add_along`, with another operator.
+const COMBINED: OpDef = OpDef {
+    noun: "scattered",
+    indexes: ALONG,
+    operands: &[NUMBER, INDICES, UPDATES],
+    attrs: &[AXIS],
+    shape: ShapeRule::Rule(scatter_along_shape),
+    note: OUT_OF_RANGE_NOTE,
+    ..INDEX
+};
+
+/// Last in the op table, as [`PICK`] was.
+pub const COMBINE: &[OpDef] = &[
+    OpDef {
+        name: "scatter_mul_along",
+        access: Access::Scatter(Scatter::Along(Fold::Product)),
+        doc: "`x` with each element multiplied by the elements of `updates` at its index along \
+              `axis`.",
+        meaning: Meaning::Kernel(|i| {
+            index::scatter_along(Prim::Mul, i.arg(0), i.arg(1), i.arg(2), i.required_axis())
+        }),
+        gradient: Gradient::Rule(scatter_mul_gradients),
+        ..COMBINED
+    },
+    OpDef {
+        name: "scatter_max_along",
+        access: Access::Scatter(Scatter::Along(Fold::Max)),
+        doc: "The maximum of each element of `x` and the elements of `updates` at its index along \
+              `axis`; NaN if any of them is NaN. Equal maxima share the gradient.",
+        meaning: Meaning::Kernel(|i| {
+            index::scatter_along(Prim::Max, i.arg(0), i.arg(1), i.arg(2), i.required_axis())
+        }),
+        gradient: Gradient::Rule(scatter_extremum_gradients),
+        ..COMBINED
+    },
+    OpDef {
+        name: "scatter_min_along",
+        access: Access::Scatter(Scatter::Along(Fold::Min)),
+        doc: "The minimum of each element of `x` and the elements of `updates` at its index along \
+              `axis`; NaN if any of them is NaN. Equal minima share the gradient.",
+        meaning: Meaning::Kernel(|i| {
+            index::scatter_along(Prim::Min, i.arg(0), i.arg(1), i.arg(2), i.required_axis())
+        }),
+        gradient: Gradient::Rule(scatter_extremum_gradients),
+        ..COMBINED
+    },
+];
+
+/// The product of the other factors: where a factor is 0, it is that of those that are not 0,
+/// unless there is another 0.
+fn scatter_mul_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let (x, indices, updates) = (r.arg(0), r.arg(1), r.arg(2));
+    let attrs = [("axis", r.attr("axis").clone())];
+    let (zero, one) = (x.scalar(0.0), x.scalar(1.0));
+    let is_zero = |v: Var<'a>| v.binary("eq", zero);
+    let nonzero = |v: Var<'a>| is_zero(v).select(one, v);
+    let count = |v: Var<'a>| is_zero(v).cast(x.dtype());
+    let zeros = r.build("scatter_add_along", &[count(x), indices, count(updates)], &attrs);
+    let factors = [nonzero(x), indices, nonzero(updates)];
+    let product = r.g() * r.build("scatter_mul_along", &factors, &attrs);
+    let gradient = |v: Var<'a>, zeros: Var<'a>, product: Var<'a>| {
+        let alone = zeros.binary("eq", is_zero(v).select(one, zero));
+        alone.select(product / nonzero(v), zero)
+    };
+    let at = |v: Var<'a>| r.build("take_along", &[v, indices], &attrs);
+    let of_updates = gradient(updates, at(zeros), at(product));
+    vec![Some(gradient(x, zeros, product)), None, Some(of_updates)]
+}
+
+fn scatter_extremum_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let (x, indices, updates) = (r.arg(0), r.arg(1), r.arg(2));
+    let attrs = [("axis", r.attr("axis").clone())];
+    let at = |v: Var<'a>| r.build("take_along", &[v, indices], &attrs);
+    let (own, other) = (x.binary("eq", r.y()), updates.binary("eq", at(r.y())));
+    let mask = |v: Var<'a>| v.cast(x.dtype());
+    let count = r.build("scatter_add_along", &[mask(own), indices, mask(other)], &attrs);
+    let zero = r.g().scalar(0.0);
+    let share = r.g() / count.binary("maximum", count.scalar(1.0));
+    vec![Some(own.select(share, zero)), None, Some(other.select(at(share), zero))]
+}

@@ -40,6 +40,7 @@ mod pullback;
 mod random;
 mod reduce;
 pub mod reference;
+mod special;
 
 pub mod view;
 mod window;
@@ -366,6 +367,8 @@ const TABLES: &[&[OpDef]] = &[
     window::OPS,
     pool::OPS,
     convolution::OPS,
+    special::OPS,
+    index::COMBINE,
 ];
 
 /// Every operation, in the order of [`TABLES`].

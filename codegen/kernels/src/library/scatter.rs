@@ -1,11 +1,11 @@
-//! Scatter-add: adds updates at given indices. Each element of the result is summed by one task, in
-//! the order of the updates and in the accumulator's dtype, so results do not depend on the
-//! division of tasks among threads.
+//! Scatters: updates are added at given indices, or combined by another operator. Each element of
+//! the result is computed by one task, in the order of the updates and in the accumulator's dtype,
+//! so results do not depend on the division of tasks among threads.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Value;
-use mithril_ir::op::access::{Access, Scatter};
+use mithril_ir::op::access::{Access, Fold, Scatter};
 use mithril_ir::scalar::Prim;
 use mithril_passes::library::LibraryKernel;
 
@@ -63,16 +63,18 @@ impl Standalone<'_> {
             rows: dims[axis].clone(),
             inner: &dims[axis + 1..],
         };
-        let along = matches!(self.op.op.access, Access::Scatter(Scatter::Along));
-        match along || product(scatter.inner).as_const() == Some(1) {
-            true => self.scatter_lines(&scatter, along),
-            false => self.scatter_rows(&scatter),
+        match self.op.op.access {
+            Access::Scatter(Scatter::Along(fold)) => self.scatter_lines(&scatter, true, prim(fold)),
+            _ if product(scatter.inner).as_const() == Some(1) => {
+                self.scatter_lines(&scatter, false, Prim::Add)
+            }
+            _ => self.scatter_rows(&scatter),
         }
     }
 
-    /// Each line along the axis is a task. Its sums are accumulated in scratch memory, element by
-    /// element.
-    fn scatter_lines(&mut self, scatter: &ScatterShape, along: bool) -> Dim {
+    /// Each line along the axis is a task. Its elements are accumulated in scratch memory, one by
+    /// one.
+    fn scatter_lines(&mut self, scatter: &ScatterShape, along: bool, prim: Prim) -> Dim {
         let ScatterShape { x, indices, updates, ref rows, .. } = *scatter;
         let dtype = register_dtype(self.nest.dtype(x));
         // Leaves extra space, because updates load and store there even if the axis is empty.
@@ -103,7 +105,7 @@ impl Standalone<'_> {
                 let target = own.nest.as_value(target);
                 let update = own.nest.pull(updates, &from);
                 let old = own.nest.b.load(sums, target, 1, None);
-                let sum = own.nest.sum(dtype, old, update);
+                let sum = own.nest.combined(prim, dtype, old, update);
                 own.nest.b.store(sums, target, sum, None);
             });
             own.each(zero, size, 1, |own, i| {
@@ -210,10 +212,10 @@ impl Standalone<'_> {
 }
 
 impl Nest<'_> {
-    fn sum(&mut self, dtype: DType, a: V, b: V) -> V {
+    fn combined(&mut self, prim: Prim, dtype: DType, a: V, b: V) -> V {
         let lanes = self.b.ty(a).lanes.max(self.b.ty(b).lanes);
         let [a, b] = [a, b].map(|v| self.splat(v, lanes));
-        scalar::apply(&mut self.b, Prim::Add, dtype, &[a, b], None)
+        scalar::apply(&mut self.b, prim, dtype, &[a, b], None)
     }
 
     /// Computes one row, vector by vector.
@@ -273,13 +275,25 @@ impl Nest<'_> {
             let from = nest.unravel(nest.dims(indices), Ix::Uniform(number));
             let all = places.iter().zip(sums).map(|(place, &sum)| {
                 let update = nest.pull(updates, &index(&from, place));
-                nest.sum(dtype, sum, update)
+                nest.combined(Prim::Add, dtype, sum, update)
             });
             all.collect()
         });
         for (place, sum) in places.iter().zip(sums) {
             self.write(self.results[0], self.dims(x), &index(&own, place), sum);
         }
+    }
+}
+
+/// The operator that combines an element with an update.
+fn prim(fold: Fold) -> Prim {
+    match fold {
+        Fold::Sum => Prim::Add,
+        Fold::Product => Prim::Mul,
+        Fold::Max => Prim::Max,
+        Fold::Min => Prim::Min,
+        Fold::Any => Prim::Or,
+        Fold::All => Prim::And,
     }
 }
 

@@ -42,6 +42,14 @@ pub static BACKEND: Backend = Backend {
 
 const SPELLINGS: Spellings = &[
     ("erf", "jax.scipy.special.erf({x})"),
+    ("lgamma", "jax.scipy.special.gammaln({x})"),
+    // JAX's digamma is not here: its derivative is wrong below 0.
+    ("erfinv", "jax.scipy.special.erfinv({x})"),
+    ("i0", "@i0({x})"),
+    ("i1", "jax.scipy.special.i1({x})"),
+    ("sinc", "@sinc({x})"),
+    ("logit", "jax.scipy.special.logit({x})"),
+    ("xlogy", "jax.scipy.special.xlogy({x}, {y})"),
     ("sigmoid", "jax.nn.sigmoid({x})"),
     ("softplus", "jax.nn.softplus({x}) if beta is default; jax.nn.softplus({x} * {beta}) / {beta}"),
     ("softsign", "jax.nn.soft_sign({x})"),

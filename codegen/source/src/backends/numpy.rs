@@ -56,6 +56,8 @@ pub static BACKEND: Backend = Backend {
 
 const SPELLINGS: Spellings = &[
     ("erf", "_erf({x})"),
+    ("i0", "@i0({x})"),
+    ("sinc", "@sinc({x})"),
     ("sigmoid", "_sigmoid({x})"),
     ("relu", "@maximum({x}, 0)"),
     ("leaky_relu", "@where({x} > 0, {x}, {slope} * {x})"),

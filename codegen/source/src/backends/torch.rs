@@ -88,6 +88,14 @@ const SPELLINGS: Spellings = &[
     ("acos", "@acos({x})"),
     ("atan", "@atan({x})"),
     ("erf", "@erf({x})"),
+    ("lgamma", "@lgamma({x})"),
+    ("digamma", "@digamma({x})"),
+    ("erfinv", "@erfinv({x})"),
+    ("i0", "@i0({x})"),
+    ("i1", "@special.i1({x})"),
+    ("sinc", "@sinc({x})"),
+    ("logit", "@logit({x})"),
+    ("xlogy", "@xlogy({x.array}, {y.array})"),
     ("reciprocal", "@reciprocal({x})"),
     ("sigmoid", "@sigmoid({x})"),
     ("softplus", "F.softplus({x}[, beta={beta}], threshold=40.0)"),
@@ -219,6 +227,21 @@ const SPELLINGS: Spellings = &[
         "scatter_add_along",
         "@scatter_add({x}, {axis}, {indices}, {updates}) if indices is i64; \
          @scatter_add({x}, {axis}, {indices}.to(@int64), {updates})",
+    ),
+    (
+        "scatter_mul_along",
+        "@scatter_reduce({x}, {axis}, {indices}, {updates}, \"prod\") if indices is i64; \
+         @scatter_reduce({x}, {axis}, {indices}.to(@int64), {updates}, \"prod\")",
+    ),
+    (
+        "scatter_max_along",
+        "@scatter_reduce({x}, {axis}, {indices}, {updates}, \"amax\") if indices is i64; \
+         @scatter_reduce({x}, {axis}, {indices}.to(@int64), {updates}, \"amax\")",
+    ),
+    (
+        "scatter_min_along",
+        "@scatter_reduce({x}, {axis}, {indices}, {updates}, \"amin\") if indices is i64; \
+         @scatter_reduce({x}, {axis}, {indices}.to(@int64), {updates}, \"amin\")",
     ),
     ("slice_update", "_slice_update({x}, {bounds}, {update})"),
     (

@@ -26,7 +26,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
             let dimension = settings.int("dimension").unwrap_or(1);
-            let linear = linear(dimension, true, settings);
+            let linear = linear(dimension, true, Some(settings.get("init")));
             stack([linear].into_iter().chain([block(settings, "activation")]))
         }),
         ..LAYER
@@ -92,19 +92,18 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
 ];
 
-fn block(settings: &Settings, name: &str) -> Result<Block> {
+pub(super) fn block(settings: &Settings, name: &str) -> Result<Block> {
     match settings.block(name) {
         Some(block) => Ok(block.clone()),
         None => Diagnostic::new(format!("`{name}` is not a block")).err(),
     }
 }
 
-fn linear(dimension: i64, use_bias: bool, settings: &Settings) -> Result<Block> {
-    let named = vec![
-        ("dimension", Setting::Int(dimension)),
-        ("use_bias", Setting::Bool(use_bias)),
-        ("init", settings.get("init").clone()),
-    ];
+/// A `Linear`, with the initial values of its weights if they are given.
+pub(super) fn linear(dimension: i64, use_bias: bool, init: Option<&Setting>) -> Result<Block> {
+    let mut named =
+        vec![("dimension", Setting::Int(dimension)), ("use_bias", Setting::Bool(use_bias))];
+    named.extend(init.map(|init| ("init", init.clone())));
     build("Linear", vec![], named)
 }
 
@@ -144,7 +143,7 @@ fn mlp(settings: &Settings) -> Result<Model> {
                 .expected("integers of at least 1")
                 .err();
         }
-        blocks.push(linear(dimension, use_bias, settings));
+        blocks.push(linear(dimension, use_bias, Some(settings.get("init"))));
         if let Setting::Block(activation) = activation {
             blocks.push(Ok(activation.clone()));
         }

@@ -3,7 +3,7 @@
 use super::{
     Entry, attention, binary, borders, channels, compose, convolution, create, einsum, elementwise,
     index, layers, likelihoods, losses, margins, metrics, pixels, pooling, random, reduce,
-    regularizers, resize, shape,
+    regularizers, resize, segments, shape, special, statistics,
 };
 
 /// Related blocks, which share a page.
@@ -35,7 +35,7 @@ pub const FAMILIES: &[Family] = &[
         name: "functions",
         title: "Functions of one number",
         about: "Mathematics, rounding and casts, element by element.",
-        tables: &[elementwise::FUNCTIONS],
+        tables: &[elementwise::FUNCTIONS, special::BLOCKS],
     },
     Family {
         name: "arithmetic",
@@ -63,6 +63,13 @@ pub const FAMILIES: &[Family] = &[
         about: "Reading and writing at positions, sorting, triangles, and shapes as \
                 values.",
         tables: &[index::BLOCKS],
+    },
+    Family {
+        name: "statistics",
+        title: "Segments and statistics",
+        about: "Reductions of elements at equal indices, order statistics, places among sorted \
+                numbers, and histograms.",
+        tables: &[segments::BLOCKS, statistics::BLOCKS],
     },
     Family {
         name: "constants",

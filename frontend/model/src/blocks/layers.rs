@@ -1,13 +1,15 @@
 //! Layers: blocks with params, and normalisations.
 
-use mithril_ir::diagnostic::Result;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, done};
 use super::parameter::{Range, required, with};
-use super::{BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, data, gives, param};
+use super::{
+    BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, data, gives, param,
+};
 use crate::init::Init;
 use crate::lower::Cx;
 
@@ -29,6 +31,15 @@ const SCALE: Input = param("w", Init::Ones, features)
     .doc("(last dim of `input`)");
 const SHIFT: Input =
     param("b", Init::Zeros, features).when(|s| s.flag("use_bias")).doc("(last dim of `input`)");
+
+/// The rows of an embedding.
+const TABLE: Input = param("w", Init::Normal, |cx| {
+    let dims = [cx.int("num_embeddings"), cx.int("dimension")];
+    Ok(Shape::new(dims.map(Dim::Const)))
+})
+.transposed()
+.takes_init()
+.doc("(num_embeddings, dimension)");
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
@@ -80,18 +91,32 @@ pub(super) const BLOCKS: &[Entry] = &[
         ],
         inputs: &[
             data("input", Class::Int).own_dtype().doc("indices of rows, of any shape"),
-            param("w", Init::Normal, |cx| {
-                let dims = [cx.int("num_embeddings"), cx.int("dimension")];
-                Ok(Shape::new(dims.map(Dim::Const)))
-            })
-            .transposed()
-            .takes_init()
-            .doc("(num_embeddings, dimension)"),
+            TABLE,
         ],
         meaning: Meaning::Lower(|cx| {
             let attrs = [("axis", 0.into())];
             done(cx.op("take", &[cx.var("w"), cx.var("input")], &attrs))
         }),
+        ..LAYER
+    },
+    Entry {
+        name: "EmbeddingBag",
+        doc: "The sum, mean or maximum of the rows of `w` at the indices of each bag, which is a \
+              row of `input`, as in `torch.nn.EmbeddingBag`. The rows are those of `Embedding`, and \
+              `w` starts as there. Of equal maxima, the first has the gradient.",
+        formula: "mean(w[input], 1)",
+        example: gives(&["[[2, 0], [1, 1]]"], "[[2. 3.]\n [2. 3.]]")
+            .with_settings("num_embeddings=3, dimension=2")
+            .with_params(&["[[0, 1], [2, 3], [4, 5]]"]),
+        parameters: &[
+            required("num_embeddings", Kind::Count).doc("the number of rows of `w`"),
+            required("dimension", Kind::Count).doc("the width of a row"),
+            with("mode", Kind::OneOf(&["sum", "mean", "max"]), Default::Str("mean"))
+                .doc("how the rows of a bag are combined"),
+            INIT,
+        ],
+        inputs: &[data("input", Class::Int).own_dtype().doc("(bags, indices of rows)"), TABLE],
+        meaning: Meaning::Lower(embedding_bag),
         ..LAYER
     },
     Entry {
@@ -171,4 +196,34 @@ pub(super) const BLOCKS: &[Entry] = &[
 /// The shape of a param with one element per feature (last axis).
 fn features(cx: &Cx) -> Result<Shape> {
     Ok(Shape::new([cx.last_dim("input")?]))
+}
+
+fn embedding_bag(cx: &Cx) -> Result<Vec<Value>> {
+    let (w, bags) = (cx.var("w"), cx.var("input"));
+    if bags.shape().need_rank()? != 2 {
+        return Diagnostic::of(ErrorKind::Shapes, "`EmbeddingBag` takes bags of indices")
+            .got(bags.shape())
+            .expected("(bags, indices)")
+            .err();
+    }
+    let rows = cx.op("take", &[w, bags], &[("axis", 0.into())]);
+    let total = || rows.widened().sum(Some(&[1]), false);
+    done(match cx.text("mode") {
+        "sum" => total().cast(w.dtype()),
+        "mean" => {
+            let count = rows.widened().count(Some(&[1]));
+            let count = count.binary("maximum", count.scalar(1.0));
+            (total() / count).cast(w.dtype())
+        }
+        _ => {
+            cx.need(&bags.shape().dims[1], 1, || {
+                Diagnostic::of(ErrorKind::Shapes, "`EmbeddingBag` has no maximum of empty bags")
+                    .got(bags.shape())
+                    .expected("at least one index in each bag")
+            })?;
+            let attrs = [("axis", 1.into()), ("keepdim", true.into())];
+            let first = rows.unary("argmax", &attrs);
+            cx.op("take_along", &[rows, first], &[("axis", 1.into())]).squeeze(&[1])
+        }
+    })
 }

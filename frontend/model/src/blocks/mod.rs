@@ -49,8 +49,11 @@ mod random;
 mod reduce;
 mod regularizers;
 mod resize;
+mod segments;
 mod settings;
 mod shape;
+mod special;
+mod statistics;
 mod windows;
 
 pub use example::Example;

@@ -53,7 +53,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         "MaxPool3d",
         "The maximum of each position of a window over the last three axes, (…, depth, height, \
          width), padded with -inf. `indices` are positions of the maxima in the flattened axes.",
-        gives(&[VOLUME], "(1, 1, 1, 1, 1) (1, 1, 1, 1, 1)").with_settings("kernel_size=2, return_indices=True"),
+        gives(&[VOLUME], "(1, 1, 1, 1, 1) (1, 1, 1, 1, 1)")
+            .with_settings("kernel_size=2, return_indices=True"),
     ),
     avg_pool::<1>(
         "AvgPool1d",

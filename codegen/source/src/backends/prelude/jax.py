@@ -118,9 +118,49 @@ def _scatter_add(x, indices, updates, axis):
 
 def _scatter_add_along(x, indices, updates, axis):
     """x with each element of `updates` added at its index along `axis`."""
+    return x.at[_places(indices, axis)].add(updates)
+
+
+def _scatter_mul_along(x, indices, updates, axis):
+    """x times each element of `updates` at its index along `axis`."""
+    # JAX has no gradient of it.
+    scatter = jax.custom_vjp(
+        lambda x, i, updates: x.at[_places(i, axis)].multiply(updates)
+    )
+
+    def forward(*operands):
+        return scatter(*operands), operands
+
+    def backward(operands, gradient):
+        x, i, updates = operands
+        places = _places(i, axis)
+        zeros = (x == 0).astype(x.dtype).at[places].add(updates == 0)
+        factors = [jnp.where(v == 0, 1, v) for v in (x, updates)]
+        product = gradient * _scatter_mul_along(factors[0], i, factors[1], axis)
+        # The product of the other factors is 0 if another one is 0.
+        x_gradient = jnp.where(zeros == (x == 0), product / factors[0], 0)
+        others = zeros[places] == (updates == 0)
+        return x_gradient, None, jnp.where(others, product[places] / factors[1], 0)
+
+    scatter.defvjp(forward, backward)
+    return scatter(x, indices, updates)
+
+
+def _scatter_max_along(x, indices, updates, axis):
+    """The maximum of x and each element of `updates` at its index along `axis`."""
+    return x.at[_places(indices, axis)].max(updates)
+
+
+def _scatter_min_along(x, indices, updates, axis):
+    """The minimum of x and each element of `updates` at its index along `axis`."""
+    return x.at[_places(indices, axis)].min(updates)
+
+
+def _places(indices, axis):
+    """The index of each element, which is that of `indices` along `axis`."""
     index = list(jnp.indices(indices.shape, sparse=True))
     index[axis] = indices
-    return x.at[tuple(index)].add(updates)
+    return tuple(index)
 
 
 def _slice_update(x, slices, update):

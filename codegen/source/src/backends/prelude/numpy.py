@@ -167,10 +167,36 @@ def _to_front(updates, axis, indices):
 def _scatter_add_along(x, indices, updates, axis):
     """x with each element of `updates` added at its index along `axis`."""
     y = np.array(x)
+    np.add.at(y, _places(indices, axis), updates)
+    return y
+
+
+def _scatter_mul_along(x, indices, updates, axis):
+    """x times each element of `updates` at its index along `axis`."""
+    y = np.array(x)
+    np.multiply.at(y, _places(indices, axis), updates)
+    return y
+
+
+def _scatter_max_along(x, indices, updates, axis):
+    """The maximum of x and each element of `updates` at its index along `axis`."""
+    y = np.array(x)
+    np.maximum.at(y, _places(indices, axis), updates)
+    return y
+
+
+def _scatter_min_along(x, indices, updates, axis):
+    """The minimum of x and each element of `updates` at its index along `axis`."""
+    y = np.array(x)
+    np.minimum.at(y, _places(indices, axis), updates)
+    return y
+
+
+def _places(indices, axis):
+    """The index of each element, which is that of `indices` along `axis`."""
     index = list(np.indices(indices.shape, sparse=True))
     index[axis] = indices
-    np.add.at(y, tuple(index), updates)
-    return y
+    return tuple(index)
 
 
 def _stack(rows, shape, dtype):
