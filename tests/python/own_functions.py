@@ -44,7 +44,46 @@ def focal(x: Any, y: Any, alpha: float = 0.25, gamma: float = 2) -> Any:
     return loss if alpha < 0 else (alpha * y + (1 - alpha) * (1 - y)) * loss
 
 
+def cell(module: Any) -> Callable[..., Any]:
+    """A cell of torch for a state of 0."""
+
+    def function(x: Any, w: Any, u: Any, b: Any, *b_new: Any) -> Any:
+        width = u.shape[0]
+        zeros = torch.zeros_like(b)
+        second = torch.cat([zeros[: 2 * width], *b_new]) if b_new else zeros
+        own = {"weight_ih": w.T, "weight_hh": u.T, "bias_ih": b, "bias_hh": second}
+        made = module(x.shape[-1], width, dtype=x.dtype)
+        output = torch.func.functional_call(made, own, (x,))
+        return output[0] if isinstance(output, tuple) else output
+
+    return function
+
+
+def network(module: Any) -> Callable[..., Any]:
+    """A network of torch with one layer, whose params are in the order of their names."""
+
+    def function(x: Any, b: Any, *rest: Any) -> Any:
+        *b_new, u, w = rest
+        width = u.shape[0]
+        zeros = torch.zeros_like(b)
+        second = torch.cat([zeros[: 2 * width], *b_new]) if b_new else zeros
+        own = {"weight_ih": w.T, "weight_hh": u.T, "bias_ih": b, "bias_hh": second}
+        made = module(x.shape[-1], width, batch_first=True, dtype=x.dtype)
+        own = {f"{name}_l0": value for name, value in own.items()}
+        return torch.func.functional_call(made, own, (x,))[0]
+
+    return function
+
+
 OWN: dict[str, Callable[..., Any]] = {
+    "RNNCell": cell(torch.nn.RNNCell),
+    "LSTMCell": cell(torch.nn.LSTMCell),
+    "GRUCell": cell(torch.nn.GRUCell),
+    "RNN": network(torch.nn.RNN),
+    "LSTM": network(torch.nn.LSTM),
+    "GRU": network(torch.nn.GRU),
+    "Scan": lambda first, x: first * x.prod(0),
+    "Map": lambda x, y: x * y[:, None],
     "Relu": torch.relu,
     "LeakyRelu": F.leaky_relu,
     "Elu": F.elu,

@@ -13,6 +13,14 @@ from mithril import _core, models
 
 # Blocks without a short NumPy formula. Their docs and examples describe them instead.
 WITHOUT = {
+    "GRU",
+    "GRUCell",
+    "LSTM",
+    "LSTMCell",
+    "Map",
+    "RNN",
+    "RNNCell",
+    "Scan",
     "AUC",
     "Bernoulli",
     "Categorical",

@@ -24,6 +24,7 @@ fn sample(kind: Kind) -> Setting {
         Kind::Padding => 1.into(),
         Kind::Pairs => vec![vec![1, 2], vec![0, 1]].into(),
         Kind::Strs => vec!["a"].into(),
+        Kind::Names => vec![vec!["a", "b"]].into(),
         Kind::Floats => vec![1.0, 2.0].into(),
         Kind::Dim => 4.into(),
         Kind::Dims => vec![4, 4].into(),
@@ -99,6 +100,9 @@ fn every_block_is_lowered() {
                     &[1; 16],
                 )
                 .into(),
+                _ if ["RNN", "LSTM", "GRU"].contains(&entry.name) => {
+                    f64s(&[2, 4, 2], &[0.5; 16]).into()
+                }
                 _ if entry.name == "Conv2d" => f64s(&[1, 1, 4, 4], &[0.5; 16]).into(),
                 _ => f64s(&[4, 4], &[0.5; 16]).into(),
             };

@@ -16,10 +16,6 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (&["LayerNormalization", "GroupNorm"], "`LayerNorm` and `RMSNorm` normalise the last axis"),
     (
-        &["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell"],
-        "recurrent blocks are not available yet: `docs/blocks.md` lists all blocks",
-    ),
-    (
         &["Transformer", "TransformerEncoderLayer"],
         "build it from `MultiHeadAttention`, `LayerNorm`, `MLP` and `Residual`",
     ),
@@ -92,6 +88,10 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("axes", "axis"),
     ("num_heads", "heads"),
     ("num_embeddings", "size"),
+    ("hidden_size", "dimension"),
+    ("num_layers", "layers"),
+    ("nonlinearity", "activation"),
+    ("return_sequences", "return_sequence"),
     ("embedding_dim", "dimension"),
     ("negative_slope", "slope"),
     ("momentum", "decay"),
@@ -102,7 +102,7 @@ const PARAMETERS: &[(&str, &str)] = &[
 
 /// The hint for an unknown parameter of a block whose parameters are `names`.
 pub fn parameter_elsewhere(name: &str, names: &[&str]) -> Option<String> {
-    if ["in_features", "input_dim", "in_channels"].contains(&name) {
+    if ["in_features", "input_dim", "in_channels", "input_size"].contains(&name) {
         let own = if names.contains(&"dimension") { "; the output's is `dimension`" } else { "" };
         return Some(format!("the input's width is inferred{own}"));
     }

@@ -1,8 +1,9 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, compose, create, einsum, elementwise, index, layers, likelihoods,
-    losses, margins, metrics, random, reduce, regularizers, shape, spatial,
+    Entry, attention, binary, compose, control, create, einsum, elementwise, index, layers,
+    likelihoods, losses, margins, metrics, random, recurrent, reduce, regularizers, sequences,
+    shape, spatial,
 };
 
 /// Related blocks, which share a page.
@@ -107,6 +108,22 @@ pub const FAMILIES: &[Family] = &[
         title: "Blocks of blocks",
         about: "Frequently used models.",
         tables: &[compose::BLOCKS],
+    },
+    Family {
+        name: "recurrent",
+        title: "Recurrent networks",
+        about: "Cells, which compute one step, and networks over sequences, (batch, time, \
+                features), which compute each layer and direction by one loop. \
+                [Sequences](../guide/sequences.md) shows how to use them.",
+        tables: &[recurrent::BLOCKS, sequences::BLOCKS],
+    },
+    Family {
+        name: "control",
+        title: "Loops",
+        about: "Blocks that call a body for each slice of an array. The body is compiled once, and \
+                generated code has one loop. [Sequences](../guide/sequences.md) shows how to use \
+                them.",
+        tables: &[control::BLOCKS],
     },
     Family {
         name: "losses",

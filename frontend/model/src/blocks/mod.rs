@@ -11,7 +11,7 @@ use mithril_ir::shape::Shape;
 use rustc_hash::FxHashMap;
 
 use crate::block::Block;
-use crate::definition::{Definition, Outlet, Terminal};
+use crate::definition::{Definition, Outlet, Terminal, Wired};
 use crate::init::{Init, Rule, Start};
 use crate::lower::Cx;
 use crate::model::Model;
@@ -22,6 +22,7 @@ mod attention;
 mod auc;
 mod binary;
 mod compose;
+mod control;
 mod create;
 mod cross_entropy;
 mod einsum;
@@ -41,14 +42,18 @@ mod metrics;
 mod parameter;
 mod publication;
 mod random;
+mod recurrent;
 mod reduce;
 mod regularizers;
+mod sequence_layer;
+mod sequences;
 mod settings;
 mod shape;
 mod spatial;
+mod wiring;
 
 pub use example::Example;
-pub(crate) use example::gives;
+pub(crate) use example::{gives, written};
 pub use family::{FAMILIES, Family};
 pub use parameter::{Default, Kind, Parameter, Range};
 pub use publication::{PUBLICATIONS, Publication};
@@ -93,6 +98,8 @@ pub enum Group {
     Loss,
     Regularizer,
     Metric,
+    Control,
+    Recurrent,
 }
 
 /// How a block is computed.
@@ -105,6 +112,9 @@ pub enum Meaning {
     Lower(fn(&Cx) -> Result<Vec<Value>>),
     /// A model made of other blocks.
     Compose(fn(&Settings) -> Result<Model>),
+    /// A body, which is called once for each slice of sequences. Inputs and outputs are those of
+    /// the body.
+    Body(fn(&Settings) -> Result<Wired>),
 }
 
 pub(crate) use mithril_ir::graph::Value;
@@ -310,7 +320,7 @@ impl Entry {
     pub(crate) fn keeps_dtype(&self) -> bool {
         match self.meaning {
             Meaning::Op(name) => matches!(op::get(name).dtype, DTypeRule::Shared),
-            Meaning::Lower(_) | Meaning::Compose(_) => self.same_dtype,
+            Meaning::Lower(_) | Meaning::Compose(_) | Meaning::Body(_) => self.same_dtype,
         }
     }
 
@@ -345,8 +355,15 @@ impl Entry {
         let given = settings.take_connections();
         let mut block = match self.meaning {
             Meaning::Compose(compose) => {
-                let (identity, sealed) = compose(&settings)?.contents()?;
+                let model = compose(&settings)?;
+                let optional = self.inputs.iter().filter(|input| input.optional);
+                model.set_optional(optional.map(|input| input.name));
+                let (identity, sealed) = model.contents()?;
                 Block::composed((self, settings), identity, sealed)
+            }
+            Meaning::Body(body) => {
+                let wired = body(&settings)?;
+                Block::repeated((self, settings), wired)
             }
             Meaning::Op(_) | Meaning::Lower(_) => Block::new(Definition::primitive(self, settings)),
         };

@@ -173,6 +173,25 @@ pub const PUBLICATIONS: &[Publication] = &[
         full: "J. Hanley, B. McNeil. The Meaning and Use of the Area under a Receiver \
                Operating Characteristic (ROC) Curve. Radiology 143, 1982.",
     },
+    Publication {
+        short: "Elman 1990",
+        full: "J. Elman. Finding Structure in Time. Cognitive Science 14(2), 1990.",
+    },
+    Publication {
+        short: "Hochreiter & Schmidhuber 1997",
+        full: "S. Hochreiter, J. Schmidhuber. Long Short-Term Memory. Neural Computation 9(8), \
+               1997.",
+    },
+    Publication {
+        short: "Gers et al. 2000",
+        full: "F. Gers, J. Schmidhuber, F. Cummins. Learning to Forget: Continual Prediction with \
+               LSTM. Neural Computation 12(10), 2000.",
+    },
+    Publication {
+        short: "Cho et al. 2014",
+        full: "K. Cho et al. Learning Phrase Representations using RNN Encoder-Decoder for \
+               Statistical Machine Translation. EMNLP 2014, arXiv:1406.1078.",
+    },
 ];
 
 impl Publication {

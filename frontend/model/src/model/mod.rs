@@ -286,6 +286,16 @@ impl Model {
         Ok(())
     }
 
+    /// Lets inputs be left out. Their readers must not need them.
+    pub(crate) fn set_optional<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        let mut graph = self.graph();
+        for name in names {
+            if let Some(id) = graph.lookup(name) {
+                graph.wire_mut(id).optional = true;
+            }
+        }
+    }
+
     /// The model as a block, without sealing it: the model can still be extended. Errors: cycles,
     /// unconnected list terminals, an empty model, two blocks of one name.
     pub fn block(&self) -> Result<Block> {
