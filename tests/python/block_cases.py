@@ -34,6 +34,7 @@ def case(*shapes: tuple[int, ...], dtypes: Mapping[str, Any] | None = None, **se
 
 # Ranges in which the gates of recurrent blocks do not saturate: there, gradients cancel.
 CELLS = ("RNNCell", "LSTMCell", "GRUCell", "RNN", "LSTM", "GRU")
+CELLS += ("ManyToOne", "OneToMany", "EncoderDecoder")
 RANGES = dict.fromkeys(CELLS, (-0.4, 0.4))
 
 INT, BOOL, LABELS = {"*": ml.int64}, {"*": ml.bool}, {"target": ml.int64}
@@ -111,6 +112,11 @@ CASES: dict[str, Any] = {
     "RNN": case((2, 3, 4), dimension=5),
     "LSTM": case((2, 3, 4), dimension=5),
     "GRU": case((2, 3, 4), dimension=5),
+    "ManyToOne": case((2, 3, 4), cell=models.RNNCell(5)),
+    "OneToMany": case((2, 4), cell=models.RNNCell(4), steps=3),
+    "EncoderDecoder": case(
+        (2, 3, 4), (2, 4), encoder=models.RNNCell(4), decoder=models.RNNCell(4), steps=3
+    ),
     "Scan": case((3, 4), (2, 3, 4), body=models.Multiply(), carry={"left": "output"}),
     "Map": case((2, 3, 4), (2, 4), body=models.Multiply()),
     "QuantileLoss": case(M, M, q=0.3),

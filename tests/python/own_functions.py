@@ -75,7 +75,27 @@ def network(module: Any) -> Callable[..., Any]:
     return function
 
 
+def reads(x: Any, b: Any, u: Any, w: Any) -> Any:
+    """The last state of a plain cell that reads a sequence."""
+    h = x.new_zeros(x.shape[0], u.shape[0])
+    for part in x.unbind(1):
+        h = torch.tanh(part @ w + b + h @ u)
+    return h
+
+
+def writes(x: Any, b: Any, u: Any, w: Any, h: Any = None) -> Any:
+    """Three states of a plain cell, each of which reads the one before."""
+    states = []
+    for _ in range(3):
+        x = h = torch.tanh(x @ w + b + (0 if h is None else h @ u))
+        states.append(h)
+    return torch.stack(states, 1)
+
+
 OWN: dict[str, Callable[..., Any]] = {
+    "ManyToOne": reads,
+    "OneToMany": writes,
+    "EncoderDecoder": lambda x, start, *p: writes(start, *p[:3], h=reads(x, *p[3:])),
     "RNNCell": cell(torch.nn.RNNCell),
     "LSTMCell": cell(torch.nn.LSTMCell),
     "GRUCell": cell(torch.nn.GRUCell),

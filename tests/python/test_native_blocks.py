@@ -22,6 +22,7 @@ Arrays = dict[str, Any]
 NAMES = {2: "a", 3: "b", 4: "c", 5: "d", 6: "e"}
 # Sizes that must stay: those that settings, heads or pairs need, and of vectors with an angle.
 KEPT = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
+KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder"], 4)
 KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
 # Sizes that are multiples of no vector or tile, and empty ones.
 SIZES = [
@@ -31,8 +32,9 @@ SIZES = [
     {"a": 1, "b": 1000, "c": 333, "d": 7, "e": 1000},
     {"a": 17, "b": 0, "c": 7, "d": 1, "e": 33},
 ]
-# torch gives NaN for statistics over no rows, and no filters for a convolution without channels.
-NOT_EMPTY = {"BatchNorm1d", "Conv2d"}
+# torch gives NaN for statistics over no rows, no filters for a convolution without channels, and no
+# gradient of params that no step reads.
+NOT_EMPTY = {"BatchNorm1d", "Conv2d", "EncoderDecoder"}
 # Errors of other libraries for sizes at which a function is not defined.
 REFUSED = (RuntimeError, IndexError, ValueError)
 # Relative to the largest value: in double and single precision the rounding errors of sums of some

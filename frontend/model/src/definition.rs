@@ -63,6 +63,8 @@ pub struct Body {
     pub(crate) carries: Vec<(u32, u32)>,
     /// The inputs that take slices. The remaining inputs have the same value in each step.
     pub(crate) sequences: Vec<u32>,
+    /// The number of steps, if there are no sequences.
+    pub(crate) steps: Option<i64>,
     /// The outputs that are stacked.
     pub(crate) collected: Vec<u32>,
     /// The axis along which sequences are cut and outputs are stacked.

@@ -39,14 +39,19 @@ fn sample(kind: Kind) -> Setting {
 }
 
 fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
-    // `Arange` needs `stop`, although it has a default.
+    // `Arange` needs `stop`, and decoders `steps`, although they have defaults.
     let needed = |p: &&Parameter| {
-        p.default == Default::Required || (entry.name, p.name) == ("Arange", "stop")
+        let steps = ["OneToMany", "EncoderDecoder"].contains(&entry.name) && p.name == "steps";
+        p.default == Default::Required || steps || (entry.name, p.name) == ("Arange", "stop")
     };
     let required = entry.parameters.iter().filter(needed);
     required
         .map(|p| {
             let value = match (entry.name, p.name) {
+                ("ManyToOne" | "OneToMany" | "EncoderDecoder", "cell" | "encoder" | "decoder") => {
+                    block!(LSTMCell(dimension = 4)).unwrap().into()
+                }
+                ("OneToMany" | "EncoderDecoder", "steps") => 2.into(),
                 ("MLP", "dimensions") => vec![3, 2].into(),
                 ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),
                 ("SwapAxes", "first") => 0.into(),
@@ -84,7 +89,11 @@ fn every_block_is_lowered() {
         let block = blocks::build(entry.name, vec![], settings(entry))
             .unwrap_or_else(|e| panic!("{}: {e}", entry.name));
         let names: Vec<&str> = block.inputs().iter().map(|t| &*t.name).collect();
-        for input in entry.inputs.iter().filter(|i| i.role == Role::Data) {
+        let is_present = |input: &&blocks::Input| {
+            let present = block.settings().is_some_and(|settings| (input.present)(settings));
+            input.role == Role::Data && present
+        };
+        for input in entry.inputs.iter().filter(is_present) {
             let known = names.contains(&input.name) || matches!(input.name, "shape" | "index");
             assert!(known, "{}: {} in {names:?}", entry.name, input.name);
         }
@@ -100,8 +109,10 @@ fn every_block_is_lowered() {
                     &[1; 16],
                 )
                 .into(),
-                _ if ["RNN", "LSTM", "GRU"].contains(&entry.name) => {
-                    f64s(&[2, 4, 2], &[0.5; 16]).into()
+                _ if ["RNN", "LSTM", "GRU", "ManyToOne"].contains(&entry.name)
+                    || (entry.name, &*terminal.name) == ("EncoderDecoder", "input") =>
+                {
+                    f64s(&[4, 2, 2], &[0.5; 16]).into()
                 }
                 _ if entry.name == "Conv2d" => f64s(&[1, 1, 4, 4], &[0.5; 16]).into(),
                 _ => f64s(&[4, 4], &[0.5; 16]).into(),

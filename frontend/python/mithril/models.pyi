@@ -172,6 +172,9 @@ __all__ = [
     "RNN",
     "LSTM",
     "GRU",
+    "ManyToOne",
+    "OneToMany",
+    "EncoderDecoder",
     "Scan",
     "Map",
     "SquaredError",
@@ -1906,7 +1909,7 @@ class GRUCell(Block):
     ) -> None: ...
 
 class RNN(Block):
-    """`RNNCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` has those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions."""
+    """`RNNCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` has those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell."""
 
     def __init__(
         self,
@@ -1926,7 +1929,7 @@ class RNN(Block):
     ) -> None: ...
 
 class LSTM(Block):
-    """`LSTMCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` and `last_cell` have those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions."""
+    """`LSTMCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` and `last_cell` have those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell."""
 
     def __init__(
         self,
@@ -1945,7 +1948,7 @@ class LSTM(Block):
     ) -> None: ...
 
 class GRU(Block):
-    """`GRUCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` has those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions."""
+    """`GRUCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` has those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell."""
 
     def __init__(
         self,
@@ -1963,6 +1966,53 @@ class GRU(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class ManyToOne(Block):
+    """Reads a sequence with a cell. `output` is that of the cell after the last step, or of `head`, which computes it from that; the last states are `last_hidden` and, of an `LSTMCell`, `last_cell`."""
+
+    def __init__(
+        self,
+        cell: Block,
+        head: Block | None = None,
+        carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class OneToMany(Block):
+    """Writes a sequence with a cell, (batch, steps, features). The first step reads `input`, and each later step the output of the step before; with `teacher_forcing`, the target of the step before, and there are as many steps as in `target` (Williams & Zipser 1989). The output of a step is that of the cell, or of `head`."""
+
+    def __init__(
+        self,
+        cell: Block,
+        steps: int | None = None,
+        head: Block | None = None,
+        carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        teacher_forcing: bool = False,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class EncoderDecoder(Block):
+    """Reads a sequence with the cell `encoder`, and writes one with the cell `decoder`, whose first states are the last ones of the encoder (Sutskever et al. 2014). The decoder is an `OneToMany`: its first step reads `start`, and each later step the output of the step before, or with `teacher_forcing` the target of the step before. With the same settings otherwise, both have params of the same names: one is for training, the other for inference."""
+
+    def __init__(
+        self,
+        encoder: Block,
+        decoder: Block,
+        steps: int | None = None,
+        head: Block | None = None,
+        carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        teacher_forcing: bool = False,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class Scan(Block):
     """Calls `body` once for each slice of its sequences, one after another. The terminals are those of `body`: an input in `over` takes a sequence, whose slices along `axis` the steps read; an input in `carry` takes the value for the first step, and in each later step has the value that the output next to it had in the step before; every other input, and every param, is the same in all steps. An output in `carry` is that of the last step; one in `collect` is stacked along `axis`. An output that is both gives its last value by its own name, and all values by its name with the suffix `_sequence`. A body that draws random numbers gets a new key in each step."""
 
@@ -1974,6 +2024,7 @@ class Scan(Block):
         collect: Sequence[str] | None = None,
         axis: int = 0,
         reverse: bool = False,
+        steps: int | None = None,
         *,
         name: str | None = None,
         gradient: Block | None = None,

@@ -40,13 +40,17 @@ pub(super) const BLOCKS: &[Entry] = &[
             BODY,
             with("carry", Kind::Names, Default::None)
                 .doc("inputs, each with the output that it takes in the next step"),
-            with("over", Kind::Strs, Default::None)
-                .doc("the inputs that read slices; defaults to all that are not carried"),
+            with("over", Kind::Strs, Default::None).doc(
+                "the inputs that read slices; defaults to all that are not carried, or to none if \
+                 `steps` is given",
+            ),
             with("collect", Kind::Strs, Default::None)
                 .doc("the outputs that are stacked; defaults to all that are not carried"),
             with("axis", Kind::Int, Default::Int(0))
                 .doc("the axis of slices in sequences and in stacked outputs"),
             with("reverse", Kind::Bool, Default::Bool(false)).doc("start with the last slice"),
+            with("steps", Kind::Count, Default::None)
+                .doc("the number of steps, if there is no sequence to go over"),
         ],
         inputs: &[],
         outputs: &[],
@@ -108,6 +112,7 @@ fn scan(settings: &Settings) -> Result<Wired> {
     let wiring = Wiring {
         kind: "Scan",
         carry: carry.collect(),
+        steps: settings.int("steps"),
         over: names(settings, "over"),
         collect: names(settings, "collect"),
         axis: settings.int("axis").unwrap_or(0),
@@ -131,6 +136,7 @@ fn map(settings: &Settings) -> Result<Wired> {
     let wiring = Wiring {
         kind: "Map",
         carry: Vec::new(),
+        steps: None,
         over: Some(data.into_iter().filter(|name| !fixed.contains(name)).collect()),
         collect: None,
         axis: settings.int("axis").unwrap_or(0),

@@ -1,9 +1,9 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, compose, control, create, einsum, elementwise, index, layers,
-    likelihoods, losses, margins, metrics, random, recurrent, reduce, regularizers, sequences,
-    shape, spatial,
+    Entry, attention, binary, compose, control, create, einsum, elementwise, encoder_decoder,
+    index, layers, likelihoods, losses, margins, metrics, random, recurrent, reduce, regularizers,
+    sequences, shape, spatial,
 };
 
 /// Related blocks, which share a page.
@@ -115,7 +115,7 @@ pub const FAMILIES: &[Family] = &[
         about: "Cells, which compute one step, and networks over sequences, (batch, time, \
                 features), which compute each layer and direction by one loop. \
                 [Sequences](../guide/sequences.md) shows how to use them.",
-        tables: &[recurrent::BLOCKS, sequences::BLOCKS],
+        tables: &[recurrent::BLOCKS, sequences::BLOCKS, encoder_decoder::BLOCKS],
     },
     Family {
         name: "control",

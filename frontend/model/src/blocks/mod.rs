@@ -28,6 +28,7 @@ mod cross_entropy;
 mod einsum;
 mod elementwise;
 pub mod elsewhere;
+mod encoder_decoder;
 mod example;
 mod family;
 mod index;

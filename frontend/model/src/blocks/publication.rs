@@ -192,6 +192,16 @@ pub const PUBLICATIONS: &[Publication] = &[
         full: "K. Cho et al. Learning Phrase Representations using RNN Encoder-Decoder for \
                Statistical Machine Translation. EMNLP 2014, arXiv:1406.1078.",
     },
+    Publication {
+        short: "Williams & Zipser 1989",
+        full: "R. Williams, D. Zipser. A Learning Algorithm for Continually Running Fully Recurrent \
+               Neural Networks. Neural Computation 1(2), 1989.",
+    },
+    Publication {
+        short: "Sutskever et al. 2014",
+        full: "I. Sutskever, O. Vinyals, Q. Le. Sequence to Sequence Learning with Neural \
+               Networks. NIPS 2014, arXiv:1409.3215.",
+    },
 ];
 
 impl Publication {

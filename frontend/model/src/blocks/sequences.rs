@@ -29,7 +29,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               states after the last step, (batch, directions * dimension), with \
               `return_sequence=False`; `last_hidden` has those of every layer and direction. The \
               params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and \
-              `layer_0.backward.w` in two directions.",
+              `layer_0.backward.w` in two directions. `init` is that of each cell.",
         example: gives(&["np.ones((2, 5, 3), \"float32\")"], "(2, 5, 4) (1, 2, 4)")
             .with_settings("dimension=4"),
         parameters: &[
@@ -55,7 +55,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               states after the last step, (batch, directions * dimension), with \
               `return_sequence=False`; `last_hidden` and `last_cell` have those of every layer and \
               direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and \
-              `layer_0.backward.w` in two directions.",
+              `layer_0.backward.w` in two directions. `init` is that of each cell.",
         example: gives(&["np.ones((2, 5, 3), \"float32\")"], "(2, 5, 4) (1, 2, 4) (1, 2, 4)")
             .with_settings("dimension=4"),
         parameters: &[DIMENSION, BIDIRECTIONAL, LAYERS, REVERSE, COLLECT, USE_BIAS, DROPOUT, INIT],
@@ -71,7 +71,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               states after the last step, (batch, directions * dimension), with \
               `return_sequence=False`; `last_hidden` has those of every layer and direction. The \
               params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and \
-              `layer_0.backward.w` in two directions.",
+              `layer_0.backward.w` in two directions. `init` is that of each cell.",
         example: gives(&["np.ones((2, 5, 3), \"float32\")"], "(2, 5, 4) (1, 2, 4)")
             .with_settings("dimension=4"),
         parameters: &[DIMENSION, BIDIRECTIONAL, LAYERS, REVERSE, COLLECT, USE_BIAS, DROPOUT, INIT],

@@ -15,7 +15,9 @@ pub(crate) struct Wiring<'a> {
     pub kind: &'static str,
     /// Inputs, each with the output that it takes in the next step.
     pub carry: Vec<(&'a str, &'a str)>,
-    /// `None`: all inputs that are not carried.
+    /// The number of steps, if there are no sequences.
+    pub steps: Option<i64>,
+    /// `None`: all inputs that are not carried, unless `steps` is given.
     pub over: Option<Vec<&'a str>>,
     /// `None`: all outputs that are not carried.
     pub collect: Option<Vec<&'a str>>,
@@ -65,6 +67,7 @@ impl Wiring<'_> {
                 checkpoint: body.checkpoint,
                 carries,
                 sequences,
+                steps: self.steps,
                 collected,
                 axis: self.axis,
                 reverse: self.reverse,
@@ -79,15 +82,21 @@ impl Wiring<'_> {
         let every = 0..body.inputs().len() as u32;
         let sequences = match &self.over {
             Some(names) => names.iter().map(|name| self.input(body, "over", name)).collect(),
+            None if self.steps.is_some() => Ok(Vec::new()),
             None => Ok(every.filter(|at| is_data(at) && !carried(at)).collect::<Vec<_>>()),
         }?;
-        if sequences.is_empty() {
-            return self
+        match (sequences.is_empty(), self.steps) {
+            (true, None) => self
                 .wrong(format!("`{}` has no sequence to go over", self.kind))
-                .expected("at least one input of the body")
-                .err();
+                .expected("at least one input of the body in `over`, or the number of `steps`")
+                .err(),
+            (false, Some(_)) => self
+                .wrong(format!("`{}` takes either `steps` or `over`", self.kind))
+                .got("both")
+                .expected("`steps` only if there is no sequence, whose length is their number")
+                .err(),
+            _ => Ok(sequences),
         }
-        Ok(sequences)
     }
 
     /// The outputs that are stacked. Errors: unknown names.

@@ -286,13 +286,16 @@ impl Model {
         Ok(())
     }
 
-    /// Lets inputs be left out. Their readers must not need them.
+    /// Lets inputs be left out, unless a block needs them.
     pub(crate) fn set_optional<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
         let mut graph = self.graph();
         for name in names {
-            if let Some(id) = graph.lookup(name) {
-                graph.wire_mut(id).optional = true;
-            }
+            let Some(id) = graph.lookup(name) else { continue };
+            let reads = |port: &graph::Port| port.wires().iter().any(|own| graph.find(*own) == id);
+            let terminals =
+                graph.children.iter().flat_map(|c| c.block.inputs().iter().zip(&c.inputs));
+            let optional = terminals.filter(|(_, port)| reads(port)).all(|(own, _)| own.optional);
+            graph.wire_mut(id).optional = optional;
         }
     }
 

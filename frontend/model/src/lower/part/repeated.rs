@@ -176,30 +176,29 @@ impl<'a> Frame<'a, '_> {
         let step = self.step(part, body, instance, &operands)?;
         let mut values = Vec::new();
         for &input in operands.all() {
-            let value = match slots[input as usize] {
-                Slot::Value(value) => value,
-                Slot::Untyped(value, _) => {
-                    let arg = instance.args.iter().position(|own| *own == input).unwrap_or(0);
-                    let callee = &instance.function;
-                    let ty = generalised.to_caller(callee.ty(callee.arg(arg)));
-                    if let Feed::Net(net) = part.inputs[input as usize] {
-                        self.set_type(net, value, ty)?;
-                    }
-                    value
-                }
-                Slot::Empty | Slot::Absent | Slot::Literal(_) => {
-                    unreachable!("arguments are values")
-                }
+            let ty = || {
+                let arg = instance.args.iter().position(|own| *own == input).unwrap_or(0);
+                let callee = &instance.function;
+                generalised.to_caller(callee.ty(callee.arg(arg)))
             };
+            let value = self.operand(&slots[input as usize], &part.inputs[input as usize], ty)?;
             values.push(match operands.sequences.contains(&input) {
                 true => self.first_axis(value, body.axis),
                 false => value,
             });
         }
+        let mut sequences = operands.sequences.len();
+        if let Some(steps) = body.steps {
+            let index = ("dtype", self.lowering.options.index.into());
+            let attrs =
+                [("shape", Shape::new([Dim::Const(steps)]).into()), ("axis", 0.into()), index];
+            values.insert(operands.carries.len(), self.builder.op("iota", &[], &attrs)?);
+            sequences += 1;
+        }
         let attrs = smallvec![
             Attr::Function(step.name.clone()),
             Attr::Int(operands.carries.len() as i64),
-            Attr::Int(operands.sequences.len() as i64),
+            Attr::Int(sequences as i64),
             Attr::Bool(body.reverse),
         ];
         let done = self.builder.call(op::get("scan"), &step, attrs, &values);
@@ -220,6 +219,22 @@ impl<'a> Frame<'a, '_> {
         Ok(())
     }
 
+    /// The value of an operand. An inferred param gets the type that the body gives it.
+    fn operand(&mut self, slot: &Slot, feed: &Feed, ty: impl Fn() -> Type) -> BlockResult<Value> {
+        match slot {
+            Slot::Value(value) => Ok(*value),
+            Slot::Untyped(value, _) => {
+                if let Feed::Net(net) = feed {
+                    self.set_type(*net, *value, ty())?;
+                }
+                Ok(*value)
+            }
+            Slot::Empty | Slot::Absent | Slot::Literal(_) => {
+                unreachable!("arguments are values")
+            }
+        }
+    }
+
     /// The function of one step. It takes carries, slices and captures, and calls the body.
     fn step(
         &mut self,
@@ -232,15 +247,21 @@ impl<'a> Frame<'a, '_> {
         let name = self.lowering.fresh_name(&format!("{}_step", callee.name));
         let builder = Builder::new(name);
         let mut taken: Vec<(u32, Value)> = Vec::new();
-        for &input in operands.all() {
-            let Some(at) = instance.args.iter().position(|own| *own == input) else { continue };
+        let mut take = |input: &u32| {
+            let Some(at) = instance.args.iter().position(|own| own == input) else { return };
             let (value, own) = (callee.arg(at), &callee.args[at]);
             let role = match own.role {
                 role @ (Role::Param | Role::Key) => role,
                 Role::Data | Role::State | Role::Constant | Role::Cotangent => Role::Data,
             };
-            taken.push((input, builder.arg(own.name.clone(), role, callee.ty(value).clone())));
+            taken.push((*input, builder.arg(own.name.clone(), role, callee.ty(value).clone())));
+        };
+        operands.carries.iter().for_each(&mut take);
+        if body.steps.is_some() {
+            // The number of the step, which is not read.
+            builder.arg("step", Role::Data, Type::scalar(self.lowering.options.index));
         }
+        operands.sequences.iter().chain(&operands.captures).for_each(take);
         let find = |input: u32| taken.iter().find(|(own, _)| *own == input).map(|(_, v)| *v);
         let mut next_key = None;
         let mut arguments: Vec<Value> = Vec::new();
@@ -257,25 +278,7 @@ impl<'a> Frame<'a, '_> {
         let (definition, gradient) = (&body.definition, body.gradient.as_ref());
         let (op, attrs) = self.lowering.call(definition, gradient, body.checkpoint, callee)?;
         let made = builder.call(op, callee, attrs, &arguments)?;
-        let (outputs, states) = made.split_at(body.definition.outputs.len());
-        let carried = body.carries.iter().map(|(_, at)| outputs[*at as usize]);
-        let mut values: Vec<Value> =
-            carried.chain(states.iter().copied()).chain(next_key).collect();
-        values.extend(body.collected.iter().map(|at| outputs[*at as usize]));
-        // Carries and stacked outputs have the names of the block's outputs.
-        let names = part.definition.outputs.iter().map(|outlet| outlet.name.to_string());
-        let mut names: Vec<String> = names.collect();
-        for at in body.carries.len()..body.carries.len() + states.len() + next_key.iter().len() {
-            names.insert(at, format!("next_{at}"));
-        }
-        let mut unique = Unique::default();
-        let mut taken: FxHashSet<Arc<str>> = FxHashSet::default();
-        let mut result = |(name, value): (&String, Value)| {
-            let name = unique.name(name, |own| taken.contains(own));
-            taken.insert(name.clone());
-            ResultDef { name, value, state: None }
-        };
-        let results = names.iter().zip(values).map(&mut result).collect();
+        let results = results(part, body, &made, next_key);
         let step = Arc::new(builder.finish(results)?);
         self.lowering.functions.push(step.clone());
         Ok(step)
@@ -321,6 +324,28 @@ impl Operands {
     fn all(&self) -> impl Iterator<Item = &u32> {
         self.carries.iter().chain(&self.sequences).chain(&self.captures)
     }
+}
+
+/// The results of a step from those of the body: next carries, states and the key, then values to
+/// stack. Carries and stacked outputs have the names of the block's outputs.
+fn results(part: &Part, body: &Body, made: &[Value], next_key: Option<Value>) -> Vec<ResultDef> {
+    let (outputs, states) = made.split_at(body.definition.outputs.len());
+    let carried = body.carries.iter().map(|(_, at)| outputs[*at as usize]);
+    let mut values: Vec<Value> = carried.chain(states.iter().copied()).chain(next_key).collect();
+    let names = part.definition.outputs.iter().map(|outlet| outlet.name.to_string());
+    let mut names: Vec<String> = names.collect();
+    for at in body.carries.len()..values.len() {
+        names.insert(at, format!("next_{at}"));
+    }
+    values.extend(body.collected.iter().map(|at| outputs[*at as usize]));
+    let mut unique = Unique::default();
+    let mut taken: FxHashSet<Arc<str>> = FxHashSet::default();
+    let mut result = |(name, value): (&String, Value)| {
+        let name = unique.name(name, |own| taken.contains(own));
+        taken.insert(name.clone());
+        ResultDef { name, value, state: None }
+    };
+    names.iter().zip(values).map(&mut result).collect()
 }
 
 /// The error for a carry whose output has another type than its input.
