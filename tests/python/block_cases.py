@@ -119,6 +119,7 @@ CASES: dict[str, Any] = {
     ),
     "Scan": case((3, 4), (2, 3, 4), body=models.Multiply(), carry={"left": "output"}),
     "Map": case((2, 3, 4), (2, 4), body=models.Multiply()),
+    "CTC": case((2, 6, 4), (2, 2), blank=3, zero_infinity=True),
     "QuantileLoss": case(M, M, q=0.3),
     "CrossEntropy": case(M, (3,)),
     "NegativeLogLikelihood": case(M, (3,)),

@@ -22,7 +22,7 @@ Arrays = dict[str, Any]
 NAMES = {2: "a", 3: "b", 4: "c", 5: "d", 6: "e"}
 # Sizes that must stay: those that settings, heads or pairs need, and of vectors with an angle.
 KEPT = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
-KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder"], 4)
+KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder", "CTC"], 4)
 KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
 # Sizes that are multiples of no vector or tile, and empty ones.
 SIZES = [

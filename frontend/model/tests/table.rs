@@ -102,6 +102,7 @@ fn every_block_is_lowered() {
         for terminal in block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional) {
             let matrix: Source = match terminal.class {
                 Class::Int if &*terminal.name == "shape" => i64s(&[2], &[4, 4]).into(),
+                Class::Int if entry.name == "CTC" => i64s(&[4, 1], &[1, 1, 1, 1]).into(),
                 Class::Int => i64s(&[4], &[0, 1, 2, 3]).into(),
                 Class::Bool => mithril_ir::tensor::Tensor::from_i64s(
                     mithril_ir::dtype::DType::Bool,
@@ -110,6 +111,7 @@ fn every_block_is_lowered() {
                 )
                 .into(),
                 _ if ["RNN", "LSTM", "GRU", "ManyToOne"].contains(&entry.name)
+                    || (entry.name, &*terminal.name) == ("CTC", "input")
                     || (entry.name, &*terminal.name) == ("EncoderDecoder", "input") =>
                 {
                     f64s(&[4, 2, 2], &[0.5; 16]).into()

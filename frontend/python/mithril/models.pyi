@@ -195,6 +195,7 @@ __all__ = [
     "TripletMargin",
     "FocalLoss",
     "Dice",
+    "CTC",
     "L1",
     "L2",
     "QuadraticForm",
@@ -2249,6 +2250,19 @@ class Dice(Block):
         self,
         smooth: float = 1.0,
         axis: int | Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class CTC(Block):
+    """The negative log-likelihood of the labels `target`, one number for each sample, summed over all alignments: each step of `input` gives a label or the `blank` class, repeated labels are joined, and blanks are dropped (Graves et al. 2006). It is infinite if the labels do not fit into the steps; its gradient is 0 there. It is computed in single precision at least."""
+
+    def __init__(
+        self,
+        blank: int = 0,
+        input_type: typing.Literal["logits", "log_probs"] = "logits",
+        zero_infinity: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,

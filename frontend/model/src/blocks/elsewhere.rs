@@ -54,6 +54,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "`CrossEntropy` is the loss, of logits or probabilities",
     ),
     (&["NLLLoss"], "`NegativeLogLikelihood` is the loss, of log-probabilities"),
+    (&["CTCLoss"], "`CTC` is the loss, of (batch, time, classes)"),
     (&["PoissonNLLLoss"], "`PoissonNLL` is the loss"),
     (&["GaussianNLLLoss"], "`GaussianNLL` is the loss, with the input `variance`"),
     (&["MarginRankingLoss"], "`MarginRanking` is the loss, of two scores"),

@@ -1,7 +1,7 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, compose, control, create, einsum, elementwise, encoder_decoder,
+    Entry, attention, binary, compose, control, create, ctc, einsum, elementwise, encoder_decoder,
     index, layers, likelihoods, losses, margins, metrics, random, recurrent, reduce, regularizers,
     sequences, shape, spatial,
 };
@@ -131,7 +131,13 @@ pub const FAMILIES: &[Family] = &[
         about: "A loss returns one value for each element or sample; the reduce steps of \
                 [`TrainModel`](../guide/training.md) reduce them to one number. A regularizer \
                 returns one number for a param.",
-        tables: &[losses::BLOCKS, likelihoods::BLOCKS, margins::BLOCKS, regularizers::BLOCKS],
+        tables: &[
+            losses::BLOCKS,
+            likelihoods::BLOCKS,
+            margins::BLOCKS,
+            ctc::BLOCKS,
+            regularizers::BLOCKS,
+        ],
     },
     Family {
         name: "metrics",

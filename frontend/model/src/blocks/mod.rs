@@ -25,6 +25,7 @@ mod compose;
 mod control;
 mod create;
 mod cross_entropy;
+mod ctc;
 mod einsum;
 mod elementwise;
 pub mod elsewhere;

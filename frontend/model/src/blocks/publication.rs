@@ -202,6 +202,12 @@ pub const PUBLICATIONS: &[Publication] = &[
         full: "I. Sutskever, O. Vinyals, Q. Le. Sequence to Sequence Learning with Neural \
                Networks. NIPS 2014, arXiv:1409.3215.",
     },
+    Publication {
+        short: "Graves et al. 2006",
+        full: "A. Graves, S. Fernández, F. Gomez, J. Schmidhuber. Connectionist Temporal \
+               Classification: Labelling Unsegmented Sequence Data with Recurrent Neural Networks. \
+               ICML 2006.",
+    },
 ];
 
 impl Publication {
