@@ -376,3 +376,16 @@ def test_mistakes_are_explained():
     text = message(lambda: ml.GRUCell(4), shapes=shapes, hidden="hidden", **own)
     assert "`hidden` has the wrong width" in text
     assert "a last dim of 4" in text
+
+
+def test_costs_count_every_step():
+    """Products of 7 steps, of the inputs and of the states; four gates with seven functions."""
+    total = ml.GRU(4).cost({"input": [2, 7, 3]}).total
+    products = 2 * 7 * 2 * (3 * 12 + 4 * 12)
+    assert products < total.flops < 2 * products
+    longer = ml.GRU(4).cost({"input": [2, 70, 3]}).total
+    assert longer.flops == 10 * total.flops
+    cell = ml.Scan(ml.GRUCell(4), {"hidden": "output"}, ["input"], axis=1)
+    assert products < cell.cost({"input": [2, 7, 3]}).total.flops < 2 * products
+    open_dims = cell.cost({"input": ["batch", "time", 3]}).total
+    assert "time" in str(open_dims.flops)
