@@ -32,6 +32,11 @@ def case(*shapes: tuple[int, ...], dtypes: Mapping[str, Any] | None = None, **se
     return settings, shapes, dtypes or {}
 
 
+# Ranges in which the gates of recurrent blocks do not saturate: there, gradients cancel.
+CELLS = ("RNNCell", "LSTMCell", "GRUCell", "RNN", "LSTM", "GRU")
+CELLS += ("ManyToOne", "OneToMany", "EncoderDecoder")
+RANGES = dict.fromkeys(CELLS, (-0.4, 0.4))
+
 INT, BOOL, LABELS = {"*": ml.int64}, {"*": ml.bool}, {"target": ml.int64}
 M, V = (3, 4), (4,)
 # The cases of blocks that the default (no settings, (3, 4) for every terminal) does not suit.
@@ -146,6 +151,20 @@ CASES: dict[str, Any] = {
     "MLP": case(M, activations=[models.Tanh(), None], dimensions=[5, 2]),
     "Sequential": case(M, blocks=[models.Relu(), models.Sigmoid()]),
     "Residual": case(M, block=models.Tanh()),
+    "RNNCell": case(M, dimension=5),
+    "LSTMCell": case(M, dimension=5),
+    "GRUCell": case(M, dimension=5),
+    "RNN": case((2, 3, 4), dimension=5),
+    "LSTM": case((2, 3, 4), dimension=5),
+    "GRU": case((2, 3, 4), dimension=5),
+    "ManyToOne": case((2, 3, 4), cell=models.RNNCell(5)),
+    "OneToMany": case((2, 4), cell=models.RNNCell(4), steps=3),
+    "EncoderDecoder": case(
+        (2, 3, 4), (2, 4), encoder=models.RNNCell(4), decoder=models.RNNCell(4), steps=3
+    ),
+    "Scan": case((3, 4), (2, 3, 4), body=models.Multiply(), carry={"left": "output"}),
+    "Map": case((2, 3, 4), (2, 4), body=models.Multiply()),
+    "CTC": case((2, 6, 4), (2, 2), blank=3, zero_infinity=True),
     "QuantileLoss": case(M, M, q=0.3),
     "CrossEntropy": case(M, (3,)),
     "NegativeLogLikelihood": case(M, (3,)),
@@ -164,6 +183,8 @@ def variants(name: str) -> list[Case]:
     terminals = [i for i in info.inputs if not i.endswith("=")]
     if name in CASES:
         settings, shapes, dtypes = CASES[name]
+        if "body" in settings:
+            terminals = getattr(models, name)(**settings).inputs
         if terminals == ["inputs"]:
             return [Case(settings, {"inputs": shapes}, dtypes, len(shapes))]
         return [Case(settings, dict(zip(terminals, shapes, strict=False)), dtypes)]
@@ -200,7 +221,8 @@ def array(rng: np.random.Generator, name: str, argument: Any, shape: Any, most: 
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.startswith(("int", "uint")):
         return np.array(rng.integers(0, 2 if name == "AUC" else most, shape), dtype)
-    return rng.uniform(0.1, 0.9, shape).astype(getattr(ml_dtypes, dtype, dtype))
+    low, high = RANGES.get(name, (0.1, 0.9))
+    return rng.uniform(low, high, shape).astype(getattr(ml_dtypes, dtype, dtype))
 
 
 def close(got: Any, expected: Any, what: str, tolerance: float, step: float = 0) -> None:

@@ -13,6 +13,18 @@ from mithril import _core, models
 
 # Blocks without a short NumPy formula. Their docs and examples describe them instead.
 WITHOUT = {
+    "CTC",
+    "EncoderDecoder",
+    "ManyToOne",
+    "OneToMany",
+    "GRU",
+    "GRUCell",
+    "LSTM",
+    "LSTMCell",
+    "Map",
+    "RNN",
+    "RNNCell",
+    "Scan",
     "AUC",
     "Bernoulli",
     "Categorical",

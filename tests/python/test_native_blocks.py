@@ -24,6 +24,7 @@ NAMES = {2: "a", 3: "b", 4: "c", 5: "d", 6: "e"}
 KEPT = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
 KEPT |= dict.fromkeys(["PixelShuffle", "PixelUnshuffle", "GroupNorm", "Conv1d"], 4)
 KEPT |= {"Fold": 12, "GridSample": 2, "ConvTranspose1d": 4}
+KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder", "CTC"], 4)
 KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
 # Sizes that are multiples of no vector or tile, and empty ones.
 SIZES = [
@@ -33,8 +34,9 @@ SIZES = [
     {"a": 1, "b": 1000, "c": 333, "d": 7, "e": 1000},
     {"a": 17, "b": 0, "c": 7, "d": 1, "e": 33},
 ]
-# torch gives NaN for statistics over no rows, and no filters for a convolution without channels.
-NOT_EMPTY = {"BatchNorm1d", "Conv2d"}
+# torch gives NaN for statistics over no rows, no filters for a convolution without channels, and no
+# gradient of params that no step reads.
+NOT_EMPTY = {"BatchNorm1d", "Conv2d", "EncoderDecoder"}
 # A window over channels needs one, and torch does not divide the sizes of empty images.
 NOT_EMPTY |= {"LocalResponseNorm", "PixelUnshuffle"}
 # Errors of other libraries for sizes at which a function is not defined.

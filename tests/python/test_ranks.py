@@ -40,6 +40,8 @@ FRONT: dict[str, dict[str, Any]] = {
     "ExpandDims": {"axes": (1, (0, 2))},
     "Gather": {"axes": (0, 1)},
     "Scatter": {"axes": (0,)},
+    "Map": {"shapes": {"left": (3, 2, 4), "right": (3, 2, 4)}, "axes": (1,)},
+    "Scan": {"shapes": {"left": (3, 4), "right": (3, 2, 4)}, "axes": (1,)},
     "Size": {"axes": (0,)},
     "Squeeze": {"axes": (1,)},
     "Split": {"axes": (1,)},

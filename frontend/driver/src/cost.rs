@@ -27,7 +27,7 @@ pub fn of_functions(module: &Module, shapes: Shapes) -> Result<Vec<BlockCost>> {
     let pipeline = Pipeline::default().then(specialise).then(Inline::ALL);
     let (module, _) = Driver::default().run(&pipeline, module)?;
     match module.entry() {
-        Some(function) => of_blocks(function),
+        Some(function) => of_blocks(&module, function),
         None => Ok(Vec::new()),
     }
 }

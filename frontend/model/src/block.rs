@@ -8,7 +8,7 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::Role;
 
 use crate::blocks::{Entry, Settings};
-use crate::definition::{Definition, Outlet, Terminal};
+use crate::definition::{Definition, Outlet, Terminal, Wired};
 use crate::identity::{Identity, ParamId, Renewal};
 use crate::model::seal::{NetSource, Sealed};
 use crate::model::{Model, Source};
@@ -64,6 +64,12 @@ impl Block {
         let mut definition = Definition::composite(entry.name.into(), sealed);
         definition.origin = Some((entry, settings));
         Block { identity, ids, ..Block::new(definition) }
+    }
+
+    /// The block of a table entry that calls a body. Its params are those of the body.
+    pub(crate) fn repeated((entry, settings): (&'static Entry, Settings), wired: Wired) -> Block {
+        let ids = wired.ids.clone();
+        Block { ids, ..Block::new(Definition::repeated(entry, settings, wired)) }
     }
 
     /// Another block with the same definition, name and connections, but its own params. Params

@@ -10,6 +10,7 @@ use mithril_ir::op::Class;
 use rustc_hash::FxHasher;
 
 use crate::blocks::{Entry, Settings};
+use crate::identity::ParamId;
 use crate::init::Start;
 use crate::lower::DimSpec;
 use crate::model::seal::{Composite, Sealed};
@@ -51,6 +52,35 @@ pub struct Outlet {
     pub list: Option<u32>,
 }
 
+/// A body, and how each step reads and writes its terminals. Terminals are given by index.
+pub struct Body {
+    pub(crate) definition: Arc<Definition>,
+    /// The author's gradient of the body. `None`: it is derived from the blocks inside.
+    pub(crate) gradient: Option<Arc<Definition>>,
+    /// Whether the backward pass recomputes inner values.
+    pub(crate) checkpoint: bool,
+    /// Pairs of an input, and of the output whose value the input takes in the next step.
+    pub(crate) carries: Vec<(u32, u32)>,
+    /// The inputs that take slices. The remaining inputs have the same value in each step.
+    pub(crate) sequences: Vec<u32>,
+    /// The number of steps, if there are no sequences.
+    pub(crate) steps: Option<i64>,
+    /// The outputs that are stacked.
+    pub(crate) collected: Vec<u32>,
+    /// The axis along which sequences are cut and outputs are stacked.
+    pub(crate) axis: i64,
+    /// Whether the last slice comes first.
+    pub(crate) reverse: bool,
+}
+
+/// A block's terminals and the params of its body.
+pub struct Wired {
+    pub(crate) body: Body,
+    pub(crate) inputs: Vec<Terminal>,
+    pub(crate) outputs: Vec<Outlet>,
+    pub(crate) ids: Arc<[ParamId]>,
+}
+
 /// The computation of a block, independent of its uses.
 pub(crate) struct Definition {
     pub kind: Arc<str>,
@@ -63,7 +93,10 @@ pub(crate) struct Definition {
     pub origin: Option<(&'static Entry, Settings)>,
     /// The function of the IR that the block was made from.
     pub function: Option<Arc<TextFunction>>,
-    /// `None`: a primitive, which is lowered by its table entry, or a function.
+    /// The body that the block calls once for each slice of its sequences.
+    pub body: Option<Body>,
+    /// `None`: a primitive, which is lowered by its table entry, a function, or a block with a
+    /// body.
     pub composite: Option<Composite>,
     hash: u64,
 }
@@ -82,6 +115,28 @@ impl Definition {
             outputs,
             origin: Some((entry, settings)),
             function: None,
+            body: None,
+            composite: None,
+            hash: hasher.finish(),
+        }
+    }
+
+    /// A block that calls a body. The entry and the settings determine the body.
+    pub fn repeated(entry: &'static Entry, settings: Settings, wired: Wired) -> Definition {
+        let mut hasher = FxHasher::default();
+        (entry.name, &settings).hash(&mut hasher);
+        let collected = wired.body.carries.len();
+        let has_collected = !wired.body.collected.is_empty();
+        let standard_output = has_collected.then_some(collected).or((collected > 0).then_some(0));
+        Definition {
+            kind: entry.name.into(),
+            standard_input: wired.body.sequences.first().copied(),
+            standard_output: standard_output.map(|at| at as u32),
+            inputs: wired.inputs,
+            outputs: wired.outputs,
+            origin: Some((entry, settings)),
+            function: None,
+            body: Some(wired.body),
             composite: None,
             hash: hasher.finish(),
         }
@@ -103,6 +158,7 @@ impl Definition {
             outputs,
             origin: None,
             function: Some(Arc::new(function)),
+            body: None,
             composite: None,
             hash: hasher.finish(),
         }
@@ -119,6 +175,7 @@ impl Definition {
             standard_output: seal.standard_output,
             origin: None,
             function: None,
+            body: None,
             composite: Some(seal.composite),
             hash: hasher.finish(),
         }
@@ -140,7 +197,9 @@ impl Drop for Definition {
         let inside = |definition: &mut Definition| -> Vec<Arc<Definition>> {
             let parts = definition.composite.as_mut().map(|own| std::mem::take(&mut own.parts));
             let parts = parts.into_iter().flatten();
-            parts.flat_map(|part| [Some(part.definition), part.gradient]).flatten().collect()
+            let parts = parts.map(|part| [Some(part.definition), part.gradient]);
+            let body = definition.body.take().map(|own| [Some(own.definition), own.gradient]);
+            parts.chain(body).flatten().flatten().collect()
         };
         let mut pending = inside(self);
         while let Some(definition) = pending.pop() {

@@ -35,6 +35,9 @@ pub enum Init {
     /// Uniform within `1 / sqrt(fan in)`, the default of `torch.nn.Linear`. A vector takes the fan
     /// of the matrix that `fan_of` names; without one it is zeros.
     FanIn,
+    /// Uniform within `1 / sqrt(fan in)` of the matrix that `fan_of` names, the default of
+    /// `torch.nn.LSTM`.
+    FanOf,
     /// Xavier uniform for a matrix that joins several projections, the default of
     /// `torch.nn.MultiheadAttention`: query, key and value count as one matrix if they have the
     /// same input width.
@@ -75,6 +78,7 @@ impl Init {
             Init::KaimingNormal => "normal with standard deviation sqrt(2 / fan in)".into(),
             Init::Orthogonal => "with orthonormal rows or columns".into(),
             Init::FanIn => "uniform within 1/sqrt(fan in)".into(),
+            Init::FanOf => "uniform within 1/sqrt(dimension)".into(),
             Init::Projection => "Xavier uniform, as columns of one matrix".into(),
             Init::Scaled => "normal with standard deviation 1/sqrt(dim before the last)".into(),
         }
@@ -223,6 +227,10 @@ impl Start {
             Init::KaimingNormal => required_fans().map(|(i, _)| Draw::Normal((2.0 / i).sqrt()))?,
             Init::Orthogonal => required_fans().map(|_| Draw::Orthogonal)?,
             Init::FanIn => match own.or_else(|| fans(fan_of?, self.transposed)) {
+                Some((fan, _)) => within(fan.sqrt().recip()),
+                None => Draw::Constant(0.0),
+            },
+            Init::FanOf => match fan_of.and_then(|sizes| fans(sizes, self.transposed)) {
                 Some((fan, _)) => within(fan.sqrt().recip()),
                 None => Draw::Constant(0.0),
             },

@@ -308,6 +308,7 @@ fn wire(value: &Value) -> Result<Wire> {
     let mut wire = Wire {
         expose: value["expose"] == true,
         discard: value["discard"] == true,
+        optional: value["optional"] == true,
         ..Wire::default()
     };
     if !value["name"].is_null() {

@@ -175,6 +175,9 @@ fn terminal(input: &Input) -> String {
 /// The example as Python code.
 fn code(entry: &Entry) -> String {
     let example = entry.example;
+    if !example.code.is_empty() {
+        return example.code.to_string();
+    }
     let arrays = entry.inputs.iter().filter(|i| is_data(i) && !i.optional);
     let arrays: Vec<&Input> = arrays.filter(|i| !is_setting(entry, i)).collect();
     let mut made = format!("ml.{}({})", entry.name, example.settings);

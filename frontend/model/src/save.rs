@@ -264,6 +264,9 @@ fn wire(wire: &Wire) -> Value {
     if wire.discard {
         add("discard", json!(true));
     }
+    if wire.optional {
+        add("optional", json!(true));
+    }
     Value::Object(object)
 }
 

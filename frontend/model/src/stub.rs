@@ -10,7 +10,7 @@ const HEAD: &str = "\
 # Generated from the block table: `make bless` regenerates it.
 
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ._core import Block as Block
 from ._core import Connection as Connection
@@ -91,6 +91,7 @@ fn kind(kind: Kind) -> String {
             "int | Sequence[int | Sequence[int]] | typing.Literal[\"same\", \"valid\"]".into()
         }
         Kind::Strs => "Sequence[str]".into(),
+        Kind::Names => "Mapping[str, str] | Sequence[Sequence[str]]".into(),
         Kind::Floats => "Sequence[float]".into(),
         Kind::Dim => "int | Connection | None".into(),
         Kind::Dims => "int | Sequence[int | Connection | None]".into(),

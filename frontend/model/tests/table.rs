@@ -24,6 +24,7 @@ fn sample(kind: Kind) -> Setting {
         Kind::Padding => 1.into(),
         Kind::Pairs => vec![vec![1, 2], vec![0, 1]].into(),
         Kind::Strs => vec!["a"].into(),
+        Kind::Names => vec![vec!["a", "b"]].into(),
         Kind::Floats => vec![1.0, 2.0].into(),
         Kind::Dim => 4.into(),
         Kind::Dims => vec![4, 4].into(),
@@ -40,13 +41,22 @@ fn sample(kind: Kind) -> Setting {
 fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
     // These are needed, although they have a default.
     let needed = |p: &&Parameter| {
-        let named = [("Arange", "stop"), ("Upsample", "size")].contains(&(entry.name, p.name));
-        p.default == Default::Required || named
+        let named = [
+            ("Arange", "stop"),
+            ("Upsample", "size"),
+            ("OneToMany", "steps"),
+            ("EncoderDecoder", "steps"),
+        ];
+        p.default == Default::Required || named.contains(&(entry.name, p.name))
     };
     let required = entry.parameters.iter().filter(needed);
     required
         .map(|p| {
             let value = match (entry.name, p.name) {
+                ("ManyToOne" | "OneToMany" | "EncoderDecoder", "cell" | "encoder" | "decoder") => {
+                    block!(LSTMCell(dimension = 4)).unwrap().into()
+                }
+                ("OneToMany" | "EncoderDecoder", "steps") => 2.into(),
                 ("MLP", "dimensions") => vec![3, 2].into(),
                 ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),
                 ("SwapAxes", "first") => 0.into(),
@@ -118,7 +128,11 @@ fn every_block_is_lowered() {
         let block = blocks::build(entry.name, vec![], settings(entry))
             .unwrap_or_else(|e| panic!("{}: {e}", entry.name));
         let names: Vec<&str> = block.inputs().iter().map(|t| &*t.name).collect();
-        for input in entry.inputs.iter().filter(|i| i.role == Role::Data) {
+        let is_present = |input: &&blocks::Input| {
+            let present = block.settings().is_some_and(|settings| (input.present)(settings));
+            input.role == Role::Data && present
+        };
+        for input in entry.inputs.iter().filter(is_present) {
             let known = names.contains(&input.name) || matches!(input.name, "shape" | "index");
             assert!(known, "{}: {} in {names:?}", entry.name, input.name);
         }
@@ -132,6 +146,7 @@ fn every_block_is_lowered() {
                 }
                 Class::Int if &*terminal.name == "shape" => i64s(&[2], &[4, 4]).into(),
                 Class::Int if MATRICES.contains(&entry.name) => i64s(&[4, 4], &[1; 16]).into(),
+                Class::Int if entry.name == "CTC" => i64s(&[4, 1], &[1, 1, 1, 1]).into(),
                 Class::Int => i64s(&[4], &[0, 1, 2, 3]).into(),
                 Class::Bool => mithril_ir::tensor::Tensor::from_i64s(
                     mithril_ir::dtype::DType::Bool,
@@ -139,6 +154,12 @@ fn every_block_is_lowered() {
                     &[1; 16],
                 )
                 .into(),
+                _ if ["RNN", "LSTM", "GRU", "ManyToOne"].contains(&entry.name)
+                    || (entry.name, &*terminal.name) == ("CTC", "input")
+                    || (entry.name, &*terminal.name) == ("EncoderDecoder", "input") =>
+                {
+                    f64s(&[4, 2, 2], &[0.5; 16]).into()
+                }
                 _ if &*terminal.name == "boundaries" => f64s(&[2], &[0.5; 2]).into(),
                 _ => ones(shape(entry.name, &terminal.name)).into(),
             };

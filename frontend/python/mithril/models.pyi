@@ -1,7 +1,7 @@
 # Generated from the block table: `make bless` regenerates it.
 
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ._core import Block as Block
 from ._core import Connection as Connection
@@ -216,23 +216,17 @@ __all__ = [
     "MLP",
     "Sequential",
     "Residual",
-    "CartesianDifference",
-    "DistanceMatrix",
-    "EncoderDistanceMatrix",
-    "NormModifier",
-    "TransposedDiagonal",
-    "EyeComplement",
-    "RBFKernel",
-    "PolynomialKernel",
-    "KernelizedSVM",
-    "LinearSVM",
-    "LogisticRegression",
-    "PolynomialFeatures",
-    "PolynomialRegression",
-    "MDSCore",
-    "MDS",
-    "TSNECore",
-    "TSNE",
+    "RNNCell",
+    "LSTMCell",
+    "GRUCell",
+    "RNN",
+    "LSTM",
+    "GRU",
+    "ManyToOne",
+    "OneToMany",
+    "EncoderDecoder",
+    "Scan",
+    "Map",
     "SquaredError",
     "AbsoluteError",
     "Huber",
@@ -251,6 +245,7 @@ __all__ = [
     "TripletMargin",
     "FocalLoss",
     "Dice",
+    "CTC",
     "L1",
     "L2",
     "QuadraticForm",
@@ -2569,6 +2564,178 @@ class Residual(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class RNNCell(Block):
+    """One step of a recurrent network: `activation(input @ w + hidden @ u + b)` (Elman 1990). All params start uniform within `1 / sqrt(dimension)`, as in `torch.nn.RNNCell`, whose two biases are the one `b`; `init` is for `w` and `u`."""
+
+    def __init__(
+        self,
+        dimension: int,
+        activation: typing.Literal["tanh", "relu"] = "tanh",
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LSTMCell(Block):
+    """One step of long short-term memory (Hochreiter & Schmidhuber 1997) with a forget gate (Gers et al. 2000). `input @ w + hidden @ u + b` gives four gates, in the order input, forget, cell, output; `next_cell = sigmoid(forget) * cell + sigmoid(input) * tanh(cell gate)`, and `output = sigmoid(output gate) * tanh(next_cell)` is the next `hidden`. All params start uniform within `1 / sqrt(dimension)`, as in `torch.nn.LSTMCell`, whose two biases are the one `b`; `init` is for `w` and `u`."""
+
+    def __init__(
+        self,
+        dimension: int,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class GRUCell(Block):
+    """One step of a gated recurrent unit (Cho et al. 2014). Gates are in the order reset, update, new: `new = tanh(input @ w_new + b + sigmoid(reset) * (hidden @ u_new + b_new))`, and `output = (1 - sigmoid(update)) * new + sigmoid(update) * hidden` is the next `hidden`. All params start uniform within `1 / sqrt(dimension)`, as in `torch.nn.GRUCell`, whose biases of the reset and update gates are added in `b`; `init` is for `w` and `u`."""
+
+    def __init__(
+        self,
+        dimension: int,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class RNN(Block):
+    """`RNNCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` has those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell."""
+
+    def __init__(
+        self,
+        dimension: int,
+        bidirectional: bool = False,
+        layers: int = 1,
+        reverse: bool = False,
+        return_sequence: bool = True,
+        activation: typing.Literal["tanh", "relu"] = "tanh",
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class LSTM(Block):
+    """`LSTMCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` and `last_cell` have those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell."""
+
+    def __init__(
+        self,
+        dimension: int,
+        bidirectional: bool = False,
+        layers: int = 1,
+        reverse: bool = False,
+        return_sequence: bool = True,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class GRU(Block):
+    """`GRUCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` has those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell."""
+
+    def __init__(
+        self,
+        dimension: int,
+        bidirectional: bool = False,
+        layers: int = 1,
+        reverse: bool = False,
+        return_sequence: bool = True,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class ManyToOne(Block):
+    """Reads a sequence with a cell. `output` is that of the cell after the last step, or of `head`, which computes it from that; the last states are `last_hidden` and, of an `LSTMCell`, `last_cell`."""
+
+    def __init__(
+        self,
+        cell: Block,
+        head: Block | None = None,
+        carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class OneToMany(Block):
+    """Writes a sequence with a cell, (batch, steps, features). The first step reads `input`, and each later step the output of the step before; with `teacher_forcing`, the target of the step before, and there are as many steps as in `target` (Williams & Zipser 1989). The output of a step is that of the cell, or of `head`."""
+
+    def __init__(
+        self,
+        cell: Block,
+        steps: int | None = None,
+        head: Block | None = None,
+        carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        teacher_forcing: bool = False,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class EncoderDecoder(Block):
+    """Reads a sequence with the cell `encoder`, and writes one with the cell `decoder`, whose first states are the last ones of the encoder (Sutskever et al. 2014). The decoder is an `OneToMany`: its first step reads `start`, and each later step the output of the step before, or with `teacher_forcing` the target of the step before. With the same settings otherwise, both have params of the same names: one is for training, the other for inference."""
+
+    def __init__(
+        self,
+        encoder: Block,
+        decoder: Block,
+        steps: int | None = None,
+        head: Block | None = None,
+        carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        teacher_forcing: bool = False,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Scan(Block):
+    """Calls `body` once for each slice of its sequences, one after another. The terminals are those of `body`: an input in `over` takes a sequence, whose slices along `axis` the steps read; an input in `carry` takes the value for the first step, and in each later step has the value that the output next to it had in the step before; every other input, and every param, is the same in all steps. An output in `carry` is that of the last step; one in `collect` is stacked along `axis`. An output that is both gives its last value by its own name, and all values by its name with the suffix `_sequence`. A body that draws random numbers gets a new key in each step."""
+
+    def __init__(
+        self,
+        body: Block,
+        carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        over: Sequence[str] | None = None,
+        collect: Sequence[str] | None = None,
+        axis: int = 0,
+        reverse: bool = False,
+        steps: int | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Map(Block):
+    """Calls `body` on each slice of its inputs along `axis`, and stacks the outputs along `axis`. The terminals are those of `body`. An input in `fixed`, and every param, is the same in all calls."""
+
+    def __init__(
+        self,
+        body: Block,
+        axis: int = 0,
+        fixed: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class SquaredError(Block):
     """`(input - target)^2`."""
 
@@ -2775,6 +2942,19 @@ class Dice(Block):
         self,
         smooth: float = 1.0,
         axis: int | Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class CTC(Block):
+    """The negative log-likelihood of the labels `target`, one number for each sample, summed over all alignments: each step of `input` gives a label or the `blank` class, repeated labels are joined, and blanks are dropped (Graves et al. 2006). It is infinite if the labels do not fit into the steps; its gradient is 0 there. It is computed in single precision at least."""
+
+    def __init__(
+        self,
+        blank: int = 0,
+        input_type: typing.Literal["logits", "log_probs"] = "logits",
+        zero_infinity: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,

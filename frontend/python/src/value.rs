@@ -302,6 +302,9 @@ fn setting_of(
     if kind == Some(Kind::Index) {
         return index(value);
     }
+    if let (Some(Kind::Names), Ok(dict)) = (kind, value.cast::<PyDict>()) {
+        return pairs(dict, name);
+    }
     let array = |value: &Bound<'_, PyAny>| tensor(value).map(Setting::Tensor);
     if kind == Some(Kind::Value) && sequence(value).is_some() {
         return array(value);
@@ -344,6 +347,15 @@ fn setting_of(
     } else {
         array(value)
     }
+}
+
+/// A dict as a list of pairs.
+fn pairs(dict: &Bound<'_, PyDict>, name: &dyn Fn() -> String) -> Answer<Setting> {
+    let pair = |(key, value)| {
+        let pair = [setting_of(&key, None, name)?, setting_of(&value, None, name)?];
+        Ok(Setting::List(pair.into()))
+    };
+    Ok(Setting::List(dict.iter().map(pair).collect::<Answer<_>>()?))
 }
 
 /// The error for a value that cannot be a setting.

@@ -42,7 +42,7 @@ pub fn backward_pass(
         builder.set_loc(operation.loc.clone());
         let gradients = match operation.op.kind {
             Kind::Call => match backward.calls.get(&operation.first) {
-                Some(back) => back.gradients(builder, cotangents, operation.operands.len())?,
+                Some(back) => back.gradients(builder, cotangents, &operation.operands)?,
                 None => vec![None; operation.operands.len()],
             },
             _ => {

@@ -8,6 +8,7 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Operation, ResultDef, Role, Value};
 use mithril_ir::op::{self, Gradient, Op};
+use mithril_ir::shape::Type;
 use smallvec::{SmallVec, smallvec};
 
 use super::cotangents::Cotangents;
@@ -33,8 +34,8 @@ enum Input {
     AfterCotangents(Value),
     /// The cotangent of a result.
     Seed(Value),
-    /// Zeros of the type of a value.
-    Zeros(Value),
+    /// The start of a sum of cotangents of a value: zeros of its shape, in f32 for f16 and bf16.
+    Sum(Value),
 }
 
 impl BackwardCall {
@@ -47,16 +48,16 @@ impl BackwardCall {
         BackwardCall { op: op::get("call"), function, attrs, inputs, operands }
     }
 
-    /// Builds the call, and returns the cotangents of the `count` operands.
+    /// Builds the call, and returns the cotangents of the operands.
     pub fn gradients<'b>(
         &self,
         builder: &'b Builder,
         cotangents: &Cotangents,
-        count: usize,
+        operands: &[Value],
     ) -> Result<Vec<Option<Var<'b>>>> {
         let known = |input: &Input| match input {
             Input::Seed(value) => cotangents.0.get(value).copied(),
-            Input::Value(_) | Input::AfterCotangents(_) | Input::Zeros(_) => None,
+            Input::Value(_) | Input::AfterCotangents(_) | Input::Sum(_) => None,
         };
         let cotangent = self.inputs.iter().find_map(known);
         let input = |input: &Input| match input {
@@ -67,7 +68,7 @@ impl BackwardCall {
                 }
                 None => *value,
             },
-            Input::Zeros(value) => zeros(builder, &builder.ty(*value)),
+            Input::Sum(value) => zeros(builder, &wide(&builder.ty(*value))),
             Input::Seed(value) => match cotangents.0.get(value) {
                 Some(cotangent) => *cotangent,
                 None => zeros(builder, &builder.ty(*value)),
@@ -75,9 +76,10 @@ impl BackwardCall {
         };
         let inputs: Vec<Value> = self.inputs.iter().map(input).collect();
         let results = builder.call(self.op, &self.function, self.attrs.clone(), &inputs)?;
-        let mut gradients = vec![None; count];
+        let mut gradients = vec![None; operands.len()];
         for (operand, result) in self.operands.iter().zip(results) {
-            gradients[*operand] = Some(builder.var(result));
+            let dtype = builder.ty(operands[*operand]).dtype;
+            gradients[*operand] = Some(builder.var(result).cast(dtype));
         }
         Ok(gradients)
     }
@@ -220,13 +222,14 @@ impl Tape<'_> {
         let captures = functions.operands.iter().filter(|&&i| plan.is_capture(i));
         let mut inputs: Vec<Input> =
             final_carries.iter().filter(float).map(|v| Input::Seed(*v)).collect();
-        inputs.extend(captures.map(|&i| Input::Zeros(site.operands[i])));
+        inputs.extend(captures.map(|&i| Input::Sum(site.operands[i])));
         let carries = inputs.len();
         let kept = |capture: bool| {
             let wanted = move |i: &&usize| plan.is_capture(**i) == capture;
             functions.kept.iter().filter(wanted).map(|&i| Input::Value(site.operands[i]))
         };
         inputs.extend(kept(false));
+        inputs.extend(plan.unread(site.callee, &functions).map(|i| Input::Value(site.operands[i])));
         inputs.extend(saved.iter().map(|v| Input::Value(*v)));
         inputs.extend(stacked.iter().filter(float).map(|v| Input::Seed(*v)));
         let sequences = inputs.len() - carries;
@@ -261,7 +264,7 @@ impl Tape<'_> {
             at.map(|at| b.var(gradients[at]))
         };
         let result = |&i: &usize| match (sums.iter().find(|(j, _)| *j == i), gradient(i)) {
-            (Some((_, sum)), Some(more)) => Some((b.var(*sum) + more).value),
+            (Some((_, sum)), Some(more)) => Some((b.var(*sum) + more.widened()).value),
             (Some((_, sum)), None) => Some(*sum),
             (None, gradient) => gradient.map(|v| v.value),
         };
@@ -285,9 +288,8 @@ fn reversed_arguments(
     functions: &ForwardBackward,
 ) -> (Vec<Value>, Vec<(usize, Value)>) {
     let callee = site.callee;
-    let own = |i: usize, prefix: &str| {
-        let name = format!("{prefix}{}", callee.args[i].name);
-        b.arg(name, Role::Data, callee.ty(Value(i as u32)).clone())
+    let own = |i: usize| {
+        b.arg(callee.args[i].name.clone(), Role::Data, callee.ty(Value(i as u32)).clone())
     };
     let cotangents = |results: &[ResultDef]| -> Vec<Value> {
         let taken = results.iter().filter(|r| takes_cotangent(callee, r));
@@ -297,19 +299,31 @@ fn reversed_arguments(
     };
     let kept = |capture: bool| -> Vec<Value> {
         let wanted = functions.kept.iter().filter(|&&i| plan.is_capture(i) == capture);
-        wanted.map(|&i| own(i, "")).collect()
+        wanted.map(|&i| own(i)).collect()
     };
     let (carried, stacked) = callee.results.split_at(plan.carries);
     let carries = cotangents(carried);
     let captures = functions.operands.iter().filter(|&&i| plan.is_capture(i));
-    let sums = captures.map(|&i| (i, own(i, "sum_"))).collect();
+    let sum = |i: usize| {
+        let (name, ty) = (format!("sum_{}", callee.args[i].name), callee.ty(Value(i as u32)));
+        b.arg(name, Role::Data, wide(ty))
+    };
+    let sums = captures.map(|&i| (i, sum(i))).collect();
     let sequences = kept(false);
+    if let Some(i) = plan.unread(callee, functions) {
+        own(i);
+    }
     let saved: Vec<Value> =
         functions.saved().map(|(name, ty)| b.arg(name.clone(), Role::Data, ty.clone())).collect();
     let rows = cotangents(stacked);
     let captured = kept(true);
     // Sequences precede captures among the operands, so the kept ones are in the callee's order.
     ([sequences, captured, saved, carries, rows].concat(), sums)
+}
+
+/// The type in which cotangents of a value are summed.
+fn wide(ty: &Type) -> Type {
+    Type::new(ty.dtype.widened(), ty.shape.clone())
 }
 
 /// How the operands of a scan divide into carries, sequences and captures.
@@ -330,6 +344,14 @@ impl ScanPlan {
 
     fn is_capture(&self, i: usize) -> bool {
         i >= self.carries + self.sequences
+    }
+
+    /// The sequence from which the reversed scan takes only its length, if it reads no other.
+    fn unread(&self, callee: &Function, functions: &ForwardBackward) -> Option<usize> {
+        let has_rows = callee.results[self.carries..].iter().any(|r| takes_cotangent(callee, r));
+        let has_kept = functions.kept.iter().any(|&i| !self.is_capture(i));
+        let has_sequence = has_rows || has_kept || functions.saved().next().is_some();
+        (!has_sequence).then_some(self.carries)
     }
 
     /// Sorts operands: carries, then captures, then sequences.

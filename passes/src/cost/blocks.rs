@@ -4,9 +4,12 @@ use indexmap::IndexMap;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::{Function, Operation, Role, Value};
-use mithril_ir::op::{Kind, Meaning, Op};
+use mithril_ir::graph::{Function, Module, Operation, Role, Value};
+use mithril_ir::loc::Loc;
+use mithril_ir::nesting::deeper;
+use mithril_ir::op::{Gradient, Kind, Meaning, Op};
 use mithril_ir::shape::Type;
+use mithril_ir::signature::bind;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
@@ -37,22 +40,22 @@ impl BlockCost {
     }
 }
 
-/// Each block of a function without calls: the whole function first, the others in the order they
-/// run.
+/// Each block of a function without calls but scans: the whole function first, the others in the
+/// order they run. The body of a scan counts once for each step.
 ///
 /// Errors: a composite whose decomposition fails.
-pub fn of_blocks(function: &Function) -> Result<Vec<BlockCost>> {
+pub fn of_blocks(module: &Module, function: &Function) -> Result<Vec<BlockCost>> {
     let mut all = Tally::default();
     all.at("");
     let live_bytes = live_bytes(function);
     let mut known = FxHashMap::default();
     for (operation, live_bytes) in function.ops.iter().zip(live_bytes) {
-        let cost = of_operation(function, operation, &mut known)?;
-        let path = operation.loc.shortest().unwrap_or("");
-        all.with(path, &mut |block| {
-            block.cost = block.cost.clone() + cost.clone();
-            block.peak = block.peak.max(&live_bytes);
-        });
+        for (loc, cost) in parts(module, function, operation, &mut known)? {
+            all.with(loc.shortest().unwrap_or(""), &mut |block| {
+                block.cost = block.cost.clone() + cost.clone();
+                block.peak = block.peak.max(&live_bytes);
+            });
+        }
     }
     for (value, argument) in function.arguments().filter(|(_, a)| a.role == Role::Param) {
         let elements = count(function.ty(value));
@@ -85,6 +88,39 @@ impl Tally {
             change(self.at(&path[..end]));
         }
     }
+}
+
+/// The cost of an operation, or of each operation in the body of a scan, with its blocks.
+fn parts(
+    module: &Module,
+    function: &Function,
+    operation: &Operation,
+    known: &mut FxHashMap<Key, Cost>,
+) -> Result<Vec<(Loc, Cost)>> {
+    let callee = operation.functions().next().and_then(|name| module.get(name));
+    let (Some(callee), Gradient::Scan) = (callee, operation.op.gradient) else {
+        return Ok(vec![(operation.loc.clone(), of_operation(function, operation, known)?)]);
+    };
+    let count = |name: &str| operation.attr(name).as_int() as usize;
+    let (first, sequences) = (count("carries"), count("sequences"));
+    let types = operation.operands.iter().map(|value| function.ty(*value).clone());
+    let mut types: Vec<Type> = types.collect();
+    let mut steps = Dim::Const(0);
+    for ty in &mut types[first..first + sequences] {
+        ty.shape.need_rank()?;
+        steps = ty.shape.dims.remove(0);
+    }
+    let types: Vec<&Type> = types.iter().collect();
+    let binding = bind(callee, &types, &mut Vec::new())?;
+    let times = |dim: &Dim| binding.dim(dim) * steps.clone();
+    let mut all = Vec::new();
+    for inner in &callee.ops {
+        for (loc, cost) in deeper(|| parts(module, callee, inner, known))? {
+            let cost = Cost { flops: times(&cost.flops), bytes: times(&cost.bytes) };
+            all.push((loc.inside(&operation.loc), cost));
+        }
+    }
+    Ok(all)
 }
 
 /// The cache key of an operation: the operation, its attributes, and for each operand its type and
@@ -179,7 +215,7 @@ fn nested(blocks: &[BlockCost], path: &str, depth: usize, rows: &mut Vec<Vec<Str
     for block in blocks.iter().filter(inside) {
         let name = block.path.rsplit('.').next().unwrap_or_default();
         rows.push(row(block, format!("{}{name}", "  ".repeat(level))));
-        mithril_ir::nesting::deeper(|| nested(blocks, &block.path, depth, rows));
+        deeper(|| nested(blocks, &block.path, depth, rows));
     }
 }
 

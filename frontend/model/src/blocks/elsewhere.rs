@@ -18,10 +18,6 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"], "`InstanceNorm`"),
     (&["LayerNormalization"], "`LayerNorm` normalises the last axis"),
     (
-        &["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell"],
-        "recurrent blocks are not available yet: `docs/blocks.md` lists all blocks",
-    ),
-    (
         &["Transformer", "TransformerEncoderLayer"],
         "build it from `MultiHeadAttention`, `LayerNorm`, `MLP` and `Residual`",
     ),
@@ -60,6 +56,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "`CrossEntropy` is the loss, of logits or probabilities",
     ),
     (&["NLLLoss"], "`NegativeLogLikelihood` is the loss, of log-probabilities"),
+    (&["CTCLoss"], "`CTC` is the loss, of (batch, time, classes)"),
     (&["PoissonNLLLoss"], "`PoissonNLL` is the loss"),
     (&["GaussianNLLLoss"], "`GaussianNLL` is the loss, with the input `variance`"),
     (&["MarginRankingLoss"], "`MarginRanking` is the loss, of two scores"),
@@ -94,6 +91,10 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("axes", "axis"),
     ("num_heads", "heads"),
     ("num_embeddings", "size"),
+    ("hidden_size", "dimension"),
+    ("num_layers", "layers"),
+    ("nonlinearity", "activation"),
+    ("return_sequences", "return_sequence"),
     ("embedding_dim", "dimension"),
     ("negative_slope", "slope"),
     ("momentum", "decay"),
@@ -104,7 +105,7 @@ const PARAMETERS: &[(&str, &str)] = &[
 
 /// The hint for an unknown parameter of a block whose parameters are `names`.
 pub fn parameter_elsewhere(name: &str, names: &[&str]) -> Option<String> {
-    if ["in_features", "input_dim", "in_channels"].contains(&name) {
+    if ["in_features", "input_dim", "in_channels", "input_size"].contains(&name) {
         let own = if names.contains(&"dimension") { "; the output's is `dimension`" } else { "" };
         return Some(format!("the input's width is inferred{own}"));
     }

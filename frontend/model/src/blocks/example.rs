@@ -10,6 +10,8 @@ pub struct Example {
     pub inputs: &'static [&'static str],
     /// The arrays of params. If empty, params are drawn at random.
     pub params: &'static [&'static str],
+    /// The code, where it does not follow from the settings and inputs.
+    pub code: &'static str,
     /// The printed output, with four digits; if in parentheses, the shape of the output.
     pub output: &'static str,
 }
@@ -33,5 +35,10 @@ impl Example {
 
 /// The example of a block without settings: its inputs and its output.
 pub(crate) const fn gives(inputs: &'static [&'static str], output: &'static str) -> Example {
-    Example { settings: "", inputs, params: &[], output }
+    Example { settings: "", inputs, params: &[], code: "", output }
+}
+
+/// An example that is written out, and its output.
+pub(crate) const fn written(code: &'static str, output: &'static str) -> Example {
+    Example { settings: "", inputs: &[], params: &[], code, output }
 }

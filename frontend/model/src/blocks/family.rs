@@ -1,9 +1,10 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, borders, channels, compose, convolution, create, einsum, elementwise,
-    index, layers, likelihoods, losses, margins, metrics, pixels, pooling, random, reduce,
-    regularizers, resize, segments, shape, special, statistics,
+    Entry, attention, binary, borders, channels, compose, control, convolution, create, ctc,
+    einsum, elementwise, encoder_decoder, index, layers, likelihoods, losses, margins, metrics,
+    pixels, pooling, random, recurrent, reduce, regularizers, resize, segments, sequences, shape,
+    special, statistics,
 };
 
 /// Related blocks, which share a page.
@@ -123,12 +124,34 @@ pub const FAMILIES: &[Family] = &[
         tables: &[compose::BLOCKS],
     },
     Family {
+        name: "recurrent",
+        title: "Recurrent networks",
+        about: "Cells, which compute one step, and networks over sequences, (batch, time, \
+                features), which compute each layer and direction by one loop. \
+                [Sequences](../guide/sequences.md) shows how to use them.",
+        tables: &[recurrent::BLOCKS, sequences::BLOCKS, encoder_decoder::BLOCKS],
+    },
+    Family {
+        name: "control",
+        title: "Loops",
+        about: "Blocks that call a body for each slice of an array. The body is compiled once, and \
+                generated code has one loop. [Sequences](../guide/sequences.md) shows how to use \
+                them.",
+        tables: &[control::BLOCKS],
+    },
+    Family {
         name: "losses",
         title: "Losses and regularizers",
         about: "A loss returns one value for each element or sample; the reduce steps of \
                 [`TrainModel`](../guide/training.md) reduce them to one number. A regularizer \
                 returns one number for a param.",
-        tables: &[losses::BLOCKS, likelihoods::BLOCKS, margins::BLOCKS, regularizers::BLOCKS],
+        tables: &[
+            losses::BLOCKS,
+            likelihoods::BLOCKS,
+            margins::BLOCKS,
+            ctc::BLOCKS,
+            regularizers::BLOCKS,
+        ],
     },
     Family {
         name: "metrics",

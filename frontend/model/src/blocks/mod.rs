@@ -11,7 +11,7 @@ use mithril_ir::shape::Shape;
 use rustc_hash::FxHashMap;
 
 use crate::block::Block;
-use crate::definition::{Definition, Outlet, Terminal};
+use crate::definition::{Definition, Outlet, Terminal, Wired};
 use crate::init::{Init, Rule, Start};
 use crate::lower::Cx;
 use crate::model::Model;
@@ -24,12 +24,15 @@ mod binary;
 mod borders;
 mod channels;
 mod compose;
+mod control;
 mod convolution;
 mod create;
 mod cross_entropy;
+mod ctc;
 mod einsum;
 mod elementwise;
 pub mod elsewhere;
+mod encoder_decoder;
 mod example;
 mod family;
 mod index;
@@ -46,18 +49,22 @@ mod pixels;
 mod pooling;
 mod publication;
 mod random;
+mod recurrent;
 mod reduce;
 mod regularizers;
 mod resize;
 mod segments;
+mod sequence_layer;
+mod sequences;
 mod settings;
 mod shape;
 mod special;
 mod statistics;
 mod windows;
+mod wiring;
 
 pub use example::Example;
-pub(crate) use example::gives;
+pub(crate) use example::{gives, written};
 pub use family::{FAMILIES, Family};
 pub use parameter::{Default, Kind, Parameter, Range};
 pub use publication::{PUBLICATIONS, Publication};
@@ -102,6 +109,8 @@ pub enum Group {
     Loss,
     Regularizer,
     Metric,
+    Control,
+    Recurrent,
 }
 
 /// How a block is computed.
@@ -114,6 +123,9 @@ pub enum Meaning {
     Lower(fn(&Cx) -> Result<Vec<Value>>),
     /// A model made of other blocks.
     Compose(fn(&Settings) -> Result<Model>),
+    /// A body, which is called once for each slice of sequences. Inputs and outputs are those of
+    /// the body.
+    Body(fn(&Settings) -> Result<Wired>),
 }
 
 pub(crate) use mithril_ir::graph::Value;
@@ -319,7 +331,7 @@ impl Entry {
     pub(crate) fn keeps_dtype(&self) -> bool {
         match self.meaning {
             Meaning::Op(name) => matches!(op::get(name).dtype, DTypeRule::Shared),
-            Meaning::Lower(_) | Meaning::Compose(_) => self.same_dtype,
+            Meaning::Lower(_) | Meaning::Compose(_) | Meaning::Body(_) => self.same_dtype,
         }
     }
 
@@ -354,8 +366,15 @@ impl Entry {
         let given = settings.take_connections();
         let mut block = match self.meaning {
             Meaning::Compose(compose) => {
-                let (identity, sealed) = compose(&settings)?.contents()?;
+                let model = compose(&settings)?;
+                let optional = self.inputs.iter().filter(|input| input.optional);
+                model.set_optional(optional.map(|input| input.name));
+                let (identity, sealed) = model.contents()?;
                 Block::composed((self, settings), identity, sealed)
+            }
+            Meaning::Body(body) => {
+                let wired = body(&settings)?;
+                Block::repeated((self, settings), wired)
             }
             Meaning::Op(_) | Meaning::Lower(_) => Block::new(Definition::primitive(self, settings)),
         };

@@ -90,6 +90,8 @@ pub enum Kind {
     Padding,
     /// A list of strings.
     Strs,
+    /// A dict of strings, stored as a list of pairs.
+    Names,
     Floats,
     /// A dim: an integer, -1 or `None` for an open one, or a scalar that the model computes.
     Dim,
@@ -131,6 +133,7 @@ impl Kind {
                 "an integer, \"same\", \"valid\", or a list of integers or pairs of them".into()
             }
             Kind::Strs => "a list of strings".into(),
+            Kind::Names => "a dict of strings".into(),
             Kind::Floats => "a list of finite numbers".into(),
             Kind::Dim => "a dim: an integer, -1, None or a connection".into(),
             Kind::Dims => "a list of dims: integers, None or connections".into(),
@@ -205,6 +208,10 @@ impl Kind {
             (Kind::Padding, Setting::Str(name)) => ["same", "valid"].contains(&&**name),
             (Kind::Padding, Setting::List(items)) => items.iter().all(is_padding),
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
+            (Kind::Names, Setting::List(items)) => items.iter().all(|pair| {
+                let pair = pair.as_list().unwrap_or(&[]);
+                pair.len() == 2 && pair.iter().all(|s| matches!(s, Setting::Str(_)))
+            }),
             (Kind::Floats, Setting::List(_)) => return each(Kind::Float(Range::Finite)),
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
             (Kind::BlocksOrNone, Setting::List(items)) => {

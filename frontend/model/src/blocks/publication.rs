@@ -207,6 +207,41 @@ pub const PUBLICATIONS: &[Publication] = &[
         full: "J. Hanley, B. McNeil. The Meaning and Use of the Area under a Receiver \
                Operating Characteristic (ROC) Curve. Radiology 143, 1982.",
     },
+    Publication {
+        short: "Elman 1990",
+        full: "J. Elman. Finding Structure in Time. Cognitive Science 14(2), 1990.",
+    },
+    Publication {
+        short: "Hochreiter & Schmidhuber 1997",
+        full: "S. Hochreiter, J. Schmidhuber. Long Short-Term Memory. Neural Computation 9(8), \
+               1997.",
+    },
+    Publication {
+        short: "Gers et al. 2000",
+        full: "F. Gers, J. Schmidhuber, F. Cummins. Learning to Forget: Continual Prediction with \
+               LSTM. Neural Computation 12(10), 2000.",
+    },
+    Publication {
+        short: "Cho et al. 2014",
+        full: "K. Cho et al. Learning Phrase Representations using RNN Encoder-Decoder for \
+               Statistical Machine Translation. EMNLP 2014, arXiv:1406.1078.",
+    },
+    Publication {
+        short: "Williams & Zipser 1989",
+        full: "R. Williams, D. Zipser. A Learning Algorithm for Continually Running Fully Recurrent \
+               Neural Networks. Neural Computation 1(2), 1989.",
+    },
+    Publication {
+        short: "Sutskever et al. 2014",
+        full: "I. Sutskever, O. Vinyals, Q. Le. Sequence to Sequence Learning with Neural \
+               Networks. NIPS 2014, arXiv:1409.3215.",
+    },
+    Publication {
+        short: "Graves et al. 2006",
+        full: "A. Graves, S. Fernández, F. Gomez, J. Schmidhuber. Connectionist Temporal \
+               Classification: Labelling Unsegmented Sequence Data with Recurrent Neural Networks. \
+               ICML 2006.",
+    },
 ];
 
 impl Publication {

@@ -117,6 +117,15 @@ impl Settings {
         }
     }
 
+    /// The same settings, with one of them left out.
+    pub(crate) fn without(&self, name: &str) -> Settings {
+        let mut other = self.clone();
+        if let Some(at) = self.entry.parameters.iter().position(|p| p.name == name) {
+            other.values[at] = Setting::None;
+        }
+        other
+    }
+
     /// The parameters with their settings.
     pub fn iter(&self) -> impl Iterator<Item = (&'static super::Parameter, &Setting)> {
         self.entry.parameters.iter().zip(&self.values)

@@ -172,9 +172,8 @@ fn known_name(definition: &Definition, name: &Name) -> Option<String> {
             let mut inputs = op::get(op).operands.iter().zip(entry.inputs);
             inputs.find(|(operand, _)| operand.name == *own).map(|(_, input)| input.name.into())
         }
-        (Name::Operand(_), Meaning::Lower(_) | Meaning::Compose(_)) | (Name::Function(_), _) => {
-            None
-        }
+        (Name::Operand(_), Meaning::Lower(_) | Meaning::Compose(_) | Meaning::Body(_))
+        | (Name::Function(_), _) => None,
     }
 }
 

@@ -10,6 +10,7 @@ use mithril_ir::shape::{Guard, Shape};
 use rustc_hash::FxHashMap;
 
 use super::Mode;
+use super::instance::Steps;
 use crate::blocks::{Settings, Value};
 use crate::definition::Terminal;
 use crate::setting::Setting;
@@ -23,6 +24,7 @@ pub struct Cx<'a> {
     pub float: DType,
     pub index: DType,
     pub(super) sizes: &'a FxHashMap<Symbol, i64>,
+    pub(super) steps: &'a Steps,
     pub(super) terminals: &'a [Terminal],
     pub(super) operands: &'a [Operand],
 }

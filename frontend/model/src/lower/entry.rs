@@ -238,6 +238,9 @@ fn spec(terminal: &Terminal, requested: &TerminalOptions, trailing: &Trailing) -
     if terminal.in_training && options.mode == Mode::Inference {
         return Ok(Spec::Absent);
     }
+    if terminal.optional && requested.stated(terminal).is_none() {
+        return Ok(Spec::Absent);
+    }
     let given = given_dtype(terminal, requested);
     if terminal.role == Role::Key {
         return match given.filter(|dtype| *dtype != DType::U32) {

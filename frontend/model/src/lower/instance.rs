@@ -1,5 +1,6 @@
 //! Instances of composites: one function for each definition and set of argument types.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use mithril_ir::builder::Builder;
@@ -79,8 +80,30 @@ pub(super) struct Lowering<'o> {
     text_functions: FxHashMap<(Arc<TextFunction>, DType), Arc<Function>>,
     /// The lowered functions, callees first.
     pub functions: Vec<Arc<Function>>,
-    names: FxHashSet<String>,
-    unique: Unique,
+    steps: Steps,
+}
+
+/// Functions that primitives call, such as the steps of recurrent layers.
+#[derive(Default)]
+pub(super) struct Steps {
+    functions: RefCell<Vec<Arc<Function>>>,
+    /// The names that are in use.
+    names: RefCell<FxHashSet<String>>,
+    unique: RefCell<Unique>,
+}
+
+impl Steps {
+    /// A function name that is not in use.
+    pub fn fresh_name(&self, base: &str) -> Arc<str> {
+        let mut names = self.names.borrow_mut();
+        let name = self.unique.borrow_mut().name(base, |n| names.contains(n));
+        names.insert(name.to_string());
+        name
+    }
+
+    pub fn add(&self, function: &Arc<Function>) {
+        self.functions.borrow_mut().push(function.clone());
+    }
 }
 
 impl<'o> Lowering<'o> {
@@ -91,9 +114,20 @@ impl<'o> Lowering<'o> {
             instances: FxHashMap::default(),
             text_functions: FxHashMap::default(),
             functions: Vec::new(),
-            names: FxHashSet::from_iter(["main".to_string()]),
-            unique: Unique::default(),
+            steps: Steps {
+                names: FxHashSet::from_iter(["main".to_string()]).into(),
+                ..Steps::default()
+            },
         }
+    }
+
+    pub fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
+    /// Adds the functions that a primitive calls.
+    pub fn keep_steps(&mut self) {
+        self.functions.append(self.steps.functions.get_mut());
     }
 
     /// The instance of a composite for these arguments; lowers it at the first use. Errors: those
@@ -140,10 +174,7 @@ impl<'o> Lowering<'o> {
 
     /// A function name that is not in use.
     pub fn fresh_name(&mut self, base: &str) -> Arc<str> {
-        let names = &self.names;
-        let name = self.unique.name(base, |n| names.contains(n));
-        self.names.insert(name.to_string());
-        name
+        self.steps.fresh_name(base)
     }
 
     /// Lowers a composite into a function of its own.

@@ -19,8 +19,10 @@ mod gradient;
 mod instance;
 mod part;
 mod ranks;
+mod scan;
 
 pub use cx::Cx;
+pub use scan::Scan;
 
 /// A dim as stated by a model's author.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -2,6 +2,7 @@
 
 mod composite;
 mod function;
+mod repeated;
 
 use std::sync::Arc;
 
@@ -52,10 +53,12 @@ impl<'a> Frame<'a, '_> {
             }
         }
         self.builder.set_loc(self.loc(&part.name));
-        match (&part.definition.composite, &part.definition.function) {
-            (Some(_), _) => self.composite(at, part)?,
-            (None, Some(function)) => self.function(part, function)?,
-            (None, None) => self.primitive(part)?,
+        let definition = &part.definition;
+        match (&definition.composite, &definition.function, &definition.body) {
+            (Some(_), ..) => self.composite(at, part)?,
+            (None, Some(function), _) => self.function(part, function)?,
+            (None, None, Some(body)) => self.repeated(part, body)?,
+            (None, None, None) => self.primitive(part)?,
         }
         Ok(Step::Done)
     }
@@ -71,6 +74,11 @@ impl<'a> Frame<'a, '_> {
     /// Whether an input is not read in this mode.
     fn skips(&self, terminal: &Terminal) -> bool {
         terminal.in_training && self.lowering.options.mode == Mode::Inference
+    }
+
+    /// Whether the net is an input of the model that was left out.
+    fn is_absent(&self, net: u32) -> bool {
+        matches!(self.slots[net as usize], Slot::Absent)
     }
 
     pub(super) fn key(&mut self, part: &Part) -> BlockResult<Value> {
@@ -96,6 +104,7 @@ impl<'a> Frame<'a, '_> {
         let nets = part.outputs.iter().flatten();
         let count = nets.clone().count();
         debug_assert!(values.len() >= count, "{} makes its outputs", part.definition.kind);
+        self.lowering.keep_steps();
         for (net, value) in nets.zip(&values) {
             self.bind(*net, *value)?;
         }
@@ -130,6 +139,7 @@ impl<'a> Frame<'a, '_> {
                 Feed::Key if self.skips(terminal) => Operand::Absent,
                 Feed::Key => Operand::One(self.key(part)?),
                 Feed::Net(_) if terminal.inferred || self.skips(terminal) => Operand::Absent,
+                Feed::Net(net) if terminal.optional && self.is_absent(*net) => Operand::Absent,
                 Feed::Net(net) => Operand::One(self.value(terminal, *net, shared)?),
                 Feed::List(nets) => {
                     let each = nets.iter().map(|net| self.value(terminal, *net, shared));
@@ -279,6 +289,7 @@ impl<'a> Frame<'a, '_> {
             sizes: &self.lowering.sizes,
             float: self.lowering.options.dtype,
             index: self.lowering.options.index,
+            steps: self.lowering.steps(),
             terminals: &part.definition.inputs,
             operands,
         }
@@ -316,7 +327,9 @@ impl<'a> Frame<'a, '_> {
                 }
             }
             Meaning::Lower(lower) => lower(&cx)?,
-            Meaning::Compose(_) => unreachable!("a composite is not a primitive"),
+            Meaning::Compose(_) | Meaning::Body(_) => {
+                unreachable!("a block with blocks inside is not a primitive")
+            }
         };
         builder.check()?;
         Ok(values)

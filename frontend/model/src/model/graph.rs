@@ -82,6 +82,8 @@ pub(crate) struct Wire {
     pub role: Option<Role>,
     pub expose: bool,
     pub discard: bool,
+    /// Whether the input may be left out.
+    pub optional: bool,
     /// The elements of a list output.
     pub elements: Option<Vec<u32>>,
     pub merged: Option<u32>,
@@ -158,6 +160,7 @@ impl Graph {
         kept.role = kept.role.or(old.role);
         kept.expose |= old.expose;
         kept.discard |= old.discard;
+        kept.optional |= old.optional;
         kept.elements = kept.elements.take().or(old.elements);
         kept.id = kept.id.or(old.id);
         if kept.name.is_none() {

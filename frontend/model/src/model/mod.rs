@@ -286,6 +286,19 @@ impl Model {
         Ok(())
     }
 
+    /// Lets inputs be left out, unless a block needs them.
+    pub(crate) fn set_optional<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        let mut graph = self.graph();
+        for name in names {
+            let Some(id) = graph.lookup(name) else { continue };
+            let reads = |port: &graph::Port| port.wires().iter().any(|own| graph.find(*own) == id);
+            let terminals =
+                graph.children.iter().flat_map(|c| c.block.inputs().iter().zip(&c.inputs));
+            let optional = terminals.filter(|(_, port)| reads(port)).all(|(own, _)| own.optional);
+            graph.wire_mut(id).optional = optional;
+        }
+    }
+
     /// The model as a block, without sealing it: the model can still be extended. Errors: cycles,
     /// unconnected list terminals, an empty model, two blocks of one name.
     pub fn block(&self) -> Result<Block> {

@@ -9,6 +9,7 @@ use super::readers::is_learned;
 use super::seal::{Composite, Feed, NetSource};
 use super::{Connection, Model};
 use crate::block::Block;
+use crate::definition::Terminal;
 use crate::identity::Renewal;
 
 impl Model {
@@ -26,13 +27,21 @@ impl Model {
                 *model.graph() = graph;
             }
             None => {
-                let given = block.inputs().iter().filter(|t| !t.optional);
+                let nested = |t: &&Terminal| is_learned(t.role) && t.name.contains('.');
+                let given = block.inputs().iter().filter(|t| !t.optional && !nested(t));
                 let given = given.map(|t| (t.name.clone(), t.name.to_string()));
                 let outputs = block.outputs().iter();
                 let outputs = outputs.map(|o| (o.name.clone(), o.name.to_string()));
                 let (definition, ids) = (block.definition.clone(), block.ids.clone());
                 let bare = Block { identity: block.identity, ids, ..Block::new(definition) };
                 model.connect(bare.connect(given.chain(outputs))?)?;
+                // Params of a body are known by their paths in it.
+                let mut graph = model.graph();
+                for (at, terminal) in block.inputs().iter().enumerate().filter(|(_, t)| nested(t)) {
+                    let id = graph.named(&terminal.name);
+                    graph.wire_mut(id).readers += 1;
+                    graph.children[0].inputs[at] = Port::Wire(id);
+                }
             }
         }
         Ok(model)
@@ -150,6 +159,7 @@ fn graph(block: &Block, composite: &Composite) -> Graph {
             NetSource::Input(i) => {
                 wire.role = Some(definition.inputs[*i as usize].role);
                 wire.id = Some(block.ids[*i as usize]);
+                wire.optional = definition.inputs[*i as usize].optional;
             }
             NetSource::Part { .. } => {}
         }

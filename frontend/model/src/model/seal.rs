@@ -189,6 +189,7 @@ impl Sealing<'_> {
             let (mut terminal, learners) = readers.terminal(id);
             terminal.name = wire.name.clone().expect("an input of a model must have a name");
             terminal.role = wire.role.unwrap_or(terminal.role);
+            terminal.optional = wire.optional;
             terminal.dtype = wire.dtype.or(terminal.dtype);
             terminal.shape = wire.shape.clone().or(terminal.shape);
             // If a param of a block is connected to a named input, other uses of the block read the

@@ -1,18 +1,22 @@
 //! Lowers one composite: as a call of its function, or with its parts in place.
 
+use std::sync::Arc;
+
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::Value;
+use mithril_ir::graph::{Function, Value};
 use mithril_ir::nesting::deeper;
-use mithril_ir::op;
+use mithril_ir::op::{self, Op};
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
+use smallvec::{SmallVec, smallvec};
 
+use crate::definition::Definition;
 use crate::literal::Literal;
 use crate::lower::Mode;
 use crate::lower::block_error::{BlockError, BlockResult};
 use crate::lower::instance::frame::{Frame, Slot};
-use crate::lower::instance::{Generalised, Spec};
+use crate::lower::instance::{Generalised, Lowering, Spec};
 use crate::model::seal::{Feed, Part};
 
 /// Constants with more elements become arguments of an instance instead of being built into it.
@@ -50,21 +54,9 @@ impl<'a> Frame<'a, '_> {
             };
             operands.push(value);
         }
-        let mut attrs = vec![Attr::Function(callee.name.clone())];
-        // Inference does not need the gradient of a custom operation, and the target may have no
-        // body for it.
-        let needed =
-            self.lowering.options.mode == Mode::Training || !part.definition.wraps_function();
-        let kind = match &part.gradient {
-            Some(gradient) if needed => {
-                let vjp = self.lowering.vjp(gradient, callee)?;
-                attrs.push(Attr::Function(vjp.name.clone()));
-                "custom_gradient"
-            }
-            _ if part.checkpoint => "checkpoint",
-            _ => "call",
-        };
-        let values = self.builder.call(op::get(kind), callee, attrs.into(), &operands)?;
+        let (definition, gradient) = (&part.definition, part.gradient.as_ref());
+        let (op, attrs) = self.lowering.call(definition, gradient, part.checkpoint, callee)?;
+        let values = self.builder.call(op, callee, attrs, &operands)?;
         let nets: Vec<u32> = part.outputs.iter().flatten().copied().collect();
         for (net, value) in nets.iter().zip(&values) {
             self.bind(*net, *value)?;
@@ -77,7 +69,7 @@ impl<'a> Frame<'a, '_> {
 
     /// The arguments of a composite: their slots, their specs for an instance, and whether one of
     /// them is a symbolic shape, which a call would hide.
-    fn arguments(&mut self, part: &Part) -> BlockResult<(Vec<Slot>, Vec<Spec>, bool)> {
+    pub(super) fn arguments(&mut self, part: &Part) -> BlockResult<(Vec<Slot>, Vec<Spec>, bool)> {
         let count = part.inputs.len();
         let (mut slots, mut specs) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let mut symbolic = false;
@@ -86,9 +78,8 @@ impl<'a> Frame<'a, '_> {
                 Feed::Key | Feed::Net(_) if self.skips(terminal) => Slot::Absent,
                 Feed::Key => Slot::Value(self.key(part)?),
                 Feed::Net(net) => self.slots[*net as usize].clone(),
-                Feed::Absent | Feed::List(_) => {
-                    unreachable!("inputs of composites are neither optional nor lists")
-                }
+                Feed::Absent => Slot::Absent,
+                Feed::List(_) => unreachable!("inputs of composites are not lists"),
             };
             let slot = match slot {
                 // Integers stay literals, because they may become floats inside.
@@ -152,6 +143,33 @@ impl<'a> Frame<'a, '_> {
             self.next_state(&part.inputs[*input as usize], *value);
         }
         Ok(())
+    }
+}
+
+impl Lowering<'_> {
+    /// The operation that calls a lowered composite, and its attributes. Errors: those of the
+    /// gradient.
+    pub fn call(
+        &mut self,
+        definition: &Definition,
+        gradient: Option<&Arc<Definition>>,
+        checkpoint: bool,
+        callee: &Arc<Function>,
+    ) -> BlockResult<(Op, SmallVec<[Attr; 2]>)> {
+        let mut attrs = smallvec![Attr::Function(callee.name.clone())];
+        // Inference does not need the gradient of a custom operation, and the target may have no
+        // body for it.
+        let needed = self.options.mode == Mode::Training || !definition.wraps_function();
+        let kind = match gradient {
+            Some(gradient) if needed => {
+                let vjp = self.vjp(gradient, callee)?;
+                attrs.push(Attr::Function(vjp.name.clone()));
+                "custom_gradient"
+            }
+            _ if checkpoint => "checkpoint",
+            _ => "call",
+        };
+        Ok((op::get(kind), attrs))
     }
 }
 

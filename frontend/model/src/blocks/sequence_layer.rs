@@ -1,0 +1,187 @@
+//! One layer of a recurrent network, in one direction. The blocks `RNN`, `LSTM` and `GRU` consist
+//! of these.
+
+use mithril_ir::algebra::Var;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::op::Class;
+use mithril_ir::shape::{Guard, Shape, unify};
+
+use super::layers::{INIT, USE_BIAS};
+use super::parameter::{required, with};
+use super::recurrent::{
+    ACTIVATION, CELL, DIMENSION, GRU_B, GRU_B_NEW, GRU_U, GRU_W, LSTM_B, LSTM_U, LSTM_W, RNN_B,
+    RNN_U, RNN_W, Recurrence, Step, width,
+};
+use super::{Default, Entry, Input, Kind, Meaning, Output, Parameter, Value, data, out};
+use crate::lower::{Cx, Scan};
+
+/// The number of the layer among all layers and directions, which finds its first state.
+const INDEX: Parameter = required("index", Kind::Int).doc("the number of the first state");
+/// The number of layers times that of directions.
+const COUNT: Parameter = required("count", Kind::Count).doc("the number of first states");
+pub(super) const REVERSE: Parameter = with("reverse", Kind::Bool, Default::Bool(false))
+    .doc("go from the last element of each sequence to the first");
+pub(super) const COLLECT: Parameter =
+    with("return_sequence", Kind::Bool, Default::Bool(true)).doc("return the state of each step");
+
+const SEQUENCE: Input = data("input", Class::Float).doc("(batch, time, features)");
+pub(super) const LENGTHS: Input = data("lengths", Class::Int).own_dtype().optional().doc(
+    "(batch), the length of each sequence; what lies beyond is not read, and gives zeros; defaults \
+     to the whole time axis",
+);
+pub(super) const HIDDEN: Input = data("hidden", Class::Float)
+    .optional()
+    .doc("the first state, (layers * directions, batch, dimension); defaults to 0");
+pub(super) const CELL_STATE: Input = data("cell", Class::Float)
+    .optional()
+    .doc("the first memory, (layers * directions, batch, dimension); defaults to 0");
+
+const PARAMETERS: &[Parameter] =
+    &[DIMENSION, ACTIVATION, USE_BIAS, INIT, REVERSE, COLLECT, INDEX, COUNT];
+const OUTPUT: Output = out("output").when(|s| s.flag("return_sequence"));
+
+pub(super) static RNN_LAYER: Entry = Entry {
+    name: "RNNLayer",
+    parameters: PARAMETERS,
+    inputs: &[SEQUENCE, LENGTHS, HIDDEN, RNN_W, RNN_U, RNN_B],
+    outputs: &[OUTPUT, out("last_hidden")],
+    meaning: Meaning::Lower(|cx| layer(cx, Recurrence::Rnn)),
+    ..CELL
+};
+
+pub(super) static LSTM_LAYER: Entry = Entry {
+    name: "LSTMLayer",
+    parameters: PARAMETERS,
+    inputs: &[SEQUENCE, LENGTHS, HIDDEN, CELL_STATE, LSTM_W, LSTM_U, LSTM_B],
+    outputs: &[OUTPUT, out("last_hidden"), out("last_cell")],
+    meaning: Meaning::Lower(|cx| layer(cx, Recurrence::Lstm)),
+    ..CELL
+};
+
+pub(super) static GRU_LAYER: Entry = Entry {
+    name: "GRULayer",
+    parameters: PARAMETERS,
+    inputs: &[SEQUENCE, LENGTHS, HIDDEN, GRU_W, GRU_U, GRU_B, GRU_B_NEW],
+    outputs: &[OUTPUT, out("last_hidden")],
+    meaning: Meaning::Lower(|cx| layer(cx, Recurrence::Gru)),
+    ..CELL
+};
+
+/// Errors: the dims differ.
+fn same(cx: &Cx, one: &Dim, other: &Dim, error: impl FnOnce() -> Diagnostic) -> Result<()> {
+    let mut guards: Vec<Guard> = Vec::new();
+    if unify(one, other, &mut guards).is_none() {
+        return error().err();
+    }
+    cx.builder.add_guards(guards);
+    Ok(())
+}
+
+/// The first state of this layer, (batch, dimension). Errors: another shape.
+fn first<'a>(cx: &Cx<'a>, name: &str, batch: &Dim) -> Result<Var<'a>> {
+    let own = Shape::new([batch.clone(), width(cx)]);
+    let Some(states) = cx.optional(name) else {
+        return Ok(cx.var("input").scalar(0.0).broadcast_to(own));
+    };
+    let wanted = Shape::new([Dim::Const(cx.int("count")), batch.clone(), width(cx)]);
+    let wrong = || {
+        Diagnostic::of(ErrorKind::Shapes, format!("`{name}` has the wrong shape"))
+            .got(states.shape())
+            .expected(format!("{wanted}: (layers * directions, batch, dimension)"))
+    };
+    if states.shape().need_rank()? != 3 {
+        return wrong().err();
+    }
+    for (one, other) in states.shape().dims.iter().zip(&wanted.dims) {
+        same(cx, one, other, wrong)?;
+    }
+    let index = cx.int("index");
+    let [starts, limits] = [index, index + 1].map(|at| Shape::new([Dim::Const(at)]));
+    let axes: &[i64] = &[0];
+    let attrs = [("axes", axes.into()), ("starts", starts.into()), ("limits", limits.into())];
+    Ok(states.unary("slice", &attrs).reshape(own))
+}
+
+/// Whether each step lies within the sequence, (time, batch, 1). `None`: all do. Errors: lengths of
+/// another shape.
+fn inside<'a>(cx: &Cx<'a>, batch: &Dim, time: &Dim) -> Result<Option<Var<'a>>> {
+    let Some(lengths) = cx.optional("lengths") else { return Ok(None) };
+    let wrong = || {
+        Diagnostic::of(ErrorKind::Shapes, "`lengths` has the wrong shape")
+            .got(lengths.shape())
+            .expected(format!("[{batch}], a length for each sequence"))
+    };
+    if lengths.shape().need_rank()? != 1 {
+        return wrong().err();
+    }
+    same(cx, &lengths.shape().dims[0], batch, wrong)?;
+    let lengths = lengths.reshape(Shape::new([Dim::Const(1), batch.clone(), Dim::Const(1)]));
+    let steps = Shape::new([time.clone(), Dim::Const(1), Dim::Const(1)]);
+    Ok(Some(cx.iota(steps, 0, lengths.dtype()).binary("lt", lengths).named("inside")))
+}
+
+fn layer(cx: &Cx, kind: Recurrence) -> Result<Vec<Value>> {
+    let shape = cx.var("input").shape();
+    if shape.need_rank()? != 3 {
+        return Diagnostic::of(ErrorKind::Shapes, "recurrent layers take a batch of sequences")
+            .got(shape)
+            .expected("(batch, time, features)")
+            .err();
+    }
+    let (batch, time) = (&shape.dims[0], &shape.dims[1]);
+    let product = cx.var("input").transpose(&[1, 0, 2]).matmul(cx.var("w"));
+    let sums = cx.optional("b").map_or(product, |b| product + b).named("sums");
+    let mut carries = vec![("hidden", first(cx, "hidden", batch)?)];
+    if kind == Recurrence::Lstm {
+        carries.push(("cell", first(cx, "cell", batch)?));
+    }
+    let mut sequences = vec![("sum", sums)];
+    let mask = inside(cx, batch, time)?;
+    sequences.extend(mask.map(|mask| ("inside", mask)));
+    let mut captures = vec![("u", cx.var("u"))];
+    captures.extend(cx.optional("b_new").map(|b| ("b_new", b)));
+    let collects = cx.flag("return_sequence");
+    let names = ["next_hidden", "next_cell"].into_iter().take(carries.len());
+    let results: Vec<&'static str> = names.chain(collects.then_some("output")).collect();
+    let (is_lstm, is_relu) = (kind == Recurrence::Lstm, cx.text("activation") == "relu");
+    let (own, count, width) = (mask.is_some(), carries.len(), cx.int("dimension"));
+    let scan = Scan {
+        name: match kind {
+            Recurrence::Rnn => "rnn_step",
+            Recurrence::Lstm => "lstm_step",
+            Recurrence::Gru => "gru_step",
+        },
+        carries: &carries,
+        sequences: &sequences,
+        captures: &captures,
+        reverse: cx.flag("reverse"),
+        results: &results,
+    };
+    let mut results = cx.scan(&scan, |values| {
+        let (old, rest) = values.split_at(count);
+        let (u, b_new) = (rest[1 + usize::from(own)], rest.get(2 + usize::from(own)).copied());
+        let (hidden, cell) = (Some(old[0]), is_lstm.then(|| old[1]));
+        let step = Step { kind, width, is_relu, sum: rest[0], hidden, cell, u, b_new };
+        let new = step.next();
+        let mask = own.then(|| rest[1]);
+        let kept = |(new, old): (&Var<'_>, &Var<'_>)| select(mask, *new, *old).value;
+        let next: Vec<Value> = new.iter().zip(old).map(kept).collect();
+        let mut next: Vec<Var> = next.into_iter().map(|value| u.builder.var(value)).collect();
+        if collects {
+            let zero = new[0].scalar(0.0);
+            next.push(mask.map_or(next[0], |mask| mask.select(new[0], zero)));
+        }
+        next
+    })?;
+    if collects {
+        let stacked = results.split_off(count);
+        results.insert(0, stacked[0].transpose(&[1, 0, 2]));
+    }
+    Ok(results.into_iter().map(|value| value.value).collect())
+}
+
+/// `new` where the mask holds, else `old`.
+fn select<'a>(mask: Option<Var<'a>>, new: Var<'a>, old: Var<'a>) -> Var<'a> {
+    mask.map_or(new, |mask| mask.select(new, old))
+}
