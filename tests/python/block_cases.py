@@ -112,6 +112,20 @@ CASES: dict[str, Any] = {
     "MLP": case(M, activations=[models.Tanh(), None], dimensions=[5, 2]),
     "Sequential": case(M, blocks=[models.Relu(), models.Sigmoid()]),
     "Residual": case(M, block=models.Tanh()),
+    "CartesianDifference": case((3, 4), (2, 4)),
+    "DistanceMatrix": case((3, 4), (2, 4)),
+    "EncoderDistanceMatrix": case((3, 4)),
+    "TransposedDiagonal": case((4, 4)),
+    "EyeComplement": case(n=3),
+    "RBFKernel": case((3, 4), (2, 4)),
+    "PolynomialKernel": case((3, 4), (2, 4)),
+    "KernelizedSVM": case((3, 4), (2, 4), kernel=models.PolynomialKernel(2)),
+    "PolynomialFeatures": case(M, degree=2),
+    "PolynomialRegression": case(M, degree=2),
+    "MDSCore": case((3, 3), (3, 3)),
+    "MDS": case((3, 3), prediction_dim=2),
+    "TSNECore": case((3, 3), (3, 3), perplexity=1.5),
+    "TSNE": case((3, 3), prediction_dim=2, perplexity=1.5),
     "QuantileLoss": case(M, M, q=0.3),
     "CrossEntropy": case(M, (3,)),
     "NegativeLogLikelihood": case(M, (3,)),
@@ -130,6 +144,8 @@ def variants(name: str) -> list[Case]:
     terminals = [i for i in info.inputs if not i.endswith("=")]
     if name in CASES:
         settings, shapes, dtypes = CASES[name]
+        present = list(getattr(models, name)(**settings).inputs)
+        terminals = [t for t in terminals if t in present]
         if terminals == ["inputs"]:
             return [Case(settings, {"inputs": shapes}, dtypes, len(shapes))]
         return [Case(settings, dict(zip(terminals, shapes, strict=False)), dtypes)]

@@ -1,8 +1,8 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, compose, create, einsum, elementwise, index, layers,
-    likelihoods, losses, margins, metrics, random, reduce, regularizers, segments, shape,
+    Entry, attention, binary, classical, compose, create, einsum, elementwise, index, layers,
+    likelihoods, losses, manifold, margins, metrics, random, reduce, regularizers, segments, shape,
     spatial, special, statistics,
 };
 
@@ -115,6 +115,13 @@ pub const FAMILIES: &[Family] = &[
         title: "Blocks of blocks",
         about: "Frequently used models.",
         tables: &[compose::BLOCKS],
+    },
+    Family {
+        name: "classical",
+        title: "Classical machine learning",
+        about: "Distances, kernels, models that are linear in features, and embeddings of samples \
+                in few dimensions.",
+        tables: &[classical::BLOCKS, manifold::BLOCKS],
     },
     Family {
         name: "losses",
