@@ -164,7 +164,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The derivative of `lgamma`; NaN at negative integers.",
         meaning: Meaning::Scalar(DIGAMMA),
         gradient: Gradient::Rule(|r| vec![Some(r.g() * r.arg(0).unary("trigamma", &[]))]),
-        note: "torch loses digits near its zeros.",
+        note: "torch loses digits near its zeros. JAX has a derivative of NaN at the poles.",
         ..UNARY
     },
     OpDef {
