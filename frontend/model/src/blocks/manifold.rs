@@ -33,7 +33,7 @@ const SOURCE: Parameter =
     with("input_type", Kind::OneOf(&["distances", "points"]), Default::Str("distances"))
         .doc("whether `distances` is given, or samples as `input`");
 const POINTS: Input =
-    data("input", Class::Float).when(|s| takes_points(s)).doc("the samples, (n, features)");
+    data("input", Class::Float).when(takes_points).doc("the samples, (n, features)");
 const COORDS: Input = param("coords", Init::Normal, |cx| {
     let name = ["input", "distances", "p_joint"].into_iter().find(|n| cx.optional(n).is_some());
     let shape = cx.var(name.unwrap_or("distances")).shape();
