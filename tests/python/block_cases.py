@@ -165,6 +165,20 @@ CASES: dict[str, Any] = {
     "Scan": case((3, 4), (2, 3, 4), body=models.Multiply(), carry={"left": "output"}),
     "Map": case((2, 3, 4), (2, 4), body=models.Multiply()),
     "CTC": case((2, 6, 4), (2, 2), blank=3, zero_infinity=True),
+    "CartesianDifference": case((3, 4), (2, 4)),
+    "DistanceMatrix": case((3, 4), (2, 4)),
+    "EncoderDistanceMatrix": case((3, 4)),
+    "TransposedDiagonal": case((4, 4)),
+    "EyeComplement": case(n=3),
+    "RBFKernel": case((3, 4), (2, 4)),
+    "PolynomialKernel": case((3, 4), (2, 4)),
+    "KernelizedSVM": case((3, 4), (2, 4), kernel=models.PolynomialKernel(2)),
+    "PolynomialFeatures": case(M, degree=2),
+    "PolynomialRegression": case(M, degree=2),
+    "MDSCore": case((3, 3), (3, 3)),
+    "MDS": case((3, 3), prediction_dim=2),
+    "TSNECore": case((3, 3), (3, 3), perplexity=1.5),
+    "TSNE": case((3, 3), prediction_dim=2, perplexity=1.5),
     "QuantileLoss": case(M, M, q=0.3),
     "CrossEntropy": case(M, (3,)),
     "NegativeLogLikelihood": case(M, (3,)),
@@ -185,6 +199,9 @@ def variants(name: str) -> list[Case]:
         settings, shapes, dtypes = CASES[name]
         if "body" in settings:
             terminals = getattr(models, name)(**settings).inputs
+        else:
+            present = list(getattr(models, name)(**settings).inputs)
+            terminals = [t for t in terminals if t in present]
         if terminals == ["inputs"]:
             return [Case(settings, {"inputs": shapes}, dtypes, len(shapes))]
         return [Case(settings, dict(zip(terminals, shapes, strict=False)), dtypes)]

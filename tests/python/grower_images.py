@@ -30,8 +30,9 @@ def grow(grower: Grower) -> None:
     if grower.choose.random() < 0.4:
         own = (batch, 1, *shape[-2:])
     block, left = grower.choose.choice(WAYS)(grower.choose, own)
-    # Convolutions may compute with other products than NumPy, and norms overflow.
-    tame = grower.finite(x)
+    # Convolutions may compute with other products than NumPy, norms overflow, and the gradient of a
+    # kernel that no output reads is 0 or NaN.
+    tame = grower.apply(models.NanToNum(), grower.finite(x)) if grower.special else x
     if isinstance(block, models.LpPool):
         tame = tame * tame + 0.5
     value = grower.block(block, tame.reshape(own))

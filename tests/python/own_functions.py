@@ -150,6 +150,20 @@ def ctc(x: Any, y: Any) -> Any:
     return torch.where(total < never / 2, 0.0, -total)
 
 
+def products(x: Any) -> Any:
+    """The features, and the products of two of them."""
+    rows, columns = torch.triu_indices(x.shape[-1], x.shape[-1])
+    return torch.cat([x, x[..., rows] * x[..., columns]], -1)
+
+
+def stress(x: Any, y: Any) -> Any:
+    return torch.linalg.norm(x - y) / torch.linalg.norm(x)
+
+
+def embedded(distances: Any, coords: Any) -> Any:
+    return stress(distances, torch.cdist(coords, coords))
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "CTC": ctc,
     "ManyToOne": reads,
@@ -376,6 +390,19 @@ OWN: dict[str, Callable[..., Any]] = {
     "L1": lambda x: torch.linalg.vector_norm(x, 1),
     "L2": lambda x: F.mse_loss(x, torch.zeros_like(x), reduction="sum") / 2,
     "QuadraticForm": lambda x, w: torch.einsum("bi,ij,bj->", x, w, x) / 2,
+    "CartesianDifference": lambda x, y: x[:, None] - y,
+    "DistanceMatrix": torch.cdist,
+    "NormModifier": lambda x: 5 - ((x - 1) % 8 - 4).abs(),
+    "TransposedDiagonal": lambda x: torch.diagonal(x)[:, None],
+    "EyeComplement": lambda: 1 - torch.eye(3, dtype=torch.float64),
+    "RBFKernel": lambda x, y, width, s: s**2 * torch.exp(-(torch.cdist(x, y) ** 2) / 2 / width**2),
+    "PolynomialKernel": lambda x, y, c: (x @ y.T + c) ** 3,
+    "LinearSVM": lambda x, b, w: x @ w + b,
+    "LogisticRegression": lambda x, b, w: x @ w + b,
+    "PolynomialFeatures": products,
+    "PolynomialRegression": lambda x, b, w: products(x) @ w + b,
+    "MDSCore": stress,
+    "MDS": embedded,
     "Accuracy": lambda x, y: (x.argmax(-1) == y).double().mean(),
     "Precision": score(metrics.precision_score),
     "Recall": score(metrics.recall_score),
@@ -398,4 +425,8 @@ ALONE = {
     "RotaryEmbedding",
     "PositionalEncoding",
     "QuantileLoss",
+    "EncoderDistanceMatrix",
+    "KernelizedSVM",
+    "TSNECore",
+    "TSNE",
 }

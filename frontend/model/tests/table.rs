@@ -57,6 +57,7 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
                     block!(LSTMCell(dimension = 4)).unwrap().into()
                 }
                 ("OneToMany" | "EncoderDecoder", "steps") => 2.into(),
+                ("KernelizedSVM", "kernel") => block!(RBFKernel()).unwrap().into(),
                 ("MLP", "dimensions") => vec![3, 2].into(),
                 ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),
                 ("SwapAxes", "first") => 0.into(),
@@ -75,6 +76,8 @@ fn shape(block: &str, terminal: &str) -> &'static [usize] {
         ("GridSample", "grid") => &[1, 4, 4, 2],
         ("Fold", _) => &[1, 4, 1],
         ("MaxUnpool2d", _) => &[1, 4, 2, 2],
+        ("RNN" | "LSTM" | "GRU" | "ManyToOne", _) => &[4, 2, 2],
+        ("CTC" | "EncoderDecoder", "input") => &[4, 2, 2],
         (name, _) if name.ends_with("1d") => &[1, 4, 4],
         (name, _) if name.ends_with("3d") => &[1, 4, 4, 4, 4],
         (name, _) if name.ends_with("2d") || IMAGES.contains(&name) => &[1, 4, 4, 4],
@@ -154,13 +157,6 @@ fn every_block_is_lowered() {
                     &[1; 16],
                 )
                 .into(),
-                _ if ["RNN", "LSTM", "GRU", "ManyToOne"].contains(&entry.name)
-                    || (entry.name, &*terminal.name) == ("CTC", "input")
-                    || (entry.name, &*terminal.name) == ("EncoderDecoder", "input") =>
-                {
-                    f64s(&[4, 2, 2], &[0.5; 16]).into()
-                }
-                _ if &*terminal.name == "boundaries" => f64s(&[2], &[0.5; 2]).into(),
                 _ => ones(shape(entry.name, &terminal.name)).into(),
             };
             let source = match terminal.list {

@@ -1,10 +1,10 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, borders, channels, compose, control, convolution, create, ctc,
-    einsum, elementwise, encoder_decoder, index, layers, likelihoods, losses, margins, metrics,
-    pixels, pooling, random, recurrent, reduce, regularizers, resize, segments, sequences, shape,
-    special, statistics,
+    Entry, attention, binary, borders, channels, classical, compose, control, convolution, create,
+    ctc, einsum, elementwise, encoder_decoder, index, layers, likelihoods, losses, manifold,
+    margins, metrics, pixels, pooling, random, recurrent, reduce, regularizers, resize, segments,
+    sequences, shape, special, statistics,
 };
 
 /// Related blocks, which share a page.
@@ -138,6 +138,13 @@ pub const FAMILIES: &[Family] = &[
                 generated code has one loop. [Sequences](../guide/sequences.md) shows how to use \
                 them.",
         tables: &[control::BLOCKS],
+    },
+    Family {
+        name: "classical",
+        title: "Classical machine learning",
+        about: "Distances, kernels, models that are linear in features, and embeddings of samples \
+                in few dimensions.",
+        tables: &[classical::BLOCKS, manifold::BLOCKS],
     },
     Family {
         name: "losses",

@@ -11,6 +11,16 @@ pub struct Publication {
 /// All publications that the docs cite.
 pub const PUBLICATIONS: &[Publication] = &[
     Publication {
+        short: "Kruskal 1964",
+        full: "J. B. Kruskal. Multidimensional Scaling by Optimizing Goodness of Fit to a \
+               Nonmetric Hypothesis. Psychometrika 29, 1964.",
+    },
+    Publication {
+        short: "van der Maaten & Hinton 2008",
+        full: "L. van der Maaten, G. Hinton. Visualizing Data using t-SNE. Journal of Machine \
+               Learning Research 9, 2008.",
+    },
+    Publication {
         short: "Nair & Hinton 2010",
         full: "V. Nair, G. Hinton. Rectified Linear Units Improve Restricted Boltzmann \
                Machines. ICML 2010.",

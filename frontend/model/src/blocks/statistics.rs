@@ -61,7 +61,7 @@ pub(super) const BLOCKS: &[Entry] = &[
              `torch.median`; NaN if any of them is NaN. `Quantile(0.5)` is the mean of the two. One \
              element has the gradient.",
             |cx| {
-                let (sorted, axis) = sorted(cx);
+                let (sorted, axis) = sorted(cx)?;
                 let middle = match sorted.shape().dims[axis as usize].as_const() {
                     Some(n) => index(cx, (n - 1) / 2),
                     None => (sorted.dim(axis) - 1.0).binary("floor_div", sorted.dim(axis).scalar(2.0)),
@@ -146,14 +146,13 @@ fn need_elements(cx: &Cx) -> Result<()> {
 }
 
 /// The elements sorted along an axis, counted from the front: all of them if none is given.
-fn sorted<'a>(cx: &Cx<'a>) -> (Var<'a>, i64) {
+fn sorted<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, i64)> {
     let x = cx.var("input");
     let (x, axis) = match cx.settings.int("axis") {
-        Some(axis) if axis < 0 => (x, axis + x.rank() as i64),
-        Some(axis) => (x, axis),
+        Some(axis) => (x, x.shape().axis(axis)? as i64),
         None => (x.reshape(Shape::new([Dim::Unknown])), 0),
     };
-    (x.unary("sort", &[("axis", axis.into())]), axis)
+    Ok((x.unary("sort", &[("axis", axis.into())]), axis))
 }
 
 fn index<'a>(cx: &Cx<'a>, number: i64) -> Var<'a> {
@@ -183,7 +182,7 @@ fn finished<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64, value: Var<'a>) -> Resu
 }
 
 fn quantile(cx: &Cx) -> Result<Vec<Value>> {
-    let (sorted, axis) = sorted(cx);
+    let (sorted, axis) = sorted(cx)?;
     let (q, how) = (cx.float("q"), cx.text("interpolation"));
     let own = sorted.dtype();
     let value = match sorted.shape().dims[axis as usize].as_const() {
