@@ -75,6 +75,7 @@ fn shape(block: &str, terminal: &str) -> &'static [usize] {
     match (block, terminal) {
         ("GridSample", "grid") => &[1, 4, 4, 2],
         ("Fold", _) => &[1, 4, 1],
+        (_, "boundaries") => &[2],
         ("MaxUnpool2d", _) => &[1, 4, 2, 2],
         ("RNN" | "LSTM" | "GRU" | "ManyToOne", _) => &[4, 2, 2],
         ("CTC" | "EncoderDecoder", "input") => &[4, 2, 2],

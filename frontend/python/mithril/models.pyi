@@ -227,6 +227,23 @@ __all__ = [
     "EncoderDecoder",
     "Scan",
     "Map",
+    "CartesianDifference",
+    "DistanceMatrix",
+    "EncoderDistanceMatrix",
+    "NormModifier",
+    "TransposedDiagonal",
+    "EyeComplement",
+    "RBFKernel",
+    "PolynomialKernel",
+    "KernelizedSVM",
+    "LinearSVM",
+    "LogisticRegression",
+    "PolynomialFeatures",
+    "PolynomialRegression",
+    "MDSCore",
+    "MDS",
+    "TSNECore",
+    "TSNE",
     "SquaredError",
     "AbsoluteError",
     "Huber",
@@ -2734,6 +2751,196 @@ class Map(Block):
         *,
         name: str | None = None,
         gradient: Block | None = None,
+    ) -> None: ...
+
+class CartesianDifference(Block):
+    """The difference of each row of `left` and each row of `right`: (n, m, features)."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class DistanceMatrix(Block):
+    """The distance of each row of `left` from each row of `right`: (n, m). Distances of 0 have a gradient of 0."""
+
+    def __init__(
+        self,
+        get_final_distance: bool = True,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class EncoderDistanceMatrix(Block):
+    """`DistanceMatrix` with a norm that is learned, and that `NormModifier` keeps from 1 to 5. It starts at 2."""
+
+    def __init__(
+        self,
+        get_final_distance: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class NormModifier(Block):
+    """`input` folded into the range from 1 to 5: it stays within, and is reflected at the ends, as often as needed."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class TransposedDiagonal(Block):
+    """The diagonal of the last two axes as a column."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class EyeComplement(Block):
+    """The (n, m) matrix with 0 on the diagonal and 1 elsewhere; `m` defaults to `n`."""
+
+    def __init__(
+        self,
+        n: int,
+        m: int | None = None,
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class RBFKernel(Block):
+    """`sigma^2 exp(-|x - y|^2 / (2 l_scale^2))` of each row x of `input1` and y of `input2`. Both numbers are learned, and start at 1. scikit-learn's `gamma` is `1 / (2 l_scale^2)`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class PolynomialKernel(Block):
+    """`(x · y + poly_coef)^degree` of each row x of `input1` and y of `input2`. `poly_coef` is learned, and starts at 1."""
+
+    def __init__(
+        self,
+        degree: int = 3,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class KernelizedSVM(Block):
+    """The decision function of a support vector machine: a `Linear` of `dimension` after `kernel` of `input1` and the support vectors `input2`. Its weights are the dual coefficients."""
+
+    def __init__(
+        self,
+        kernel: Block,
+        dimension: int = 1,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class LinearSVM(Block):
+    """A `Linear` of one output, and in `decision_output` its sign. It is trained with `HingeLoss` or `QuadHingeLoss`, and `L2` of its weights."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class LogisticRegression(Block):
+    """A `Linear` of `dimension`, which gives scores for `BinaryCrossEntropy`, and in `probs_output` their `Sigmoid`."""
+
+    def __init__(
+        self,
+        dimension: int = 1,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class PolynomialFeatures(Block):
+    """The products of up to `degree` features, which are the last axis of `input`, in the order of scikit-learn: by degree, then by feature."""
+
+    def __init__(
+        self,
+        degree: int,
+        include_bias: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class PolynomialRegression(Block):
+    """A `Linear` of `dimension` after `PolynomialFeatures` of `degree`."""
+
+    def __init__(
+        self,
+        degree: int,
+        dimension: int = 1,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MDSCore(Block):
+    """The stress of an embedding (Kruskal 1964): the root of the sum of squared errors of distances, over the sum of squared `distances`. scikit-learn's normalized stress divides by the squares of the embedding's distances instead."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MDS(Block):
+    """Multidimensional scaling: the stress (`MDSCore`) of learned embeddings, which are also the output `predicted_coords`. Minimising it trains them. They start standard normal."""
+
+    def __init__(
+        self,
+        prediction_dim: int,
+        input_type: typing.Literal["distances", "points"] = "distances",
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class TSNECore(Block):
+    """The Kullback-Leibler divergence of t-SNE: of the probabilities of pairs of samples from those of their embeddings, which fall with distance as Student's t (van der Maaten & Hinton 2008). The former have no gradient, unless `p_joint` is given."""
+
+    def __init__(
+        self,
+        perplexity: float = 30.0,
+        calculate_p_joint: bool = True,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class TSNE(Block):
+    """t-SNE: the divergence (`TSNECore`) of learned embeddings, which are also the output `predicted_coords`. Minimising it trains them. They start standard normal."""
+
+    def __init__(
+        self,
+        prediction_dim: int,
+        input_type: typing.Literal["distances", "points"] = "distances",
+        perplexity: float = 30.0,
+        calculate_p_joint: bool = True,
+        *,
+        name: str | None = None,
     ) -> None: ...
 
 class SquaredError(Block):
