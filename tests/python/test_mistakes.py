@@ -34,7 +34,7 @@ m |= Linear(4, name="b")(input="x", output="g")
 MISTAKES = {
     "both widths of a layer": "Linear(8, 3)",
     "PyTorch's names of widths": "Linear(in_features=8, out_features=3)",
-    "a block of another library": "ml.Conv3d",
+    "a block of another library": "ml.Convolution2D",
     "an optimizer": "ml.Adam",
     "a block in lower case": "ml.models.sequential",
     "a word misspelt": "ml.Linaer",

@@ -39,6 +39,8 @@ FRONT: dict[str, dict[str, Any]] = {
     "CrossEntropy": {"shapes": {"input": (3, 4, 2), "target": (3, 2)}, "axes": (1,)},
     "ExpandDims": {"axes": (1, (0, 2))},
     "Gather": {"axes": (0, 1)},
+    "TakeAlongAxis": {"axes": (0,)},
+    "ScatterReduce": {"axes": (0,)},
     "Scatter": {"axes": (0,)},
     "Map": {"shapes": {"left": (3, 2, 4), "right": (3, 2, 4)}, "axes": (1,)},
     "Scan": {"shapes": {"left": (3, 4), "right": (3, 2, 4)}, "axes": (1,)},

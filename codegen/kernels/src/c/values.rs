@@ -108,10 +108,12 @@ impl Printer<'_> {
     fn select(&mut self, dtype: DType, [c, x, y]: [Expr; 3]) -> Expr {
         // Compilers turn a conditional expression with computed operands into a branch. If it
         // selects the index of a read in another conditional expression, GCC 12 miscompiles both
-        // when it vectorizes them. So a branch-free function selects instead. Reads stay in
-        // conditional expressions, because the memory may not exist if they are not selected.
+        // when it vectorizes them. With masks of AVX-512 it miscompiles selections of both kinds by
+        // one variable. So a branch-free function selects instead. Reads stay in conditional
+        // expressions, because the memory may not exist if they are not selected.
         let computes = |e: &Expr| e.level > Level::Unary || e.text.contains('(');
-        let branches = computes(&x) || computes(&y) || dtype == DType::I64;
+        let named = c.text.chars().all(|c| c.is_alphanumeric() || c == '_');
+        let branches = computes(&x) || computes(&y) || named || dtype == DType::I64;
         let branches = branches && !x.reads && !y.reads;
         let numbers = matches!(dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64);
         match numbers && (self.formula || branches) {

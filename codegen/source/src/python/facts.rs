@@ -5,7 +5,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::Arity;
-use mithril_ir::shape::Type;
+use mithril_ir::shape::{Shape, Type};
 use rustc_hash::FxHashSet;
 
 use super::contraction;
@@ -118,15 +118,18 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the first operand is a batch of channels with this number of axes, which the windows
-    /// of the operation slide over.
+    /// of the operation slide over. Frameworks may refuse arrays without channels.
     fn is_batch_of(&self, axes: usize) -> bool {
         let shape = &self.ty(0).shape;
         let slides = match self.attr("sizes") {
             Some(Attr::Ints(sizes)) => sizes.len() == axes,
             _ => true,
         };
-        let channels = || shape.dims[1].as_const() != Some(0);
-        slides && shape.rank() == Some(axes + 2) && channels()
+        let some =
+            |shape: &Shape| shape.dims.iter().take(2).skip(1).all(|d| d.as_const() != Some(0));
+        slides
+            && shape.rank() == Some(axes + 2)
+            && self.op.operands.iter().all(|v| some(&self.function.ty(*v).shape))
     }
 
     /// Whether the padding after each axis is that before it, and at most half of a pooling window.

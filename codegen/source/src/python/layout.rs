@@ -45,7 +45,17 @@ impl Lines {
                 return self.unpacking(indent, targets, expr);
             }
         }
-        if !has_brackets(expr) {
+        let broken = [last_brackets(expr), first_brackets(expr)].into_iter().flatten();
+        let width = |text: &str| indent + text.chars().count();
+        let fits = |lines: &[String; 3]| {
+            let before = prefix.chars().count() + width(&lines[0]);
+            before <= WIDTH && width(&lines[1]) + 4 <= WIDTH && width(&lines[2]) <= WIDTH
+        };
+        if let Some([head, inner, rest]) = broken.into_iter().find(fits) {
+            self.line(indent, &format!("{prefix}{head}"));
+            self.line(indent + 4, &inner);
+            self.line(indent, &rest);
+        } else if !has_brackets(expr) {
             self.line(indent, &format!("{prefix}("));
             self.place(indent + 4, "", expr, "");
             self.line(indent, ")");
@@ -136,6 +146,9 @@ impl Lines {
                     &format!(".{name}({}){suffix}", joined.join(", ")),
                 );
             }
+            Expr::Call(head, _) if self.opens_late(indent, prefix, head) => {
+                self.method_of_operation(indent, prefix, head, &format!("{expr}{suffix}"));
+            }
             Expr::Call(head, args) if !args.is_empty() => {
                 self.line(indent, &format!("{prefix}{}", opened(head, "(")));
                 self.arguments(indent + 4, args);
@@ -180,6 +193,24 @@ impl Lines {
     fn breaks_before(&self, indent: usize, prefix: &str, head: &Expr) -> bool {
         let broken = matches!(head, Expr::Attribute(inner, _) if has_brackets(inner));
         broken && !self.fits(indent, prefix, head, "(")
+    }
+
+    /// Whether the receiver of a method call is an operation in brackets that must be broken.
+    fn opens_late(&self, indent: usize, prefix: &str, head: &Expr) -> bool {
+        let operation =
+            matches!(head, Expr::Attribute(inner, _) if matches!(**inner, Expr::Binary(..)));
+        operation && !self.fits(indent, prefix, head, "(")
+    }
+
+    /// Writes a call of a method of an operation in brackets, broken in these. `text` is the call.
+    fn method_of_operation(&mut self, indent: usize, prefix: &str, head: &Expr, text: &str) {
+        let Expr::Attribute(operation, _) = head else {
+            return self.line(indent, &format!("{prefix}{text}"));
+        };
+        let closing = operation.to_string().len() + "(".len();
+        self.line(indent, &format!("{prefix}("));
+        self.place(indent + 4, "", operation, "");
+        self.line(indent, &text[closing..]);
     }
 
     /// Whether the call that is indexed must be broken, because it leaves no room for the bracket
@@ -250,6 +281,39 @@ fn parenthesised(expr: &Expr, least: u8) -> String {
 fn opened(head: &Expr, bracket: &str) -> String {
     let empty = Expr::Call(Box::new(head.clone()), Vec::new()).to_string();
     format!("{}{bracket}", empty.trim_end_matches("()"))
+}
+
+/// Whether the expression is an operation with only one operator of the lowest precedence.
+/// Formatters break such an operation in its last or first brackets, if it ends or begins with one.
+fn has_one_operator(expr: &Expr) -> bool {
+    let Expr::Binary(left, operator, _) = expr else { return false };
+    !matches!(&**left, Expr::Binary(_, inner, _) if strength(inner) == strength(operator))
+}
+
+/// The text of such an operation up to its last opening bracket, inside, and from its end on.
+fn last_brackets(expr: &Expr) -> Option<[String; 3]> {
+    let text = expr.to_string();
+    let inside = text.strip_suffix(')').filter(|_| has_one_operator(expr))?;
+    let mut depth = 1;
+    let open = inside.char_indices().rev().find(|(_, c)| {
+        depth += i32::from(*c == ')') - i32::from(*c == '(');
+        depth == 0
+    });
+    let (head, inner) = inside.split_at(open?.0 + 1);
+    (!inner.is_empty()).then(|| [head.to_string(), inner.to_string(), ")".to_string()])
+}
+
+/// The first bracket of such an operation, what is inside, and the text from its end on.
+fn first_brackets(expr: &Expr) -> Option<[String; 3]> {
+    let text = expr.to_string();
+    let inside = text.strip_prefix('(').filter(|_| has_one_operator(expr))?;
+    let mut depth = 1;
+    let close = inside.char_indices().find(|(_, c)| {
+        depth += i32::from(*c == '(') - i32::from(*c == ')');
+        depth == 0
+    });
+    let (inner, rest) = inside.split_at(close?.0);
+    Some(["(".to_string(), inner.to_string(), rest.to_string()])
 }
 
 /// Whether the expression has brackets of its own inside which it can be broken.

@@ -14,7 +14,7 @@ use super::parameter::{required, with};
 use super::reduce::above_zero;
 use super::{
     BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Settings, Value, build, data,
-    gives, out, param,
+    gives, out, param, written,
 };
 use crate::init::Init;
 use crate::lower::Cx;
@@ -138,7 +138,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "sigma**2 * exp(-sum((input1[:, None] - input2[None]) ** 2, -1) / (2 * \
                   l_scale**2))",
-        example: gives(&["[[0], [2]]", "[[0], [1]]"], "[[4.     3.5299]\n [2.4261 3.5299]]")
+        example: gives(&["[[0], [2]]", "[[0], [1]]"], "[[4.     3.53  ]\n [2.4261 3.53  ]]")
             .with_params(&["2", "2"]),
         inputs: &[
             SAMPLES[0],
@@ -205,7 +205,13 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "LinearSVM",
         doc: "A `Linear` of one output, and in `decision_output` its sign. It is trained with \
               `HingeLoss` or `QuadHingeLoss`, and `L2` of its weights.",
-        example: gives(&["[[1, 2]]"], "[[-0.5]] [[-1.]]").with_params(&["[[1], [-1]]", "[0.5]"]),
+        example: written(
+            "compiled = ml.compile(ml.LinearSVM(), ml.NumpyBackend())\n\
+             params = {\"linear.w\": np.float32([[1], [-1]]), \"linear.b\": np.float32([0.5])}\n\
+             outputs = compiled.evaluate(params, {\"input\": np.float32([[1, 2]])})\n\
+             print(outputs[\"output\"], outputs[\"decision_output\"])\n",
+            "[[-0.5]] [[-1.]]",
+        ),
         inputs: INPUT,
         outputs: &[out("output"), out("decision_output")],
         meaning: Meaning::Compose(|_| scored(1, "Sign", "decision_output")),
@@ -215,7 +221,13 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "LogisticRegression",
         doc: "A `Linear` of `dimension`, which gives scores for `BinaryCrossEntropy`, and in \
               `probs_output` their `Sigmoid`.",
-        example: gives(&["[[1, 2]]"], "[[-0.5]] [[0.3775]]").with_params(&["[[1], [-1]]", "[0.5]"]),
+        example: written(
+            "compiled = ml.compile(ml.LogisticRegression(), ml.NumpyBackend())\n\
+             params = {\"linear.w\": np.float32([[1], [-1]]), \"linear.b\": np.float32([0.5])}\n\
+             outputs = compiled.evaluate(params, {\"input\": np.float32([[1, 2]])})\n\
+             print(outputs[\"output\"], outputs[\"probs_output\"])\n",
+            "[[-0.5]] [[0.3775]]",
+        ),
         parameters: &[with("dimension", Kind::Count, Default::Int(1)).doc("the number of scores")],
         inputs: INPUT,
         outputs: &[out("output"), out("probs_output")],
@@ -225,7 +237,12 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..LAYER
     },
     Entry {
-        example: gives(&["[[2, 3]]"], "[[2. 3. 4. 6. 9.]]").with_settings("degree=2"),
+        example: written(
+            "features = ml.PolynomialFeatures(degree=2)\n\
+             compiled = ml.compile(features, ml.NumpyBackend(), shapes={\"input\": [1, 2]})\n\
+             print(compiled.evaluate({}, {\"input\": np.float32([[2, 3]])})[\"output\"])\n",
+            "[[2. 3. 4. 6. 9.]]",
+        ),
         parameters: &[
             DEGREE,
             with("include_bias", Kind::Bool, Default::Bool(false))
@@ -241,7 +258,13 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "PolynomialRegression",
         doc: "A `Linear` of `dimension` after `PolynomialFeatures` of `degree`.",
-        example: gives(&["[[2, 3]]"], "(1, 1)").with_settings("degree=2"),
+        example: written(
+            "model = ml.PolynomialRegression(degree=2)\n\
+             compiled = ml.compile(model, ml.NumpyBackend(), shapes={\"input\": [1, 2]})\n\
+             params = compiled.randomize_params()\n\
+             print(compiled.evaluate(params, {\"input\": np.float32([[2, 3]])})[\"output\"].shape)\n",
+            "(1, 1)",
+        ),
         parameters: &[
             DEGREE,
             with("dimension", Kind::Count, Default::Int(1)).doc("the width of the output"),

@@ -2,20 +2,32 @@
 
 /// Names from other libraries, each with its replacement here. No block has one of these names.
 const ELSEWHERE: &[(&[&str], &str)] = &[
-    (&["Convolution2D"], "`Conv2d`"),
-    (&["MaxPooling2D"], "`MaxPool2d`"),
-    (&["AveragePooling2D"], "`AvgPool2d`"),
-    (&["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d"], "`AdaptiveAvgPool`"),
-    (&["AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d"], "`AdaptiveMaxPool`"),
-    (&["LPPool1d", "LPPool2d", "LPPool3d"], "`LpPool`"),
-    (&["GlobalAveragePooling2D"], "`GlobalAvgPool`"),
-    (&["ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d"], "`ReflectionPad`"),
-    (&["ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d"], "`ReplicationPad`"),
-    (&["CircularPad1d", "CircularPad2d", "CircularPad3d"], "`CircularPad`"),
-    (&["ZeroPad2d", "ConstantPad2d"], "`Pad`"),
-    (&["Interpolate", "interpolate", "Resize"], "`Upsample`"),
-    (&["BatchNorm", "BatchNormalization"], "`BatchNorm1d`, `BatchNorm2d` or `BatchNorm3d`"),
-    (&["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"], "`InstanceNorm`"),
+    (&["Convolution2D"], "`Conv2d` is that block"),
+    (&["MaxPooling2D"], "`MaxPool2d` is that block"),
+    (&["AveragePooling2D"], "`AvgPool2d` is that block"),
+    (
+        &["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d"],
+        "`AdaptiveAvgPool` is that block",
+    ),
+    (
+        &["AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d"],
+        "`AdaptiveMaxPool` is that block",
+    ),
+    (&["LPPool1d", "LPPool2d", "LPPool3d"], "`LpPool` is that block"),
+    (&["GlobalAveragePooling2D"], "`GlobalAvgPool` is that block"),
+    (&["ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d"], "`ReflectionPad` is that block"),
+    (
+        &["ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d"],
+        "`ReplicationPad` is that block",
+    ),
+    (&["CircularPad1d", "CircularPad2d", "CircularPad3d"], "`CircularPad` is that block"),
+    (&["ZeroPad2d", "ConstantPad2d"], "`Pad` is that block"),
+    (&["Interpolate", "interpolate", "Resize"], "`Upsample` is that block"),
+    (
+        &["BatchNorm", "BatchNormalization"],
+        "`BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d` normalise channels",
+    ),
+    (&["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"], "`InstanceNorm` is that block"),
     (&["LayerNormalization"], "`LayerNorm` normalises the last axis"),
     (
         &["Transformer", "TransformerEncoderLayer"],

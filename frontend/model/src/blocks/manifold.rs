@@ -13,7 +13,7 @@ use super::parameter::{Range, required, with};
 use super::reduce::above_zero;
 use super::{
     BASE, Default, Entry, Group, Input, Kind, Output, Parameter, Settings, Value, data, gives, out,
-    param,
+    param, written,
 };
 use crate::init::Init;
 use crate::lower::Cx;
@@ -82,11 +82,15 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        example: gives(
-            &["[[0, 1, 2], [1, 0, 2], [2, 2, 0]]", "[[0, 1, 3], [1, 0, 3], [3, 3, 0]]"],
-            "0.0012",
-        )
-        .with_settings("perplexity=1.5"),
+        example: written(
+            "compiled = ml.compile(ml.TSNECore(perplexity=1.5), ml.NumpyBackend())\n\
+             inputs = {\n\
+             \x20\x20\x20\x20\"distances\": np.float32([[0, 1, 2], [1, 0, 2], [2, 2, 0]]),\n\
+             \x20\x20\x20\x20\"pred_distances\": np.float32([[0, 1, 3], [1, 0, 3], [3, 3, 0]]),\n\
+             }\n\
+             print(f\"{compiled.evaluate({}, inputs)['output']:.4f}\")\n",
+            "0.0452",
+        ),
         parameters: &[PERPLEXITY, CALCULATE],
         inputs: &[DISTANCES.when(calculates), JOINT.when(|s| !calculates(s)), PREDICTED],
         ..MANIFOLD.row(
@@ -101,7 +105,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        example: gives(&["[[0, 1, 2], [1, 0, 2], [2, 2, 0]]"], "(), (3, 2)")
+        example: gives(&["[[0, 1, 2], [1, 0, 2], [2, 2, 0]]"], "() (3, 2)")
             .with_settings("prediction_dim=2, perplexity=1.5"),
         parameters: &[DIMENSION, SOURCE, PERPLEXITY, CALCULATE],
         inputs: &[

@@ -106,7 +106,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "histogram(input, bins, (min, max))[0]",
-        example: gives(&["[1, 2, 1, 5]"], "[2 1 0 0]").with_settings("bins=4, min=0, max=4"),
+        example: gives(&["[1, 2, 1, 5]"], "[0 2 1 0]").with_settings("bins=4, min=0, max=4"),
         parameters: &[
             required("bins", Kind::Count).doc("the number of bins"),
             with("min", Kind::Float(Range::Finite), Default::None)
@@ -184,7 +184,6 @@ fn finished<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64, value: Var<'a>) -> Resu
 fn quantile(cx: &Cx) -> Result<Vec<Value>> {
     let (sorted, axis) = sorted(cx)?;
     let (q, how) = (cx.float("q"), cx.text("interpolation"));
-    let own = sorted.dtype();
     let value = match sorted.shape().dims[axis as usize].as_const() {
         Some(n) => {
             let place = q * (n - 1) as f64;
@@ -204,35 +203,46 @@ fn quantile(cx: &Cx) -> Result<Vec<Value>> {
                 }
             }
         }
-        None => {
-            let place = (sorted.dim(axis).cast(cx.float.widened()) - 1.0) * q;
-            let round = |by: &str| place.unary(by, &[]);
-            let named = match how {
-                "lower" => Some("floor"),
-                "higher" => Some("ceil"),
-                "nearest" => Some("round"),
-                _ => None,
-            };
-            let take = |place: Var<'_>| {
-                at(cx, sorted, cx.builder.var(place.value).cast(cx.index), axis).value
-            };
-            match named {
-                Some(by) => cx.builder.var(take(round(by))),
-                None => {
-                    let (low, high) = (take(round("floor")), take(round("ceil")));
-                    let (low, high) = (cx.builder.var(low), cx.builder.var(high));
-                    let part = place - round("floor");
-                    let whole = part.binary("eq", part.scalar(0.0));
-                    let part = match how {
-                        "midpoint" => whole.select(part, part.scalar(0.5)),
-                        _ => part,
-                    };
-                    between(low, high, part.cast(own.widened()))
-                }
-            }
-        }
+        None => open_quantile(cx, sorted, axis),
     };
     done(finished(cx, sorted, axis, value)?)
+}
+
+/// The quantile along an axis of open size.
+fn open_quantile<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64) -> Var<'a> {
+    let (q, how) = (cx.float("q"), cx.text("interpolation"));
+    let last = sorted.dim(axis) - 1.0;
+    let dtype = sorted.dtype().widened();
+    // Fractions of small integers are exact for every size.
+    let over = (1..=1000).map(f64::from).find(|n| (q * n - (q * n).round()).abs() < 1e-12 * n);
+    let (low, part) = match over {
+        Some(over) => {
+            let place = last * (q * over).round();
+            let low = place.binary("floor_div", place.scalar(over));
+            (low, (place - low * over).cast(dtype) / over)
+        }
+        None => {
+            let place = last.cast(dtype) * q;
+            let low = place.unary("floor", &[]);
+            (low.cast(last.dtype()), place - low)
+        }
+    };
+    let whole = part.binary("eq", part.scalar(0.0));
+    let high = whole.select(low, low + 1.0);
+    let element = |place: Var<'a>| at(cx, sorted, place.cast(cx.index), axis);
+    match how {
+        "lower" => element(low),
+        "higher" => element(high),
+        "nearest" => {
+            let half = part.scalar(0.5);
+            let even = low.binary("mod", low.scalar(2.0)).binary("eq", low.scalar(0.0));
+            let tied = part.binary("eq", half).binary("and", even);
+            let down = part.binary("lt", half).binary("or", tied);
+            element(down.select(low, low + 1.0))
+        }
+        "midpoint" => between(element(low), element(high), whole.select(part, part.scalar(0.5))),
+        _ => between(element(low), element(high), part),
+    }
 }
 
 /// The value at a part of the way from `low` to `high`.

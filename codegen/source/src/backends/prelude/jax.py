@@ -106,9 +106,12 @@ def _sum_pool(x, sizes, strides=None, low=None, high=None):
     front = (1,) * (x.ndim - len(sizes))
     pads = [(0, 0)] * len(front) + list(zip(low or zeros, high or zeros))
     zero = x.dtype.type(0)
-    return jax.lax.reduce_window(
-        x, zero, jax.lax.add, front + sizes, front + (strides or ones), pads
-    )
+    if any(n < 0 for pair in pads for n in pair):
+        # XLA fails on windows that are cropped.
+        x = jax.lax.pad(x, zero, [(*pair, 0) for pair in pads])
+        pads = [(0, 0)] * x.ndim
+    steps = front + (strides or ones)
+    return jax.lax.reduce_window(x, zero, jax.lax.add, front + sizes, steps, pads)
 
 
 def _scatter_add(x, indices, updates, axis):

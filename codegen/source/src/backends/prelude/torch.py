@@ -101,8 +101,15 @@ def _conv_transpose(
     if count == 0:
         x, weights = x.unsqueeze(-1), weights.unsqueeze(-1)
         return F.conv_transpose1d(x, weights, groups=groups).squeeze(-1)
-    conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[count - 1]
-    y = conv(x, weights, None, strides or ones, 0, 0, groups, dilations or ones)
+    strides, dilations = strides or ones, dilations or ones
+    if weights.numel() == 0:
+        # PyTorch refuses weights without channels.
+        sizes = zip(x.shape[2:], weights.shape[2:], strides, dilations)
+        sizes = [(n - 1) * step + gap * (k - 1) + 1 for n, k, step, gap in sizes]
+        y = x.new_zeros(len(x), weights.shape[1] * groups, *sizes)
+    else:
+        conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[count - 1]
+        y = conv(x, weights, None, strides, 0, 0, groups, dilations)
     crops = zip(reversed(low or zeros), reversed(high or zeros))
     return F.pad(y, [-n for pair in crops for n in pair])
 
