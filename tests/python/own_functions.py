@@ -154,7 +154,7 @@ def ctc(x: Any, y: Any) -> Any:
 def quantile(x: Any, q: float) -> Any:
     """torch's quantile over the last axis, with the gradient of the first of equal elements."""
     place = q * (x.shape[-1] - 1)
-    ordered = torch.sort(x, -1, stable=True).values
+    ordered = torch.sort(x, dim=-1, stable=True).values
     low, high = ordered[..., math.floor(place)], ordered[..., math.ceil(place)]
     found = low + (high - low) * (place % 1)
     assert torch.allclose(found, torch.quantile(x, q, -1), rtol=1e-12)
@@ -171,8 +171,13 @@ def stress(x: Any, y: Any) -> Any:
     return torch.linalg.norm(x - y) / torch.linalg.norm(x)
 
 
-def embedded(distances: Any, coords: Any) -> Any:
-    return stress(distances, torch.cdist(coords, coords))
+def distances(x: Any, y: Any) -> Any:
+    """The distances of rows, not by a product of matrices, which loses digits."""
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def embedded(given: Any, coords: Any) -> Any:
+    return stress(given, distances(coords, coords))
 
 
 OWN: dict[str, Callable[..., Any]] = {
@@ -402,11 +407,11 @@ OWN: dict[str, Callable[..., Any]] = {
     "L2": lambda x: F.mse_loss(x, torch.zeros_like(x), reduction="sum") / 2,
     "QuadraticForm": lambda x, w: torch.einsum("bi,ij,bj->", x, w, x) / 2,
     "CartesianDifference": lambda x, y: x[:, None] - y,
-    "DistanceMatrix": torch.cdist,
+    "DistanceMatrix": distances,
     "NormModifier": lambda x: 5 - ((x - 1) % 8 - 4).abs(),
     "TransposedDiagonal": lambda x: torch.diagonal(x)[:, None],
     "EyeComplement": lambda: 1 - torch.eye(3, dtype=torch.float64),
-    "RBFKernel": lambda x, y, width, s: s**2 * torch.exp(-(torch.cdist(x, y) ** 2) / 2 / width**2),
+    "RBFKernel": lambda x, y, width, s: s**2 * torch.exp(-(distances(x, y) ** 2) / 2 / width**2),
     "PolynomialKernel": lambda x, y, c: (x @ y.T + c) ** 3,
     "LinearSVM": lambda x, b, w: x @ w + b,
     "LogisticRegression": lambda x, b, w: x @ w + b,

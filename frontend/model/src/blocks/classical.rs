@@ -170,9 +170,12 @@ pub(super) const BLOCKS: &[Entry] = &[
             "`(x · y + poly_coef)^degree` of each row x of `input1` and y of `input2`. `poly_coef` \
              is learned, and starts at 1.",
             |cx| {
-                let product = cx.var("input1").matmul(cx.var("input2").swap_last());
-                let sum = product + cx.var("poly_coef");
-                done(sum.binary("pow", sum.scalar(cx.int("degree") as f64)))
+                // Powers of rounded products lose digits of halves.
+                let (x, y) = (cx.var("input1"), cx.var("input2"));
+                let product = x.widened().matmul(y.widened().swap_last());
+                let sum = product + cx.var("poly_coef").widened();
+                let power = sum.binary("pow", sum.scalar(cx.int("degree") as f64));
+                done(power.cast(x.dtype()))
             },
         )
     },

@@ -72,12 +72,13 @@ pub(super) const BLOCKS: &[Entry] = &[
              normal.",
             |cx| {
                 let coords = cx.var("coords");
-                let given = match cx.optional("input") {
+                let given = match cx.optional("input").map(Var::widened) {
                     Some(points) => square_root(squares(points, points)?),
                     None => cx.var("distances"),
                 };
-                let predicted = square_root(squares(coords, coords)?);
-                Ok(vec![stress(given, predicted).value, coords.value])
+                let places = coords.widened();
+                let predicted = square_root(squares(places, places)?);
+                Ok(vec![stress(given, predicted).cast(coords.dtype()).value, coords.value])
             },
         )
     },
