@@ -167,7 +167,7 @@ CASES: dict[str, Any] = {
     "CTC": case((2, 6, 4), (2, 2), blank=3, zero_infinity=True),
     "CartesianDifference": case((3, 4), (2, 4)),
     "DistanceMatrix": case((3, 4), (2, 4)),
-    "EncoderDistanceMatrix": case((3, 4)),
+    "EncoderDistanceMatrix": case((5, 4)),
     "TransposedDiagonal": case((4, 4)),
     "EyeComplement": case(n=3),
     "RBFKernel": case((3, 4), (2, 4)),

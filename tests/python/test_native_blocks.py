@@ -25,7 +25,7 @@ KEPT = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 
 KEPT |= dict.fromkeys(["PixelShuffle", "PixelUnshuffle", "GroupNorm", "Conv1d"], 4)
 KEPT |= {"Fold": 12, "GridSample": 2, "ConvTranspose1d": 4}
 KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder", "CTC"], 4)
-# The products of all pairs of 333 features, and the differences of all pairs of rows with as many,
+# The products of all pairs of 333 features, and the differences of rows with as many features,
 # would take gigabytes.
 KEPT |= dict.fromkeys(["PolynomialFeatures", "PolynomialRegression", "EncoderDistanceMatrix"], 4)
 KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
