@@ -10,6 +10,7 @@ use super::elementwise::done;
 use super::example::Example;
 use super::layers::LAYER;
 use super::parameter::required;
+use super::windows::pair;
 use super::{Entry, Kind, Parameter, Settings, Value, gives};
 use crate::lower::Cx;
 use crate::setting::Setting;
@@ -55,10 +56,6 @@ const fn pad(
 
 /// The padding of the last axes: one pair for each, or a single pair for all after the first two.
 fn pairs(settings: &Settings) -> Vec<[i64; 2]> {
-    let pair = |item: &Setting| match item.as_list() {
-        Some(pair) => [0, 1].map(|side| pair.get(side).and_then(Setting::as_int).unwrap_or(0)),
-        None => [item.as_int().unwrap_or(0); 2],
-    };
     match settings.get("padding") {
         Setting::List(items) => items.iter().map(pair).collect(),
         other => vec![pair(other)],

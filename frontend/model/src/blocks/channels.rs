@@ -4,11 +4,10 @@ use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
-use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
-use super::elementwise::done;
+use super::elementwise::{done, dropped};
 use super::example::Example;
 use super::layers::{EPSILON, INIT, LAYER, USE_BIAS, USE_SCALE};
 use super::parameter::{Range, required, with};
@@ -181,8 +180,7 @@ const fn dropout<const AXES: usize>(
         parameters: &[RATE],
         inputs: DROPOUT_INPUTS,
         ..LAYER.row(name, doc, |cx| {
-            let (x, rate) = (cx.var("input"), cx.float("rate"));
-            let mut shape = x.shape();
+            let mut shape = cx.var("input").shape();
             if shape.need_rank()? != AXES + 2 {
                 let expected = ["(batch, channels, length)", "(batch, channels, height, width)"];
                 let what = format!("`Dropout{AXES}d` takes batches of channels");
@@ -191,15 +189,8 @@ const fn dropout<const AXES: usize>(
                     .expected(expected[AXES - 1])
                     .err();
             }
-            let Some(key) = cx.optional("key").filter(|_| cx.training() && rate > 0.0) else {
-                return done(x);
-            };
             shape.dims[2..].fill(Dim::Const(1));
-            let attrs = [("shape", shape.into()), ("dtype", DType::F32.into())];
-            let draw = key.unary("uniform", &attrs);
-            let kept = draw.binary("ge", draw.scalar(rate));
-            let zero = x.scalar(0.0);
-            done(kept.select(if rate < 1.0 { x / (1.0 - rate) } else { zero }, zero))
+            dropped(cx, shape)
         })
     }
 }

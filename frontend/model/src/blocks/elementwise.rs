@@ -4,6 +4,7 @@ use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
 
 use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Input, KEY, Kind, Meaning, Parameter, Value, data, gives};
@@ -368,11 +369,16 @@ fn largest(dtype: DType) -> f64 {
 }
 
 fn dropout(cx: &Cx) -> Result<Vec<Value>> {
+    dropped(cx, cx.var("input").shape())
+}
+
+/// Drops elements of the input in training; a draw of this shape, which broadcasts, decides which.
+pub(super) fn dropped(cx: &Cx, shape: Shape) -> Result<Vec<Value>> {
     let (x, rate) = (cx.var("input"), cx.float("rate"));
     let Some(key) = cx.optional("key").filter(|_| cx.training() && rate > 0.0) else {
         return done(x);
     };
-    let attrs = [("shape", x.shape().into()), ("dtype", DType::F32.into())];
+    let attrs = [("shape", shape.into()), ("dtype", DType::F32.into())];
     let draw = key.unary("uniform", &attrs);
     let kept = draw.binary("ge", draw.scalar(rate));
     let zero = x.scalar(0.0);

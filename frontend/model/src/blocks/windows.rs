@@ -29,12 +29,16 @@ pub(super) fn each_axis(settings: &Settings, name: &str, axes: usize) -> Vec<i64
     }
 }
 
-/// The padding before and after each axis.
-pub(super) fn padding(settings: &Settings, axes: usize) -> Vec<[i64; 2]> {
-    let pair = |item: &Setting| match item.as_list() {
+/// The padding of one axis: a number for both ends, or a pair.
+pub(super) fn pair(item: &Setting) -> [i64; 2] {
+    match item.as_list() {
         Some(pair) => [0, 1].map(|side| pair.get(side).and_then(Setting::as_int).unwrap_or(0)),
         None => [item.as_int().unwrap_or(0); 2],
-    };
+    }
+}
+
+/// The padding before and after each axis.
+pub(super) fn padding(settings: &Settings, axes: usize) -> Vec<[i64; 2]> {
     match settings.get("padding") {
         Setting::List(items) => items.iter().map(pair).collect(),
         Setting::Str(name) if &**name == "same" => {
