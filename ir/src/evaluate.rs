@@ -56,9 +56,14 @@ impl<'a> Calls<'a> {
         self.dims.shape(&ty.shape).into_iter().map(|d| d.unwrap_or(0)).collect()
     }
 
-    /// Runs the first function that the operation names, and returns its results.
-    pub fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
-        let name = self.op.functions().next().expect("a call names its callee");
+    /// The arguments that the operation passes to function number `at` of those that it names.
+    pub fn passed(&self, at: usize) -> Vec<Array> {
+        self.op.passed(at).into_iter().map(|own| self.args[own].clone()).collect()
+    }
+
+    /// Runs function number `at` of those that the operation names, and returns its results.
+    pub fn run(&self, at: usize, args: Vec<Array>) -> Result<Vec<Array>> {
+        let name = self.op.functions().nth(at).expect("a call names its functions");
         match self.module.get(name) {
             // Calls may nest deeply, so this may need more stack.
             Some(callee) => deeper(|| run(self.module, callee, args)),

@@ -11,10 +11,10 @@ use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::external::TargetBody;
 use crate::loc::Loc;
-use crate::op::Op;
 use crate::op::access::Access;
-use crate::op::infer::find_attr;
+use crate::op::infer::{as_ints, find_attr};
 use crate::op::view::{self, View};
+use crate::op::{Gradient, Op};
 use crate::shape::{Guard, Type};
 
 /// A value of a function: an argument or a result of an operation.
@@ -120,6 +120,26 @@ impl Operation {
             Attr::Function(name) => Some(name),
             _ => None,
         })
+    }
+
+    /// The indices of the operands that function number `at` of those that it names takes. A scan
+    /// passes slices of some of them.
+    pub fn passed(&self, at: usize) -> Vec<usize> {
+        match self.op.gradient {
+            Gradient::Branches => {
+                let taken = self.attrs.iter().filter_map(as_ints).nth(at);
+                taken.into_iter().flatten().map(|own| *own as usize + 1).collect()
+            }
+            Gradient::While => (1..self.operands.len()).collect(),
+            Gradient::Derived
+            | Gradient::Partials(_)
+            | Gradient::Rule(_)
+            | Gradient::Zero
+            | Gradient::Callee
+            | Gradient::Recompute
+            | Gradient::Vjp
+            | Gradient::Scan => (0..self.operands.len()).collect(),
+        }
     }
 }
 

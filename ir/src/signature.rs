@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, ErrorKind, Name, Result};
 use crate::dim::{Dim, Symbol};
-use crate::graph::{Constraint, Function};
+use crate::graph::{Constraint, Function, Operation};
 use crate::message;
-use crate::op::{Op, ShapeRule};
+use crate::op::{Gradient, Op, ShapeRule};
 use crate::shape::{Guard, Shape, Type, unify};
 
 /// The binding of a signature's symbols at a call.
@@ -333,6 +333,22 @@ fn constraints_hold(callee: &Function, binding: &Binding) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The types of the operands that an operation passes to function number `at` of those that it
+/// names.
+pub fn passed_types(op: &Operation, at: usize, operands: &[Type]) -> Vec<Type> {
+    let mut types: Vec<Type> = op.passed(at).into_iter().map(|own| operands[own].clone()).collect();
+    if let Gradient::Scan = op.op.gradient {
+        let count = |name| usize::try_from(op.attr(name).as_int()).unwrap_or(0);
+        // One step takes slices of the sequences along the first axis.
+        for ty in types.iter_mut().skip(count("carries")).take(count("sequences")) {
+            if ty.shape.lead.is_none() && !ty.shape.dims.is_empty() {
+                ty.shape.dims.remove(0);
+            }
+        }
+    }
+    types
 }
 
 fn name_of(function: &Function) -> Name {

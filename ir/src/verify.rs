@@ -8,7 +8,8 @@
 //! 6. Result types equal the inferred ones, except that they may name symbols that inference
 //!    leaves open, and dims that guards make equal.
 //! 7. Callees exist, and calls match their signatures; the `vjp` of a `custom_gradient` takes
-//!    operands, results and cotangents, and returns the operands' cotangents.
+//!    operands, results and cotangents, and returns the operands' cotangents. Both functions of a
+//!    `cond` return the same types.
 //! 8. No function calls itself, directly or through others.
 //! 9. A state result pairs with a state argument of its type, and no other result does.
 //! 10. External functions have no operations: their values are arguments and results. A function
@@ -23,10 +24,11 @@ use crate::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, Role, Value};
 use crate::message;
-use crate::op::Default;
+use crate::op::{Default, Gradient};
 use crate::order::needed_first;
 use crate::retype::{Equalities, Inferred, infer_results, settle};
 use crate::shape::Type;
+use crate::signature::passed_types;
 use crate::text::is_identifier;
 
 /// Checks every function of the module, and the calls between them.
@@ -165,8 +167,10 @@ pub(crate) fn infer_operation(module: &Module, f: &Function, op: &Operation) -> 
     let mut functions = op.functions().filter_map(|name| module.get(name));
     let callee = functions.next();
     let inferred = infer_results(f, op.op, &op.operands, &op.attrs, callee.map(|f| &**f))?;
-    if let Some(vjp) = functions.next() {
-        vjp_matches(f, op, &inferred, vjp)?;
+    match (functions.next(), op.op.gradient) {
+        (None, _) => {}
+        (Some(other), Gradient::Branches) => branches_match(f, op, &inferred, other)?,
+        (Some(vjp), _) => vjp_matches(f, op, &inferred, vjp)?,
     }
     Ok(inferred)
 }
@@ -194,6 +198,35 @@ fn attributes(op: &Operation) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Types a call of the second function of a `cond`. Errors: its results have other types than those
+/// of the first.
+fn branches_match(
+    f: &Function,
+    op: &Operation,
+    inferred: &Inferred,
+    otherwise: &Function,
+) -> Result<()> {
+    let operands: Vec<Type> = op.operands.iter().map(|v| f.ty(*v).clone()).collect();
+    let taken = passed_types(op, 1, &operands);
+    let mut count = 0;
+    let mut fresh = || {
+        count += 1;
+        Symbol::from(format!("''{count}"))
+    };
+    let taken: Vec<&Type> = taken.iter().collect();
+    let types = crate::signature::instantiate(otherwise, &taken, &mut Vec::new(), &mut fresh)?;
+    let pairs = types.iter().zip(&inferred.types);
+    let same = types.len() == inferred.types.len()
+        && pairs.into_iter().all(|(a, b)| a.dtype == b.dtype && fits(a, b));
+    if same {
+        return Ok(());
+    }
+    Diagnostic::of(ErrorKind::Shapes, "the functions of a `cond` return different types")
+        .got(format!("{} from `{}`", list(types.iter()), otherwise.name))
+        .expected(list(inferred.types.iter()))
+        .err()
 }
 
 /// Types a call of the gradient function `vjp` on the values that autodiff will pass to it.

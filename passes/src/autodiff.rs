@@ -31,6 +31,7 @@ use forward_backward::{ForwardBackward, split};
 
 mod backward_pass;
 mod calls;
+mod control;
 mod cotangents;
 pub(crate) mod forward_backward;
 mod splits;

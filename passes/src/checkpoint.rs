@@ -7,7 +7,7 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Function, Module, ResultDef, Role, Value};
-use mithril_ir::op;
+use mithril_ir::op::{self, Gradient};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::autodiff::forward_backward::{arguments_binding, copy};
@@ -20,9 +20,10 @@ pub const COUNT: &str = "calls-recomputed";
 pass! {
     /// Marks the calls of the entry so that gradients recompute their inner values, except for the
     /// last call, whose values are needed at once. If the entry calls nothing, its operations are
-    /// first divided into functions at points where few values are live (Chen et al. 2016).
+    /// first divided into functions at points where few values are live (Chen et al. 2016). Then
+    /// marks the bodies of scans, whose steps keep their carries alone.
     pub struct Checkpoint("checkpoint") {
-        /// The number of calls to mark, counted from the first.
+        /// The number of calls and scans to mark, counted from the first call.
         count: Limit = Limit::All,
     }
 }
@@ -43,14 +44,57 @@ impl Pass for Checkpoint {
         let earlier = calls.iter().rev().skip(1).rev().enumerate();
         let chosen = earlier.take_while(|(number, _)| self.count.allows(*number));
         let chosen: Vec<usize> = chosen.map(|(_, at)| *at).collect();
-        if chosen.is_empty() {
+        let count = chosen.len();
+        if count > 0 {
+            chosen.into_iter().for_each(|at| function.ops[at].op = op::get("checkpoint"));
+            out.insert(function);
+        }
+        let scans = self.scans(&mut out, calls.len().saturating_sub(1))?;
+        if count + scans == 0 {
             return Ok(module.clone());
         }
-        cx.count(COUNT, chosen.len());
-        chosen.into_iter().for_each(|at| function.ops[at].op = op::get("checkpoint"));
-        out.insert(function);
+        cx.count(COUNT, count + scans);
         Ok(out)
     }
+}
+
+impl Checkpoint {
+    /// Marks the bodies of scans in all functions. `calls` others come first. Returns their number.
+    fn scans(&self, module: &mut Module, calls: usize) -> Result<usize> {
+        let mut count = 0;
+        let names: Vec<Arc<str>> = module.functions.keys().cloned().collect();
+        for name in names {
+            let Some(function) = module.get(&name).cloned() else { continue };
+            let mut changed = Function::clone(&function);
+            for (at, operation) in function.ops.iter().enumerate() {
+                let body = operation.functions().next().and_then(|name| module.get(name)).cloned();
+                let scan = matches!(operation.op.gradient, Gradient::Scan);
+                let Some(body) = body.filter(|body| scan && body.ops.len() > 1) else { continue };
+                if !self.count.allows(calls + count) {
+                    continue;
+                }
+                let marked = recomputed(&body, module.fresh_name(&body.name))?;
+                changed.ops[at].attrs[0] = Attr::Function(marked.name.clone());
+                module.insert(marked);
+                count += 1;
+            }
+            module.insert(changed);
+        }
+        Ok(count)
+    }
+}
+
+/// A function that calls another, and whose gradient recomputes the inner values.
+fn recomputed(body: &Function, name: Arc<str>) -> Result<Function> {
+    let builder = Builder::new(name);
+    let arguments = body
+        .arguments()
+        .map(|(value, own)| builder.arg(own.name.clone(), own.role, body.ty(value).clone()));
+    let arguments: Vec<Value> = arguments.collect();
+    let attrs = [Attr::Function(body.name.clone())].into_iter().collect();
+    let values = builder.call(op::get("checkpoint"), body, attrs, &arguments)?;
+    let results = body.results.iter().zip(values);
+    builder.finish(results.map(|(own, value)| ResultDef { value, ..own.clone() }).collect())
 }
 
 /// The indices of the calls of functions that have operations.

@@ -9,7 +9,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value, ValueInfo};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::access::{Access, Constant};
-use mithril_ir::op::{Kind, Meaning, Op};
+use mithril_ir::op::{Gradient, Kind, Meaning, Op};
 use mithril_ir::scalar::Prim;
 use mithril_ir::shape::Type;
 
@@ -126,14 +126,28 @@ pub(crate) fn single_operation(
     function
 }
 
+/// The assumed number of steps of a `while`.
+const ASSUMED_STEPS: i64 = 16;
+
 /// How often the callee of an operation runs.
 fn steps(function: &Function, call: &Operation) -> u64 {
-    match call.op.attr_index("carries").map(|at| &call.attrs[at]) {
-        Some(Attr::Int(carries)) => {
-            let sequence = function.ty(call.operands[*carries as usize]);
+    match call.op.gradient {
+        Gradient::Scan => {
+            let sequence = function.ty(call.operands[call.attr("carries").as_int() as usize]);
             sequence.shape.dims.first().map_or(1, |length| size(length) as u64)
         }
-        _ => 1,
+        Gradient::While => match call.attr("max_steps") {
+            Attr::Int(most) => ASSUMED_STEPS.min(*most) as u64,
+            _ => ASSUMED_STEPS as u64,
+        },
+        Gradient::Derived
+        | Gradient::Partials(_)
+        | Gradient::Rule(_)
+        | Gradient::Zero
+        | Gradient::Callee
+        | Gradient::Recompute
+        | Gradient::Vjp
+        | Gradient::Branches => 1,
     }
 }
 

@@ -18,7 +18,7 @@ use mithril_ir::op::access::{Access, Passes, Pieces, passes};
 use mithril_ir::op::view::IndexMap;
 use mithril_ir::op::{Gradient, Kind, Meaning};
 use mithril_ir::shape::{Shape, Type};
-use mithril_ir::signature::bind;
+use mithril_ir::signature::{bind, passed_types};
 
 /// Elements of an argument that index an axis.
 #[derive(Clone, PartialEq, Debug)]
@@ -213,24 +213,30 @@ impl Search<'_> {
         else {
             return Ok(Vec::new());
         };
-        let mut types: Vec<Type> = op.operands.iter().map(|v| function.ty(*v).clone()).collect();
+        let types: Vec<Type> = op.operands.iter().map(|v| function.ty(*v).clone()).collect();
+        let types = passed_types(op, 0, &types);
+        let passed = op.passed(0).into_iter().map(|at| op.operands[at]);
         let mut argument_views: Vec<Views> =
-            op.operands.iter().map(|v| value_views[v.index()].clone()).collect();
-        // The body of a scan takes slices along the first axis; positions along other axes stay the
-        // same.
+            passed.map(|v| value_views[v.index()].clone()).collect();
         let repeated = match op.op.gradient {
             Gradient::Scan => {
                 let (carries, sequences) =
                     (op.attr("carries").as_int(), op.attr("sequences").as_int());
                 argument_views.iter_mut().take(carries as usize).for_each(Vec::clear);
-                for at in carries as usize..(carries + sequences) as usize {
-                    types[at].shape.dims.remove(0);
-                    for view in &mut argument_views[at] {
-                        view.axes.pop();
-                    }
-                }
+                // The body takes slices along the first axis; positions along other axes stay the
+                // same.
+                let sequences = carries as usize..(carries + sequences) as usize;
+                argument_views[sequences].iter_mut().flatten().for_each(|view| {
+                    view.axes.pop();
+                });
                 true
             }
+            Gradient::While => {
+                argument_views.iter_mut().take(op.results as usize).for_each(Vec::clear);
+                true
+            }
+            // The condition may guard against indices that are out of range.
+            Gradient::Branches => return Ok(Vec::new()),
             Gradient::Callee | Gradient::Recompute | Gradient::Vjp => false,
             Gradient::Derived | Gradient::Partials(_) | Gradient::Rule(_) | Gradient::Zero => false,
         };

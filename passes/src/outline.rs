@@ -39,8 +39,8 @@ pub struct Kernel {
 #[derive(Clone, Debug)]
 pub enum Step {
     Launch(Launch),
-    /// A scan, by the index of its operation: launches of its callee in a loop.
-    Scan(usize),
+    /// Control flow, by the index of its operation: launches of its functions in loops.
+    Control(usize),
     /// A call of a function that is not inlined, by the index of its operation.
     Call(usize),
 }
@@ -60,7 +60,7 @@ pub struct Launch {
     pub loc: Loc,
 }
 
-/// Outlines a function that was legalized for native code. It calls others only by scans, and
+/// Outlines a function that was legalized for native code. It calls others only by control flow, and
 /// external functions.
 ///
 /// Operations that `library` finds a kernel for are computed by that library kernel.
@@ -70,7 +70,7 @@ pub fn outline(function: &Function, library: Library) -> Result<Outline> {
     extract::extract(function, &group::group(function, library)?)
 }
 
-/// Whether the operation calls a function: a scan, or an external function.
+/// Whether the operation calls a function: control flow, or an external function.
 fn is_call(op: &Operation) -> bool {
     op.op.kind == Kind::Call
 }

@@ -8,9 +8,9 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Value};
-use mithril_ir::op::Kind;
+use mithril_ir::op::{Gradient, Kind};
 use mithril_ir::shape::Type;
-use mithril_ir::signature::instantiate;
+use mithril_ir::signature::{instantiate, passed_types};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -273,7 +273,7 @@ impl<'m> Copies<'m, '_> {
             return transfer.emit(builder, op, None).map(|()| None);
         }
         let operands: Vec<Type> = transfer.operands(op).iter().map(|v| builder.ty(*v)).collect();
-        let types = signature::operands_of_callee(op, &operands);
+        let types = passed_types(op, 0, &operands);
         let types: Vec<&Type> = types.iter().collect();
         let name = op.functions().next().expect("a call names its callee");
         let callee = match self.of(name, &types)? {
@@ -284,10 +284,19 @@ impl<'m> Copies<'m, '_> {
         for (i, attr) in op.attrs.iter().enumerate() {
             attrs.push(match (attr, i) {
                 (Attr::Function(_), 0) => Attr::Function(callee.name.clone()),
-                (Attr::Function(vjp), _) => match self.gradient(vjp, &callee, &types)? {
-                    Lookup::Copy(vjp) => Attr::Function(vjp.name.clone()),
-                    Lookup::Missing(missing) => return Ok(Some(missing)),
-                },
+                (Attr::Function(second), _) => {
+                    let found = match op.op.gradient {
+                        Gradient::Branches => {
+                            let types = passed_types(op, 1, &operands);
+                            self.of(second, &types.iter().collect::<Vec<_>>())?
+                        }
+                        _ => self.gradient(second, &callee, &types)?,
+                    };
+                    match found {
+                        Lookup::Copy(second) => Attr::Function(second.name.clone()),
+                        Lookup::Missing(missing) => return Ok(Some(missing)),
+                    }
+                }
                 _ => attr.clone(),
             });
         }

@@ -226,6 +226,11 @@ pub fn lifetimes(program: &Program) -> Vec<Option<(usize, usize)>> {
     // first.
     for loop_ in program.loops.iter().rev().filter(|loop_| !loop_.launches.is_empty()) {
         let (start, end) = (loop_.launches.start, loop_.launches.end - 1);
+        if let Some((first, last)) =
+            loop_.condition.and_then(|own| lives[roots[own.buffer]].as_mut())
+        {
+            (*first, *last) = (start.min(*first), start.max(*last));
+        }
         for (first, last) in lives.iter_mut().flatten() {
             let (meets, contained) =
                 (*first <= end && start <= *last, start <= *first && *last <= end);

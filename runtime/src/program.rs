@@ -21,7 +21,8 @@ pub struct Program {
     pub launches: Vec<Launch>,
     /// Gives each temporary its own bytes, whatever its lifetime, so that it can be inspected.
     pub separate: bool,
-    /// Ranges of launches that run more than once. A loop comes before the loops inside it.
+    /// Ranges of launches that run more than once, or on a condition. A loop comes before the loops
+    /// inside it.
     pub loops: Vec<Loop>,
 }
 
@@ -66,13 +67,25 @@ pub struct Launch {
 }
 
 /// A range of launches that runs `trips` times, once per row: from the first row to the last, or,
-/// if `reverse`, from the last to the first.
+/// if `reverse`, from the last to the first. It ends earlier if its condition does not hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loop {
     pub launches: Range<usize>,
     pub trips: Size,
     pub reverse: bool,
+    /// Is checked before each iteration.
+    pub condition: Option<Condition>,
 }
+
+/// Holds while the byte of a buffer, which is 0 or 1, is as expected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Condition {
+    pub buffer: usize,
+    pub expected: bool,
+}
+
+/// The number of iterations of a loop that only its condition ends.
+pub const UNLIMITED: Size = Size::Const(i64::MAX);
 
 /// A part of a program, in the order of execution.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,9 +161,12 @@ impl Program {
             match part {
                 Execution::Launch(at) => writeln!(f, "{:indent$}{}", "", self.launches[*at])?,
                 Execution::Loop(number, parts) => {
-                    let Loop { trips, reverse, .. } = &self.loops[*number];
+                    let Loop { trips, reverse, condition, .. } = &self.loops[*number];
                     let way = if *reverse { ", in reverse" } else { "" };
-                    writeln!(f, "{:indent$}loop {number}: {trips} times{way}", "")?;
+                    let condition = condition.map_or(String::new(), |own| {
+                        format!(", while b{} is {}", own.buffer, own.expected)
+                    });
+                    writeln!(f, "{:indent$}loop {number}: {trips} times{way}{condition}", "")?;
                     self.write(f, parts, indent + 2)?;
                 }
             }

@@ -39,8 +39,8 @@ fn sums() -> Program {
             Launch::copy(3, 4, 3, Const(ROW)),
         ],
         loops: vec![
-            Loop { launches: 1..3, trips: Symbol(0), reverse: false },
-            Loop { launches: 1..3, trips: Symbol(1), reverse: true },
+            Loop { launches: 1..3, trips: Symbol(0), reverse: false, condition: None },
+            Loop { launches: 1..3, trips: Symbol(1), reverse: true, condition: None },
         ],
         ..Program::default()
     }

@@ -139,7 +139,12 @@ fn loops_extend_lifetimes() {
     let program = Program {
         buffers: vec![temporary; 3],
         launches: [[0, 0], [0, 1], [1, 2], [1, 1], [2, 2]].map(|b| launch(&b)).to_vec(),
-        loops: vec![Loop { launches: 1..4, trips: Size::Const(3), reverse: false }],
+        loops: vec![Loop {
+            launches: 1..4,
+            trips: Size::Const(3),
+            reverse: false,
+            condition: None,
+        }],
         ..Program::default()
     };
     // One goes in, one stays inside, one comes out.

@@ -164,6 +164,14 @@ CASES: dict[str, Any] = {
     ),
     "Scan": case((3, 4), (2, 3, 4), body=models.Multiply(), carry={"left": "output"}),
     "Map": case((2, 3, 4), (2, 4), body=models.Multiply()),
+    "While": case(
+        (),
+        condition=models.Less()(left="x", right=3.0, output="running"),
+        body=models.Multiply()(left="x", right=1.5, output="next_x"),
+        carry={"x": "next_x"},
+        max_steps=12,
+    ),
+    "Cond": case((), M, then=models.Square(), otherwise=models.Negate()),
     "CTC": case((2, 6, 4), (2, 2), blank=3, zero_infinity=True),
     "CartesianDifference": case((3, 4), (2, 4)),
     "DistanceMatrix": case((3, 4), (2, 4)),
@@ -197,7 +205,7 @@ def variants(name: str) -> list[Case]:
     terminals = [i for i in info.inputs if not i.endswith("=")]
     if name in CASES:
         settings, shapes, dtypes = CASES[name]
-        if "body" in settings:
+        if "body" in settings or "then" in settings:
             terminals = getattr(models, name)(**settings).inputs
         else:
             present = list(getattr(models, name)(**settings).inputs)

@@ -180,6 +180,13 @@ def embedded(given: Any, coords: Any) -> Any:
     return stress(given, distances(coords, coords))
 
 
+def grown(x: Any) -> Any:
+    steps = 0
+    while x < 3.0 and steps < 12:
+        x, steps = x * 1.5, steps + 1
+    return x
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "CTC": ctc,
     "ManyToOne": reads,
@@ -193,6 +200,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "GRU": network(torch.nn.GRU),
     "Scan": lambda first, x: first * x.prod(0),
     "Map": lambda x, y: x * y[:, None],
+    "While": grown,
+    "Cond": lambda condition, x: torch.where(condition, x * x, -x),
     "Relu": torch.relu,
     "LeakyRelu": F.leaky_relu,
     "Elu": F.elu,

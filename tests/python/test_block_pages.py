@@ -25,6 +25,8 @@ WITHOUT = {
     "RNN",
     "RNNCell",
     "Scan",
+    "While",
+    "Cond",
     "AUC",
     "Bernoulli",
     "Categorical",

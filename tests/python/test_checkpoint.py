@@ -59,6 +59,12 @@ def attention() -> Model:
     return model
 
 
+def recurrent() -> Model:
+    model = Model()
+    model |= ml.LSTM(5, layers=2)(input="input", output="output")
+    return model
+
+
 def gradients(model, backend, shape, **options):
     shapes = {"input": ["b", *shape[1:]]}
     compiled = ml.compile(model, backend("float64"), shapes=shapes, **options)
@@ -75,7 +81,13 @@ def gradients(model, backend, shape, **options):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("model", "shape"), [(layers(3, 6), (4, 6)), (different(), (4, 5)), (attention(), (2, 5, 4))]
+    ("model", "shape"),
+    [
+        (layers(3, 6), (4, 6)),
+        (different(), (4, 5)),
+        (attention(), (2, 5, 4)),
+        (recurrent(), (2, 7, 4)),
+    ],
 )
 def test_checkpointed_gradients_are_the_same(backend, model, shape):
     _, kept = gradients(model, backend, shape)
@@ -86,6 +98,21 @@ def test_checkpointed_gradients_are_the_same(backend, model, shape):
         scale = max(float(abs(value).max()) for value in kept.values())
         for name, value in kept.items():
             np.testing.assert_allclose(again[name], value, rtol=0, atol=1e-13 * scale)
+
+
+def test_steps_of_a_scan_are_recomputed():
+    """The backward pass then keeps the carries of each step alone."""
+    step = Model()
+    step |= MLP(activations=[Tanh(), Tanh()], dimensions=[64, 8])(input="h", output="h_next")
+    scan = ml.Scan(step, carry={"h": "h_next"}, steps=100)
+    compiled = lambda **options: ml.compile(  # noqa: E731
+        scan, ml.CpuBackend(), shapes={"h": [4, 8]}, trainable_keys=["h"], **options
+    )
+    most = compiled().memory()["total"]
+    least = compiled(gradient_checkpointing=True).memory()["total"]
+    assert least < 0.25 * most
+    budget = (most + least) // 2
+    assert compiled(memory_budget=budget).memory()["total"] <= budget
 
 
 @pytest.mark.parametrize(

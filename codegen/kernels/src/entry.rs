@@ -143,6 +143,8 @@ pub struct Variant {
     pub steps: Vec<Step>,
     /// By number.
     pub loops: Vec<Loop>,
+    /// Where the byte of each loop's condition is.
+    pub conditions: Vec<Option<Slot>>,
     /// The order of the steps, and the loops around them.
     pub execution: Vec<Execution>,
 }
@@ -256,7 +258,9 @@ impl Entry {
         let variants = plans.iter().enumerate().map(|(at, plan)| {
             let slots = workspace.slots(at, &plan.program);
             let (loops, execution) = (plan.program.loops.clone(), plan.program.execution());
-            Variant { steps: steps(plan, &slots), loops, execution }
+            let condition = |own: &Loop| own.condition.map(|own| slots[own.buffer].clone());
+            let conditions = loops.iter().map(condition).collect();
+            Variant { steps: steps(plan, &slots), loops, conditions, execution }
         });
         let indices = indices::indices(indexed, &arguments, plan, &symbols)?;
         let sizes: Vec<&Size> = check::sizes(plans, &workspace)

@@ -1,8 +1,8 @@
 //! Plans the runtime program of a function: its kernels, buffers and launches.
 
+mod control;
 pub mod external;
 mod planner;
-mod scan;
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_passes::cost::{self, Cost};
 use mithril_passes::outline;
 use mithril_runtime::memory::OutOfMemory;
-use mithril_runtime::program::Program;
+use mithril_runtime::program::{Program, UNLIMITED};
 use mithril_runtime::size::Size;
 
 use crate::isa::Isa;
@@ -143,7 +143,12 @@ impl Plan {
         let dims = own.dims.iter().enumerate().map(|(at, size)| dim(size, format!("d{at}")));
         let Cost { flops, bytes } = self.kernels[own.kernel].cost(&dims.collect::<Vec<_>>())?;
         let loops = self.program.loops_around(launch).enumerate();
-        let trips: Dim = loops.map(|(at, l)| dim(&l.trips, format!("n{at}"))).product();
+        let trips: Dim = loops
+            .map(|(at, l)| match l.trips == UNLIMITED {
+                true => Dim::symbol("steps"),
+                false => dim(&l.trips, format!("n{at}")),
+            })
+            .product();
         Ok(Cost { flops: flops * &trips, bytes: bytes * &trips })
     }
 }
@@ -154,7 +159,7 @@ fn in_caller_symbols(dim: &Dim, dims: &[Dim]) -> Dim {
 }
 
 /// Plans the program of a function. The function must be legalized for native code. It may call
-/// other functions of the module only in scans, and it may call external functions.
+/// other functions of the module only in control flow, and it may call external functions.
 ///
 /// Errors: an operation has no loops; a dim cannot be derived from the arguments.
 pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {

@@ -85,6 +85,11 @@ fn scans() {
     check("scan");
 }
 
+#[test]
+fn conditions() {
+    check("conditions");
+}
+
 /// A variable is never called what a function is called that is read after it.
 #[test]
 fn functions_keep_their_names() {

@@ -8,7 +8,7 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::Role;
 
 use crate::blocks::{Entry, Settings};
-use crate::definition::{Definition, Outlet, Terminal, Wired};
+use crate::definition::{Body, Control, Definition, Outlet, Terminal, Wired};
 use crate::identity::{Identity, ParamId, Renewal};
 use crate::model::seal::{NetSource, Sealed};
 use crate::model::{Model, Source};
@@ -70,6 +70,27 @@ impl Block {
     pub(crate) fn repeated((entry, settings): (&'static Entry, Settings), wired: Wired) -> Block {
         let ids = wired.ids.clone();
         Block { ids, ..Block::new(Definition::repeated(entry, settings, wired)) }
+    }
+
+    /// The terminals of a block that calls this one.
+    pub(crate) fn wired(&self, control: Control) -> Wired {
+        Wired {
+            inputs: self.inputs().to_vec(),
+            outputs: self.outputs().to_vec(),
+            ids: self.ids.clone(),
+            body: Body {
+                control,
+                definition: self.definition.clone(),
+                gradient: self.gradient.clone(),
+                checkpoint: self.checkpoint,
+                carries: Vec::new(),
+                sequences: Vec::new(),
+                steps: None,
+                collected: Vec::new(),
+                axis: 0,
+                reverse: false,
+            },
+        }
     }
 
     /// Another block with the same definition, name and connections, but its own params. Params

@@ -52,8 +52,21 @@ pub struct Outlet {
     pub list: Option<u32>,
 }
 
+/// When a body is called.
+pub(crate) enum Control {
+    /// Once for each slice of its sequences, or as often as `steps` says.
+    Slices,
+    /// For as long as the output `running` of the step before is true. The part `condition` of the
+    /// body computes it. The first step runs if that part gives true for the first carries.
+    While { running: u32, max_steps: Option<i64> },
+    /// The input `condition` chooses between the two parts of the body. It precedes the inputs of
+    /// the body.
+    Branches,
+}
+
 /// A body, and how each step reads and writes its terminals. Terminals are given by index.
 pub struct Body {
+    pub(crate) control: Control,
     pub(crate) definition: Arc<Definition>,
     /// The author's gradient of the body. `None`: it is derived from the blocks inside.
     pub(crate) gradient: Option<Arc<Definition>>,
@@ -127,10 +140,17 @@ impl Definition {
         (entry.name, &settings).hash(&mut hasher);
         let collected = wired.body.carries.len();
         let has_collected = !wired.body.collected.is_empty();
-        let standard_output = has_collected.then_some(collected).or((collected > 0).then_some(0));
+        let has_results = collected > 0 || matches!(wired.body.control, Control::Branches);
+        let standard_output = has_collected.then_some(collected).or(has_results.then_some(0));
+        let carried = wired.body.carries.first().map(|(input, _)| *input);
+        let standard_input = match wired.body.control {
+            Control::Slices => wired.body.sequences.first().copied(),
+            Control::While { .. } => carried,
+            Control::Branches => (wired.inputs.len() > 1).then_some(1),
+        };
         Definition {
             kind: entry.name.into(),
-            standard_input: wired.body.sequences.first().copied(),
+            standard_input,
             standard_output: standard_output.map(|at| at as u32),
             inputs: wired.inputs,
             outputs: wired.outputs,

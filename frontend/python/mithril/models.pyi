@@ -227,6 +227,8 @@ __all__ = [
     "EncoderDecoder",
     "Scan",
     "Map",
+    "While",
+    "Cond",
     "CartesianDifference",
     "DistanceMatrix",
     "EncoderDistanceMatrix",
@@ -2748,6 +2750,32 @@ class Map(Block):
         body: Block,
         axis: int = 0,
         fixed: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class While(Block):
+    """Calls `body` for as long as `condition` is true, which is computed before each step. An input of `body` in `carry` takes the given value in the first step, and in each later step that of the output next to it in the step before. `condition` reads the carried values, and other inputs, by their names; its output is one bool. Other inputs, and every param, are the same in all steps. The outputs are the carried ones, after the last step. The gradient needs `max_steps`. Its backward pass keeps the carries of as many steps."""
+
+    def __init__(
+        self,
+        condition: Block,
+        body: Block,
+        carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        max_steps: int | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Cond(Block):
+    """Calls `then` if the input `condition` is true, and `otherwise` if it is not. Only one of the two is computed. `condition` is one bool, of rank 0. The other inputs are those of both blocks: an input that both have is the same value. The outputs have the same names and types in both blocks. `Where` chooses element by element instead. The gradient computes the values inside the chosen block again."""
+
+    def __init__(
+        self,
+        then: Block,
+        otherwise: Block,
         *,
         name: str | None = None,
         gradient: Block | None = None,

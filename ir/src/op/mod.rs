@@ -24,6 +24,7 @@ pub mod access;
 mod arrange;
 mod attention;
 mod contraction;
+mod control;
 mod convolution;
 mod elementwise;
 mod function;
@@ -224,6 +225,10 @@ pub enum Gradient {
     Vjp,
     /// The gradient of the body that it repeats, iterated in reverse order.
     Scan,
+    /// The gradient of the one of two functions that the condition chooses.
+    Branches,
+    /// The gradient of a scan over the maximum number of steps.
+    While,
 }
 
 /// Computes cotangents by operand; `None` where there is none.
@@ -358,6 +363,7 @@ const TABLES: &[&[OpDef]] = &[
     index::OPS,
     random::OPS,
     function::OPS,
+    control::OPS,
     nn::OPS,
     arrange::OPS,
     attention::OPS,

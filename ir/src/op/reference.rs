@@ -79,9 +79,11 @@ fn gradient(op: Op) -> String {
         Gradient::Partials(texts) => format!("`{}`", texts.join("`, `")),
         Gradient::Rule(_) => "a rule of its own".to_string(),
         Gradient::Zero => "none".to_string(),
-        Gradient::Callee | Gradient::Recompute | Gradient::Scan => {
-            "that of the function it calls".to_string()
-        }
+        Gradient::Callee
+        | Gradient::Recompute
+        | Gradient::Scan
+        | Gradient::Branches
+        | Gradient::While => "that of the function it calls".to_string(),
         Gradient::Vjp => "the function `vjp`".to_string(),
         Gradient::Derived => match super::partials(op) {
             Some(_) => "that of its primitive".to_string(),

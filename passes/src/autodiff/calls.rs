@@ -17,17 +17,17 @@ use super::{Backward, Tape, takes_cotangent, zeros};
 
 /// The call that computes the cotangents of a call's operands from those of its results.
 pub struct BackwardCall {
-    op: Op,
-    function: Arc<Function>,
-    attrs: SmallVec<[Attr; 2]>,
-    inputs: Vec<Input>,
+    pub op: Op,
+    pub function: Arc<Function>,
+    pub attrs: SmallVec<[Attr; 2]>,
+    pub inputs: Vec<Input>,
     /// For each leading result of this call, the index of the operand whose cotangent it is.
-    operands: Vec<usize>,
+    pub operands: Vec<usize>,
 }
 
 /// An operand of a [`BackwardCall`].
 #[derive(Clone, Copy)]
-enum Input {
+pub enum Input {
     Value(Value),
     /// The same value, but available only after the cotangents: read through an optimization
     /// barrier.
@@ -87,13 +87,13 @@ impl BackwardCall {
 
 /// A call that is being differentiated: the operation, its callee, and its operands in the new
 /// function.
-struct Site<'a> {
-    builder: &'a Builder,
-    operation: &'a Operation,
-    callee: &'a Function,
-    operands: &'a [Value],
+pub struct Site<'a> {
+    pub builder: &'a Builder,
+    pub operation: &'a Operation,
+    pub callee: &'a Function,
+    pub operands: &'a [Value],
     /// Which operands vary.
-    varying: Vec<bool>,
+    pub varying: Vec<bool>,
 }
 
 impl Site<'_> {
@@ -102,7 +102,7 @@ impl Site<'_> {
     }
 
     /// The cotangents of the results that take one, as inputs of the backward call.
-    fn seeds(&self, results: &[Value]) -> Vec<Input> {
+    pub fn seeds(&self, results: &[Value]) -> Vec<Input> {
         let pairs = results.iter().zip(&self.callee.results);
         pairs
             .filter(|(_, r)| takes_cotangent(self.callee, r))
@@ -110,7 +110,7 @@ impl Site<'_> {
             .collect()
     }
 
-    fn copy(&self) -> Result<SmallVec<[Value; 4]>> {
+    pub fn copy(&self) -> Result<SmallVec<[Value; 4]>> {
         let Operation { op, attrs, .. } = self.operation;
         self.builder.call(*op, self.callee, attrs.clone(), self.operands)
     }
@@ -149,6 +149,8 @@ impl Tape<'_> {
             Gradient::Vjp => self.custom(&site)?,
             Gradient::Scan => self.scan(&site)?,
             Gradient::Recompute => self.checkpoint(&site)?,
+            Gradient::Branches => self.branches(&site)?,
+            Gradient::While => self.bounded_loop(&site)?,
             Gradient::Callee
             | Gradient::Derived
             | Gradient::Partials(_)
@@ -157,6 +159,10 @@ impl Tape<'_> {
         };
         backward.calls.insert(results[0], back);
         results.truncate(callee.results.len());
+        if let Gradient::While = operation.op.gradient {
+            // The last condition is not a result of the loop.
+            results.remove(0);
+        }
         Ok(results)
     }
 
@@ -203,7 +209,7 @@ impl Tape<'_> {
     /// In the forward pass, the body also returns the values that its backward function reads; the
     /// scan stacks them. In the backward pass, a scan in the other direction carries the cotangents
     /// of the carries and the summed cotangents of the captures.
-    fn scan(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, BackwardCall)> {
+    pub(super) fn scan(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, BackwardCall)> {
         let attrs = &site.operation.attrs;
         let count = |i: usize| attrs[i].as_int() as usize;
         let plan = ScanPlan { carries: count(1), sequences: count(2) };

@@ -9,7 +9,7 @@ use mithril_ir::loc::Loc;
 use mithril_ir::nesting::deeper;
 use mithril_ir::op::{Gradient, Kind, Meaning, Op};
 use mithril_ir::shape::Type;
-use mithril_ir::signature::bind;
+use mithril_ir::signature::{bind, passed_types};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
@@ -40,8 +40,8 @@ impl BlockCost {
     }
 }
 
-/// Each block of a function without calls but scans: the whole function first, the others in the
-/// order they run. The body of a scan counts once for each step.
+/// Each block of a function without calls but control flow: the whole function first, the others in
+/// the order they run. The body of a loop counts once for each step.
 ///
 /// Errors: a composite whose decomposition fails.
 pub fn of_blocks(module: &Module, function: &Function) -> Result<Vec<BlockCost>> {
@@ -90,37 +90,58 @@ impl Tally {
     }
 }
 
-/// The cost of an operation, or of each operation in the body of a scan, with its blocks.
+/// The cost of an operation, or of each operation in the functions of control flow, with its blocks.
 fn parts(
     module: &Module,
     function: &Function,
     operation: &Operation,
     known: &mut FxHashMap<Key, Cost>,
 ) -> Result<Vec<(Loc, Cost)>> {
-    let callee = operation.functions().next().and_then(|name| module.get(name));
-    let (Some(callee), Gradient::Scan) = (callee, operation.op.gradient) else {
+    let Some(steps) = steps(function, operation)? else {
         return Ok(vec![(operation.loc.clone(), of_operation(function, operation, known)?)]);
     };
-    let count = |name: &str| operation.attr(name).as_int() as usize;
-    let (first, sequences) = (count("carries"), count("sequences"));
     let types = operation.operands.iter().map(|value| function.ty(*value).clone());
-    let mut types: Vec<Type> = types.collect();
-    let mut steps = Dim::Const(0);
-    for ty in &mut types[first..first + sequences] {
-        ty.shape.need_rank()?;
-        steps = ty.shape.dims.remove(0);
-    }
-    let types: Vec<&Type> = types.iter().collect();
-    let binding = bind(callee, &types, &mut Vec::new())?;
-    let times = |dim: &Dim| binding.dim(dim) * steps.clone();
+    let types: Vec<Type> = types.collect();
     let mut all = Vec::new();
-    for inner in &callee.ops {
-        for (loc, cost) in deeper(|| parts(module, callee, inner, known))? {
-            let cost = Cost { flops: times(&cost.flops), bytes: times(&cost.bytes) };
-            all.push((loc.inside(&operation.loc), cost));
+    for (at, callee) in operation.functions().enumerate() {
+        let Some(callee) = module.get(callee) else { continue };
+        let types = passed_types(operation, at, &types);
+        let types: Vec<&Type> = types.iter().collect();
+        let binding = bind(callee, &types, &mut Vec::new())?;
+        let times = |dim: &Dim| binding.dim(dim) * steps.clone();
+        for inner in &callee.ops {
+            for (loc, cost) in deeper(|| parts(module, callee, inner, known))? {
+                let cost = Cost { flops: times(&cost.flops), bytes: times(&cost.bytes) };
+                all.push((loc.inside(&operation.loc), cost));
+            }
         }
     }
     Ok(all)
+}
+
+/// How often an operation calls its functions, if it is control flow. A `cond` counts both of its
+/// functions. Without a maximum, the number of steps of a `while` is a symbol.
+fn steps(function: &Function, operation: &Operation) -> Result<Option<Dim>> {
+    Ok(match operation.op.gradient {
+        Gradient::Scan => {
+            let sequence = operation.operands[operation.attr("carries").as_int() as usize];
+            let shape = &function.ty(sequence).shape;
+            shape.need_rank()?;
+            Some(shape.dims[0].clone())
+        }
+        Gradient::Branches => Some(Dim::Const(1)),
+        Gradient::While => Some(match operation.attr("max_steps") {
+            Attr::Int(most) => Dim::Const(*most),
+            _ => Dim::symbol("steps"),
+        }),
+        Gradient::Derived
+        | Gradient::Partials(_)
+        | Gradient::Rule(_)
+        | Gradient::Zero
+        | Gradient::Callee
+        | Gradient::Recompute
+        | Gradient::Vjp => None,
+    })
 }
 
 /// The cache key of an operation: the operation, its attributes, and for each operand its type and

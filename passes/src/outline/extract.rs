@@ -27,7 +27,7 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
     for (at, group) in groups.iter().enumerate() {
         if let Some(&op) = group.ops.first().filter(|&&op| is_call(&function.ops[op])) {
             kernels.push(Extracted::Step(match function.ops[op].op.gradient {
-                Gradient::Scan => Step::Scan(op),
+                Gradient::Scan | Gradient::Branches | Gradient::While => Step::Control(op),
                 _ => Step::Call(op),
             }));
             continue;

@@ -1,9 +1,8 @@
 //! The argument types of a copy of a function: only as specific as its callers require.
 
-use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
-use mithril_ir::graph::{Function, Operation};
+use mithril_ir::graph::Function;
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::signature::{Binding, bind};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -77,21 +76,4 @@ impl Names {
         };
         Shape { lead: actual.lead.as_ref().map(own), dims: dims.into() }
     }
-}
-
-/// The types of the operands that an operation passes to its callee.
-pub fn operands_of_callee(op: &Operation, operands: &[Type]) -> Vec<Type> {
-    let mut types = operands.to_vec();
-    let count = |name| match op.op.attr_index(name).map(|i| &op.attrs[i]) {
-        Some(Attr::Int(n)) => usize::try_from(*n).unwrap_or(0),
-        _ => 0,
-    };
-    // One step of a scan takes slices of the sequences along the first axis.
-    let sequences = types.iter_mut().skip(count("carries")).take(count("sequences"));
-    for ty in sequences {
-        if ty.shape.lead.is_none() && !ty.shape.dims.is_empty() {
-            ty.shape.dims.remove(0);
-        }
-    }
-    types
 }

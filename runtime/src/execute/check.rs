@@ -52,6 +52,9 @@ fn check_loops(program: &Program) -> Result<(), Error> {
         let Range { start, end } = loop_.launches;
         check_index(of, "launch", end, program.launches.len() + 1)?;
         check_size(program, of, &loop_.trips)?;
+        if let Some(condition) = loop_.condition {
+            check_index(of, "buffer", condition.buffer, program.buffers.len())?;
+        }
         let nested = program.loops[..index].iter().all(|Loop { launches: before, .. }| {
             let inside = before.start <= start && end <= before.end;
             inside || before.end <= start

@@ -146,7 +146,7 @@ impl Run<'_> {
     /// As [`Frame::launch`].
     unsafe fn iterate(&mut self, loop_: &Loop, body: &[Execution]) -> Result<(), Error> {
         let (mut done, mut outcome) = (0, Ok(()));
-        while done < loop_.trips && outcome.is_ok() {
+        while done < loop_.trips && outcome.is_ok() && self.goes_on(loop_) {
             // SAFETY: guaranteed by the caller.
             outcome = unsafe { self.run_parts(body) };
             self.advance_rows(loop_, 1);
@@ -154,6 +154,15 @@ impl Run<'_> {
         }
         self.advance_rows(loop_, -done);
         outcome
+    }
+
+    /// Whether the condition of a loop holds.
+    fn goes_on(&self, loop_: &Loop) -> bool {
+        loop_.condition.is_none_or(|(slot, expected)| {
+            // SAFETY: the program says that the buffer has a byte, which launches before have
+            // written.
+            (unsafe { *self.table[slot] } != 0) == expected
+        })
     }
 
     fn advance_rows(&mut self, loop_: &Loop, rows: i64) {

@@ -42,6 +42,8 @@ pub struct Step {
 pub struct Loop {
     pub trips: i64,
     pub reverse: bool,
+    /// The slot of the condition, and the value for which the loop goes on.
+    pub condition: Option<(usize, bool)>,
     /// The slots that advance by one row per iteration, with the stride of rows in bytes (negative
     /// in reverse).
     pub moves: Vec<(usize, isize)>,
@@ -140,14 +142,24 @@ impl Prepared {
                 self.dims.push(values.number(dim, || what("a dim"))?);
             }
             for &buffer in &launch.buffers {
-                for &(of_loop, bytes) in &positions[buffer].moves {
-                    self.loops[of_loop].moves.push((self.slots.len(), bytes));
-                }
-                self.slots.push(positions[buffer].slot);
+                self.slot(&positions[buffer]);
             }
             self.steps.push(step);
         }
+        for (at, own) in program.loops.iter().enumerate() {
+            self.loops[at].condition =
+                own.condition.map(|own| (self.slot(&positions[own.buffer]), own.expected));
+        }
         Ok(())
+    }
+
+    /// Adds a slot at this position, and returns its index.
+    fn slot(&mut self, position: &Position) -> usize {
+        for &(of_loop, bytes) in &position.moves {
+            self.loops[of_loop].moves.push((self.slots.len(), bytes));
+        }
+        self.slots.push(position.slot);
+        self.slots.len() - 1
     }
 }
 
@@ -234,7 +246,8 @@ impl Values<'_> {
         let loops = program.loops.iter().enumerate().map(|(index, loop_)| {
             let trips =
                 self.bytes(&loop_.trips, || format!("the number of iterations of loop {index}"))?;
-            Ok(Loop { trips: trips as i64, reverse: loop_.reverse, moves: Vec::new() })
+            let reverse = loop_.reverse;
+            Ok(Loop { trips: trips as i64, reverse, condition: None, moves: Vec::new() })
         });
         loops.collect()
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use mithril_runtime::plan::roots;
-use mithril_runtime::program::{Execution, Place};
+use mithril_runtime::program::{Execution, Place, UNLIMITED};
 use mithril_runtime::size::Size;
 use rustc_hash::FxHashSet;
 
@@ -77,17 +77,37 @@ impl EntryBody<'_> {
                 Execution::Loop(number, inside) => {
                     let own = &self.plan.program.loops[*number];
                     let (row, trips) = (row(*number), self.size(&own.trips));
-                    let head = match own.reverse {
-                        false => format!("int64_t {row} = 0; {row} < {trips}; ++{row}"),
-                        true => format!("int64_t {row} = {trips}; {row}-- > 0;"),
+                    let condition = self.condition(*number);
+                    let head = match (condition, &own.trips) {
+                        (Some(condition), Size::Const(1)) => format!("if ({condition})"),
+                        (Some(condition), trips) if *trips == UNLIMITED => {
+                            format!("while ({condition})")
+                        }
+                        (Some(condition), _) => {
+                            format!(
+                                "for (int64_t {row} = 0; {row} < {trips} && {condition}; ++{row})"
+                            )
+                        }
+                        (None, _) if own.reverse => {
+                            format!("for (int64_t {row} = {trips}; {row}-- > 0;)")
+                        }
+                        (None, _) => format!("for (int64_t {row} = 0; {row} < {trips}; ++{row})"),
                     };
                     let inside = self.launches(calls, inside, indent + 2);
-                    let _ =
-                        writeln!(text, "{:indent$}for ({head}) {{\n{inside}{:indent$}}}", "", "");
+                    let _ = writeln!(text, "{:indent$}{head} {{\n{inside}{:indent$}}}", "", "");
                 }
             }
         }
         text
+    }
+
+    /// The expression that is checked before each iteration of a loop.
+    fn condition(&self, number: usize) -> Option<String> {
+        let condition = self.plan.program.loops[number].condition?;
+        let slot = self.entry.variants[0].conditions[number].as_ref()?;
+        let memory = self.memory(slot, condition.buffer);
+        let not = if condition.expected { "" } else { "!" };
+        Some(format!("{not}*(const unsigned char *){memory}"))
     }
 
     fn launch(&self, at: usize, calls: &[Call]) -> String {

@@ -4,6 +4,7 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Bound, Function};
 use mithril_ir::loc::Loc;
+use mithril_runtime::program::UNLIMITED;
 use mithril_runtime::size::Size;
 
 use super::expression::c_expression;
@@ -117,6 +118,7 @@ pub fn sizes<'a>(plans: &'a [&Plan], workspace: &'a Workspace) -> impl Iterator<
     let launches =
         launches.flat_map(|launch| launch.dims.iter().chain([&launch.tasks, &launch.scratch]));
     let trips = programs.clone().flat_map(|program| program.loops.iter().map(|own| &own.trips));
+    let trips = trips.filter(|trips| **trips != UNLIMITED);
     buffers.chain(launches).chain(trips).chain(workspace.sizes())
 }
 

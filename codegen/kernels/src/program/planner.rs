@@ -82,7 +82,7 @@ pub fn fits(function: &Function) -> Result<()> {
     error.at(place.unwrap_or_else(|| format!("function `{}`", function.name))).err()
 }
 
-/// The state that the function and the bodies of its loops share.
+/// The state that the function and those that it calls share.
 pub struct Planner<'m> {
     pub module: &'m Module,
     symbols: Vec<Symbol>,
@@ -212,7 +212,7 @@ impl Planner<'_> {
     }
 }
 
-/// A function that is being planned: that of the program, or the body of a loop.
+/// A function that is being planned: that of the program, or one that control flow calls.
 pub struct Scope<'p, 'm, 'f> {
     pub planner: &'p mut Planner<'m>,
     pub function: &'f Function,
@@ -326,7 +326,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
                     let name = self.names.code(&launch.operands, &launch.results);
                     self.planner.locate(&launch.loc, &name);
                 }
-                Step::Scan(at) => self.scan(&self.function.ops[*at])?,
+                Step::Control(at) => self.control(&self.function.ops[*at])?,
                 Step::Call(at) => self.call(&self.function.ops[*at])?,
             }
         }

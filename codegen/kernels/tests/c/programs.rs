@@ -19,6 +19,7 @@ const PROGRAMS: &[(&str, Checks)] = &[
     ("attention", attention),
     ("repeated_results", repeated_results),
     ("scans", scans),
+    ("conditions", conditions),
     ("gradients_of_attention", gradients_of_attention),
     ("integer_products", integer_products),
     ("sums_of_reversed_and_transposed", sums_of_reversed_and_transposed),
@@ -154,18 +155,25 @@ fn repeated_results() -> Vec<Check> {
     vec![check(fixed, body, &[])]
 }
 
-/// Scans, forward and backward, with values named like the variables that the generated C declares
-/// for loops.
+/// Scans, with values named like the variables that the generated C declares for loops.
 fn scans() -> Vec<Check> {
     let source = include_str!("../../../source/tests/models/scan.mir");
-    let source = source.replace("%mask", "%row_0").replace("%h0", "%t6");
-    let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}"));
+    differentiated(&source.replace("%mask", "%row_0").replace("%h0", "%t6"))
+}
+
+fn conditions() -> Vec<Check> {
+    differentiated(include_str!("../../../source/tests/models/conditions.mir"))
+}
+
+/// A module of dim `n`, forward and backward.
+fn differentiated(source: &str) -> Vec<Check> {
+    let module = text::parse(source).unwrap_or_else(|e| panic!("{e}"));
     let pipeline = Pipeline::parse("autodiff,dce", TARGETS).expect("the pipeline");
     let (module, _) = Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
     let mut checks = Vec::new();
     for function in ["main", "gradients"] {
         for n in [0, 1, 5] {
-            checks.push(check_module(&source, module.clone(), function, &[("n", n)]));
+            checks.push(check_module(source, module.clone(), function, &[("n", n)]));
         }
     }
     checks

@@ -14,7 +14,7 @@ use mithril_kernels::program::{self, Plan};
 use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
-use mithril_runtime::program::{Launch, Place};
+use mithril_runtime::program::{Condition, Launch, Place};
 use mithril_runtime::size::Size;
 
 pub const LEVELS: [&str; 6] =
@@ -136,6 +136,10 @@ impl Memory<'_> {
             };
             let trips = self.size(&own.trips);
             for turn in 0..trips {
+                let holds = |own: &Condition| (self.bytes(own.buffer)[0] != 0) == own.expected;
+                if !own.condition.as_ref().is_none_or(holds) {
+                    break;
+                }
                 self.turns[number] = if own.reverse { trips - 1 - turn } else { turn };
                 self.launches(own.launches.clone(), number + 1);
             }

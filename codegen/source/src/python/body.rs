@@ -45,6 +45,10 @@ pub enum Statement {
     Assert(Expr, Expr),
     /// `for x in xs:`: its variables, its iterable, and the statements inside.
     Loop(String, Expr, Vec<Statement>),
+    /// `while test:`, and the statements inside.
+    While(Expr, Vec<Statement>),
+    /// `if test:`, the statements inside, and those of `else:`, if there are any.
+    If(Expr, Vec<Statement>, Vec<Statement>),
     /// `del x, y`.
     Delete(Vec<Expr>),
 }
@@ -388,6 +392,10 @@ impl<'f, 'm> Body<'f, 'm> {
             && self.function.info(value).name.is_none()
     }
 
+    pub fn is_read_once(&self, value: Value) -> bool {
+        self.survey.uses[value.index()] == 1
+    }
+
     pub fn is_used(&self, value: Value) -> bool {
         self.survey.uses[value.index()] > 0
     }
@@ -434,7 +442,11 @@ impl<'f, 'm> Body<'f, 'm> {
             return "value";
         };
         let callee = op.functions().next().and_then(|name| self.file.module.get(name));
-        let result = callee.and_then(|f| f.results.get((value.0 - op.first.0) as usize));
+        let result = callee.and_then(|f| {
+            // The first result of the body of a `while` is the next condition.
+            let skipped = f.results.len().saturating_sub(op.results as usize);
+            f.results.get((value.0 - op.first.0) as usize + skipped)
+        });
         result.map_or_else(|| op.op.result_name(), |result| &result.name)
     }
 
@@ -458,13 +470,18 @@ impl<'f, 'm> Body<'f, 'm> {
 
     /// Writes a line under the value's block path.
     pub fn write(&mut self, value: Value, prefix: String, expr: Expr) {
+        self.comment(value);
+        self.statements.push(Statement::Line(prefix, expr));
+    }
+
+    /// Writes the value's block path, unless the statement before is under the same one.
+    pub fn comment(&mut self, value: Value) {
         if let Some(path) = self.survey.paths[value.index()] {
             if self.path.as_deref() != Some(path) {
                 self.path = Some(path.to_string());
                 self.statements.push(Statement::Comment(comment(path)));
             }
         }
-        self.statements.push(Statement::Line(prefix, expr));
     }
 
     /// Assigns a value that would have been inlined to a variable instead.

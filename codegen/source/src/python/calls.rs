@@ -20,6 +20,15 @@ impl<'m> Body<'_, 'm> {
         match op.op.gradient {
             Gradient::Scan if self.file.backend.loops => self.own_loop(op, callee),
             Gradient::Scan => self.python_loop(op, callee),
+            Gradient::Branches => {
+                let functions = [callee].into_iter().chain(names).collect();
+                match self.file.backend.loops {
+                    true => self.own_condition(op, functions),
+                    false => self.if_statement(op, functions),
+                }
+            }
+            Gradient::While if self.file.backend.loops => self.own_while(op, callee),
+            Gradient::While => self.while_statement(op, callee),
             Gradient::Vjp if self.file.backend.differentiates => {
                 let mut args = vec![callee];
                 args.append(&mut names);

@@ -314,6 +314,7 @@ impl fmt::Display for Expr {
                 join(f, items, |f, (key, value)| write!(f, "{key}: {value}"))?;
                 f.write_str("}")
             }
+            Expr::Lambda(params, x) if params.is_empty() => write!(f, "lambda: {x}"),
             Expr::Lambda(params, x) => write!(f, "lambda {}: {x}", params.join(", ")),
             Expr::Starred(x) => {
                 f.write_str("*")?;

@@ -164,8 +164,22 @@ impl<'m> File<'m> {
                 Statement::Delete(names) => lines.listed(indent, "del ", names.clone()),
                 Statement::Loop(variables, over, inside) => {
                     self.note(over);
-                    lines.loop_head(indent, variables, over);
+                    lines.head(indent, &format!("for {variables} in "), over);
                     self.write_body(lines, indent + 4, inside);
+                }
+                Statement::While(test, inside) => {
+                    self.note(test);
+                    lines.head(indent, "while ", test);
+                    self.write_body(lines, indent + 4, inside);
+                }
+                Statement::If(test, then, otherwise) => {
+                    self.note(test);
+                    lines.head(indent, "if ", test);
+                    self.write_body(lines, indent + 4, then);
+                    if !otherwise.is_empty() {
+                        lines.verbatim(indent, "else:");
+                        self.write_body(lines, indent + 4, otherwise);
+                    }
                 }
             }
         }

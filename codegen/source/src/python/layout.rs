@@ -103,9 +103,9 @@ impl Lines {
         self.place(0, "def ", &head, ":");
     }
 
-    /// The head of a loop.
-    pub fn loop_head(&mut self, indent: usize, variables: &str, over: &Expr) {
-        self.place(indent, &format!("for {variables} in "), over, ":");
+    /// The first line of a loop or a condition: `for x in `, `while ` or `if `, and the expression.
+    pub fn head(&mut self, indent: usize, prefix: &str, expr: &Expr) {
+        self.place(indent, prefix, expr, ":");
     }
 
     fn fits(&self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) -> bool {

@@ -11,6 +11,7 @@ mod body;
 mod calls;
 mod constants;
 mod contraction;
+mod control;
 mod dims;
 mod expr;
 mod external;

@@ -5,7 +5,7 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::{Access, Attention, Library};
 use mithril_kernels::program::Plan;
-use mithril_runtime::program::Launch;
+use mithril_runtime::program::{Launch, UNLIMITED};
 
 /// The compiler that the first call waits for. The results do not depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,7 +77,10 @@ fn finishes_before_llvm(plan: &Plan) -> Vec<bool> {
         // The runtime's copy kernel is not in the plan.
         if let Some(kernel) = plan.kernels.get(launch.kernel).filter(|own| own.external.is_none()) {
             let loops = plan.program.loops_around(at);
-            let trips = loops.map(|own| own.trips.eval(&unknown).unwrap_or(ASSUMED_SIZE));
+            let trips = loops.map(|own| match own.trips == UNLIMITED {
+                true => ASSUMED_SIZE,
+                false => own.trips.eval(&unknown).unwrap_or(ASSUMED_SIZE),
+            });
             let own = trips
                 .fold(steps_of(&kernel.outlined.function, launch, &unknown), i64::saturating_mul);
             steps[launch.kernel] = steps[launch.kernel].saturating_add(own);

@@ -6,7 +6,7 @@ use mithril_ir::graph::Role;
 use super::layers::LAYER;
 use super::parameter::{required, with};
 use super::wiring::Wiring;
-use super::{Default, Entry, Kind, Meaning, Parameter, Settings, written};
+use super::{Default, Entry, Kind, Meaning, Parameter, Settings, conditions, written};
 use crate::block::{Block, quoted};
 use crate::definition::Wired;
 use crate::setting::Setting;
@@ -84,12 +84,93 @@ pub(super) const BLOCKS: &[Entry] = &[
         same_dtype: false,
         ..LAYER
     },
+    Entry {
+        name: "While",
+        doc: "Calls `body` for as long as `condition` is true, which is computed before each step. \
+              An input of `body` in `carry` takes the given value in the first step, and in each \
+              later step that of the output next to it in the step before. `condition` reads the \
+              carried values, and other inputs, by their names; its output is one bool. Other \
+              inputs, and every param, are the same in all steps. The outputs are the carried \
+              ones, after the last step. The gradient needs `max_steps`. Its backward pass keeps \
+              the carries of as many steps.",
+        example: written(
+            "body = ml.Model()\n\
+             body |= ml.Multiply()(left=\"x\", right=2, output=\"doubled\")\n\
+             below = ml.Less()(right=100)\n\
+             condition = ml.Model()\n\
+             condition |= below(left=\"x\", output=\"running\")\n\
+             loop = ml.While(condition, body, carry={\"x\": \"doubled\"})\n\
+             compiled = ml.compile(loop, ml.NumpyBackend())\n\
+             print(compiled.evaluate({}, {\"x\": np.float32(3)})[\"doubled\"])\n",
+            "192.0",
+        ),
+        parameters: &[
+            required("condition", Kind::Block).doc("the block that decides whether to go on"),
+            BODY,
+            with("carry", Kind::Names, Default::None).doc(
+                "inputs, each with the output that it takes in the next step; defaults to the \
+                 standard input and the output, if the body has one output",
+            ),
+            with("max_steps", Kind::Count, Default::None)
+                .doc("the maximum number of steps, which the gradient needs"),
+        ],
+        inputs: &[],
+        outputs: &[],
+        meaning: Meaning::Body(repeat_while),
+        same_dtype: false,
+        ..LAYER
+    },
+    Entry {
+        name: "Cond",
+        doc: "Calls `then` if the input `condition` is true, and `otherwise` if it is not. Only one \
+              of the two is computed. `condition` is one bool, of rank 0. The other inputs are \
+              those of both blocks: an input that both have is the same value. The outputs have \
+              the same names and types in both blocks. `Where` chooses element by element \
+              instead. The gradient computes the values inside the chosen block again.",
+        example: written(
+            "cond = ml.Cond(ml.Square(), ml.Negate())\n\
+             compiled = ml.compile(cond, ml.NumpyBackend())\n\
+             for condition in (True, False):\n\
+             \x20   inputs = {\"condition\": np.bool_(condition), \"input\": np.float32([1, 3])}\n\
+             \x20   print(compiled.evaluate({}, inputs)[\"output\"])\n",
+            "[1. 9.]\n[-1. -3.]",
+        ),
+        parameters: &[
+            required("then", Kind::Block).doc("the block for a true condition"),
+            required("otherwise", Kind::Block).doc("the block for a false condition"),
+        ],
+        inputs: &[],
+        outputs: &[],
+        meaning: Meaning::Body(|settings| {
+            conditions::branches(block(settings, "then")?, block(settings, "otherwise")?)
+        }),
+        same_dtype: false,
+        ..LAYER
+    },
 ];
 
 fn body(settings: &Settings) -> Result<&Block> {
-    settings
-        .block("body")
-        .ok_or_else(|| Box::new(Diagnostic::of(ErrorKind::Setting, "`body` is not a block")))
+    block(settings, "body")
+}
+
+fn block<'s>(settings: &'s Settings, name: &str) -> Result<&'s Block> {
+    settings.block(name).ok_or_else(|| {
+        Box::new(Diagnostic::of(ErrorKind::Setting, format!("`{name}` is not a block")))
+    })
+}
+
+/// The pairs of an input and an output in `carry`.
+fn carry(settings: &Settings) -> Vec<(&str, &str)> {
+    let pairs = settings.list("carry").iter().filter_map(|pair| match pair.as_list()? {
+        [input, output] => text(input).zip(text(output)),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+fn repeat_while(settings: &Settings) -> Result<Wired> {
+    let (condition, body) = (block(settings, "condition")?, body(settings)?);
+    conditions::repeated(condition, body, carry(settings), settings.int("max_steps"))
 }
 
 /// The strings of a list; `None` if it is left out.
@@ -105,13 +186,9 @@ fn text(setting: &Setting) -> Option<&str> {
 }
 
 fn scan(settings: &Settings) -> Result<Wired> {
-    let carry = settings.list("carry").iter().filter_map(|pair| match pair.as_list()? {
-        [input, output] => text(input).zip(text(output)),
-        _ => None,
-    });
     let wiring = Wiring {
         kind: "Scan",
-        carry: carry.collect(),
+        carry: carry(settings),
         steps: settings.int("steps"),
         over: names(settings, "over"),
         collect: names(settings, "collect"),

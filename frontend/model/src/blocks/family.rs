@@ -133,10 +133,11 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "control",
-        title: "Loops",
-        about: "Blocks that call a body for each slice of an array. The body is compiled once, and \
-                generated code has one loop. [Sequences](../guide/sequences.md) shows how to use \
-                them.",
+        title: "Control flow",
+        about: "Blocks that call other blocks: for each slice of an array, for as long as a \
+                condition is true, or one of two. A body is compiled once, and generated code has \
+                one loop. [Sequences](../guide/sequences.md) and [Control \
+                flow](../guide/control-flow.md) show how to use them.",
         tables: &[control::BLOCKS],
     },
     Family {

@@ -25,6 +25,7 @@ mod borders;
 mod channels;
 mod classical;
 mod compose;
+mod conditions;
 mod control;
 mod convolution;
 mod create;
@@ -125,8 +126,8 @@ pub enum Meaning {
     Lower(fn(&Cx) -> Result<Vec<Value>>),
     /// A model made of other blocks.
     Compose(fn(&Settings) -> Result<Model>),
-    /// A body, which is called once for each slice of sequences. Inputs and outputs are those of
-    /// the body.
+    /// A body, which is called several times or on a condition. Inputs and outputs are those of the
+    /// body.
     Body(fn(&Settings) -> Result<Wired>),
 }
 

@@ -6,7 +6,7 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::graph::Role;
 
 use crate::block::{Block, quoted};
-use crate::definition::{Body, Outlet, Terminal, Wired};
+use crate::definition::{Body, Control, Outlet, Terminal, Wired};
 use crate::model::Model;
 
 /// The terminals of a body as a block's settings name them.
@@ -62,15 +62,13 @@ impl Wiring<'_> {
             outputs: names.into_iter().map(|name| Outlet { name, list: None }).collect(),
             ids: body.ids.clone(),
             body: Body {
-                definition: body.definition.clone(),
-                gradient: body.gradient.clone(),
-                checkpoint: body.checkpoint,
                 carries,
                 sequences,
                 steps: self.steps,
                 collected,
                 axis: self.axis,
                 reverse: self.reverse,
+                ..body.wired(Control::Slices).body
             },
         })
     }
@@ -168,17 +166,19 @@ impl Wiring<'_> {
     }
 }
 
-/// The body as a model in which the named inputs are connected.
-fn as_model(body: &Block, named: &[&str]) -> Result<Block> {
-    if body.definition.composite.is_some() {
+/// The body as a model in which the named inputs are connected. If the body has connections, the
+/// terminals have the names that it is connected to.
+pub(super) fn as_model(body: &Block, named: &[&str]) -> Result<Block> {
+    if body.definition.composite.is_some() && body.given.is_empty() {
         return Ok(body.clone());
     }
     let inputs = body.inputs().iter().filter(|t| !t.optional || named.contains(&&*t.name));
     let outputs = body.outputs().iter().map(|outlet| &outlet.name);
     let names = inputs.map(|terminal| &terminal.name).chain(outputs);
-    let names: Vec<_> = names.map(|name| (name.clone(), name.to_string())).collect();
+    let open = names.filter(|name| body.given.iter().all(|(own, _)| own != *name));
+    let names: Vec<_> = open.map(|name| (name.clone(), name.to_string())).collect();
     let model = Model::of_kind(body.kind());
-    model.connect(Block { given: Vec::new(), ..body.clone() }.connect(names)?)?;
+    model.connect(body.clone().connect(names)?)?;
     let optional = body.inputs().iter().filter(|terminal| terminal.optional);
     model.set_optional(optional.map(|terminal| &*terminal.name));
     model.block()

@@ -1,5 +1,6 @@
 //! Lowers one part of a composite: a table block to operations, a composite to a call.
 
+mod branches;
 mod composite;
 mod function;
 mod repeated;
@@ -20,7 +21,7 @@ use super::block_error::{BlockError, BlockResult, OperandContext, Origin, origin
 use super::cx::{Cx, Operand};
 use super::instance::frame::{Frame, Slot, Step};
 use crate::blocks::{Entry, Meaning, Settings};
-use crate::definition::{Definition, Terminal};
+use crate::definition::{Control, Definition, Terminal};
 use crate::literal::Literal;
 use crate::model::seal::{Feed, Part};
 use crate::setting::Setting;
@@ -57,7 +58,10 @@ impl<'a> Frame<'a, '_> {
         match (&definition.composite, &definition.function, &definition.body) {
             (Some(_), ..) => self.composite(at, part)?,
             (None, Some(function), _) => self.function(part, function)?,
-            (None, None, Some(body)) => self.repeated(part, body)?,
+            (None, None, Some(body)) => match body.control {
+                Control::Branches => self.branches(part, body)?,
+                Control::Slices | Control::While { .. } => self.repeated(part, body)?,
+            },
             (None, None, None) => self.primitive(part)?,
         }
         Ok(Step::Done)

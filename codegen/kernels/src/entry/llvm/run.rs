@@ -69,6 +69,14 @@ impl Printer<'_> {
         line!(self, "llvm.br {head}({zero} : i64)\n{head}({done}: i64):");
         let more = self.compare("slt", &done, &trips);
         line!(self, "llvm.cond_br {more}, {body}, {end}\n{body}:");
+        if let (Some(condition), Some(slot)) = (own.condition, &variant.conditions[number]) {
+            let (relation, inside) = (if condition.expected { "ne" } else { "eq" }, self.label());
+            let address = self.buffer(frame, slot);
+            let byte = self.value(format_args!("llvm.load {address} : !llvm.ptr -> i8"));
+            let wide = self.value(format_args!("llvm.zext {byte} : i8 to i64"));
+            let holds = self.compare(relation, &wide, &zero);
+            line!(self, "llvm.cond_br {holds}, {inside}, {end}\n{inside}:");
+        }
         let next = self.binary("add", &done, &one);
         frame.rows[number] = match own.reverse {
             false => done,

@@ -26,6 +26,18 @@ def _split(results, count):
     return results[:count], results[count:]
 
 
+def _while(step, state, most):
+    """Calls `step` for as long as the first part of the state is true, at most `most` times.
+
+    This is a scan over all steps: JAX has no reverse-mode gradient of `while_loop`.
+    """
+
+    def advance(state, _):
+        return jax.lax.cond(state[0], step, lambda *state: state, *state), None
+
+    return jax.lax.scan(advance, state, length=most)[0]
+
+
 def _checkpoint(function, *operands):
     """Calls `function`; the backward pass recomputes its intermediate values."""
     return jax.checkpoint(function)(*operands)

@@ -44,6 +44,15 @@ impl LastReads<'_> {
                     self.read(over);
                     self.visit(inside);
                 }
+                Statement::While(test, inside) => {
+                    self.read(test);
+                    self.visit(inside);
+                }
+                Statement::If(test, then, otherwise) => {
+                    self.read(test);
+                    self.visit(then);
+                    self.visit(otherwise);
+                }
                 Statement::Delete(_) => {}
             }
         }

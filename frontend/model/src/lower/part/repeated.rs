@@ -1,4 +1,5 @@
-//! Lowers a block that calls a body to a scan. The body is an instance for the types of one step.
+//! Lowers a block that repeats a body to a scan or a loop. The body is an instance for the types of
+//! one step.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashSet;
 use smallvec::smallvec;
 
-use crate::definition::{Body, Terminal};
+use crate::definition::{Body, Control, Terminal};
 use crate::literal::Literal;
 use crate::lower::block_error::{BlockError, BlockResult};
 use crate::lower::instance::frame::{Frame, Slot};
@@ -47,7 +48,7 @@ impl<'a> Frame<'a, '_> {
             let instance = instance.map_err(|error| error.out_of(self.composite, self.at(part)))?;
             let same = self.match_carries(body, &instance, &generalised, &mut slots, &mut specs);
             match same.map_err(|error| self.own_error(part, error))? {
-                true => return self.scan(part, body, &instance, &generalised, &slots),
+                true => return self.repeat(part, body, &instance, &generalised, &slots),
                 false if attempt < ATTEMPTS => {}
                 false => break,
             }
@@ -56,12 +57,12 @@ impl<'a> Frame<'a, '_> {
         Err(self.own_error(part, Box::new(error)))
     }
 
-    fn own_error(&self, part: &Part, error: Box<Diagnostic>) -> Box<BlockError> {
+    pub(super) fn own_error(&self, part: &Part, error: Box<Diagnostic>) -> Box<BlockError> {
         let error: Box<BlockError> = error.into();
         error.of_block(&part.name, &part.definition, self.contexts(part, &[]))
     }
 
-    fn at(&self, part: &Part) -> u32 {
+    pub(super) fn at(&self, part: &Part) -> u32 {
         let at = self.composite.parts.iter().position(|own| std::ptr::eq(own, part));
         at.unwrap_or_default() as u32
     }
@@ -94,7 +95,7 @@ impl<'a> Frame<'a, '_> {
         Ok(())
     }
 
-    fn literal(&self, terminal: &Terminal, literal: &Literal) -> Result<Value> {
+    pub(super) fn literal(&self, terminal: &Terminal, literal: &Literal) -> Result<Value> {
         let options = self.lowering.options;
         let own = literal.default_dtype(options.dtype, options.index);
         let dtype =
@@ -163,11 +164,11 @@ impl<'a> Frame<'a, '_> {
         Ok(zeros.value)
     }
 
-    /// Adds the scan of an instance.
-    fn scan(
+    /// Adds the scan or the loop of an instance.
+    fn repeat(
         &mut self,
         part: &'a Part,
-        body: &Body,
+        body: &'a Body,
         instance: &Instance,
         generalised: &Generalised,
         slots: &[Slot],
@@ -195,13 +196,19 @@ impl<'a> Frame<'a, '_> {
             values.insert(operands.carries.len(), self.builder.op("iota", &[], &attrs)?);
             sequences += 1;
         }
-        let attrs = smallvec![
-            Attr::Function(step.name.clone()),
-            Attr::Int(operands.carries.len() as i64),
-            Attr::Int(sequences as i64),
-            Attr::Bool(body.reverse),
-        ];
-        let done = self.builder.call(op::get("scan"), &step, attrs, &values);
+        let name = Attr::Function(step.name.clone());
+        let (op, attrs) = match body.control {
+            Control::While { max_steps, .. } => {
+                values.insert(0, self.first_condition(part, body, slots)?);
+                ("while", smallvec![name, max_steps.map_or(Attr::None, Attr::Int)])
+            }
+            Control::Slices | Control::Branches => {
+                let carries = Attr::Int(operands.carries.len() as i64);
+                let sequences = Attr::Int(sequences as i64);
+                ("scan", smallvec![name, carries, sequences, Attr::Bool(body.reverse)])
+            }
+        };
+        let done = self.builder.call(op::get(op), &step, attrs, &values);
         let done = done.map_err(|error| self.own_error(part, error))?;
         let (carried, stacked) = done.split_at(operands.carries.len());
         let mut results = carried[..body.carries.len()].to_vec();
@@ -220,7 +227,12 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// The value of an operand. An inferred param gets the type that the body gives it.
-    fn operand(&mut self, slot: &Slot, feed: &Feed, ty: impl Fn() -> Type) -> BlockResult<Value> {
+    pub(super) fn operand(
+        &mut self,
+        slot: &Slot,
+        feed: &Feed,
+        ty: impl Fn() -> Type,
+    ) -> BlockResult<Value> {
         match slot {
             Slot::Value(value) => Ok(*value),
             Slot::Untyped(value, _) => {
@@ -336,6 +348,10 @@ fn results(part: &Part, body: &Body, made: &[Value], next_key: Option<Value>) ->
     let mut names: Vec<String> = names.collect();
     for at in body.carries.len()..values.len() {
         names.insert(at, format!("next_{at}"));
+    }
+    if let Control::While { running, .. } = body.control {
+        values.insert(0, outputs[running as usize]);
+        names.insert(0, "running".to_string());
     }
     values.extend(body.collected.iter().map(|at| outputs[*at as usize]));
     let mut unique = Unique::default();

@@ -1,4 +1,4 @@
-//! Scans as loops of launches, against the evaluator.
+//! Control flow as loops of launches, against the evaluator.
 
 mod machine;
 
@@ -68,6 +68,12 @@ fn check(source: &str, sizes: &[&[(&str, usize)]]) {
 #[test]
 fn recurrences() {
     check(CELLS, &[&[("n", 5)], &[("n", 1)], &[("n", 0)], &[("n", 33)]]);
+}
+
+#[test]
+fn conditions() {
+    let source = include_str!("../../source/tests/models/conditions.mir");
+    check(source, &[&[("n", 5)], &[("n", 1)], &[("n", 0)], &[("n", 33)]]);
 }
 
 #[test]
