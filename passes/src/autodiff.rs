@@ -191,7 +191,8 @@ impl Backward {
         operands: &[Value],
     ) -> Option<GradientRule> {
         let pullback = operation.op.pullback?;
-        if operands.iter().skip(pullback.wrt).any(|operand| self.varies(*operand)) {
+        let mut others = operands.iter().enumerate().filter(|(i, _)| !pullback.wrt.contains(i));
+        if others.any(|(_, operand)| self.varies(*operand)) {
             return None;
         }
         let by = op::get(pullback.by);

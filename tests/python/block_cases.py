@@ -145,6 +145,8 @@ CASES: dict[str, Any] = {
     "Embedding": case((2, 3), num_embeddings=4, dimension=5),
     "ScaledDotProduct": case((2, 3, 4), (2, 5, 4), (2, 5, 6)),
     "MultiHeadAttention": case((2, 3, 4), heads=2, kv_heads=1),
+    "AlibiBias": case((2, 3, 4), heads=3),
+    "RelativePositionBias": case((2, 3, 4), heads=3, buckets=8, max_distance=20),
     "RotaryEmbedding": case((2, 3, 4)),
     "PositionalEncoding": case((2, 3, 4)),
     "Layer": case(M, activation=models.Relu(), dimension=5),

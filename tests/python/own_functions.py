@@ -22,6 +22,28 @@ def attention(x: Any, *params: Any) -> Any:
     return joined.transpose(-3, -2).flatten(-2) @ w_output + b_output
 
 
+def offsets(x: Any) -> Any:
+    """The distances from each row to each row."""
+    return torch.arange(x.shape[-2]) - torch.arange(x.shape[-2])[:, None]
+
+
+def alibi(x: Any) -> Any:
+    """The slopes of three heads: those of two, and the first of those of four."""
+    slopes = torch.tensor([2.0**-4, 2.0**-8, 2.0**-2], dtype=x.dtype)
+    return -slopes[:, None, None] * offsets(x).abs()
+
+
+def relative_bias(x: Any, w: Any) -> Any:
+    """T5's bias with 8 buckets up to a distance of 20."""
+    relative = offsets(x)
+    far = relative.abs().clamp(min=1).float()
+    steps = (far / 2).log() / math.log(20 / 2) * 2
+    large = (2 + steps.long()).clamp(max=3)
+    bucket = torch.where(relative.abs() < 2, relative.abs(), large) + 4 * (relative > 0)
+    # The gradient of the input is 0.
+    return w[bucket].permute(2, 0, 1) + 0 * x.sum()
+
+
 def least(x: Any) -> Any:
     """The five smallest distinct elements, padded with the smallest one."""
     values, places = torch.sort(x.flatten(), stable=True)
@@ -394,6 +416,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "LocalResponseNorm": lambda x: F.local_response_norm(x, 3, 2.0),
     "ElementWiseAffine": lambda x, w, b: torch.addcmul(b, x, w),
     "MultiHeadAttention": attention,
+    "AlibiBias": alibi,
+    "RelativePositionBias": relative_bias,
     "Layer": lambda x, b, w: torch.relu(F.linear(x, w.T, b)),
     "MLP": lambda x, c, v, d, w: F.linear(torch.tanh(F.linear(x, v.T, c)), w.T, d),
     "Sequential": lambda x: torch.sigmoid(torch.relu(x)),

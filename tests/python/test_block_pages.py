@@ -13,6 +13,8 @@ from mithril import _core, models
 
 # Blocks without a short NumPy formula. Their docs and examples describe them instead.
 WITHOUT = {
+    "AlibiBias",
+    "RelativePositionBias",
     "CTC",
     "EncoderDecoder",
     "ManyToOne",

@@ -29,6 +29,8 @@ KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder", "CTC"], 4)
 # would take gigabytes.
 KEPT |= dict.fromkeys(["PolynomialFeatures", "PolynomialRegression", "EncoderDistanceMatrix"], 4)
 KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
+# The gradient of a bucket would be a sum over half a million pairs of positions, in single precision.
+KEPT |= {"RelativePositionBias": 3}
 # Sizes that are multiples of no vector or tile, and empty ones.
 SIZES = [
     {"a": 2, "b": 7, "c": 17, "d": 33, "e": 9},

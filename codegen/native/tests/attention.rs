@@ -163,3 +163,52 @@ fn attention_stores_merged_heads() {
     ));
     machine::agree(&native, &[]);
 }
+
+/// Windows, bounded scores and sinks, with their gradients. There are other numbers of keys than of
+/// queries, so some queries may see no key.
+#[test]
+fn windows_softcaps_and_sinks() {
+    let attrs = [
+        "left = 5, right = 2",
+        "left = 40",
+        "right = 70, softcap = 0.5",
+        "causal = true",
+        "causal = true, left = 3, softcap = 2.0",
+        "left = 0, right = 0",
+    ];
+    for attrs in attrs {
+        for has_sink in [false, true] {
+            let (operands, more, gives) = match has_sink {
+                true => ("%q, %k, %v, %m, %s", "%m, %max, %s", "%max = attention_row_max"),
+                false => ("%q, %k, %v", "", ""),
+            };
+            let row_max = match has_sink {
+                true => format!("{gives}({operands}) {{{attrs}}}\n"),
+                false => String::new(),
+            };
+            let comma = if has_sink { ", " } else { "" };
+            let gradient = |of: i64| {
+                format!(
+                    "%d{of} = attention_gradient(%q, %k, %v, %y, %l, %g{comma}{more}) {{of = {of}, \
+                     {attrs}}}\n"
+                )
+            };
+            let gradients: String = (0..3).map(gradient).collect();
+            let text = f(
+                "%q: t<2 x 3 x n x 16 x f32>, %k: t<2 x 3 x m x 16 x f32>, %v: t<2 x 3 x m x 32 x f32>, %g: t<2 x 3 x n x 32 x f32>, %m: t<1 x m x bool>, %s: t<3 x f32>) -> (y: t<2 x 3 x n x 32 x f32>, dq: t<2 x 3 x n x 16 x f32>, dk: t<2 x 3 x m x 16 x f32>, dv: t<2 x 3 x m x 32 x f32>)",
+                &format!(
+                    "%y = attention({operands}) {{{attrs}}}
+                     %l = attention_logsumexp({operands}) {{{attrs}}}
+                     {row_max}{gradients}return %y, %d0, %d1, %d2"
+                ),
+            );
+            for isa in machine::widths() {
+                let native = machine::Native::of(&text, (isa, machine::machine().1));
+                assert_eq!(native.plan.kernels.len(), 2);
+                for (n, m) in [(1, 2), (7, 33), (65, 64), (70, 17), (130, 130), (3, 0), (0, 3)] {
+                    machine::agree(&native, &[("n", n), ("m", m)]);
+                }
+            }
+        }
+    }
+}

@@ -212,6 +212,8 @@ __all__ = [
     "MultiHeadAttention",
     "RotaryEmbedding",
     "PositionalEncoding",
+    "AlibiBias",
+    "RelativePositionBias",
     "Layer",
     "MLP",
     "Sequential",
@@ -2482,20 +2484,22 @@ class GridSample(Block):
     ) -> None: ...
 
 class ScaledDotProduct(Block):
-    """`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, eq. 1); `scale` defaults to 1/sqrt(last dim of the query). The `mask` broadcasts to the scores, (…, queries, keys): a bool mask is True where a query attends to a key, a float mask is added to the scores. A query whose mask hides every key gives 0. `is_causal` hides later keys. With `grouped`, several heads of the query share each head of key and value (axis -3)."""
+    """`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, eq. 1); `scale` defaults to 1/sqrt(last dim of the query). The `mask` broadcasts to the scores, (…, queries, keys): a bool mask is True where a query attends to a key, a float mask is added to the scores. A query whose mask hides every key gives 0. `is_causal` hides later keys, and `window` those that are farther away (Beltagy et al. 2020). Positions count from the first query and the first key, also where their numbers differ, as in PyTorch. `softcap` bounds scores, before they are masked, to `softcap tanh(scores / softcap)` (Gemma Team 2024). With `sinks`, the weights of a query add up to less than 1 (Xiao et al. 2024). With `grouped`, several heads of the query share each head of key and value (axis -3)."""
 
     def __init__(
         self,
         is_causal: bool = False,
         scale: float | None = None,
         grouped: bool = False,
+        window: int | Sequence[int] | None = None,
+        softcap: float | None = None,
         *,
         name: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
 class MultiHeadAttention(Block):
-    """Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. 3.2.2): of `input` to itself, or to `context` if that is connected. With `kv_heads`, several heads share keys and values (Ainslie et al. 2023). Initial values are those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` start Xavier uniform (as one matrix if they read the same width), `w_output` uniform within `1 / sqrt(width)`, biases at 0; `init` applies to each of these matrices separately. The `mask` has the axes (batch, heads, queries, keys), (batch, queries, keys), (queries, keys), (batch, keys) or (keys), where sizes of 1 broadcast: a bool mask is True where a query attends to a key, a float mask is added to the scores. A query whose mask hides every key gives 0. A mask of two axes that could be either (queries, keys) or (batch, keys) is an error."""
+    """Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. 3.2.2): of `input` to itself, or to `context` if that is connected. With `kv_heads`, several heads share keys and values (Ainslie et al. 2023). Initial values are those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` start Xavier uniform (as one matrix if they read the same width), `w_output` uniform within `1 / sqrt(width)`, biases at 0; `init` applies to each of these matrices separately. The `mask` has the axes (batch, heads, queries, keys), (batch, queries, keys), (queries, keys), (batch, keys) or (keys), where sizes of 1 broadcast: a bool mask is True where a query attends to a key, a float mask is added to the scores. A query whose mask hides every key gives 0. `window`, `softcap` and `sinks` are those of `ScaledDotProduct`. A mask of two axes that could be either (queries, keys) or (batch, keys) is an error."""
 
     def __init__(
         self,
@@ -2504,6 +2508,10 @@ class MultiHeadAttention(Block):
         is_causal: bool = False,
         use_bias: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        window: int | Sequence[int] | None = None,
+        softcap: float | None = None,
+        alibi: bool = False,
+        use_sinks: bool = False,
         *,
         name: str | None = None,
     ) -> None: ...
@@ -2528,6 +2536,31 @@ class PositionalEncoding(Block):
         *,
         name: str | None = None,
         gradient: Block | None = None,
+    ) -> None: ...
+
+class AlibiBias(Block):
+    """A bias of attention, (heads, queries, keys): the distance of query and key times minus the head's slope, `2^(-8 i / heads)` for head i = 1, 2, … (Press et al. 2022). If `heads` is not a power of two, the further heads have every other slope of twice as many heads. It is added to the scores, as the `mask` of `ScaledDotProduct`."""
+
+    def __init__(
+        self,
+        heads: int,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class RelativePositionBias(Block):
+    """The bias that T5 adds to the scores of attention, (heads, queries, keys): the row of `w` for the bucket of the distance from query to key (Raffel et al. 2020). Half of the buckets are for single distances, the others for ranges that grow logarithmically up to `max_distance`, the last one for all beyond. With `bidirectional`, half of the buckets are for keys after the query; else these share the bucket of distance 0. It is added as the `mask` of `ScaledDotProduct`."""
+
+    def __init__(
+        self,
+        heads: int,
+        buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
     ) -> None: ...
 
 class Layer(Block):

@@ -1,19 +1,20 @@
 //! Attention, and the operations that compute its gradient where it is not decomposed.
 
+mod parts;
+
 use super::access::{Access, Attention, Library};
 use super::{
     BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, ShapeRule, attr, operand,
 };
 use crate::algebra::{Rule, Var};
-use crate::attr::AttrKind;
+use crate::attr::{Attr, AttrKind};
 
 use crate::diagnostic::{Diagnostic, Name, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::message;
-use crate::scalar::round;
 use crate::shape::{Shape, Type};
-use crate::tensor::Tensor;
+use parts::{Parts, row_max, zero_fully_masked};
 
 const QUERY: Operand = operand("query", Class::Float);
 const KEY: Operand = operand("key", Class::Float);
@@ -21,6 +22,10 @@ const VALUE: Operand = operand("value", Class::Float);
 const MASK: Operand = operand("mask", Class::Any).own_dtype();
 const SCALE: super::AttrDef = attr("scale", AttrKind::Float, Default::None);
 const CAUSAL: super::AttrDef = attr("causal", AttrKind::Bool, Default::Bool(false));
+const LEFT: super::AttrDef = attr("left", AttrKind::Int, Default::None);
+const RIGHT: super::AttrDef = attr("right", AttrKind::Int, Default::None);
+const SOFTCAP: super::AttrDef = attr("softcap", AttrKind::Float, Default::None);
+const SINK: Operand = operand("sink", Class::Float);
 const GROUPED: super::AttrDef = attr("grouped", AttrKind::Bool, Default::Bool(false));
 
 const NO_KEYS_NOTE: &str = "Frameworks may raise if there are no keys.";
@@ -35,11 +40,15 @@ pub(super) const OPS: &[OpDef] = &[
               every key (false, or -inf) gives 0, and so do its gradients. `causal` hides later \
               keys. With `grouped`, several heads of `query` share each head of `key` and `value` \
               (axis -3).",
-        operands: &[QUERY, KEY, VALUE, MASK.optional()],
-        attrs: &[SCALE, CAUSAL, GROUPED],
+        operands: &[QUERY, KEY, VALUE, MASK.optional(), SINK.optional()],
+        attrs: &[SCALE, CAUSAL, LEFT, RIGHT, SOFTCAP, GROUPED],
         shape: ShapeRule::Rule(attention_shape),
         meaning: Meaning::Decompose(attention),
-        pullback: Some(Pullback { by: "attention_gradient", wrt: 3, rule: attention_gradients }),
+        pullback: Some(Pullback {
+            by: "attention_gradient",
+            wrt: &[0, 1, 2, 4],
+            rule: attention_gradients,
+        }),
         note: NO_KEYS_NOTE,
         kind: Kind::Composite,
         ..BASE
@@ -52,8 +61,8 @@ pub(super) const OPS: &[OpDef] = &[
               `attention_row_max` is subtracted from the scores first: added to a score of -1e9, \
               the logarithm would be lost to rounding.",
         kind: Kind::Composite,
-        operands: &[QUERY, KEY, VALUE, MASK.optional()],
-        attrs: &[SCALE, CAUSAL, GROUPED],
+        operands: &[QUERY, KEY, VALUE, MASK.optional(), SINK.optional()],
+        attrs: &[SCALE, CAUSAL, LEFT, RIGHT, SOFTCAP, GROUPED],
         shape: ShapeRule::Rule(logsumexp_shape),
         meaning: Meaning::Decompose(|r| {
             let scores = Parts::of(r).scores();
@@ -69,8 +78,8 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The maximum score of each query of `attention` of the same operands, but at least \
               the smallest finite number.",
         kind: Kind::Composite,
-        operands: &[QUERY, KEY, VALUE, MASK],
-        attrs: &[SCALE, CAUSAL, GROUPED],
+        operands: &[QUERY, KEY, VALUE, MASK, SINK.optional()],
+        attrs: &[SCALE, CAUSAL, LEFT, RIGHT, SOFTCAP, GROUPED],
         shape: ShapeRule::Rule(logsumexp_shape),
         meaning: Meaning::Decompose(|r| row_max(Parts::of(r).scores(), false)),
         note: NO_KEYS_NOTE,
@@ -93,8 +102,17 @@ pub(super) const OPS: &[OpDef] = &[
             operand("gradient", Class::Float),
             MASK.optional(),
             operand("row_max", Class::Float).optional(),
+            SINK.optional(),
         ],
-        attrs: &[attr("of", AttrKind::Int, Default::Required), SCALE, CAUSAL, GROUPED],
+        attrs: &[
+            attr("of", AttrKind::Int, Default::Required),
+            SCALE,
+            CAUSAL,
+            LEFT,
+            RIGHT,
+            SOFTCAP,
+            GROUPED,
+        ],
         shape: ShapeRule::Rule(gradient_shape),
         meaning: Meaning::Decompose(attention_gradient),
         note: "Weights are exponentials of scores: for large scores, the rounding of frameworks \
@@ -137,10 +155,12 @@ fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
 fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
     let mask = cx.op.operands.iter().position(|o| o.name == "mask");
     let mask = mask.and_then(|at| cx.operands.get(at)).copied();
-    if cx.bool("causal") && mask.is_some() {
-        return Diagnostic::new(message![cx.name(), " takes a mask or `causal`, not both"])
-            .hint("include the causal mask in `mask`: it is `Tril` of ones")
-            .err();
+    let sink = cx.op.operands.iter().position(|o| o.name == "sink");
+    let sink = sink.and_then(|at| cx.operands.get(at)).copied();
+    for side in ["left", "right"] {
+        if let Attr::Int(count @ ..0) = cx.attr(side) {
+            return cx.mismatch(format!("`{side}` must be at least 0, got {count}"));
+        }
     }
     let (q, k, v) = (cx.shape(0).clone(), cx.shape(1).clone(), cx.shape(2).clone());
     let (qt, kt, vt) = (q.need_trailing(2)?, k.need_trailing(2)?, v.need_trailing(2)?);
@@ -163,6 +183,9 @@ fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
     };
     if let Some(mask) = mask {
         check_mask(cx, mask, &with_last(&with_heads(joined.clone()), &[&qt[0], &kt[0]]))?;
+    }
+    if let Some(sink) = sink {
+        cx.broadcasts_to(&sink.shape, &with_heads(joined.clone()))?;
     }
     let shape = cx.broadcast(&joined, &front(&v)?)?;
     let result = with_last(&with_heads(shape), &[&qt[0], &vt[1]]);
@@ -214,122 +237,51 @@ fn check_mask(cx: &mut Infer, mask: &Type, scores: &Shape) -> Result<()> {
     cx.broadcasts_to(&mask.shape, scores)
 }
 
-/// The operands of attention, prepared for its decomposition and its gradient.
-struct Parts<'a> {
-    /// `query keyᵀ scale`
-    products: Var<'a>,
-    /// Keys and values, repeated so that each query head has its own.
-    heads: [Var<'a>; 2],
-    scale: Var<'a>,
-    /// `None`: each query attends to every key.
-    mask: Option<Var<'a>>,
-}
-
-impl<'a> Parts<'a> {
-    fn of(r: &Rule<'a>) -> Parts<'a> {
-        let (query, key, value) = (r.arg(0), r.arg(1), r.arg(2));
-        let heads = match r.bool("grouped") {
-            true => [repeat_heads(key, query), repeat_heads(value, query)],
-            false => [key, value],
-        };
-        let width = query.shape().dims.last().and_then(Dim::as_const);
-        let (scaled, scale) = match r.float("scale").or(width.map(|w| 1.0 / (w as f64).sqrt())) {
-            Some(scale) => (query * scale, query.scalar(scale)),
-            None => {
-                let root = query.dim(-1).cast(query.dtype()).sqrt();
-                (query / root, query.scalar(1.0) / root)
-            }
-        };
-        let products = scaled.matmul(heads[0].swap_last()).named("scores");
-        let mask = r.op.operands.iter().position(|o| o.name == "mask").and_then(|i| r.optional(i));
-        let causal = || r.bool("causal").then(|| lower_triangle(r, products));
-        Parts { products, heads, scale, mask: mask.or_else(causal) }
-    }
-
-    /// The scores, with -inf for masked keys.
-    fn scores(&self) -> Var<'a> {
-        match self.mask {
-            Some(mask) if mask.dtype() == DType::Bool => {
-                mask_scores(self.products, mask, self.minus_infinity())
-            }
-            Some(mask) => self.products + mask,
-            None => self.products,
-        }
-    }
-
-    /// The softmax of the scores. If a mask may exclude all keys of a query, also returns which
-    /// queries have a key left. The scores of the other queries are not masked, so that their
-    /// weights are finite (and unused): the softmax of a row of -inf is NaN, and so is its
-    /// gradient, even if it is multiplied by 0.
-    fn weights(&self, r: &Rule<'a>) -> (Var<'a>, Option<Var<'a>>) {
-        let softmax = |scores: Var<'a>| scores.unary("softmax", &[]).named("weights");
-        // With a causal mask, every query attends at least to the first key.
-        let Some(mask) = self.mask.filter(|_| !r.bool("causal")) else {
-            return (softmax(self.scores()), None);
-        };
-        // A mask without axes is the same for every key.
-        let over_keys = |fold: &str| match mask.shape().rank() == Some(0) {
-            true => mask,
-            false => mask.reduce(fold, Some(&[-1]), true),
-        };
-        if mask.dtype() == DType::Bool {
-            let has_key = over_keys("any").named("has_key");
-            let fill = has_key.select(self.minus_infinity(), self.products.scalar(0.0));
-            return (softmax(mask_scores(self.products, mask, fill)), Some(has_key));
-        }
-        let has_key =
-            over_keys("max").binary("ne", mask.scalar(f64::NEG_INFINITY)).named("has_key");
-        (softmax(self.products + has_key.select(mask, mask.scalar(0.0))), Some(has_key))
-    }
-
-    fn minus_infinity(&self) -> Var<'a> {
-        self.products.scalar(f64::NEG_INFINITY)
-    }
-}
-
-/// Sets the rows of queries without any key to 0.
-fn zero_fully_masked<'a>(rows: Var<'a>, has_key: Option<Var<'a>>) -> Var<'a> {
-    has_key.map_or(rows, |has_key| has_key.select(rows, rows.scalar(0.0)))
-}
-
 fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
     let parts = Parts::of(r);
-    let (weights, has_key) = parts.weights(r);
+    let (weights, has_key) = parts.weights();
     zero_fully_masked(weights.matmul(parts.heads[1]), has_key)
 }
 
 fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
-    let own = ["scale", "causal", "grouped"].map(|name| (name, r.attr(name).clone()));
+    let own: Vec<(&str, Attr)> =
+        r.op.attrs.iter().map(|def| (def.name, r.attr(def.name).clone())).collect();
     let sums = r.build("attention_logsumexp", &r.operands, &own);
     let mut all = vec![r.arg(0), r.arg(1), r.arg(2), r.y(), sums, r.g()];
+    let mut sink_gradient = None;
     if let Some(mask) = r.optional(3) {
-        all.extend([mask, r.build("attention_row_max", &r.operands, &own)]);
+        let row_max = r.build("attention_row_max", &r.operands, &own);
+        all.extend([mask, row_max]);
+        sink_gradient = r.optional(4).map(|sink| {
+            all.push(sink);
+            let weight = (sink.expand_dims(&[-1]) - row_max - sums).exp();
+            let delta = (r.g() * r.y()).sum(Some(&[-1]), false);
+            (-(weight * delta).sum(Some(&[-1]), false)).sum_to(sink.shape())
+        });
     }
     let gradient = |of: i64| {
         let attrs = [&[("of", of.into())], &own[..]].concat();
         Some(r.build("attention_gradient", &all, &attrs))
     };
-    (0..3).map(gradient).collect()
-}
-
-/// The row maximum of the scores, or the lowest finite value if all are -inf, so that subtracting
-/// it from the scores never gives NaN.
-fn row_max<'a>(scores: Var<'a>, keepdim: bool) -> Var<'a> {
-    let lowest = scores.scalar(-round::max_finite(scores.dtype()));
-    scores.reduce("max", Some(&[-1]), keepdim).binary("maximum", lowest)
+    let first = (0..3).map(gradient);
+    first.chain([None, sink_gradient]).take(r.operands.len()).collect()
 }
 
 fn attention_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let parts = Parts::of(r);
-    let (weights, has_key) = parts.weights(r);
-    let (Parts { heads: [key, value], scale, .. }, query, output) = (parts, r.arg(0), r.arg(3));
+    let (weights, has_key) = parts.weights();
+    let (Parts { heads: [key, value], scale, slope, .. }, query, output) =
+        (parts, r.arg(0), r.arg(3));
     let gradient = zero_fully_masked(r.arg(5), has_key);
     let of = r.int("of");
     if of == 2 {
         return sum_head_groups(r, weights.swap_last().matmul(gradient), r.arg(2));
     }
     let common = (gradient * output).sum(Some(&[-1]), true);
-    let inner = weights * (gradient.matmul(value.swap_last()) - common) * scale;
+    let mut inner = weights * (gradient.matmul(value.swap_last()) - common) * scale;
+    if let Some(slope) = slope {
+        inner = inner * slope;
+    }
     match of {
         0 => inner.matmul(key).sum_to(query.shape()),
         _ => sum_head_groups(r, inner.swap_last().matmul(query), r.arg(1)),
@@ -350,36 +302,4 @@ fn sum_head_groups<'a>(r: &Rule<'a>, gradient: Var<'a>, of: Var<'a>) -> Var<'a> 
     let dims = all.dims[..front].iter().cloned().chain(middle).collect();
     let groups = gradient.reshape(Shape { lead: all.lead.clone(), dims });
     groups.sum(Some(&[-3]), false).sum_to(own)
-}
-
-fn mask_scores<'a>(scores: Var<'a>, allowed: Var<'a>, fill: Var<'a>) -> Var<'a> {
-    allowed.select(scores, fill).named("masked")
-}
-
-/// A causal mask: true for the keys up to the position of each query.
-fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
-    let shape = scores.shape();
-    let Ok(last) = shape.need_trailing(2) else {
-        return scores;
-    };
-    let allowed = r.build("constant", &[], &[("value", Tensor::scalar(DType::Bool, 1.0).into())]);
-    let allowed = allowed.broadcast_to(Shape::new(last.iter().cloned()));
-    allowed.unary("tril", &[]).named("causal")
-}
-
-/// Repeats keys or values so that each head of `query` has its own.
-fn repeat_heads<'a>(v: Var<'a>, query: Var<'a>) -> Var<'a> {
-    let (shape, heads) = (v.shape(), query.shape());
-    let (Ok(own), Ok(all)) = (shape.need_trailing(3), heads.need_trailing(3)) else {
-        return v;
-    };
-    let times = all[0].exact_div(&own[0]).unwrap_or_else(|| all[0].floor_div(&own[0]));
-    let front = &shape.dims[..shape.dims.len() - 3];
-    let dims = |middle: Vec<Dim>| Shape {
-        lead: shape.lead.clone(),
-        dims: front.iter().cloned().chain(middle).collect(),
-    };
-    let each = dims(vec![own[0].clone(), times, own[1].clone(), own[2].clone()]);
-    let flat = dims(vec![all[0].clone(), own[1].clone(), own[2].clone()]);
-    v.expand_dims(&[-3]).broadcast_to(each).reshape(flat)
 }

@@ -240,9 +240,9 @@ pub type GradientRule = for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>;
 pub struct Pullback {
     /// The name of that operation, which the target must support.
     pub by: &'static str,
-    /// The rule covers only the first `wrt` operands. If another operand needs a gradient,
-    /// [`OpDef::gradient`] is used.
-    pub wrt: usize,
+    /// The operands that the rule covers. If another one needs a gradient, [`OpDef::gradient`] is
+    /// used.
+    pub wrt: &'static [usize],
     pub rule: GradientRule,
 }
 

@@ -43,12 +43,12 @@ const PULLBACK_ALONG: OpDef = OpDef {
 
 /// A pullback by the operation `by`, which takes the cotangent and the result.
 pub(super) const fn of_result(by: &'static str) -> Option<Pullback> {
-    Some(Pullback { by, wrt: 1, rule: |r| vec![Some(build_pullback(r, r.y()))] })
+    Some(Pullback { by, wrt: &[0], rule: |r| vec![Some(build_pullback(r, r.y()))] })
 }
 
 /// A pullback by the operation `by`, which takes the cotangent and the operand.
 pub(super) const fn of_operand(by: &'static str) -> Option<Pullback> {
-    Some(Pullback { by, wrt: 1, rule: |r| vec![Some(build_pullback(r, r.arg(0)))] })
+    Some(Pullback { by, wrt: &[0], rule: |r| vec![Some(build_pullback(r, r.arg(0)))] })
 }
 
 fn build_pullback<'a>(r: &Rule<'a>, of: Var<'a>) -> Var<'a> {
@@ -66,7 +66,7 @@ fn partial<'a>(r: &Rule<'a>, of: &str) -> Var<'a> {
 }
 
 pub(super) const LAYER_NORM: Pullback =
-    Pullback { by: "layer_norm_gradient", wrt: 3, rule: layer_norm_gradients };
+    Pullback { by: "layer_norm_gradient", wrt: &[0, 1, 2], rule: layer_norm_gradients };
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {

@@ -73,7 +73,7 @@ impl Case {
     /// A use that inference accepts. `dtype` chooses the shared dtype, where the class allows it.
     /// `None`: none was found.
     pub fn find(op: Op, random: &mut Random, dtype: Option<DType>) -> Option<Case> {
-        (0..20_000).map(|_| Case::guess(op, random, dtype)).find(|case| case.function().is_some())
+        (0..100_000).map(|_| Case::guess(op, random, dtype)).find(|case| case.function().is_some())
     }
 
     /// A use that may be wrong in any way.

@@ -45,6 +45,7 @@ pub fn close_variation(base: &[usize], random: &mut Random) -> Vec<usize> {
     match random.below(10) {
         0..=4 => base.to_vec(),
         5..=7 => base[..base.len().saturating_sub(1)].to_vec(),
+        8 => base[..base.len().saturating_sub(2)].to_vec(),
         _ => variation(base, random),
     }
 }

@@ -39,10 +39,45 @@ struct Site {
     width: i64,
     value_width: i64,
     grouped: bool,
-    causal: bool,
+    window: Window,
     scale: f64,
-    /// The index of the mask among the operands.
+    softcap: Option<f64>,
+    /// The indices of the mask and of the logits of sinks among the operands.
     mask: Option<usize>,
+    sink: Option<usize>,
+}
+
+/// The keys that a query attends to by its position, apart from a mask.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Window {
+    All,
+    /// The keys up to the query's own position, of which there are as many as queries.
+    Causal,
+    /// The keys from `left` before the query's position to `right` after it; `None` means all keys
+    /// on that side.
+    Band {
+        left: Option<i64>,
+        right: Option<i64>,
+    },
+}
+
+/// Windows of this size and larger have no end on that side: indices of rows are smaller.
+const UNLIMITED: i64 = 1 << 30;
+
+impl Window {
+    fn of(op: &Operation, is_square: bool) -> Window {
+        let side = |name: &str| match op.attr(name) {
+            Attr::Int(count) => Some(*count).filter(|&count| count < UNLIMITED),
+            _ => None,
+        };
+        let (left, right) = (side("left"), side("right"));
+        let right = if matches!(op.attr("causal"), Attr::Bool(true)) { Some(0) } else { right };
+        match (left, right) {
+            (None, None) => Window::All,
+            (None, Some(0)) if is_square => Window::Causal,
+            _ => Window::Band { left, right },
+        }
+    }
 }
 
 /// The mask for one head of queries.
@@ -111,9 +146,16 @@ fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
         Attr::Float(scale) => *scale,
         _ => 1.0 / (width as f64).sqrt(),
     };
-    let (grouped, causal) = (flag("grouped"), flag("causal"));
-    let mask = op.operand_index("mask");
-    let site = Site { operands, dims, width, value_width, grouped, causal, scale, mask };
+    let softcap = match op.attr("softcap") {
+        Attr::Float(cap) => Some(*cap),
+        _ => None,
+    };
+    let rows = |side: usize| &dims[side][dims[side].len() - 2];
+    let window = Window::of(op, rows(QUERY) == rows(KEY));
+    let [mask, sink] = ["mask", "sink"].map(|name| op.operand_index(name));
+    let grouped = flag("grouped");
+    let site =
+        Site { operands, dims, width, value_width, grouped, window, scale, softcap, mask, sink };
     let gradient = fusion::attention_result(op) == Some(Attention::Gradient);
     Ok(match (gradient, isa.source.vectorizes) {
         (true, true) => plain::backward(nest, &site),
@@ -192,6 +234,15 @@ impl Site {
             step: i64::from(dims.last().is_some_and(|keys| !is_one(keys))),
             is_additive: nest.b.mem_dtype(mem) != DType::Bool,
         })
+    }
+
+    /// The logit of the sink of one head of queries.
+    fn sink(&self, nest: &mut Nest, place: &[V]) -> Option<V> {
+        let side = self.sink?;
+        let missing = place.len() - self.dims[side].len();
+        let at = self.head_offset(nest, side, &place[missing..]);
+        let mem = self.mem(nest, side);
+        Some(nest.b.load(mem, at, 1, None))
     }
 
     /// The memory of attention's output, if the kernel writes it.

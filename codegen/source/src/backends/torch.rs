@@ -6,6 +6,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::Op;
 use mithril_ir::op::access::{Access, Library};
 use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
@@ -16,14 +17,9 @@ pub static BACKEND: Backend = Backend {
     label: "PyTorch",
     target: Target {
         name: "torch",
-        takes: |_, op| {
-            // With a mask, PyTorch's gradient of attention needs another log-sum-exp than ours.
-            let masked = op.op.pullback.is_none() && op.operand_index("mask").is_some();
-            BACKEND.spells(op.op) && !masked
-        },
+        takes: |_, op| BACKEND.spells(op.op) && (!is_attention(op.op) || has_kernel(op)),
         pulls_back: |f, op, by| {
-            let attention = matches!(by.access, Access::Library(Library::Attention(_)));
-            BACKEND.spells(by) && (!attention || is_supported(f, op))
+            BACKEND.spells(by) && (!is_attention(by) || has_backward_kernel(f, op))
         },
         profile: profile::FRAMEWORK,
         language: Language::Python,
@@ -359,8 +355,13 @@ const SPELLINGS: Spellings = &[
         "attention",
         "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}][, \
          grouped={grouped}])[0 / 2] if attention_logsumexp is sibling; \
-         F.scaled_dot_product_attention({query}, {key}, {value}[, attn_mask={mask}][, \
-         is_causal={causal}][, scale={scale}][, enable_gqa={grouped}])",
+         F.scaled_dot_product_attention({query}, {key}, {value}[, is_causal={causal}][, \
+         scale={scale}][, enable_gqa={grouped}]) if mask is default and left is default and right \
+         is default; F.scaled_dot_product_attention({query}, {key}, {value}, attn_mask={mask}[, \
+         scale={scale}][, enable_gqa={grouped}]) if causal is default and left is default and \
+         right is default; F.scaled_dot_product_attention({query}, {key}, {value}, \
+         attn_mask=_window({query}, {key}[, mask={mask}][, left={left}][, right={right}][, \
+         causal={causal}])[, scale={scale}][, enable_gqa={grouped}])",
     ),
     (
         "attention_logsumexp",
@@ -405,9 +406,27 @@ const SPELLINGS: Spellings = &[
     ),
 ];
 
-/// Whether PyTorch's kernels support this attention: no mask, and query, key and value of rank 4
-/// with equal batches, heads and widths. If grouped, keys and values may have fewer heads.
-fn is_supported(function: &Function, op: &Operation) -> bool {
+fn is_attention(op: Op) -> bool {
+    matches!(op.access, Access::Library(Library::Attention(_)))
+}
+
+/// Whether PyTorch has a function for this attention or its log-sum-exp. With a mask, PyTorch's
+/// gradient needs another log-sum-exp than ours.
+fn has_kernel(op: &Operation) -> bool {
+    let plain = matches!(op.attr("softcap"), Attr::None) && op.operand_index("sink").is_none();
+    plain && (op.op.pullback.is_some() || !is_masked(op))
+}
+
+/// Whether a mask or a window hides keys from queries, other than those that `causal` hides.
+fn is_masked(op: &Operation) -> bool {
+    let window = ["left", "right"].iter().any(|side| !matches!(op.attr(side), Attr::None));
+    window || op.operand_index("mask").is_some()
+}
+
+/// Whether PyTorch's kernels support the gradient of this attention: no mask, and query, key and
+/// value of rank 4 with equal batches, heads and widths. If grouped, keys and values may have fewer
+/// heads.
+fn has_backward_kernel(function: &Function, op: &Operation) -> bool {
     let grouped = matches!(op.attr("grouped"), Attr::Bool(true));
     let alike = |other: &[Dim], own: &[Dim]| {
         let heads = grouped || own[1] == other[1];
@@ -415,6 +434,6 @@ fn is_supported(function: &Function, op: &Operation) -> bool {
     };
     let [q, k, v] = [0, 1, 2].map(|i| &function.ty(op.operands[i]).shape);
     let ranks = [q, k, v].iter().all(|shape| shape.rank() == Some(4));
-    let plain = ranks && op.operand_index("mask").is_none();
+    let plain = ranks && has_kernel(op) && !is_masked(op);
     plain && alike(&q.dims, &k.dims) && alike(&q.dims, &v.dims) && k.dims[1] == v.dims[1]
 }

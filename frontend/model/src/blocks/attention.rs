@@ -1,16 +1,21 @@
-//! Attention, and positional encodings.
+//! Attention.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
+use mithril_ir::tensor::Tensor;
 
 use super::elementwise::done;
 use super::layers::{INIT, LAYER};
 use super::parameter::{Range, required, with};
-use super::{Default, Entry, Input, Kind, Meaning, Value, data, gives, param};
+use super::settings::Settings;
+use super::{
+    Default, Entry, Input, Kind, Meaning, Parameter, Value, data, gives, param, positions,
+};
 use crate::init::Init;
 use crate::lower::Cx;
 
@@ -22,6 +27,15 @@ const MASK: Input = Input {
         .doc("bool: the keys that each query attends to; float: added to the scores")
 };
 
+/// Windows of this size and larger have no end on that side: sequences are shorter.
+const UNLIMITED: i64 = 1 << 30;
+const WINDOW: Parameter = with("window", Kind::Ints, Default::None).doc(
+    "how many keys before and after its own position a query attends to: one number, or two where \
+     they differ; -1 means all",
+);
+const SOFTCAP: Parameter =
+    with("softcap", Kind::Float(Range::Positive), Default::None).doc("the bound of the scores");
+
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "ScaledDotProduct",
@@ -29,8 +43,12 @@ pub(super) const BLOCKS: &[Entry] = &[
               2017, eq. 1); `scale` defaults to 1/sqrt(last dim of the query). The `mask` \
               broadcasts to the scores, (…, queries, keys): a bool mask is True where a query \
               attends to a key, a float mask is added to the scores. A query whose mask hides \
-              every key gives 0. `is_causal` hides later keys. With `grouped`, several heads of \
-              the query share each head of key and value (axis -3).",
+              every key gives 0. `is_causal` hides later keys, and `window` those that are \
+              farther away (Beltagy et al. 2020). Positions count from the first query and the \
+              first key, also where their numbers differ, as in PyTorch. `softcap` bounds scores, \
+              before they are masked, to `softcap tanh(scores / softcap)` (Gemma Team 2024). With \
+              `sinks`, the weights of a query add up to less than 1 (Xiao et al. 2024). With \
+              `grouped`, several heads of the query share each head of key and value (axis -3).",
         formula: "softmax(query @ key.swapaxes(-1, -2) / sqrt(key.shape[-1]), -1) @ value",
         example: gives(&["[[1, 0]]", "[[9, 0], [0, 9]]", "[[1, 2], [3, 4]]"], "[[1.0034 2.0034]]"),
         parameters: &[
@@ -40,17 +58,24 @@ pub(super) const BLOCKS: &[Entry] = &[
                 .doc("the factor of the scores; defaults to 1/sqrt(last dim of `query`)"),
             with("grouped", Kind::Bool, Default::Bool(false))
                 .doc("several heads of `query` share each head of `key` and `value`"),
+            WINDOW,
+            SOFTCAP,
         ],
         inputs: &[
             data("query", Class::Float),
             data("key", Class::Float),
             data("value", Class::Float),
             MASK,
+            data("sinks", Class::Float)
+                .optional()
+                .doc("one logit per head, (…, heads): a further score, whose value is 0"),
         ],
+        valid: valid_window,
         meaning: Meaning::Lower(|cx| {
             let operands = [cx.var("query"), cx.var("key"), cx.var("value")];
             let (mask, scale) = (cx.optional("mask"), cx.settings.float("scale"));
-            done(attend(cx, operands, mask, cx.flag("grouped"), scale))
+            let sinks = cx.optional("sinks");
+            done(attend(cx, operands, [mask, sinks], cx.flag("grouped"), scale)?)
         }),
         ..LAYER
     },
@@ -65,7 +90,8 @@ pub(super) const BLOCKS: &[Entry] = &[
               separately. The `mask` has the axes (batch, heads, queries, keys), (batch, queries, \
               keys), (queries, keys), (batch, keys) or (keys), where sizes of 1 broadcast: a bool \
               mask is True where a query attends to a key, a float mask is added to the scores. A \
-              query whose mask hides every key gives 0. A mask of two axes that could be either \
+              query whose mask hides every key gives 0. `window`, `softcap` and `sinks` are those of \
+              `ScaledDotProduct`. A mask of two axes that could be either \
               (queries, keys) or (batch, keys) is an error.",
         example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8)").with_settings("heads=4"),
         parameters: &[
@@ -77,6 +103,12 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("use_bias", Kind::Bool, Default::Bool(true))
                 .doc("learn a bias for each projection"),
             INIT,
+            WINDOW,
+            SOFTCAP,
+            with("alibi", Kind::Bool, Default::Bool(false))
+                .doc("add the bias of `AlibiBias` to the scores"),
+            with("use_sinks", Kind::Bool, Default::Bool(false))
+                .doc("learn the logit of a sink for each head, a further score whose value is 0"),
         ],
         inputs: &[
             data("input", Class::Float),
@@ -111,75 +143,72 @@ pub(super) const BLOCKS: &[Entry] = &[
             param("b_output", Init::Zeros, |cx| bias(cx, false))
                 .when(|s| s.flag("use_bias"))
                 .doc("(width)"),
+            param("sinks", Init::Zeros, |cx| Ok(Shape::new([Dim::Const(cx.int("heads"))])))
+                .when(|s| s.flag("use_sinks"))
+                .doc("(heads)"),
         ],
+        valid: valid_window,
         meaning: Meaning::Lower(multi_head),
-        ..LAYER
-    },
-    Entry {
-        name: "RotaryEmbedding",
-        doc: "Rotates each pair of features of (…, length, width) by its position times \
-              `base^(-2i / width)` (Su et al. 2021, eq. 34). Feature `i` of the first half of the \
-              last axis is paired with that of the second half, as in Llama. `positions` default \
-              to 0, 1, 2, ….",
-        example: gives(
-            &["[[1, 0], [1, 0], [1, 0]]"],
-            "[[ 1.      0.    ]\n [ 0.5403  0.8415]\n [-0.4161  0.9093]]",
-        ),
-        parameters: &[with("base", Kind::Float(Range::Positive), Default::Float(10000.0))
-            .doc("the base of the wavelengths")],
-        inputs: &[
-            data("input", Class::Float),
-            data("positions", Class::Int).own_dtype().optional().doc(
-                "the positions; default to 0, 1, \
-                                                                  2, …",
-            ),
-        ],
-        meaning: Meaning::Lower(rotary),
-        ..LAYER
-    },
-    Entry {
-        name: "PositionalEncoding",
-        doc: "`input`, (…, length, width), plus sines and cosines of its positions (Vaswani et al. \
-              2017, sec. 3.5).",
-        example: gives(
-            &["[[0, 0], [0, 0], [0, 0]]"],
-            "[[ 0.      1.    ]\n [ 0.8415  0.5403]\n [ 0.9093 -0.4161]]",
-        ),
-        parameters: &[with("base", Kind::Float(Range::Positive), Default::Float(10000.0))
-            .doc("the base of the wavelengths")],
-        meaning: Meaning::Lower(|cx| {
-            let x = cx.var("input");
-            let [sine, cosine] = sine_and_cosine(cx, x)?;
-            let pair = [sine.expand_dims(&[-1]), cosine.expand_dims(&[-1])];
-            let pairs = cx.op("concat", &pair, &[("axis", (-1).into())]);
-            let shape = x.shape();
-            let last = shape.need_trailing(2)?;
-            done(x + pairs.reshape(Shape::new(last.iter().cloned())))
-        }),
         ..LAYER
     },
 ];
 
+/// The numbers of keys before and after its own position that a query attends to; `None` means all.
+///
+/// Errors: more than two numbers, or one below -1.
+fn window(settings: &Settings) -> Result<[Option<i64>; 2]> {
+    let [left, right] = match settings.ints("window").as_deref() {
+        None => return Ok([None; 2]),
+        Some([both]) => [*both; 2],
+        Some([left, right]) => [*left, *right],
+        Some(many) => {
+            return Diagnostic::of(ErrorKind::Setting, "`window` has too many or too few numbers")
+                .got(format!("{} numbers", many.len()))
+                .expected("one number, or two: of keys before and after a query's position")
+                .err();
+        }
+    };
+    if let Some(low) = [left, right].into_iter().find(|count| *count < -1) {
+        return Diagnostic::of(ErrorKind::Setting, "`window` holds a negative number")
+            .got(low)
+            .expected("numbers of at least 0, or -1 for all keys on that side")
+            .err();
+    }
+    Ok([left, right].map(|count| Some(count).filter(|count| (0..UNLIMITED).contains(count))))
+}
+
+fn valid_window(settings: &Settings) -> Result<()> {
+    window(settings).map(drop)
+}
+
 fn attend<'a>(
     cx: &Cx<'a>,
     operands: [Var<'a>; 3],
-    mask: Option<Var<'a>>,
+    [mask, sinks]: [Option<Var<'a>>; 2],
     grouped: bool,
     scale: Option<f64>,
-) -> Var<'a> {
+) -> Result<Var<'a>> {
+    let [left, right] = window(cx.settings)?;
     let mut operands = operands.to_vec();
+    // A sink follows a mask, which hides nothing here.
+    let all_seen = || cx.builder.var(cx.builder.constant(Tensor::scalar(DType::Bool, 1.0)));
+    let mask = mask.or_else(|| sinks.map(|_| all_seen()));
     // PyTorch's own attention takes masks with two or more axes.
     operands.extend(mask.map(|mask| match mask.shape().rank() {
         Some(0) => mask.expand_dims(&[-2, -1]),
         Some(1) => mask.expand_dims(&[-2]),
         _ => mask,
     }));
+    operands.extend(sinks);
     let attrs = [
         ("scale", scale.into()),
         ("causal", cx.flag("is_causal").into()),
+        ("left", left.into()),
+        ("right", right.into()),
+        ("softcap", cx.settings.float("softcap").into()),
         ("grouped", grouped.into()),
     ];
-    cx.op("attention", &operands, &attrs)
+    Ok(cx.op("attention", &operands, &attrs))
 }
 
 /// The number of key/value heads, and the width of one head.
@@ -243,8 +272,9 @@ fn multi_head(cx: &Cx) -> Result<Vec<Value>> {
     let query = split(project(input, "query"), count)?.named("query");
     let key = split(project(context, "key"), groups)?.named("key");
     let value = split(project(context, "value"), groups)?.named("value");
-    let mask = mask_of_heads(cx)?;
-    let seen = attend(cx, [query, key, value], mask, groups != count, None).named("heads");
+    let mask = biased_mask(cx, [query, key], mask_of_heads(cx)?)?;
+    let others = [mask, cx.optional("sinks")];
+    let seen = attend(cx, [query, key, value], others, groups != count, None)?.named("heads");
     let attrs = [("first", Attr::Int(-3)), ("second", Attr::Int(-2))];
     let joined = seen.unary("swap_axes", &attrs).reshape(input.shape()).named("joined");
     done(project(joined, "output"))
@@ -269,6 +299,26 @@ fn mask_of_heads<'a>(cx: &Cx<'a>) -> Result<Option<Var<'a>>> {
         _ if axes == batch + 2 => mask.expand_dims(&[-3]),
         _ if axes <= 2 || axes == batch + 3 => mask,
         _ => return misread(&own, &input).expected(AXES).err(),
+    }))
+}
+
+/// The mask with ALiBi's bias, if the block has one.
+fn biased_mask<'a>(
+    cx: &Cx<'a>,
+    sides: [Var<'a>; 2],
+    mask: Option<Var<'a>>,
+) -> Result<Option<Var<'a>>> {
+    if !cx.flag("alibi") {
+        return Ok(mask);
+    }
+    let lengths = positions::lengths(sides)?;
+    let bias = positions::alibi(cx, lengths, cx.int("heads"), sides[0].dtype());
+    Ok(Some(match mask {
+        None => bias,
+        Some(mask) if mask.dtype() == DType::Bool => {
+            mask.select(bias, bias.scalar(f64::NEG_INFINITY))
+        }
+        Some(mask) => mask + bias,
     }))
 }
 
@@ -315,50 +365,4 @@ fn is_of_keys(cx: &Cx, [first, batch, queries]: [&Dim; 3]) -> Result<bool> {
              [\"batch\", \"length\"]}",
         )
         .err()
-}
-
-/// Sines and cosines of positions times frequencies, each of shape (length, width / 2).
-fn sine_and_cosine<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<[Var<'a>; 2]> {
-    let shape = x.shape();
-    let last = shape.need_trailing(2)?;
-    let width = &last[1];
-    let half = cx.divide(width, 2, || {
-        Diagnostic::of(ErrorKind::Shapes, "the last dim is not even")
-            .got(&shape)
-            .expected("pairs of features")
-    })?;
-    // f16 counts exactly only to 2048 and bf16 to 256, and their angles are inaccurate well before.
-    let dtype = x.dtype().widened();
-    let ramp = cx.iota(Shape::new([half]), 0, dtype);
-    let step = match width.as_const() {
-        Some(width) => ramp * (-2.0 * cx.float("base").ln() / width as f64),
-        None => ramp * (-2.0 * cx.float("base").ln()) / x.dim(-1).cast(dtype),
-    };
-    let positions = match cx.optional("positions") {
-        Some(positions) => positions.cast(dtype),
-        None => cx.iota(Shape::new([last[0].clone()]), 0, dtype),
-    };
-    let angles = positions.expand_dims(&[-1]) * step.exp();
-    let of = |function, name| angles.unary(function, &[]).cast(x.dtype()).named(name);
-    Ok([of("sin", "sine"), of("cos", "cosine")])
-}
-
-fn rotary(cx: &Cx) -> Result<Vec<Value>> {
-    let x = cx.var("input");
-    let [sine, cosine] = sine_and_cosine(cx, x)?;
-    let shape = x.shape();
-    let half = shape.need_trailing(1)?[0].floor_div(&Dim::Const(2));
-    let part = |start: Dim, limit: Dim| {
-        let attrs = [
-            ("axes", Attr::ints([-1])),
-            ("starts", Shape::new([start]).into()),
-            ("limits", Shape::new([limit]).into()),
-        ];
-        x.unary("slice", &attrs)
-    };
-    let (first, second) = (part(Dim::Const(0), half.clone()), part(half, Dim::Unknown));
-    let rotated = [first * cosine - second * sine, second * cosine + first * sine];
-    let joined = cx.op("concat", &rotated, &[("axis", (-1).into())]);
-    // The two halves together have the shape of the input.
-    done(joined.reshape(shape))
 }

@@ -3,8 +3,8 @@
 use super::{
     Entry, attention, binary, borders, channels, classical, compose, control, convolution, create,
     ctc, einsum, elementwise, encoder_decoder, index, layers, likelihoods, losses, manifold,
-    margins, metrics, pixels, pooling, random, recurrent, reduce, regularizers, resize, segments,
-    sequences, shape, special, statistics,
+    margins, metrics, pixels, pooling, positions, random, recurrent, reduce, regularizers, resize,
+    segments, sequences, shape, special, statistics,
 };
 
 /// Related blocks, which share a page.
@@ -114,8 +114,8 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "attention",
         title: "Attention",
-        about: "Attention, and positional encodings.",
-        tables: &[attention::BLOCKS],
+        about: "Attention, and positional encodings and biases.",
+        tables: &[attention::BLOCKS, positions::BLOCKS],
     },
     Family {
         name: "composites",

@@ -50,6 +50,7 @@ mod metrics;
 mod parameter;
 mod pixels;
 mod pooling;
+mod positions;
 mod publication;
 mod random;
 mod recurrent;

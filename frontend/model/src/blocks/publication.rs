@@ -138,6 +138,31 @@ pub const PUBLICATIONS: &[Publication] = &[
                Models from Multi-Head Checkpoints. EMNLP 2023, arXiv:2305.13245.",
     },
     Publication {
+        short: "Beltagy et al. 2020",
+        full: "I. Beltagy, M. E. Peters, A. Cohan. Longformer: The Long-Document Transformer. \
+               arXiv:2004.05150.",
+    },
+    Publication {
+        short: "Press et al. 2022",
+        full: "O. Press, N. A. Smith, M. Lewis. Train Short, Test Long: Attention with Linear \
+               Biases Enables Input Length Extrapolation. ICLR 2022, arXiv:2108.12409.",
+    },
+    Publication {
+        short: "Raffel et al. 2020",
+        full: "C. Raffel et al. Exploring the Limits of Transfer Learning with a Unified \
+               Text-to-Text Transformer. JMLR 21, 2020, arXiv:1910.10683.",
+    },
+    Publication {
+        short: "Gemma Team 2024",
+        full: "Gemma Team. Gemma 2: Improving Open Language Models at a Practical Size. \
+               arXiv:2408.00118.",
+    },
+    Publication {
+        short: "Xiao et al. 2024",
+        full: "G. Xiao, Y. Tian, B. Chen, S. Han, M. Lewis. Efficient Streaming Language Models \
+               with Attention Sinks. ICLR 2024, arXiv:2309.17453.",
+    },
+    Publication {
         short: "Su et al. 2021",
         full: "J. Su et al. RoFormer: Enhanced Transformer with Rotary Position \
                Embedding. arXiv:2104.09864.",

@@ -33,6 +33,8 @@ struct Backward<'s> {
     powers: Mem,
     /// dS.
     score_gradient: Mem,
+    /// The derivatives of bounded scores, with a softcap.
+    slopes: Option<Mem>,
     /// dQᵀ.
     out: Mem,
     /// log₂ Σ of each query. With a mask it does not include the row maximum.
@@ -97,6 +99,7 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let [powers, score_gradient, out] = [block, block, site.width].map(|rows| t.allocate(rows));
     let [logs, delta] = [1; 2].map(|rows| t.allocate(rows));
     let row_max = site.mask.map(|_| t.allocate(1));
+    let slopes = site.softcap.map(|_| t.allocate(block));
     let mask_memory = masks::allocate(t, site);
     let own = Backward {
         site,
@@ -104,6 +107,7 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
         transposed_gradient,
         powers,
         score_gradient,
+        slopes,
         out,
         logs,
         delta,
@@ -162,7 +166,7 @@ impl Backward<'_> {
         t.each(zero, rows, 1, |t, d| {
             t.columns(0).into_iter().for_each(|col| t.store(self.out, d, col, none));
         });
-        t.key_blocks(q0, self.site.causal, |t, k0, seen| {
+        t.key_blocks(q0, self.site.window, |t, k0, seen| {
             if let Some(mask) = heads.mask {
                 mask.transpose(t, (q0, k0), seen);
             }
@@ -273,6 +277,10 @@ impl Backward<'_> {
             };
             let transposed = (self.transposed, self.site.width);
             let mut scores = t.products(heads.key, &numbers, transposed, &cols, seen);
+            let slopes = t.cap(self.site.softcap, &mut scores, needs_score_gradient);
+            if let Some(mem) = self.slopes {
+                slopes.iter().enumerate().for_each(|(at, &v)| store(t, mem, at, v));
+            }
             if let Some(mask) = heads.mask {
                 mask.apply(t, (key, &numbers), &cols, seen, &mut scores);
             }
@@ -317,7 +325,11 @@ impl Backward<'_> {
                     let product = t.load(self.score_gradient, key, col);
                     let less = t.nest.b.sub(product, delta);
                     let power = t.nest.b.mul(power, scale);
-                    let gradient = t.nest.b.mul(less, power);
+                    let mut gradient = t.nest.b.mul(less, power);
+                    if let Some(slopes) = self.slopes {
+                        let slope = t.load(slopes, key, col);
+                        gradient = t.nest.b.mul(gradient, slope);
+                    }
                     t.store(self.score_gradient, key, col, gradient);
                 }
             }

@@ -69,6 +69,7 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
         let [query, key, value] = sides;
         let mask = site.mask(&mut t.nest, &place).map(|mask| BlockMask::new(mask, mask_memory));
         let heads = Heads { query, key, value, mask };
+        let sink = site.sink(&mut t.nest, &place);
         let result = |t: &mut Tiles, mem: Mem, width: i64| {
             let size = t.nest.b.times(t.queries, width);
             Head { mem, at: t.nest.b.mul(task, size), stride: t.nest.b.index(width) }
@@ -77,10 +78,10 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
         let [logs, row_max] = [logs, row_max].map(|own| own.map(|(mem, _)| result(t, mem, 1)));
         let (zero, queries) = (t.nest.b.index(0), t.queries);
         t.each(zero, queries, t.block(), |t, q0| {
-            own.initialize(t);
+            own.initialize(t, sink);
             let factor = t.number(site.scale * t.score_factor());
             t.transpose(heads.query, q0, site.width, transposed, Some(factor));
-            t.key_blocks(q0, site.causal, |t, k0, seen| own.keys(t, &heads, q0, k0, seen));
+            t.key_blocks(q0, site.window, |t, k0, seen| own.keys(t, &heads, q0, k0, seen));
             if let Some(output) = output {
                 own.store_output(t, output, q0);
             }
@@ -98,16 +99,23 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
 }
 
 impl Forward<'_> {
-    fn initialize(&self, t: &mut Tiles) {
+    /// Starts with no keys, or with a sink, which is a key whose value is 0.
+    fn initialize(&self, t: &mut Tiles, sink: Option<V>) {
         let (zero, none, lowest) = (t.nest.b.index(0), t.number(0.0), t.number(LOWEST_SCORE));
         let width = t.nest.b.index(self.site.value_width);
         t.each(zero, width, 1, |t, d| {
             t.columns(0).into_iter().for_each(|col| t.store(self.out, d, col, none));
         });
+        let (mut row_max, mut sum) = (lowest, none);
+        if let Some(sink) = sink {
+            let sink = t.nest.b.splat(sink, t.lanes);
+            row_max = t.nest.b.binary(Binary::Max, sink, lowest);
+            sum = t.power(sink, row_max);
+        }
         for col in t.columns(0) {
-            t.store(self.before, zero, col, lowest);
-            t.store(self.now, zero, col, lowest);
-            t.store(self.sums, zero, col, none);
+            t.store(self.before, zero, col, row_max);
+            t.store(self.now, zero, col, row_max);
+            t.store(self.sums, zero, col, sum);
         }
     }
 
@@ -149,6 +157,7 @@ impl Forward<'_> {
             let numbers: Vec<V> = (0..ROWS).map(|i| t.nest.b.offset(first, i)).collect();
             let transposed = (self.transposed, self.site.width);
             let mut sums = t.products(heads.key, &numbers, transposed, &cols, seen);
+            t.cap(self.site.softcap, &mut sums, false);
             if let Some(mask) = heads.mask {
                 mask.apply(t, (key, &numbers), &cols, seen, &mut sums);
             }

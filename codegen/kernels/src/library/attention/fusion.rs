@@ -32,7 +32,10 @@ pub fn is_attention(op: &Operation) -> bool {
 /// gradients.
 pub fn shares(a: &Operation, b: &Operation) -> bool {
     let gradient = |op| attention_result(op).map(|result| result == Attention::Gradient);
-    let attrs = |op: &Operation| ["scale", "causal", "grouped"].map(|name| op.attr(name).clone());
+    let attrs = |op: &Operation| {
+        let names = ["scale", "causal", "left", "right", "softcap", "grouped"];
+        names.map(|name| op.attr(name).clone())
+    };
     is_attention(a)
         && gradient(a) == gradient(b)
         && a.operands == b.operands
@@ -48,8 +51,7 @@ pub fn stores(f: &Function, definitions: &[Option<u32>], op: &Operation, copy: V
 }
 
 /// Whether a kernel can compute the operation. It requires f32, constant head sizes that are
-/// multiples of 16, and batch dims that are equal or 1. Causal attention also requires as many
-/// queries as keys.
+/// multiples of 16, and batch dims that are equal or 1.
 pub fn fits(function: &Function, op: &Operation) -> bool {
     let [q, k, v] = [0, 1, 2].map(|i| function.ty(op.operands[i]));
     let ranks = [q, k, v].map(|t| t.shape.rank());
@@ -76,8 +78,7 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
         let [all, own] = [q, k].map(|t| dim(t, rank - 3).as_const());
         all.zip(own).is_some_and(|(all, own)| own > 0 && all % own == 0)
     };
-    let square = !flag("causal") || dim(q, rank - 2) == dim(k, rank - 2);
-    batches && whole_groups && square && width(dim(q, rank - 1)) && width(dim(v, rank - 1))
+    batches && whole_groups && width(dim(q, rank - 1)) && width(dim(v, rank - 1))
 }
 
 /// A value that holds attention's output, possibly with its axes permuted.

@@ -10,7 +10,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
 
 use super::tiles::Head;
-use super::{KEY, Mask, QUERY, Site};
+use super::{KEY, Mask, QUERY, Site, Window};
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::loops::Loops;
 use crate::lower::lowered::Lowered;
@@ -32,13 +32,12 @@ fn allocate(nest: &mut Nest, rows: i64, what: &'static str) -> Mem {
     mem
 }
 
-/// A block of queries: the first query, the number of queries, and the number of keys that they
-/// see.
+/// A block of queries: the first query, the number of queries, and the range of keys that they see.
 #[derive(Clone, Copy)]
 struct Block {
     first: V,
     count: V,
-    keys: V,
+    keys: [V; 2],
 }
 
 /// A block of keys: the first key, the number of keys, and the last key that the queries see.
@@ -99,17 +98,39 @@ impl Site {
         nest.each(zero, queries, BLOCK, |nest, first| {
             let left = nest.b.sub(queries, first);
             let count = self.size(nest, QUERY, left);
-            let keys = if self.causal { nest.b.add(first, count) } else { all };
+            let keys = match self.window {
+                Window::All => [zero, all],
+                Window::Causal => [zero, nest.b.add(first, count)],
+                Window::Band { left, right } => {
+                    let from = left.map_or(zero, |left| {
+                        let from = nest.b.offset(first, -left);
+                        nest.b.binary(Binary::Max, from, zero)
+                    });
+                    let to = right.map_or(all, |right| {
+                        let end = nest.b.add(first, count);
+                        let end = nest.b.offset(end, right);
+                        nest.b.binary(Binary::Min, end, all)
+                    });
+                    [from, to]
+                }
+            };
             body(nest, Block { first, count, keys });
         });
     }
 
     /// Loops over the blocks of keys that a block of queries sees.
     fn keys(&self, nest: &mut Nest, block: Block, body: impl FnOnce(&mut Nest, Keys)) {
-        let (zero, last) = (nest.b.index(0), nest.b.offset(block.keys, -1));
-        nest.each(zero, block.keys, BLOCK, |nest, first| {
-            let left = nest.b.sub(block.keys, first);
-            let count = self.size(nest, KEY, left);
+        let [from, to] = block.keys;
+        let last = nest.b.offset(to, -1);
+        nest.each(from, to, BLOCK, |nest, first| {
+            let left = nest.b.sub(to, first);
+            let count = match self.window {
+                Window::Band { .. } => {
+                    let size = nest.b.index(BLOCK);
+                    nest.b.binary(Binary::Min, left, size)
+                }
+                _ => self.size(nest, KEY, left),
+            };
             body(nest, Keys { first, count, last });
         });
     }
@@ -224,13 +245,44 @@ impl Site {
 
     /// Returns the score of a key and query `i`, or -inf if the query does not see the key.
     fn mask_score(&self, nest: &mut Nest, score: V, key: V, block: Block, i: V) -> V {
-        if !self.causal {
-            return score;
-        }
+        let (left, right) = match self.window {
+            Window::All => return score,
+            Window::Causal => (None, Some(0)),
+            Window::Band { left, right } => (left, right),
+        };
         let q = nest.b.add(block.first, i);
-        let (seen, minus_infinity) =
-            (nest.b.compare(Cmp::Le, key, q), number(nest, f64::NEG_INFINITY));
-        nest.b.select(seen, score, minus_infinity)
+        let minus_infinity = number(nest, f64::NEG_INFINITY);
+        let mut score = score;
+        for (compare, distance) in [(Cmp::Le, right), (Cmp::Ge, left.map(|left| -left))] {
+            let Some(distance) = distance else { continue };
+            let bound = nest.b.offset(q, distance);
+            let seen = nest.b.compare(compare, key, bound);
+            score = nest.b.select(seen, score, minus_infinity);
+        }
+        score
+    }
+
+    /// Bounds the scores of a block to ±`softcap`, if it is given. Stores the derivatives of the
+    /// bounded scores in `slopes`.
+    fn cap(&self, nest: &mut Nest, keys: Keys, scores: Mem, slopes: Option<Mem>) {
+        let Some(cap) = self.softcap else { return };
+        let (zero, one) = (nest.b.index(0), number(nest, 1.0));
+        let (unit, inverse) = (number(nest, cap), number(nest, 1.0 / cap));
+        nest.each(zero, keys.count, 1, |nest, k| {
+            each_query(nest, |nest, i| {
+                let at = cell(nest, k, i);
+                let score = nest.b.load(scores, at, 1, None);
+                let part = nest.b.mul(score, inverse);
+                let bounded = scalar::apply(&mut nest.b, Prim::Tanh, DType::F32, &[part], None);
+                let score = nest.b.mul(bounded, unit);
+                nest.b.store(scores, at, score, None);
+                if let Some(slopes) = slopes {
+                    let square = nest.b.mul(bounded, bounded);
+                    let slope = nest.b.sub(one, square);
+                    nest.b.store(slopes, at, slope, None);
+                }
+            });
+        });
     }
 }
 

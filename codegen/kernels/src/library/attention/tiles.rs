@@ -3,13 +3,14 @@
 
 use crate::loops::Loops;
 use mithril_ir::dtype::DType;
+use mithril_ir::scalar::Prim;
 
-use super::Site;
+use super::{Site, Window};
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::contract::lanes::{below, transpose};
 use crate::isa::Isa;
 use crate::lower::nest::Nest;
-use crate::scalar::exp2_nonpositive;
+use crate::scalar::{self, exp2_nonpositive};
 
 /// Unroll factors: the number of keys (or elements of a row) that are computed together, and the
 /// number of terms of a sum.
@@ -24,6 +25,8 @@ pub enum VisibleKeys {
     InRange,
     /// The keys up to the query's own position.
     Causal,
+    /// The keys in range that are also in the query's window.
+    Window,
 }
 
 /// A range of keys in a block, and the first vector of queries that sees any of them.
@@ -55,6 +58,7 @@ pub struct Tiles<'f> {
     /// Whether scores are exponents of e instead of 2. This is so if there is a mask: it may
     /// contain the lowest finite number, which would overflow when scaled by log₂ e.
     natural_exponents: bool,
+    window: Window,
     /// The bytes of scratch memory allocated so far.
     pub scratch: i64,
 }
@@ -73,7 +77,8 @@ impl<'f> Tiles<'f> {
         let (queries, keys) = (nest.dim(count(super::QUERY)), nest.dim(count(super::KEY)));
         let vectors = if isa.registers >= 32 { 4 } else { 2 };
         let natural_exponents = site.mask.is_some();
-        Tiles { nest, lanes: isa.bytes / 4, vectors, queries, keys, natural_exponents, scratch: 0 }
+        let (lanes, window) = (isa.bytes / 4, site.window);
+        Tiles { nest, lanes, vectors, queries, keys, natural_exponents, window, scratch: 0 }
     }
 
     /// Allocates rows of scratch memory, with one number per query of a block.
@@ -193,13 +198,20 @@ impl<'f> Tiles<'f> {
     pub fn key_blocks(
         &mut self,
         q0: V,
-        causal: bool,
+        window: Window,
         mut body: impl FnMut(&mut Self, V, VisibleKeys),
     ) {
         let (zero, block) = (self.nest.b.index(0), self.block());
-        if causal {
-            self.each(zero, q0, block, |own, k0| body(own, k0, VisibleKeys::All));
-            return body(self, q0, VisibleKeys::Causal);
+        match window {
+            Window::All => {}
+            Window::Causal => {
+                self.each(zero, q0, block, |own, k0| body(own, k0, VisibleKeys::All));
+                return body(self, q0, VisibleKeys::Causal);
+            }
+            Window::Band { left, right } => {
+                let [from, to] = self.band(q0, left, right);
+                return self.each(from, to, block, |own, k0| body(own, k0, VisibleKeys::Window));
+            }
         }
         let size = self.nest.b.index(block);
         let count = self.nest.b.div(self.keys, size);
@@ -212,6 +224,46 @@ impl<'f> Tiles<'f> {
         self.nest.b.open_region();
         let no = self.nest.b.close_region(vec![]);
         self.nest.b.place_choice(rest, yes, no);
+    }
+
+    /// The range of keys in the windows of the block of queries from `q0` on. It starts at a whole
+    /// block.
+    fn band(&mut self, q0: V, left: Option<i64>, right: Option<i64>) -> [V; 2] {
+        let (block, keys) = (self.block(), self.keys);
+        let b = &mut self.nest.b;
+        let zero = b.index(0);
+        let from = left.map_or(zero, |left| {
+            let first = b.offset(q0, -left);
+            let first = b.binary(Binary::Max, first, zero);
+            let size = b.index(block);
+            let number = b.div(first, size);
+            b.mul(number, size)
+        });
+        let to = right.map_or(keys, |right| {
+            let end = b.offset(q0, block + right);
+            b.binary(Binary::Min, end, keys)
+        });
+        [from, to]
+    }
+
+    /// Bounds scores to ±`softcap`, if it is given. Returns the derivatives of the bounded scores
+    /// with respect to the scores if `wants_slopes`.
+    pub fn cap(&mut self, softcap: Option<f64>, scores: &mut [V], wants_slopes: bool) -> Vec<V> {
+        let Some(cap) = softcap else { return vec![] };
+        let cap = cap * self.score_factor();
+        let (unit, inverse, one) = (self.number(cap), self.number(1.0 / cap), self.number(1.0));
+        let mut slopes = Vec::new();
+        for score in scores {
+            let b = &mut self.nest.b;
+            let part = b.mul(*score, inverse);
+            let bounded = scalar::apply(b, Prim::Tanh, DType::F32, &[part], None);
+            *score = b.mul(bounded, unit);
+            if wants_slopes {
+                let square = b.mul(bounded, bounded);
+                slopes.push(b.sub(one, square));
+            }
+        }
+        slopes
     }
 
     /// Transposes rows of queries to columns, and multiplies them by a factor. Queries past the end
@@ -403,6 +455,31 @@ impl<'f> Tiles<'f> {
                 let seen = b.compare(Cmp::Ge, lane, first_visible);
                 b.select(seen, score, minus_infinity)
             }
+            VisibleKeys::Window => self.mask_outside_window(score, key, (q0, col)),
         }
+    }
+
+    /// Returns the scores with -inf for queries whose window does not hold the key.
+    fn mask_outside_window(&mut self, score: V, key: V, (q0, col): (V, i64)) -> V {
+        let Window::Band { left, right } = self.window else { return score };
+        let (ty, lanes, keys) = (Ty::vector(DType::I32, self.lanes), self.lanes, self.keys);
+        let minus_infinity = self.number(f64::NEG_INFINITY);
+        let b = &mut self.nest.b;
+        let present = b.compare(Cmp::Lt, key, keys);
+        let present = b.splat(present, lanes);
+        let mut score = b.select(present, score, minus_infinity);
+        let from = b.offset(q0, col);
+        let position = b.sub(key, from);
+        let lane = b.iota(ty);
+        let bounds = [(Cmp::Ge, right.map(|right| -right)), (Cmp::Le, left)];
+        for (compare, distance) in bounds {
+            let Some(distance) = distance else { continue };
+            let bound = b.offset(position, distance);
+            let bound = b.convert(bound, DType::I32);
+            let bound = b.splat(bound, lanes);
+            let seen = b.compare(compare, lane, bound);
+            score = b.select(seen, score, minus_infinity);
+        }
+        score
     }
 }

@@ -375,6 +375,24 @@ def _repeat_heads(query, *arrays):
     return [x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in arrays]
 
 
+def _window(query, key, mask=None, left=None, right=None, causal=False):
+    """The mask of attention to the keys near each query.
+
+    A query sees the keys from `left` before its position to `right` after it.
+    """
+    shape = query.shape[-2], key.shape[-2]
+    seen = torch.ones(shape, dtype=torch.bool, device=query.device)
+    if causal or right is not None:
+        seen = seen.tril(0 if causal else right)
+    if left is not None:
+        seen = seen.triu(-left)
+    if mask is None:
+        return seen
+    if mask.dtype == torch.bool:
+        return mask & seen
+    return torch.where(seen, mask, -torch.inf)
+
+
 def _attention(query, key, value, causal=False, scale=None, grouped=False):
     """Attention, and the log-sum-exp of each query's scores for the gradient."""
     if grouped:

@@ -28,6 +28,7 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
         out: allocate(n, site.width, "sums"),
         powers: allocate(n, BLOCK + STEPS as i64, "powers"),
         score_gradient: allocate(n, BLOCK + STEPS as i64, "score_gradient"),
+        slopes: site.softcap.map(|_| allocate(n, BLOCK + STEPS as i64, "slopes")),
         logs: allocate(n, 1, "logs"),
         delta: allocate(n, 1, "delta"),
         row_max: site.mask.map(|_| allocate(n, 1, "row_max")),
@@ -100,6 +101,8 @@ struct Backward<'s> {
     powers: Mem,
     /// dS of a block of keys.
     score_gradient: Mem,
+    /// The derivatives of bounded scores, with a softcap.
+    slopes: Option<Mem>,
     /// log Σ of each query. With a mask it does not include the row maximum.
     logs: Mem,
     /// D of each query.
@@ -202,6 +205,7 @@ impl Backward<'_> {
         let site = self.site;
         let (key, value) = (heads.sides[KEY], heads.sides[VALUE]);
         site.products(nest, (key, site.width), keys, self.transposed, self.powers);
+        site.cap(nest, keys, self.powers, self.slopes);
         if let Some(mask) = heads.mask {
             site.apply_mask(nest, (mask, self.mask), (block, keys), self.powers);
         }
@@ -230,7 +234,11 @@ impl Backward<'_> {
                 let delta = nest.b.load(self.delta, i, 1, None);
                 let less = nest.b.sub(product, delta);
                 let p = nest.b.mul(p, factor);
-                let gradient = nest.b.mul(less, p);
+                let mut gradient = nest.b.mul(less, p);
+                if let Some(slopes) = self.slopes {
+                    let slope = nest.b.load(slopes, at, 1, None);
+                    gradient = nest.b.mul(gradient, slope);
+                }
                 nest.b.store(self.score_gradient, at, gradient, None);
             });
         });

@@ -7,7 +7,7 @@ use mithril_ir::scalar::Prim;
 use super::super::forward::LOWEST_SCORE;
 use super::super::fusion::attention_result;
 use super::super::tiles::Head;
-use super::super::{KEY, Mask, QUERY, Site, VALUE};
+use super::super::{KEY, Mask, QUERY, Site, VALUE, Window};
 use super::{
     BLOCK, Block, Keys, STEPS, add, add_weighted_keys, allocate, cell, each_query, each_row,
     element, exp_difference, fill, finished, number, scale,
@@ -41,11 +41,12 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     let place: Vec<V> = place.into_iter().map(|ix| nest.as_value(ix)).collect();
     let sides = [QUERY, KEY, VALUE].map(|side| site.head(&mut nest, side, &place));
     let mask = site.mask(&mut nest, &place);
+    let sink = site.sink(&mut nest, &place);
     let output = output.map(|output| output.head(&mut nest, &place));
     let [logs, row_max] = [logs, row_max]
         .map(|own| own.map(|(mem, _)| site.dense(&mut nest, mem, (QUERY, 1), number)));
     site.blocks(&mut nest, |nest, block| {
-        own.begin(nest, sides[QUERY], block);
+        own.begin(nest, (sides[QUERY], sink), block);
         site.keys(nest, block, |nest, keys| own.keys(nest, &sides, mask, (block, keys)));
         own.finish(nest, output, block);
         own.sums(nest, [logs, row_max], block);
@@ -73,12 +74,21 @@ struct Forward<'s> {
 }
 
 impl Forward<'_> {
-    fn begin(&self, nest: &mut Nest, query: Head, block: Block) {
+    /// Starts with no keys, or with a sink, which is a key whose value is 0.
+    fn begin(&self, nest: &mut Nest, (query, sink): (Head, Option<V>), block: Block) {
         let site = self.site;
         site.transpose(nest, (query, site.width), block, self.transposed, Some(site.scale));
         fill(nest, self.out, site.value_width, 0.0);
         fill(nest, self.row_max, 1, LOWEST_SCORE);
         fill(nest, self.total, 1, 0.0);
+        let Some(sink) = sink else { return };
+        let lowest = number(nest, LOWEST_SCORE);
+        let row_max = nest.b.binary(Binary::Max, sink, lowest);
+        let total = exp_difference(nest, sink, row_max);
+        each_query(nest, |nest, i| {
+            nest.b.store(self.row_max, i, row_max, None);
+            nest.b.store(self.total, i, total, None);
+        });
     }
 
     /// Processes one block of keys: computes the scores, the row maxima and P, and accumulates
@@ -97,6 +107,7 @@ impl Forward<'_> {
             nest.b.store(self.factors, i, v, None);
         });
         site.products(nest, (sides[KEY], site.width), keys, self.transposed, self.scores);
+        site.cap(nest, keys, self.scores, None);
         if let Some(mask) = mask {
             site.apply_mask(nest, (mask, self.mask), (block, keys), self.scores);
         }
@@ -105,7 +116,7 @@ impl Forward<'_> {
             each_query(nest, |nest, i| {
                 let at = cell(nest, k, i);
                 let mut score = nest.b.load(self.scores, at, 1, None);
-                if site.causal {
+                if site.window != Window::All {
                     score = site.mask_score(nest, score, key, block, i);
                     nest.b.store(self.scores, at, score, None);
                 }
