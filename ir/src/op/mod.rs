@@ -26,6 +26,7 @@ mod attention;
 mod contraction;
 mod convolution;
 mod elementwise;
+pub mod fourier;
 mod function;
 mod index;
 pub mod infer;
@@ -369,6 +370,7 @@ const TABLES: &[&[OpDef]] = &[
     convolution::OPS,
     special::OPS,
     index::COMBINE,
+    fourier::OPS,
 ];
 
 /// Every operation, in the order of [`TABLES`].
