@@ -7,6 +7,7 @@ pub mod array;
 pub mod contract;
 pub mod cumulate;
 pub mod elementwise;
+pub mod fourier;
 pub mod index;
 pub mod layout;
 pub mod random;

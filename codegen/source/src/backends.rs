@@ -47,6 +47,7 @@
 //! value 0, 1 and 2 of the attribute `of`, whether an operation with that value exists.
 
 mod array_api;
+mod fourier;
 mod jax;
 mod numpy;
 mod torch;

@@ -159,6 +159,10 @@ __all__ = [
     "ZerosLike",
     "OnesLike",
     "Einsum",
+    "FFT",
+    "InverseFFT",
+    "RealFFT",
+    "InverseRealFFT",
     "Randn",
     "RandUniform",
     "RandInt",
@@ -1835,6 +1839,58 @@ class Einsum(Block):
         equation: str,
         *,
         name: str | None = None,
+    ) -> None: ...
+
+class FFT(Block):
+    """The discrete Fourier transform along `axis`: for each k the sum of `input[j] exp(-2 π i j k / n)`. Its parts are the outputs `real` and `imaginary`."""
+
+    def __init__(
+        self,
+        n: int | Sequence[int] | None = None,
+        axis: int | Sequence[int] = -1,
+        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class InverseFFT(Block):
+    """The inverse of `FFT` along `axis`: for each j the mean of `input[k] exp(2 π i j k / n)`. Its parts are the outputs `real` and `imaginary`."""
+
+    def __init__(
+        self,
+        n: int | Sequence[int] | None = None,
+        axis: int | Sequence[int] = -1,
+        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class RealFFT(Block):
+    """The first `n // 2 + 1` elements of the `FFT` of real numbers, of which the others are conjugates. Its parts are the outputs `real` and `imaginary`. Of several axes, the last one is halved."""
+
+    def __init__(
+        self,
+        n: int | Sequence[int] | None = None,
+        axis: int | Sequence[int] = -1,
+        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class InverseRealFFT(Block):
+    """The inverse of `RealFFT` along `axis`, which is real. An odd length must be given by `n`. The imaginary parts of the first element, and of the last one of an even length, do not matter."""
+
+    def __init__(
+        self,
+        n: int | Sequence[int] | None = None,
+        axis: int | Sequence[int] = -1,
+        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Randn(Block):

@@ -90,6 +90,19 @@ pub enum Library {
         indices: bool,
     },
     Attention(Attention),
+    /// A discrete Fourier transform along an axis.
+    Fourier(Fourier),
+}
+
+/// The kinds of Fourier transforms.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fourier {
+    Forward,
+    Inverse,
+    /// From real numbers to the first half of their spectrum.
+    Real,
+    /// From the first half of a spectrum to real numbers.
+    InverseReal,
 }
 
 /// The outputs of attention kernels. One kernel computes the first three, another the gradients.

@@ -27,6 +27,7 @@ mod contraction;
 mod control;
 mod convolution;
 mod elementwise;
+pub mod fourier;
 mod function;
 mod index;
 pub mod infer;
@@ -375,6 +376,7 @@ const TABLES: &[&[OpDef]] = &[
     convolution::OPS,
     special::OPS,
     index::COMBINE,
+    fourier::OPS,
 ];
 
 /// Every operation, in the order of [`TABLES`].

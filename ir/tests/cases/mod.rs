@@ -287,7 +287,10 @@ pub fn attr(
             "min" | "low" => -random.unit(),
             _ => random.unit(),
         }),
-        AttrKind::Str => Attr::Str("text".into()),
+        AttrKind::Str => match def.name {
+            "norm" => Attr::Str((*random.pick(&["backward", "ortho", "forward"])).into()),
+            _ => Attr::Str("text".into()),
+        },
         AttrKind::DType => Attr::DType(*random.pick(&DType::ALL)),
         AttrKind::Ints => Attr::ints(shapes::ints(def.name, rank, length, random)),
         AttrKind::Shape if length != own.len() || op.attrs[0].name == "axes" => {

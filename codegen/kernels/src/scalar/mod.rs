@@ -52,6 +52,12 @@ pub fn exp2_nonpositive(b: &mut Builder, x: V) -> V {
     build(b, [x], |[x]| exp::exp2_nonpositive(x))
 }
 
+/// `cos(2π k / n)` and `sin(2π k / n)` for whole numbers `0 ≤ k ≤ n` in f64.
+pub fn turn(b: &mut Builder, k: V, n: V) -> [V; 2] {
+    let cos = build(b, [k, n], |[k, n]| trig::cos_of_turn(k, n));
+    [cos, build(b, [k, n], |[k, n]| trig::sin_of_turn(k, n))]
+}
+
 /// Maps a float to an integer of the same order, for compilers that vectorize. NaN comes last, or
 /// first if `first` is set.
 pub fn sort_key(b: &mut Builder, x: V, first: bool) -> V {

@@ -7,6 +7,7 @@ use mithril_ir::dtype::DType;
 use super::bits::{bias, mantissa, power_of_two, rounder};
 use super::poly::{by_dtype, horner};
 use super::value::Val;
+use crate::code::Unary;
 
 /// (sin(r) / r - 1) / r², a polynomial in r², up to (π/4)².
 const SIN_F32: [f64; 4] =
@@ -251,6 +252,65 @@ fn cos_series(r: Val) -> Val {
 /// Flips the sign of `x` if bit 1 of `n` is set.
 fn flip<'a>(x: Val<'a>, n: Val<'a>) -> Val<'a> {
     (x.bits() ^ ((n & 2) << (n.dtype().bits() as i64 - 2))).float()
+}
+
+/// `cos(2π k / n)` for whole numbers `0 ≤ k ≤ n` in f64.
+pub fn cos_of_turn<'a>(k: Val<'a>, n: Val<'a>) -> Val<'a> {
+    let Turn { odd, negates_cos, angle, .. } = turn(k, n);
+    let cos = turn_sin(angle).when(odd, turn_cos(angle));
+    (-cos).when(negates_cos, cos)
+}
+
+/// `sin(2π k / n)` for whole numbers `0 ≤ k ≤ n` in f64.
+pub fn sin_of_turn<'a>(k: Val<'a>, n: Val<'a>) -> Val<'a> {
+    let Turn { odd, negates_sin, angle, .. } = turn(k, n);
+    let sin = turn_cos(angle).when(odd, turn_sin(angle));
+    (-sin).when(negates_sin, sin)
+}
+
+/// A part of a turn: whole quarters, and an angle of at most an eighth of a turn.
+struct Turn<'a> {
+    /// Whether the number of quarters is odd, and which signs they change.
+    odd: Val<'a>,
+    negates_cos: Val<'a>,
+    negates_sin: Val<'a>,
+    angle: Val<'a>,
+}
+
+/// Divides `k / n` of a turn. The division is exact, so that angles have no error but rounding.
+fn turn<'a>(k: Val<'a>, n: Val<'a>) -> Turn<'a> {
+    let eighths = (k * 8.0 / n).unary(Unary::Floor);
+    let quarters = ((eighths + 1.0) * 0.5).unary(Unary::Floor);
+    let angle = (k * 4.0 - quarters * n) * FRAC_PI_2 / n;
+    let is = |count: f64| quarters.eq(count);
+    Turn {
+        odd: is(1.0) | is(3.0),
+        negates_cos: is(1.0) | is(2.0),
+        negates_sin: is(2.0) | is(3.0),
+        angle,
+    }
+}
+
+fn turn_sin(r: Val) -> Val {
+    let square = r * r;
+    r + r * square * plain_horner(square, &SIN_F64)
+}
+
+fn turn_cos(r: Val) -> Val {
+    let square = r * r;
+    let half = square * 0.5;
+    let one = r.number(1.0);
+    let rest = one - half;
+    // What `rest` lost to rounding.
+    let lost = (one - rest) - half;
+    rest + (lost + square * square * plain_horner(square, &COS_F64))
+}
+
+/// A polynomial without fused operations, which C compilers replace by calls where a processor has
+/// none.
+fn plain_horner<'a>(x: Val<'a>, coefficients: &[f64]) -> Val<'a> {
+    let (last, rest) = coefficients.split_last().expect("a polynomial has coefficients");
+    rest.iter().rev().fold(x.number(*last), |sum, &c| sum * x + c)
 }
 
 pub fn sin(x: Val) -> Val {

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
+use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 
 pub static BACKEND: Backend = Backend {
@@ -157,4 +158,50 @@ const SPELLINGS: Spellings = &[
     ("gelu_gradient", "_gelu_gradient({gradient}, {x})"),
     ("gelu_tanh_gradient", "_gelu_tanh_gradient({gradient}, {x})"),
     ("silu_gradient", "_silu_gradient({gradient}, {x})"),
+    (
+        "fft",
+        complex_transform!(
+            "@fft.fft(",
+            "jax.lax.complex({real}, {imaginary})",
+            "jax.lax.complex({real}.astype(@float32), {imaginary}.astype(@float32))",
+            "{real}.astype(@float32)",
+            "[, n={size.one}][, axis={axis}][, norm={norm}])",
+            ".astype({dtype})",
+            ""
+        ),
+    ),
+    (
+        "inverse_fft",
+        complex_transform!(
+            "@fft.ifft(",
+            "jax.lax.complex({real}, {imaginary})",
+            "jax.lax.complex({real}.astype(@float32), {imaginary}.astype(@float32))",
+            "{real}.astype(@float32)",
+            "[, n={size.one}][, axis={axis}][, norm={norm}])",
+            ".astype({dtype})",
+            ""
+        ),
+    ),
+    (
+        "real_fft",
+        real_transform!(
+            "@fft.rfft(",
+            "{x}.astype(@float32)",
+            "[, n={size.one}][, axis={axis}][, norm={norm}])",
+            ".astype({dtype})",
+            ""
+        ),
+    ),
+    (
+        "inverse_real_fft",
+        inverse_real_transform!(
+            "@fft.irfft(",
+            "jax.lax.complex({real}, {imaginary})",
+            "jax.lax.complex({real}.astype(@float32), {imaginary}.astype(@float32))",
+            "{real}.astype(@float32)",
+            "[, n={size.one}][, axis={axis}][, norm={norm}])",
+            ".astype({dtype})",
+            ""
+        ),
+    ),
 ];

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
+use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 
 pub static BACKEND: Backend = Backend {
@@ -165,4 +166,50 @@ const SPELLINGS: Spellings = &[
     ("scatter_add", "_scatter_add({x}, {indices}, {updates}, {axis})"),
     ("slice_update", "_slice_update({x}, @s_[{slices}], {update})"),
     ("stop_gradient", "{x}"),
+    (
+        "fft",
+        complex_transform!(
+            "@fft.fft(",
+            "{real} + 1j * {imaginary}",
+            "{real}.astype(@float32) + 1j * {imaginary}.astype(@float32)",
+            "{real}.astype(@float32)",
+            "[, n={size.one}][, axis={axis}][, norm={norm}])",
+            ".astype({dtype})",
+            ".astype({dtype})"
+        ),
+    ),
+    (
+        "inverse_fft",
+        complex_transform!(
+            "@fft.ifft(",
+            "{real} + 1j * {imaginary}",
+            "{real}.astype(@float32) + 1j * {imaginary}.astype(@float32)",
+            "{real}.astype(@float32)",
+            "[, n={size.one}][, axis={axis}][, norm={norm}])",
+            ".astype({dtype})",
+            ".astype({dtype})"
+        ),
+    ),
+    (
+        "real_fft",
+        real_transform!(
+            "@fft.rfft(",
+            "{x}.astype(@float32)",
+            "[, n={size.one}][, axis={axis}][, norm={norm}])",
+            ".astype({dtype})",
+            ".astype({dtype})"
+        ),
+    ),
+    (
+        "inverse_real_fft",
+        inverse_real_transform!(
+            "@fft.irfft(",
+            "{real} + 1j * {imaginary}",
+            "{real}.astype(@float32) + 1j * {imaginary}.astype(@float32)",
+            "{real}.astype(@float32)",
+            "[, n={size.one}][, axis={axis}][, norm={norm}])",
+            ".astype({dtype})",
+            ".astype({dtype})"
+        ),
+    ),
 ];

@@ -11,6 +11,7 @@ use mithril_ir::op::access::{Access, Library};
 use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
+use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 
 pub static BACKEND: Backend = Backend {
@@ -403,6 +404,52 @@ const SPELLINGS: Spellings = &[
         "layer_norm_gradient",
         "@ops.aten.native_layer_norm_backward({gradient}, {x}, ({x.last},), {mean}, {reciprocal}, \
          {weight}, {bias}, {wanted.3})[{of} / 3]",
+    ),
+    (
+        "fft",
+        complex_transform!(
+            "@fft.fft(",
+            "@complex({real}, {imaginary})",
+            "@complex({real}.float(), {imaginary}.float())",
+            "{real}.float()",
+            "[, n={size.one}][, dim={axis}][, norm={norm}])",
+            ".to({dtype})",
+            ""
+        ),
+    ),
+    (
+        "inverse_fft",
+        complex_transform!(
+            "@fft.ifft(",
+            "@complex({real}, {imaginary})",
+            "@complex({real}.float(), {imaginary}.float())",
+            "{real}.float()",
+            "[, n={size.one}][, dim={axis}][, norm={norm}])",
+            ".to({dtype})",
+            ""
+        ),
+    ),
+    (
+        "real_fft",
+        real_transform!(
+            "@fft.rfft(",
+            "{x}.float()",
+            "[, n={size.one}][, dim={axis}][, norm={norm}])",
+            ".to({dtype})",
+            ""
+        ),
+    ),
+    (
+        "inverse_real_fft",
+        inverse_real_transform!(
+            "@fft.irfft(",
+            "@complex({real}, {imaginary})",
+            "@complex({real}.float(), {imaginary}.float())",
+            "{real}.float()",
+            "[, n={size.one}][, dim={axis}][, norm={norm}])",
+            ".to({dtype})",
+            ""
+        ),
     ),
 ];
 

@@ -129,6 +129,8 @@ pub struct Body<'f, 'm> {
     pub symbols: FxHashMap<Symbol, String>,
     /// Operations on the same operands, and the readers of each value.
     pub neighbours: Neighbours<'m>,
+    /// The variables of complex values, by their expressions.
+    pub complex_values: FxHashMap<String, String>,
     /// The shapes that each dim can be read from.
     pub shape_sources: ShapeSources<'m>,
     /// By argument, whether it is read.
@@ -166,6 +168,7 @@ impl<'f, 'm> Body<'f, 'm> {
             statements: Vec::new(),
             symbols: FxHashMap::default(),
             neighbours: Neighbours::of(function),
+            complex_values: FxHashMap::default(),
             shape_sources: ShapeSources::of(function),
             read_arguments: vec![false; function.args.len()],
             path: None,
@@ -316,6 +319,7 @@ impl<'f, 'm> Body<'f, 'm> {
             return Ok(());
         }
         let expr = self.spell(op)?;
+        let expr = self.with_shared_call(op, expr);
         if op.op.kind == Kind::Dim {
             self.bindings[result.index()] = Binding::Number(expr);
             return Ok(());

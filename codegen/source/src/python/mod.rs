@@ -9,6 +9,7 @@ use crate::backends::{Backend, Random};
 
 mod body;
 mod calls;
+mod complex;
 mod constants;
 mod contraction;
 mod control;

@@ -301,10 +301,8 @@ impl Parser<'_> {
         loop {
             if self.rest().starts_with('.') {
                 self.at += 1;
-                expr = match self.dotted("")? {
-                    Expr::Name(name) => expr.attribute(&name),
-                    _ => return Err(self.error("one attribute at a time")),
-                };
+                let names = self.word().ok_or_else(|| self.error("a name"))?;
+                expr = names.split('.').fold(expr, |e, name| e.attribute(name));
             } else if self.rest().starts_with('(') {
                 self.at += 1;
                 expr = expr.call(self.arguments()?);
@@ -367,6 +365,7 @@ mod tests {
             "@where({x} > 0, {x}, {slope} * {x})",
             "F.layer_norm({x}, ({x.last},), eps={epsilon})",
             "@sort({x}, dim={axis}, stable=True).values",
+            "@fft.fft({x} + 1j * {y}).real.astype({dtype})",
             "{x}[:, 0].T",
             "-{x} ** {y}",
             "({x} - {y}) ** 2",

@@ -2,9 +2,9 @@
 
 use super::{
     Entry, attention, binary, borders, channels, classical, compose, control, convolution, create,
-    ctc, einsum, elementwise, encoder_decoder, index, layers, likelihoods, losses, manifold,
-    margins, metrics, pixels, pooling, positions, random, recurrent, reduce, regularizers, resize,
-    segments, sequences, shape, special, statistics,
+    ctc, einsum, elementwise, encoder_decoder, fourier, index, layers, likelihoods, losses,
+    manifold, margins, metrics, pixels, pooling, positions, random, recurrent, reduce,
+    regularizers, resize, segments, sequences, shape, special, statistics,
 };
 
 /// Related blocks, which share a page.
@@ -84,6 +84,13 @@ pub const FAMILIES: &[Family] = &[
         about: "Einstein summation. A plain matrix product is \
                 [`MatrixMultiply`](arithmetic.md#matrixmultiply).",
         tables: &[einsum::BLOCKS],
+    },
+    Family {
+        name: "fourier",
+        title: "Fourier transforms",
+        about: "Discrete Fourier transforms along one or several axes. There are no complex dtypes: \
+                a complex value is two arrays, its real and its imaginary part.",
+        tables: &[fourier::BLOCKS],
     },
     Family {
         name: "random",

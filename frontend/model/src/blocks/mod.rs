@@ -37,6 +37,7 @@ pub mod elsewhere;
 mod encoder_decoder;
 mod example;
 mod family;
+mod fourier;
 mod index;
 mod indexer;
 mod layers;

@@ -21,6 +21,11 @@ pub const PUBLICATIONS: &[Publication] = &[
                Learning Research 9, 2008.",
     },
     Publication {
+        short: "Cooley & Tukey 1965",
+        full: "J. W. Cooley, J. W. Tukey. An Algorithm for the Machine Calculation of Complex \
+               Fourier Series. Mathematics of Computation 19, 1965.",
+    },
+    Publication {
         short: "Nair & Hinton 2010",
         full: "V. Nair, G. Hinton. Rectified Linear Units Improve Restricted Boltzmann \
                Machines. ICML 2010.",
