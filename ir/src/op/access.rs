@@ -90,6 +90,18 @@ pub enum Library {
         indices: bool,
     },
     Attention(Attention),
+    Matrix(Matrix),
+}
+
+/// What a kernel of linear algebra computes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Matrix {
+    Cholesky,
+    TriangularSolve,
+    Solve,
+    Determinant,
+    /// The sign of the determinant, or the logarithm of its magnitude.
+    LogDeterminant,
 }
 
 /// The outputs of attention kernels. One kernel computes the first three, another the gradients.

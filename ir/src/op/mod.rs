@@ -31,6 +31,7 @@ mod index;
 pub mod infer;
 mod layers;
 mod layout;
+mod linear_algebra;
 mod math;
 mod nn;
 mod order;
@@ -63,6 +64,8 @@ pub enum Kind {
     Index,
     /// Orders elements along an axis.
     Order,
+    /// Factorises matrices, or solves systems of equations.
+    Matrix,
     /// Draws from an explicit key.
     Random,
     /// A literal tensor or a ramp.
@@ -84,6 +87,8 @@ pub enum Class {
     /// Floats and integers.
     Number,
     Float,
+    /// Floats of at least 32 bits.
+    Wide,
     Int,
     /// Integers and bool.
     Bits,
@@ -369,6 +374,7 @@ const TABLES: &[&[OpDef]] = &[
     convolution::OPS,
     special::OPS,
     index::COMBINE,
+    linear_algebra::OPS,
 ];
 
 /// Every operation, in the order of [`TABLES`].

@@ -165,4 +165,12 @@ const SPELLINGS: Spellings = &[
     ("scatter_add", "_scatter_add({x}, {indices}, {updates}, {axis})"),
     ("slice_update", "_slice_update({x}, @s_[{slices}], {update})"),
     ("stop_gradient", "{x}"),
+    ("cholesky", "_cholesky({x})"),
+    (
+        "triangular_solve",
+        "_triangular_solve({a}, {b}, {lower}[, transposed={transposed}][, \
+         unit_diagonal={unit_diagonal}])",
+    ),
+    ("solve", "_solve({a}, {b})"),
+    ("inverse", "_inverse({x})"),
 ];

@@ -2,9 +2,9 @@
 
 use super::{
     Entry, attention, binary, borders, channels, classical, compose, control, convolution, create,
-    ctc, einsum, elementwise, encoder_decoder, index, layers, likelihoods, losses, manifold,
-    margins, metrics, pixels, pooling, random, recurrent, reduce, regularizers, resize, segments,
-    sequences, shape, special, statistics,
+    ctc, einsum, elementwise, encoder_decoder, index, layers, likelihoods, linear_algebra, losses,
+    manifold, margins, metrics, pixels, pooling, random, recurrent, reduce, regularizers, resize,
+    segments, sequences, shape, special, statistics,
 };
 
 /// Related blocks, which share a page.
@@ -84,6 +84,13 @@ pub const FAMILIES: &[Family] = &[
         about: "Einstein summation. A plain matrix product is \
                 [`MatrixMultiply`](arithmetic.md#matrixmultiply).",
         tables: &[einsum::BLOCKS],
+    },
+    Family {
+        name: "matrices",
+        title: "Linear algebra",
+        about: "Factorisations of matrices, systems of equations and determinants. All take \
+                leading batch axes. Halves are computed in single precision.",
+        tables: &[linear_algebra::BLOCKS],
     },
     Family {
         name: "random",

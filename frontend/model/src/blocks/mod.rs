@@ -40,6 +40,7 @@ mod index;
 mod indexer;
 mod layers;
 mod likelihoods;
+mod linear_algebra;
 mod loss_terms;
 mod losses;
 mod manifold;
@@ -105,6 +106,7 @@ pub enum Group {
     Elementwise,
     Binary,
     Reduce,
+    Matrix,
     Shape,
     Random,
     Layer,
