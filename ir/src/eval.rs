@@ -10,10 +10,12 @@ pub mod elementwise;
 pub mod fourier;
 pub mod index;
 pub mod layout;
+pub mod linear_algebra;
 pub mod random;
 pub mod reduce;
 pub mod sort;
 pub mod threefry;
+pub mod triangular;
 
 pub use array::{Array, Data};
 

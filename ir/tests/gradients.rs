@@ -162,9 +162,13 @@ fn differences(case: &Case, reverse: &Function, random: &mut Random) -> Result<(
             return Err(format!("operand {i} has a cotangent of shape {:?}", gradient.shape()));
         }
         for at in 0..own.len().min(6) {
+            let mirrored = case.mirrored(args[i].shape(), at);
             let step = |h: f64| -> Result<Vec<f64>, String> {
                 let mut moved = own.clone();
                 moved[at] += h;
+                if let Some(mirrored) = mirrored {
+                    moved[mirrored] += h;
+                }
                 let mut args = args.clone();
                 args[i] = Tensor::from_f64s(args[i].dtype(), args[i].shape().to_vec(), &moved);
                 terms(&args)
@@ -172,6 +176,7 @@ fn differences(case: &Case, reverse: &Function, random: &mut Random) -> Result<(
             let h = 1e-6;
             let (below, here, above) = (step(-h)?, step(0.0)?, step(h)?);
             let (want, got) = (less(&above, &below) / (2.0 * h), gradient.element_f64(at));
+            let got = got + mirrored.map_or(0.0, |at| gradient.element_f64(at));
             // Where a one-sided slope differs from the other, x stands on a corner.
             let corner = (less(&above, &here) - less(&here, &below)).abs() > 1e-3 * h;
             if !corner

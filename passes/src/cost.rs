@@ -125,6 +125,12 @@ pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) ->
             | Access::Library(Library::Cumulative(_)),
             _,
         ) => count(operand(0)),
+        (Access::Library(Library::Matrix(_)), _) => {
+            let x = operand(0);
+            let rows = x.shape.dims.last().cloned().unwrap_or(Dim::Const(1));
+            // Twice the work of an elimination, about that of the other factorisations.
+            Dim::Const(2) * (count(x) + result()) * rows
+        }
         (Access::Scatter(Scatter::Rows) | Access::Scatter(Scatter::Along(_)), _) => {
             count(function.ty(operation.operands[operation.operands.len() - 1]))
         }

@@ -165,6 +165,7 @@ impl FoldConstants {
             | Kind::Layout
             | Kind::Index
             | Kind::Order
+            | Kind::Matrix
             | Kind::Random
             | Kind::Dim
             | Kind::Composite => {}

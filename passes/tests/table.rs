@@ -85,9 +85,13 @@ fn check(case: &Case, random: &mut Random) -> Result<usize, String> {
     for (operand, gradient) in floats.zip(&gradients) {
         let own = args[operand].to_f64s();
         for at in 0..own.len().min(4) {
+            let mirrored = case.mirrored(args[operand].shape(), at);
             let loss = |by: f64| -> Result<f64, String> {
                 let (mut args, mut moved) = (args.clone(), own.clone());
                 moved[at] += by;
+                if let Some(mirrored) = mirrored {
+                    moved[mirrored] += by;
+                }
                 let shape = args[operand].shape().to_vec();
                 args[operand] = Tensor::from_f64s(DType::F64, shape, &moved);
                 let output = run(&function, &args)?.remove(0);
@@ -95,6 +99,7 @@ fn check(case: &Case, random: &mut Random) -> Result<usize, String> {
             };
             let (below, here, above) = (loss(-STEP)?, loss(0.0)?, loss(STEP)?);
             let (want, got) = ((above - below) / (2.0 * STEP), gradient.element_f64(at));
+            let got = got + mirrored.map_or(0.0, |at| gradient.element_f64(at));
             // Where the slopes of both sides differ it stands on a corner, or outside a domain.
             let bend = ((above - here) - (here - below)) / STEP;
             if bend.is_nan() || bend.abs() > 1e-3 * (1.0 + want.abs()) {

@@ -37,6 +37,9 @@ CELLS = ("RNNCell", "LSTMCell", "GRUCell", "RNN", "LSTM", "GRU")
 CELLS += ("ManyToOne", "OneToMany", "EncoderDecoder")
 RANGES = dict.fromkeys(CELLS, (-0.4, 0.4))
 
+# Blocks of symmetric positive definite matrices.
+MATRICES = {"Cholesky", "TriangularSolve", "Solve", "Inverse", "Det", "LogDet", "MatrixPower"}
+
 INT, BOOL, LABELS = {"*": ml.int64}, {"*": ml.bool}, {"target": ml.int64}
 M, V = (3, 4), (4,)
 # The cases of blocks that the default (no settings, (3, 4) for every terminal) does not suit.
@@ -189,6 +192,13 @@ CASES: dict[str, Any] = {
     "MDS": case((3, 3), prediction_dim=2),
     "TSNECore": case((3, 3), (3, 3), perplexity=1.5),
     "TSNE": case((3, 3), prediction_dim=2, perplexity=1.5),
+    "Cholesky": case((2, 3, 3)),
+    "TriangularSolve": case((4, 4), (2, 4, 3)),
+    "Solve": case((2, 3, 3), (2, 3, 4)),
+    "Inverse": case((2, 3, 3)),
+    "Det": case((2, 3, 3)),
+    "LogDet": case((2, 3, 3)),
+    "MatrixPower": case((2, 3, 3), n=-3),
     "QuantileLoss": case(M, M, q=0.3),
     "CrossEntropy": case(M, (3,)),
     "NegativeLogLikelihood": case(M, (3,)),
@@ -249,7 +259,11 @@ def array(rng: np.random.Generator, name: str, argument: Any, shape: Any, most: 
     if dtype.startswith(("int", "uint")):
         return np.array(rng.integers(0, 2 if name == "AUC" else most, shape), dtype)
     low, high = RANGES.get(name, (0.1, 0.9))
-    return rng.uniform(low, high, shape).astype(getattr(ml_dtypes, dtype, dtype))
+    numbers = rng.uniform(low, high, shape)
+    if name in MATRICES and argument.name != "b":
+        numbers = (numbers + np.swapaxes(numbers, -1, -2)) / max(4 * shape[-1], 1)
+        numbers += np.eye(shape[-1])
+    return numbers.astype(getattr(ml_dtypes, dtype, dtype))
 
 
 def close(got: Any, expected: Any, what: str, tolerance: float, step: float = 0) -> None:

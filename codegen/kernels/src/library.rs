@@ -6,6 +6,7 @@ mod attention;
 mod concat;
 mod cumulative;
 mod fourier;
+mod matrix;
 mod scatter;
 mod sort;
 mod standalone;
@@ -40,6 +41,7 @@ fn entry(op: &Operation) -> Option<&'static LibraryEntry> {
             access::Library::Sort { .. } => &sort::ENTRY,
             access::Library::Attention(_) => &attention::ENTRY,
             access::Library::Fourier(_) => &fourier::ENTRY,
+            access::Library::Matrix(_) => &matrix::ENTRY,
         }),
         Access::Scatter(_) => Some(&scatter::ENTRY),
         Access::Pieces(Pieces::Concat) => joins_many(op).then_some(&concat::ENTRY),

@@ -15,6 +15,7 @@
 //! - `{axes}`: a number for one axis, a tuple for several; `{axes.tuple}`: always a tuple
 //! - `{axis.front}`: counted from the front of the result; `{data.word}`: as unsigned 32 bits
 //! - `{shape}`: a tuple or another array's shape; `{shape.args}`: arguments of a call;
+//!   `{shape.dims}`: the dims, as several arguments;
 //!   `{shape.one}`: the only dim
 //! - `{dtype}`: the attribute, or else the result's dtype; `{narrow}`: the same, at its default
 //!   unless the framework would widen it; `{device}`: the device for new arrays, at its default if

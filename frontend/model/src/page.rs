@@ -252,7 +252,7 @@ fn item(name: &str, class: Class, value: &str) -> String {
         _ if value.starts_with("np.") => value.to_string(),
         Class::Int | Class::Bits | Class::Bool => format!("np.array({value})"),
         Class::Key => format!("np.uint32({value})"),
-        Class::Any | Class::Number | Class::Float => format!("np.float32({value})"),
+        Class::Any | Class::Number | Class::Float | Class::Wide => format!("np.float32({value})"),
     };
     format!("{name}: {array}")
 }

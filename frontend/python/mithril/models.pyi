@@ -163,6 +163,13 @@ __all__ = [
     "InverseFFT",
     "RealFFT",
     "InverseRealFFT",
+    "Cholesky",
+    "TriangularSolve",
+    "Solve",
+    "Inverse",
+    "Det",
+    "LogDet",
+    "MatrixPower",
     "Randn",
     "RandUniform",
     "RandInt",
@@ -1849,6 +1856,12 @@ class FFT(Block):
         n: int | Sequence[int] | None = None,
         axis: int | Sequence[int] = -1,
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+class Cholesky(Block):
+    """The lower triangular `L` for which `L @ L.T` is `input`, which must be symmetric: only its lower triangle is read (JAX reads the mean of both). If it is not positive definite, the triangle is NaN on every backend. The gradient is symmetric, as in PyTorch."""
+
+    def __init__(
+        self,
+        upper: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,
@@ -1862,6 +1875,15 @@ class InverseFFT(Block):
         n: int | Sequence[int] | None = None,
         axis: int | Sequence[int] = -1,
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+class TriangularSolve(Block):
+    """The solution of `a @ output = b` for a triangular `a`. Batch axes broadcast. A 0 on the diagonal gives infinite elements or NaN."""
+
+    def __init__(
+        self,
+        lower: bool = True,
+        transposed: bool = False,
+        unit_diagonal: bool = False,
+        left: bool = True,
         *,
         name: str | None = None,
         gradient: Block | None = None,
@@ -1875,6 +1897,11 @@ class RealFFT(Block):
         n: int | Sequence[int] | None = None,
         axis: int | Sequence[int] = -1,
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+class Solve(Block):
+    """The solution of `a @ output = b`. `b` is a vector, or a vector for each matrix of `a`, or else matrices whose batch axes broadcast, as in `torch.linalg.solve`. A singular `a` gives infinite elements or NaN on every backend."""
+
+    def __init__(
+        self,
         *,
         name: str | None = None,
         gradient: Block | None = None,
@@ -1888,6 +1915,42 @@ class InverseRealFFT(Block):
         n: int | Sequence[int] | None = None,
         axis: int | Sequence[int] = -1,
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+class Inverse(Block):
+    """The inverse of each matrix. A singular one gives infinite elements or NaN on every backend."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Det(Block):
+    """The determinant of each matrix. Its gradient is not finite for a singular one, for which PyTorch and JAX have a gradient in some cases."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class LogDet(Block):
+    """The logarithm of the determinant of each matrix, without overflow: -inf for a singular one, NaN for a negative determinant."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MatrixPower(Block):
+    """The product of `n` copies of each matrix, or of its inverse if `n` is negative. The power of 0 is the identity."""
+
+    def __init__(
+        self,
+        n: int,
         *,
         name: str | None = None,
         gradient: Block | None = None,

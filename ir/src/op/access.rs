@@ -92,6 +92,7 @@ pub enum Library {
     Attention(Attention),
     /// A discrete Fourier transform along an axis.
     Fourier(Fourier),
+    Matrix(Matrix),
 }
 
 /// The kinds of Fourier transforms.
@@ -103,6 +104,17 @@ pub enum Fourier {
     Real,
     /// From the first half of a spectrum to real numbers.
     InverseReal,
+}
+
+/// What a kernel of linear algebra computes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Matrix {
+    Cholesky,
+    TriangularSolve,
+    Solve,
+    Determinant,
+    /// The sign of the determinant, or the logarithm of its magnitude.
+    LogDeterminant,
 }
 
 /// The outputs of attention kernels. One kernel computes the first three, another the gradients.

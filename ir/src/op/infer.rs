@@ -218,6 +218,7 @@ impl Class {
             Class::Any => true,
             Class::Number => (dtype.is_float() || dtype.is_int()) && !dtype.is_storage_only(),
             Class::Float => dtype.is_float() && !dtype.is_storage_only(),
+            Class::Wide => matches!(dtype, DType::F32 | DType::F64),
             Class::Int => dtype.is_int() && !dtype.is_storage_only(),
             Class::Bits => (dtype.is_int() && !dtype.is_storage_only()) || dtype == DType::Bool,
             Class::Bool => dtype == DType::Bool,
@@ -231,6 +232,7 @@ impl Class {
             Class::Any => "any dtype",
             Class::Number => "a float or an integer",
             Class::Float => "a float",
+            Class::Wide => "f32 or f64",
             Class::Int => "an integer",
             Class::Bits => "an integer or bool",
             Class::Bool => "bool",
@@ -359,7 +361,7 @@ fn moves(op: Op, i: usize) -> bool {
         }
         Kind::Elementwise => matches!(op.dtype, DTypeRule::Attr(_)),
         Kind::Composite => op.operand(i).shared,
-        Kind::Reduce | Kind::Contraction | Kind::Order | Kind::Random => false,
+        Kind::Reduce | Kind::Contraction | Kind::Order | Kind::Matrix | Kind::Random => false,
     }
 }
 

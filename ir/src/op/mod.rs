@@ -33,6 +33,7 @@ mod index;
 pub mod infer;
 mod layers;
 mod layout;
+mod linear_algebra;
 mod math;
 mod nn;
 mod order;
@@ -65,6 +66,8 @@ pub enum Kind {
     Index,
     /// Orders elements along an axis.
     Order,
+    /// Factorises matrices, or solves systems of equations.
+    Matrix,
     /// Draws from an explicit key.
     Random,
     /// A literal tensor or a ramp.
@@ -86,6 +89,8 @@ pub enum Class {
     /// Floats and integers.
     Number,
     Float,
+    /// Floats of at least 32 bits.
+    Wide,
     Int,
     /// Integers and bool.
     Bits,
@@ -377,6 +382,7 @@ const TABLES: &[&[OpDef]] = &[
     special::OPS,
     index::COMBINE,
     fourier::OPS,
+    linear_algebra::OPS,
 ];
 
 /// Every operation, in the order of [`TABLES`].

@@ -1,5 +1,5 @@
 //! Random uses of the operations of the table: operands and attributes by what the table says of
-//! them, kept where inference accepts them. Nothing here knows an operation by its name.
+//! them, kept where inference accepts them. Of single operations it knows which are symmetric.
 #![allow(dead_code)]
 
 pub mod modules;
@@ -63,6 +63,9 @@ pub struct Case {
     pub operands: Vec<Type>,
     pub attrs: SmallVec<[Attr; 2]>,
 }
+
+/// Operations on symmetric matrices.
+const SYMMETRIC: [&str; 1] = ["cholesky"];
 
 /// The dtypes that an operand of this class may have.
 pub fn dtypes(class: Class) -> Vec<DType> {
@@ -135,7 +138,21 @@ impl Case {
 
     /// Operands of these types; their dims are numbers.
     pub fn tensors(&self, random: &mut Random) -> Vec<Tensor> {
-        self.operands.iter().map(|ty| tensor(ty, random)).collect()
+        let each = self.operands.iter().enumerate();
+        each.map(|(i, ty)| match self.op.operand(i).class {
+            Class::Wide => matrices(ty, random),
+            _ => tensor(ty, random),
+        })
+        .collect()
+    }
+
+    /// The element that changes along with this one if the operand is a symmetric matrix of this
+    /// shape: the operation reads one triangle, and its gradient is symmetric.
+    pub fn mirrored(&self, shape: &[usize], at: usize) -> Option<usize> {
+        let n = *shape.last()?;
+        let (matrix, row, column) = (at / (n * n), at / n % n, at % n);
+        let symmetric = SYMMETRIC.contains(&self.op.name) && row != column;
+        symmetric.then_some(matrix * n * n + column * n + row)
     }
 
     /// The numbers above 1 among the dims of its operands, each once.
@@ -243,6 +260,24 @@ pub fn tensor(ty: &Type, random: &mut Random) -> Tensor {
         })
         .collect();
     Tensor::from_f64s(ty.dtype, shape, &values)
+}
+
+/// Elements of matrices that can be factorised. Square ones are positive definite by either
+/// triangle, and far from singular.
+fn matrices(ty: &Type, random: &mut Random) -> Tensor {
+    let tensor = tensor(ty, random);
+    let &[.., rows, columns] = tensor.shape() else {
+        return tensor;
+    };
+    if rows != columns || rows < 2 {
+        return tensor;
+    }
+    let element = |(at, v): (usize, f64)| match at / columns % rows == at % columns {
+        true => 2.0 + v / 4.0,
+        false => v / rows as f64,
+    };
+    let elements: Vec<f64> = tensor.to_f64s().into_iter().enumerate().map(element).collect();
+    Tensor::from_f64s(ty.dtype, tensor.shape().to_vec(), &elements)
 }
 
 pub fn attr(

@@ -31,6 +31,7 @@ pub fn is_view(function: &Function, op: &Operation) -> bool {
         | Kind::Contraction
         | Kind::Index
         | Kind::Order
+        | Kind::Matrix
         | Kind::Random
         | Kind::Composite
         | Kind::Call => false,

@@ -24,7 +24,7 @@ pub fn lower<'f>(
     kernel: impl FnOnce(&mut Standalone<'f>) -> Dim,
 ) -> Result<Lowered> {
     let nest = Nest::new(function, isa);
-    let mut standalone = Standalone { nest, op, grain: 1, scratch: Dim::Const(0) };
+    let mut standalone = Standalone { nest, op, grain: 1, scratch: Dim::Const(0), fma: isa.fma };
     let tasks = kernel(&mut standalone);
     match standalone.nest.fault.take() {
         Some(fault) => Err(fault),
@@ -46,6 +46,8 @@ pub struct Standalone<'f> {
     pub grain: i64,
     /// The size of the scratch memory in bytes.
     pub scratch: Dim,
+    /// Whether the processor multiplies and adds in one instruction.
+    pub fma: bool,
 }
 
 impl<'f> Loops for Standalone<'f> {

@@ -59,7 +59,7 @@ pub const SPELLINGS: Spellings = &[
     ("argmin", "@argmin({x}[, axis={axis}][, keepdims={keepdim}])"),
     ("cumsum", "@cumsum({x}, axis={axis}[, dtype={narrow}])"),
     ("cumprod", "@cumprod({x}, axis={axis}[, dtype={narrow}])"),
-    ("eye", "@eye({shape.args}, dtype={dtype})"),
+    ("eye", "@eye({shape.dims}, dtype={dtype})"),
     ("dim", "{x}.shape[{axis}]"),
     ("element_count", "{x}.size"),
     (
@@ -103,4 +103,7 @@ pub const SPELLINGS: Spellings = &[
     ("roll", "@roll({x}, {shift}, axis={axis})"),
     ("tile", "@tile({x}, {reps.tuple})"),
     ("repeat", "@repeat({x}, {repeats}, axis={axis})"),
+    ("det", "@linalg.det({x})"),
+    ("slogdet", "@linalg.slogdet({x})[{of} / 2]"),
+    ("matrix_power", "@linalg.matrix_power({x}, {n})"),
 ];

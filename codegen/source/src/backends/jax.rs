@@ -155,6 +155,16 @@ const SPELLINGS: Spellings = &[
     ("stop_gradient", "jax.lax.stop_gradient({x})"),
     ("softmax", "jax.nn.softmax({x}[, axis={axis}])"),
     ("log_softmax", "jax.nn.log_softmax({x}[, axis={axis}])"),
+    ("cholesky", "@linalg.cholesky({x})"),
+    (
+        "triangular_solve",
+        "jax.scipy.linalg.solve_triangular({a}, {b}, trans=1, lower={lower}[, \
+         unit_diagonal={unit_diagonal}]) if transposed == True; \
+         jax.scipy.linalg.solve_triangular({a}, {b}, lower={lower}[, \
+         unit_diagonal={unit_diagonal}])",
+    ),
+    ("solve", "@linalg.solve({a}, {b})"),
+    ("inverse", "@linalg.inv({x})"),
     ("gelu_gradient", "_gelu_gradient({gradient}, {x})"),
     ("gelu_tanh_gradient", "_gelu_tanh_gradient({gradient}, {x})"),
     ("silu_gradient", "_silu_gradient({gradient}, {x})"),

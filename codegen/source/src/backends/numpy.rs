@@ -212,4 +212,12 @@ const SPELLINGS: Spellings = &[
             ".astype({dtype})"
         ),
     ),
+    ("cholesky", "_cholesky({x})"),
+    (
+        "triangular_solve",
+        "_triangular_solve({a}, {b}, {lower}[, transposed={transposed}][, \
+         unit_diagonal={unit_diagonal}])",
+    ),
+    ("solve", "_solve({a}, {b})"),
+    ("inverse", "_inverse({x})"),
 ];

@@ -176,7 +176,7 @@ const SPELLINGS: Spellings = &[
         "@arange({shape.one}, dtype={dtype}[, device={device}]) if shape is single; \
          _iota({shape}, {axis}, {dtype}[, {device}])",
     ),
-    ("eye", "@eye({shape.args}, dtype={dtype}[, device={device}])"),
+    ("eye", "@eye({shape.dims}, dtype={dtype}[, device={device}])"),
     ("element_count", "{x}.numel()"),
     (
         "broadcast_in_dim",
@@ -351,6 +351,18 @@ const SPELLINGS: Spellings = &[
          high={high.tuple}])",
     ),
     ("roll", "@roll({x}, {shift}, {axis})"),
+    ("cholesky", "_cholesky({x})"),
+    (
+        "triangular_solve",
+        "@linalg.solve_triangular({a}.mT, {b}, upper={lower}[, unitriangular={unit_diagonal}]) if \
+         transposed == True; \
+         @linalg.solve_triangular({a}, {b}, upper=False[, unitriangular={unit_diagonal}]) if lower \
+         == True; \
+         @linalg.solve_triangular({a}, {b}, upper=True[, unitriangular={unit_diagonal}])",
+    ),
+    ("solve", "@linalg.solve_ex({a}, {b}).result"),
+    ("inverse", "@linalg.inv_ex({x}).inverse"),
+    ("logdet", "@logdet({x})"),
     ("repeat", "{x}.repeat_interleave({repeats}, dim={axis})"),
     (
         "attention",

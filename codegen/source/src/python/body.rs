@@ -300,6 +300,7 @@ impl<'f, 'm> Body<'f, 'm> {
             | Kind::Layout
             | Kind::Index
             | Kind::Order
+            | Kind::Matrix
             | Kind::Random
             | Kind::Constant
             | Kind::Dim

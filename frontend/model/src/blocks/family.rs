@@ -2,8 +2,8 @@
 
 use super::{
     Entry, attention, binary, borders, channels, classical, compose, control, convolution, create,
-    ctc, einsum, elementwise, encoder_decoder, fourier, index, layers, likelihoods, losses,
-    manifold, margins, metrics, pixels, pooling, positions, random, recurrent, reduce,
+    ctc, einsum, elementwise, encoder_decoder, fourier, index, layers, likelihoods, linear_algebra,
+    losses, manifold, margins, metrics, pixels, pooling, positions, random, recurrent, reduce,
     regularizers, resize, segments, sequences, shape, special, statistics,
 };
 
@@ -91,6 +91,13 @@ pub const FAMILIES: &[Family] = &[
         about: "Discrete Fourier transforms along one or several axes. There are no complex dtypes: \
                 a complex value is two arrays, its real and its imaginary part.",
         tables: &[fourier::BLOCKS],
+    },
+    Family {
+        name: "matrices",
+        title: "Linear algebra",
+        about: "Factorisations of matrices, systems of equations and determinants. All take \
+                leading batch axes. Halves are computed in single precision.",
+        tables: &[linear_algebra::BLOCKS],
     },
     Family {
         name: "random",

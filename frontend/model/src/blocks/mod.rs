@@ -42,6 +42,7 @@ mod index;
 mod indexer;
 mod layers;
 mod likelihoods;
+mod linear_algebra;
 mod loss_terms;
 mod losses;
 mod manifold;
@@ -108,6 +109,7 @@ pub enum Group {
     Elementwise,
     Binary,
     Reduce,
+    Matrix,
     Shape,
     Random,
     Layer,

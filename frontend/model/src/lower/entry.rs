@@ -252,7 +252,7 @@ fn spec(terminal: &Terminal, requested: &TerminalOptions, trailing: &Trailing) -
         };
     }
     let dtype = given.or(terminal.dtype).unwrap_or(match terminal.class {
-        Class::Any | Class::Number | Class::Float => options.dtype,
+        Class::Any | Class::Number | Class::Float | Class::Wide => options.dtype,
         Class::Int => options.index,
         Class::Bits | Class::Bool => DType::Bool,
         Class::Key => DType::U32,

@@ -117,7 +117,7 @@ fn narrower(a: Class, b: Class) -> Class {
     let breadth = |class: Class| match class {
         Class::Any => 2,
         Class::Number | Class::Bits => 1,
-        Class::Float | Class::Int | Class::Bool | Class::Key => 0,
+        Class::Float | Class::Wide | Class::Int | Class::Bool | Class::Key => 0,
     };
     if breadth(b) < breadth(a) { b } else { a }
 }

@@ -46,6 +46,51 @@ def _sigmoid(x):
     return np.where(x >= 0, np.ones_like(t), t) / (1 + t)
 
 
+def _cholesky(x):
+    """The Cholesky factor; NaN where x is not positive definite."""
+    return _each_matrix(np.linalg.cholesky, np.tril(np.full_like(x, np.nan)), x)
+
+
+def _solve(a, b):
+    """The solution of a @ x = b; NaN where a is singular."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a = np.broadcast_to(a, batch + a.shape[-2:])
+    b = np.broadcast_to(b, batch + b.shape[-2:])
+    return _each_matrix(np.linalg.solve, np.full_like(b, np.nan), a, b)
+
+
+def _inverse(x):
+    """The inverse; NaN where x is singular."""
+    return _each_matrix(np.linalg.inv, np.full_like(x, np.nan), x)
+
+
+def _each_matrix(function, failed, *arrays):
+    """function(*arrays); of matrices for which it raises, those of `failed`."""
+    try:
+        return function(*arrays)
+    except np.linalg.LinAlgError:
+        if failed.ndim == 2:
+            return failed
+    for i in range(len(failed)):
+        failed[i] = _each_matrix(function, failed[i], *(x[i] for x in arrays))
+    return failed
+
+
+def _triangular_solve(a, b, lower, transposed=False, unit_diagonal=False):
+    """The solution of a @ x = b by substitution, of a triangle of a."""
+    if transposed:
+        a, lower = np.swapaxes(a, -2, -1), not lower
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    x = np.empty(batch + b.shape[-2:], dtype=b.dtype)
+    n = a.shape[-1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for i in range(n) if lower else reversed(range(n)):
+            known = slice(0, i) if lower else slice(i + 1, n)
+            rest = b[..., i, :] - (a[..., i, None, known] @ x[..., known, :])[..., 0, :]
+            x[..., i, :] = rest if unit_diagonal else rest / a[..., i, i, None]
+    return x
+
+
 def _sum_to(x, shape):
     """Sums x to `shape`: the transpose of broadcasting from `shape`."""
     new = x.ndim - len(shape)

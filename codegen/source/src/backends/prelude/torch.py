@@ -7,6 +7,13 @@ import torch
 import torch.nn.functional as F
 
 
+def _cholesky(x):
+    """The Cholesky factor; NaN where x is not positive definite."""
+    factor, info = torch.linalg.cholesky_ex(x)
+    failed = torch.full_like(factor, math.nan).tril()
+    return torch.where((info == 0)[..., None, None], factor, failed)
+
+
 def _sum_to(x, shape):
     """Sums x to `shape`: the transpose of broadcasting from `shape`."""
     new = x.ndim - len(shape)

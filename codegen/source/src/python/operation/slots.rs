@@ -165,6 +165,7 @@ impl<'m> Body<'_, 'm> {
                 Some(same) if !single => Ok(Filling::One(same)),
                 _ => Ok(Filling::Many(self.dims(shape)?)),
             },
+            "dims" => Ok(Filling::Many(self.dims(shape)?)),
             "one" if single => Ok(Filling::One(self.dim(&shape.dims[0])?)),
             _ => Ok(Filling::One(self.shape(shape)?)),
         }

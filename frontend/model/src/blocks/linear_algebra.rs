@@ -1,0 +1,180 @@
+//! Factorisations of matrices, systems of equations and determinants. All take leading batch axes.
+
+use mithril_ir::algebra::Var;
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::op::Class;
+
+use super::elementwise::{INPUT, done};
+use super::parameter::{required, with};
+use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, data, gives};
+use crate::lower::Cx;
+
+/// A function of square matrices. Halves are computed in single precision.
+const MATRIX: Entry = Entry {
+    group: Group::Matrix,
+    inputs: INPUT,
+    same_dtype: true,
+    needs: |cx| need_square(cx, "input"),
+    ..BASE
+};
+/// A function of square matrices and of right sides.
+const SYSTEMS: Entry = Entry { inputs: SYSTEM, needs: |cx| need_square(cx, "a"), ..MATRIX };
+const SYSTEM: &[Input] = &[data("a", Class::Float), data("b", Class::Float)];
+
+const UPPER: Parameter = with("upper", Kind::Bool, Default::Bool(false))
+    .doc("return the transposed factor, which is upper triangular");
+
+pub(super) const BLOCKS: &[Entry] = &[
+    Entry {
+        formula: "linalg.cholesky(input)",
+        example: gives(&["[[4, 2], [2, 5]]"], "[[2. 0.]\n [1. 2.]]"),
+        parameters: &[UPPER],
+        ..MATRIX.row(
+            "Cholesky",
+            "The lower triangular `L` for which `L @ L.T` is `input`, which must be symmetric: \
+             only its lower triangle is read (JAX reads the mean of both). If it is not positive \
+             definite, the triangle is NaN on every backend. The gradient is symmetric, as in \
+             PyTorch.",
+            |cx| {
+                let factor = single(cx, "cholesky", &[]);
+                done(if cx.flag("upper") { factor.swap_last() } else { factor })
+            },
+        )
+    },
+    Entry {
+        formula: "linalg.solve(tril(a), b)",
+        example: gives(&["[[2, 0], [1, 4]]", "[[2], [9]]"], "[[1.]\n [2.]]"),
+        parameters: &[
+            with("lower", Kind::Bool, Default::Bool(true))
+                .doc("read the lower triangle of `a`; otherwise the upper one"),
+            with("transposed", Kind::Bool, Default::Bool(false)).doc("solve with `a.T`"),
+            with("unit_diagonal", Kind::Bool, Default::Bool(false))
+                .doc("do not read the diagonal of `a`, and take it as ones"),
+            with("left", Kind::Bool, Default::Bool(true))
+                .doc("solve `a @ output = b`; otherwise `output @ a = b`"),
+        ],
+        ..SYSTEMS.row(
+            "TriangularSolve",
+            "The solution of `a @ output = b` for a triangular `a`. Batch axes broadcast. A 0 on \
+             the diagonal gives infinite elements or NaN.",
+            triangular_solve,
+        )
+    },
+    Entry {
+        formula: "linalg.solve(a, b)",
+        example: gives(&["[[1, 2], [3, 4]]", "[5, 11]"], "[1. 2.]"),
+        ..SYSTEMS.row(
+            "Solve",
+            "The solution of `a @ output = b`. `b` is a vector, or a vector for each matrix of \
+             `a`, or else matrices whose batch axes broadcast, as in `torch.linalg.solve`. A \
+             singular `a` gives infinite elements or NaN on every backend.",
+            solve,
+        )
+    },
+    Entry {
+        formula: "linalg.inv(input)",
+        example: gives(&["[[1, 2], [3, 4]]"], "[[-2.   1. ]\n [ 1.5 -0.5]]"),
+        ..MATRIX.row(
+            "Inverse",
+            "The inverse of each matrix. A singular one gives infinite elements or NaN on every \
+             backend.",
+            |cx| done(single(cx, "inverse", &[])),
+        )
+    },
+    Entry {
+        formula: "linalg.det(input)",
+        example: gives(&["[[[1, 2], [3, 4]], [[1, 0], [0, 2]]]"], "[-2.  2.]"),
+        ..MATRIX.row(
+            "Det",
+            "The determinant of each matrix. Its gradient is not finite for a singular one, for \
+             which PyTorch and JAX have a gradient in some cases.",
+            |cx| done(single(cx, "det", &[])),
+        )
+    },
+    Entry {
+        formula: "log(linalg.det(input))",
+        example: gives(&["[[[3, 2], [1, 1]], [[1, 2], [2, 4]]]"], "[  0. -inf]"),
+        ..MATRIX.row(
+            "LogDet",
+            "The logarithm of the determinant of each matrix, without overflow: -inf for a \
+             singular one, NaN for a negative determinant.",
+            |cx| done(single(cx, "logdet", &[])),
+        )
+    },
+    Entry {
+        formula: "linalg.matrix_power(input, n)",
+        example: gives(&["[[1, 1], [0, 2]]"], "[[1. 7.]\n [0. 8.]]").with_settings("3"),
+        parameters: &[required("n", Kind::Int).doc("the power; of the inverse if negative")],
+        ..MATRIX.row(
+            "MatrixPower",
+            "The product of `n` copies of each matrix, or of its inverse if `n` is negative. The \
+             power of 0 is the identity.",
+            |cx| {
+                let n = cx.int("n");
+                let own = cx.var("input");
+                let x = own.widened();
+                let base = if n < 0 { x.unary("inverse", &[]) } else { x };
+                cx.builder.check()?;
+                let power = match n.unsigned_abs().min(i64::MAX as u64) as i64 {
+                    1 => base,
+                    n => base.unary("matrix_power", &[("n", n.into())]),
+                };
+                done(power.cast(own.dtype()))
+            },
+        )
+    },
+];
+
+/// Errors: the last two dims of an input are known to differ.
+fn need_square(cx: &Cx, name: &str) -> Result<()> {
+    let shape = cx.var(name).shape();
+    let last = shape.need_trailing(2)?;
+    match cx.is_equal(&last[0], &last[1]) {
+        Some(false) => {
+            Diagnostic::of(ErrorKind::Shapes, format!("the matrices of `{name}` are not square"))
+                .got(&shape)
+                .expected("equal last two dims")
+                .err()
+        }
+        Some(true) | None => Ok(()),
+    }
+}
+
+/// An operation on the matrices of `input`, with the result in the input's dtype.
+fn single<'a>(cx: &Cx<'a>, op: &str, attrs: &[(&str, mithril_ir::attr::Attr)]) -> Var<'a> {
+    let x = cx.var("input");
+    x.widened().unary(op, attrs).cast(x.dtype())
+}
+
+fn triangular_solve(cx: &Cx) -> Result<Vec<Value>> {
+    let (a, b) = (cx.var("a"), cx.var("b"));
+    b.shape().need_trailing(2)?;
+    let left = cx.flag("left");
+    // `x @ a = b` is `a.T @ x.T = b.T`.
+    let right = if left { b.widened() } else { b.widened().swap_last() };
+    let attrs = [
+        ("lower", cx.flag("lower").into()),
+        ("transposed", (cx.flag("transposed") != !left).into()),
+        ("unit_diagonal", cx.flag("unit_diagonal").into()),
+    ];
+    let solution = cx.op("triangular_solve", &[a.widened(), right], &attrs);
+    let solution = if left { solution } else { solution.swap_last() };
+    done(solution.cast(b.dtype()))
+}
+
+fn solve(cx: &Cx) -> Result<Vec<Value>> {
+    let (a, b) = (cx.var("a"), cx.var("b"));
+    let (matrices, right) = (a.shape(), b.shape());
+    let vectors = match (matrices.need_rank()?, right.need_rank()?) {
+        (_, 1) => true,
+        (own, rank) if own == rank + 1 => {
+            let mut pairs = matrices.dims.iter().zip(&right.dims);
+            pairs.all(|(x, y)| cx.is_equal(x, y) == Some(true))
+        }
+        _ => false,
+    };
+    let columns = if vectors { b.expand_dims(&[-1]) } else { b };
+    let solution = cx.op("solve", &[a.widened(), columns.widened()], &[]);
+    let solution = if vectors { solution.squeeze(&[-1]) } else { solution };
+    done(solution.cast(b.dtype()))
+}
