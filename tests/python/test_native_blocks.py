@@ -29,7 +29,7 @@ KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder", "CTC"], 4)
 # would take gigabytes.
 KEPT |= dict.fromkeys(["PolynomialFeatures", "PolynomialRegression", "EncoderDistanceMatrix"], 4)
 KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
-# The gradient of a bucket would be a sum over half a million pairs of positions, in single precision.
+# The gradient of a bucket would be a sum over half a million pairs of positions.
 KEPT |= {"RelativePositionBias": 3}
 # Rounding errors of single precision grow with the matrices.
 KEPT |= dict.fromkeys(["Det", "LogDet", "MatrixPower"], 3)

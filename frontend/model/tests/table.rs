@@ -61,6 +61,8 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
                 ("MLP", "dimensions") => vec![3, 2].into(),
                 ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),
                 ("SwapAxes", "first") => 0.into(),
+                ("Unflatten", "sizes") => vec![2, 2].into(),
+                ("While", "condition") => block!(IsNan()).unwrap().into(),
                 ("ExpandDims" | "Flip", _) => 0.into(),
                 ("RandInt", "low") => 0.into(),
                 _ => sample(p.kind),
@@ -76,6 +78,7 @@ fn shape(block: &str, terminal: &str) -> &'static [usize] {
         ("GridSample", "grid") => &[1, 4, 4, 2],
         ("Fold", _) => &[1, 4, 1],
         (_, "boundaries") => &[2],
+        ("While", _) => &[],
         ("MaxUnpool2d", _) => &[1, 4, 2, 2],
         ("RNN" | "LSTM" | "GRU" | "ManyToOne", _) => &[4, 2, 2],
         ("CTC" | "EncoderDecoder", "input") => &[4, 2, 2],
@@ -152,12 +155,12 @@ fn every_block_is_lowered() {
                 Class::Int if MATRICES.contains(&entry.name) => i64s(&[4, 4], &[1; 16]).into(),
                 Class::Int if entry.name == "CTC" => i64s(&[4, 1], &[1, 1, 1, 1]).into(),
                 Class::Int => i64s(&[4], &[0, 1, 2, 3]).into(),
-                Class::Bool => mithril_ir::tensor::Tensor::from_i64s(
-                    mithril_ir::dtype::DType::Bool,
-                    vec![4, 4],
-                    &[1; 16],
-                )
-                .into(),
+                Class::Bool => {
+                    let shape = if entry.name == "Cond" { vec![] } else { vec![4, 4] };
+                    let ones = vec![1; shape.iter().product()];
+                    let bool = mithril_ir::dtype::DType::Bool;
+                    mithril_ir::tensor::Tensor::from_i64s(bool, shape, &ones).into()
+                }
                 _ => ones(shape(entry.name, &terminal.name)).into(),
             };
             let source = match terminal.list {

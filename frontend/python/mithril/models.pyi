@@ -1856,12 +1856,6 @@ class FFT(Block):
         n: int | Sequence[int] | None = None,
         axis: int | Sequence[int] = -1,
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
-class Cholesky(Block):
-    """The lower triangular `L` for which `L @ L.T` is `input`, which must be symmetric: only its lower triangle is read (JAX reads the mean of both). If it is not positive definite, the triangle is NaN on every backend. The gradient is symmetric, as in PyTorch."""
-
-    def __init__(
-        self,
-        upper: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,
@@ -1875,6 +1869,48 @@ class InverseFFT(Block):
         n: int | Sequence[int] | None = None,
         axis: int | Sequence[int] = -1,
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class RealFFT(Block):
+    """The first `n // 2 + 1` elements of the `FFT` of real numbers, of which the others are conjugates. Its parts are the outputs `real` and `imaginary`. Of several axes, the last one is halved."""
+
+    def __init__(
+        self,
+        n: int | Sequence[int] | None = None,
+        axis: int | Sequence[int] = -1,
+        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class InverseRealFFT(Block):
+    """The inverse of `RealFFT` along `axis`, which is real. An odd length must be given by `n`. The imaginary parts of the first element, and of the last one of an even length, do not matter."""
+
+    def __init__(
+        self,
+        n: int | Sequence[int] | None = None,
+        axis: int | Sequence[int] = -1,
+        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Cholesky(Block):
+    """The lower triangular `L` for which `L @ L.T` is `input`, which must be symmetric: only its lower triangle is read (JAX reads the mean of both). If it is not positive definite, the triangle is NaN on every backend. The gradient is symmetric, as in PyTorch."""
+
+    def __init__(
+        self,
+        upper: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class TriangularSolve(Block):
     """The solution of `a @ output = b` for a triangular `a`. Batch axes broadcast. A 0 on the diagonal gives infinite elements or NaN."""
 
@@ -1889,14 +1925,6 @@ class TriangularSolve(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
-class RealFFT(Block):
-    """The first `n // 2 + 1` elements of the `FFT` of real numbers, of which the others are conjugates. Its parts are the outputs `real` and `imaginary`. Of several axes, the last one is halved."""
-
-    def __init__(
-        self,
-        n: int | Sequence[int] | None = None,
-        axis: int | Sequence[int] = -1,
-        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
 class Solve(Block):
     """The solution of `a @ output = b`. `b` is a vector, or a vector for each matrix of `a`, or else matrices whose batch axes broadcast, as in `torch.linalg.solve`. A singular `a` gives infinite elements or NaN on every backend."""
 
@@ -1907,14 +1935,6 @@ class Solve(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
-class InverseRealFFT(Block):
-    """The inverse of `RealFFT` along `axis`, which is real. An odd length must be given by `n`. The imaginary parts of the first element, and of the last one of an even length, do not matter."""
-
-    def __init__(
-        self,
-        n: int | Sequence[int] | None = None,
-        axis: int | Sequence[int] = -1,
-        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
 class Inverse(Block):
     """The inverse of each matrix. A singular one gives infinite elements or NaN on every backend."""
 

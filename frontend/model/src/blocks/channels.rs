@@ -4,6 +4,7 @@ use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
@@ -142,7 +143,60 @@ pub(super) const DROPOUT: &[Entry] = &[
          else `input / (1 - rate)`; in inference, `input` itself (Tompson et al. 2015).",
         gives(&["[[[[1, 2, 3]]]]", "[0, 7]"], "(1, 1, 1, 3)").with_settings("rate=0.5"),
     ),
+    dropout::<3>(
+        "Dropout3d",
+        "Each channel of volumes, (batch, channels, depth, height, width), is 0 with probability \
+         `rate`, else `input / (1 - rate)`; in inference, `input` itself (Tompson et al. 2015).",
+        gives(&["[[[[[1, 2, 3]]]]]", "[0, 7]"], "(1, 1, 1, 1, 3)").with_settings("rate=0.5"),
+    ),
+    Entry {
+        source: "Klambauer et al. 2017",
+        example: gives(&["[1, 2, 3]", "[0, 7]"], "(3,)").with_settings("rate=0.5"),
+        parameters: &[RATE],
+        inputs: DROPOUT_INPUTS,
+        ..LAYER.row(
+            "AlphaDropout",
+            "`Dropout` for `Selu`: an element that is dropped becomes the limit of `Selu` at minus \
+             infinity, and all elements are scaled and shifted so that mean 0 and variance 1 stay. \
+             In inference, `input` itself.",
+            |cx| alpha_dropout(cx, cx.var("input").shape()),
+        )
+    },
+    Entry {
+        source: "Klambauer et al. 2017",
+        example: gives(&["[[[1, 2, 3]]]", "[0, 7]"], "(1, 1, 3)").with_settings("rate=0.5"),
+        parameters: &[RATE],
+        inputs: DROPOUT_INPUTS,
+        ..LAYER.row(
+            "FeatureAlphaDropout",
+            "`AlphaDropout` of whole channels of (batch, channels, …).",
+            |cx| {
+                channels(cx)?;
+                let mut shape = cx.var("input").shape();
+                shape.dims[2..].fill(Dim::Const(1));
+                alpha_dropout(cx, shape)
+            },
+        )
+    },
 ];
+
+/// Drops elements in training; a draw of this shape, which broadcasts, decides which.
+fn alpha_dropout(cx: &Cx, shape: Shape) -> Result<Vec<Value>> {
+    /// The limit of `Selu` at minus infinity.
+    const LIMIT: f64 = -1.7580993408473766;
+    let (x, rate) = (cx.var("input"), cx.float("rate"));
+    let Some(key) = cx.optional("key").filter(|_| cx.training() && rate > 0.0) else {
+        return done(x);
+    };
+    if rate >= 1.0 {
+        return done(x * 0.0);
+    }
+    let draw = key.unary("uniform", &[("shape", shape.into()), ("dtype", DType::F32.into())]);
+    let kept = draw.binary("ge", draw.scalar(rate));
+    let scale = ((1.0 - rate) * (1.0 + rate * LIMIT * LIMIT)).powf(-0.5);
+    let dropped = kept.select(x, x.scalar(LIMIT));
+    done(dropped * scale - scale * LIMIT * rate)
+}
 
 const fn batch_norm_of<const AXES: usize>(
     name: &'static str,
@@ -182,7 +236,11 @@ const fn dropout<const AXES: usize>(
         ..LAYER.row(name, doc, |cx| {
             let mut shape = cx.var("input").shape();
             if shape.need_rank()? != AXES + 2 {
-                let expected = ["(batch, channels, length)", "(batch, channels, height, width)"];
+                let expected = [
+                    "(batch, channels, length)",
+                    "(batch, channels, height, width)",
+                    "(batch, channels, depth, height, width)",
+                ];
                 let what = format!("`Dropout{AXES}d` takes batches of channels");
                 return Diagnostic::of(ErrorKind::Shapes, what)
                     .got(&shape)

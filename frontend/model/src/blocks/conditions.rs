@@ -67,6 +67,27 @@ fn carried<'b>(body: &'b Block, carry: Vec<(&'b str, &'b str)>) -> Result<Vec<(&
     }
 }
 
+/// Errors: the body lacks an input or an output in `carry`.
+fn check_carry(body: &Block, carry: &[(&str, &str)]) -> Result<()> {
+    let wanted: Vec<&str> = carry.iter().map(|(input, _)| *input).collect();
+    let inputs = open_inputs(body, &wanted);
+    let outputs: Vec<&str> = body.outputs().iter().map(|own| &*own.name).collect();
+    let named = carry
+        .iter()
+        .flat_map(|(input, output)| [("input", *input, &inputs), ("output", *output, &outputs)]);
+    for (what, name, names) in named {
+        if names.contains(&name) {
+            continue;
+        }
+        let what = format!("the body `{}` of `While` has no {what} `{name}`", body.kind());
+        let error = Diagnostic::of(ErrorKind::Terminal, what);
+        let mut error = error.got(format!("`{name}` in `carry`")).expected(quoted(names));
+        error.hint = did_you_mean(name, names.iter().copied());
+        return error.err();
+    }
+    Ok(())
+}
+
 /// The block of a `While`. One step is a model of the body, and of the condition for the next step.
 ///
 /// Errors: terminals that the blocks lack; a condition with several outputs, states or random
@@ -89,33 +110,15 @@ pub(crate) fn repeated(
     };
     let carry = carried(body, carry)?;
     let inputs: Vec<&str> = carry.iter().map(|(input, _)| *input).collect();
+    check_carry(body, &carry)?;
     let mut taken = open_inputs(body, &inputs);
-    for (input, output) in &carry {
-        let has_input = taken.contains(input);
-        let has_output = body.outputs().iter().any(|own| *own.name == **output);
-        if has_input && has_output {
-            continue;
-        }
-        let outputs: Vec<&str> = body.outputs().iter().map(|own| &*own.name).collect();
-        let (what, name, names) = match has_input {
-            false => ("input", *input, &taken),
-            true => ("output", *output, &outputs),
-        };
-        let what = format!("the body `{}` of `While` has no {what} `{name}`", body.kind());
-        let error = Diagnostic::of(ErrorKind::Terminal, what);
-        let mut error = error.got(format!("`{name}` in `carry`")).expected(quoted(names));
-        error.hint = did_you_mean(name, names.iter().copied());
-        return error.err();
-    }
     taken.extend(open_inputs(condition, &inputs));
     let model = Model::of_kind(body.kind());
-    let mut wires: Vec<(String, Source)> = Vec::new();
-    for input in open_inputs(body, &inputs) {
-        wires.push((input.to_string(), input.into()));
-    }
     let next: Vec<(&str, String)> =
         carry.iter().map(|(_, out)| (*out, unused((*out).to_string(), &taken))).collect();
-    wires.extend(next.iter().map(|(out, name)| ((*out).to_string(), Source::from(&**name))));
+    let own = open_inputs(body, &inputs).into_iter().map(|input| (input, input));
+    let made = next.iter().map(|(output, name)| (*output, &**name));
+    let wires = own.chain(made).map(|(own, name)| (own.to_string(), Source::from(name)));
     model.connect(body.clone().named("body")?.connect(wires)?)?;
     let running = unused(RUNNING.into(), &taken);
     let mut wires: Vec<(String, Source)> = vec![(decision.name.to_string(), (&*running).into())];

@@ -1,10 +1,11 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, borders, channels, classical, compose, control, convolution, create,
-    ctc, einsum, elementwise, encoder_decoder, fourier, index, layers, likelihoods, linear_algebra,
-    losses, manifold, margins, metrics, pixels, pooling, positions, random, recurrent, reduce,
-    regularizers, resize, segments, sequences, shape, special, statistics,
+    Entry, attention, binary, borders, channels, class_margins, classical, compose, control,
+    convolution, create, ctc, einsum, elementwise, encoder_decoder, fourier, index, layers,
+    likelihoods, linear_algebra, losses, manifold, margins, metrics, pixels, pooling, positions,
+    random, recurrent, reduce, regularizers, resize, segments, sequences, shape, similarity,
+    special, statistics, thresholds,
 };
 
 /// Related blocks, which share a page.
@@ -30,7 +31,7 @@ pub const FAMILIES: &[Family] = &[
         name: "activations",
         title: "Activations",
         about: "Functions between layers, element by element. They learn nothing.",
-        tables: &[elementwise::ACTIVATIONS],
+        tables: &[elementwise::ACTIVATIONS, thresholds::BLOCKS],
     },
     Family {
         name: "functions",
@@ -110,7 +111,13 @@ pub const FAMILIES: &[Family] = &[
         name: "layers",
         title: "Layers",
         about: "Blocks that learn, normalise or regularise.",
-        tables: &[layers::BLOCKS, channels::BLOCKS, elementwise::DROPOUT, channels::DROPOUT],
+        tables: &[
+            layers::BLOCKS,
+            channels::BLOCKS,
+            similarity::BLOCKS,
+            elementwise::DROPOUT,
+            channels::DROPOUT,
+        ],
     },
     Family {
         name: "images",
@@ -171,6 +178,7 @@ pub const FAMILIES: &[Family] = &[
             losses::BLOCKS,
             likelihoods::BLOCKS,
             margins::BLOCKS,
+            class_margins::BLOCKS,
             ctc::BLOCKS,
             regularizers::BLOCKS,
         ],

@@ -23,6 +23,7 @@ mod auc;
 mod binary;
 mod borders;
 mod channels;
+mod class_margins;
 mod classical;
 mod compose;
 mod conditions;
@@ -64,8 +65,10 @@ mod sequence_layer;
 mod sequences;
 mod settings;
 mod shape;
+mod similarity;
 mod special;
 mod statistics;
+mod thresholds;
 mod windows;
 mod wiring;
 

@@ -73,23 +73,13 @@ impl<'a> Frame<'a, '_> {
         let mut values = vec![condition];
         let (mut functions, mut taken) = (Vec::new(), Vec::new());
         for call in &calls {
-            let function = self.branch(part, call, &states, &slots)?;
+            functions.push(self.branch(part, call, &states, &slots)?);
             let missing = states.iter().filter(|own| !call.states.contains(own));
             let missing = missing.filter_map(|own| match slots[*own as usize] {
                 Slot::Value(value) => Some(value),
                 _ => None,
             });
-            let mut places: Vec<i64> = Vec::new();
-            for value in call.operands.iter().copied().chain(missing) {
-                let known = values[1..].iter().position(|own| *own == value);
-                let at = known.unwrap_or_else(|| {
-                    values.push(value);
-                    values.len() - 2
-                });
-                places.push(at as i64);
-            }
-            taken.push(Attr::Ints(places.into()));
-            functions.push(function);
+            taken.push(places(&mut values, call.operands.iter().copied().chain(missing)));
         }
         let names = functions.iter().map(|own| Attr::Function(own.name.clone()));
         let attrs = names.chain(taken).collect();
@@ -249,6 +239,19 @@ impl<'a> Frame<'a, '_> {
         self.lowering.functions.push(function.clone());
         Ok(function)
     }
+}
+
+/// The indices of operands among those after the condition, to which new ones are added.
+fn places(values: &mut Vec<Value>, operands: impl Iterator<Item = Value>) -> Attr {
+    let mut place = |value: Value| {
+        let known = values[1..].iter().position(|own| *own == value);
+        let at = known.unwrap_or_else(|| {
+            values.push(value);
+            values.len() - 2
+        });
+        at as i64
+    };
+    Attr::Ints(operands.map(&mut place).collect())
 }
 
 /// The guards under which the two branches return the same types. Errors: they never do.
