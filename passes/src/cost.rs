@@ -125,6 +125,10 @@ pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) ->
             | Access::Library(Library::Cumulative(_)),
             _,
         ) => count(operand(0)),
+        (Access::Library(Library::Grouped { .. }), _) => {
+            let columns = operand(1).shape.dims.last().cloned().unwrap_or(Dim::Const(1));
+            Dim::Const(2) * count(operand(0)) * columns
+        }
         (Access::Scatter(Scatter::Rows) | Access::Scatter(Scatter::Along(_)), _) => {
             count(function.ty(operation.operands[operation.operands.len() - 1]))
         }

@@ -34,6 +34,7 @@ WITHOUT = {
     "F1",
     "Layer",
     "MLP",
+    "MoE",
     "MultiHeadAttention",
     "PositionalEncoding",
     "Precision",

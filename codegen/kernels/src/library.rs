@@ -5,6 +5,7 @@ mod arg_extremum;
 mod attention;
 mod concat;
 mod cumulative;
+mod grouped;
 mod scatter;
 mod sort;
 mod standalone;
@@ -38,6 +39,7 @@ fn entry(op: &Operation) -> Option<&'static LibraryEntry> {
             access::Library::Cumulative(_) => &cumulative::ENTRY,
             access::Library::Sort { .. } => &sort::ENTRY,
             access::Library::Attention(_) => &attention::ENTRY,
+            access::Library::Grouped { .. } => &grouped::ENTRY,
         }),
         Access::Scatter(_) => Some(&scatter::ENTRY),
         Access::Pieces(Pieces::Concat) => joins_many(op).then_some(&concat::ENTRY),

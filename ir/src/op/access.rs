@@ -90,6 +90,11 @@ pub enum Library {
         indices: bool,
     },
     Attention(Attention),
+    /// The products of rows with the matrices of their groups, or the sums over each group of outer
+    /// products.
+    Grouped {
+        outer: bool,
+    },
 }
 
 /// The outputs of attention kernels. One kernel computes the first three, another the gradients.

@@ -27,6 +27,7 @@ mod contraction;
 mod convolution;
 mod elementwise;
 mod function;
+mod grouped;
 mod index;
 pub mod infer;
 mod layers;
@@ -369,6 +370,7 @@ const TABLES: &[&[OpDef]] = &[
     convolution::OPS,
     special::OPS,
     index::COMBINE,
+    grouped::OPS,
 ];
 
 /// Every operation, in the order of [`TABLES`].

@@ -349,6 +349,8 @@ const SPELLINGS: Spellings = &[
         "_sum_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \
          high={high.tuple}])",
     ),
+    ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
+    ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),
     ("roll", "@roll({x}, {shift}, {axis})"),
     ("repeat", "{x}.repeat_interleave({repeats}, dim={axis})"),
     (

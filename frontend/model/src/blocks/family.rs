@@ -2,9 +2,9 @@
 
 use super::{
     Entry, attention, binary, borders, channels, classical, compose, control, convolution, create,
-    ctc, einsum, elementwise, encoder_decoder, index, layers, likelihoods, losses, manifold,
-    margins, metrics, pixels, pooling, positions, random, recurrent, reduce, regularizers, resize,
-    segments, sequences, shape, special, statistics,
+    ctc, einsum, elementwise, encoder_decoder, experts, index, layers, likelihoods, losses,
+    manifold, margins, metrics, pixels, pooling, positions, random, recurrent, reduce,
+    regularizers, resize, segments, sequences, shape, special, statistics,
 };
 
 /// Related blocks, which share a page.
@@ -121,7 +121,7 @@ pub const FAMILIES: &[Family] = &[
         name: "composites",
         title: "Blocks of blocks",
         about: "Frequently used models.",
-        tables: &[compose::BLOCKS],
+        tables: &[compose::BLOCKS, experts::BLOCKS],
     },
     Family {
         name: "recurrent",

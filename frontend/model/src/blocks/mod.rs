@@ -35,6 +35,7 @@ mod elementwise;
 pub mod elsewhere;
 mod encoder_decoder;
 mod example;
+mod experts;
 mod family;
 mod index;
 mod indexer;
