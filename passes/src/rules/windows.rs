@@ -103,6 +103,14 @@ fn scales() -> Vec<Rule> {
             conv(x, w * op("reshape", [c]).with(per_filter)).with(same),
         )
         .when(|m| m.uniform(3).is_none()),
+        // A batch norm with running statistics subtracts a mean first.
+        choice(
+            Reassociating,
+            "conv-filter-norm",
+            (conv(x, w) - y) * c,
+            conv(x, w * op("reshape", [c]).with(per_filter)).with(same) - y * c,
+        )
+        .when(|m| m.uniform(3).is_none() && m.shape(2) == m.shape(3)),
         choice(Reassociating, "conv-scaled", conv(x * c, w), conv(x, w * c).with(same))
             .when(is_number),
         choice(Reassociating, "conv-scaled-after", conv(x, w) * c, conv(x, w * c).with(same))

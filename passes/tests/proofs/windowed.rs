@@ -7,6 +7,7 @@ const FILTERED: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 2 x 
 const SCALED: &str =
     "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 2 x 3 x f64>, %c: tensor<3 x 1 x 1 x f64>";
 const BATCHED: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 2 x 3 x f64>, %c: tensor<1 x 3 x 1 x 1 x f64>";
+const NORMED: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 2 x 3 x f64>, %y: tensor<3 x 1 x 1 x f64>, %c: tensor<3 x 1 x 1 x f64>";
 const TWO_FILTERS: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 2 x 3 x f64>, %y: tensor<3 x 2 x 2 x 3 x f64>";
 const TWO_IMAGES: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 2 x 3 x f64>, %y: tensor<n x 2 x 5 x 4 x f64>";
 const PAIR: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %y: tensor<n x 2 x 5 x 4 x f64>";
@@ -48,6 +49,12 @@ pub const WINDOWED: &[Example] = &[
     ),
     on("conv-filter-scale", SCALED, FEATURES, "%f = conv(%x, %w)\n%r = mul(%f, %c)"),
     on("conv-filter-scale", BATCHED, FEATURES, "%f = conv(%x, %w)\n%r = mul(%c, %f)"),
+    on(
+        "conv-filter-norm",
+        NORMED,
+        FEATURES,
+        "%f = conv(%x, %w)\n%d = sub(%f, %y)\n%r = mul(%d, %c)",
+    ),
     on(
         "conv-scaled",
         FILTERED,
