@@ -12,7 +12,7 @@ use super::pattern::{Pattern, number, op, unary, vars};
 use super::{Attrs, Rule, choice};
 
 pub(super) fn rules() -> Vec<Rule> {
-    [padding(), scales(), whole(), pointwise()].into_iter().flatten().collect()
+    [padding(), filters(), pools(), whole(), pointwise()].into_iter().flatten().collect()
 }
 
 fn conv(x: Pattern, w: Pattern) -> Pattern {
@@ -84,17 +84,11 @@ fn padded_windows(m: &Match) -> Option<Attrs> {
     padded(m, m.shape(0).rank()?.checked_sub(sizes)?)
 }
 
-/// Moves scales and sums to where there are fewer elements. A scale per filter, as of a folded
-/// batch norm, goes into the weights, which are often constants.
-fn scales() -> Vec<Rule> {
+/// Moves scales and sums to where there are fewer elements. A scale per filter, as of a batch norm,
+/// goes into the weights, which are often constants.
+fn filters() -> Vec<Rule> {
     let [x, w, y, c] = vars();
-    let [max_pool, avg_pool, sum_pool] = ["max_pool", "avg_pool", "sum_pool"].map(unary);
     let same = |m: &Match| Some(m.attrs(m.find("conv")?));
-    let pooled = |m: &Match| {
-        let at = ["max_pool", "avg_pool", "sum_pool"].iter().find_map(|name| m.find(name))?;
-        Some(m.attrs(at))
-    };
-    let relu = unary("relu");
     vec![
         choice(
             Reassociating,
@@ -129,6 +123,19 @@ fn scales() -> Vec<Rule> {
             conv(x + y, w).with(same),
         )
         .when(|m| m.shape(0) == m.shape(2) && have_equal_attrs(m)),
+    ]
+}
+
+/// Moves elementwise functions and sums to where there are fewer elements.
+fn pools() -> Vec<Rule> {
+    let [x, _, y, c] = vars();
+    let [max_pool, avg_pool, sum_pool] = ["max_pool", "avg_pool", "sum_pool"].map(unary);
+    let pooled = |m: &Match| {
+        let at = ["max_pool", "avg_pool", "sum_pool"].iter().find_map(|name| m.find(name))?;
+        Some(m.attrs(at))
+    };
+    let relu = unary("relu");
+    vec![
         // The gradients differ where an element is NaN.
         choice(Reassociating, "max-pool-relu", max_pool(relu(x)), relu(max_pool(x).with(pooled)))
             .when(no_window_is_padding),
@@ -160,7 +167,7 @@ fn have_equal_attrs(m: &Match) -> bool {
 }
 
 /// The shape of a scale of the result of a convolution, as a factor of its weights: one number for
-/// each filter, or one for all.
+/// each filter.
 fn per_filter(m: &Match) -> Option<Attrs> {
     let (weights, scale) = (m.shape(1), m.shape(3));
     let (rank, own) = (weights.rank()?, scale.rank()?);
