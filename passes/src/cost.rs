@@ -131,6 +131,10 @@ pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) ->
             // Twice the work of an elimination, about that of the other factorisations.
             Dim::Const(2) * (count(x) + result()) * rows
         }
+        (Access::Library(Library::Grouped { .. }), _) => {
+            let columns = operand(1).shape.dims.last().cloned().unwrap_or(Dim::Const(1));
+            Dim::Const(2) * count(operand(0)) * columns
+        }
         (Access::Scatter(Scatter::Rows) | Access::Scatter(Scatter::Along(_)), _) => {
             count(function.ty(operation.operands[operation.operands.len() - 1]))
         }

@@ -164,6 +164,7 @@ CASES: dict[str, Any] = {
     "MLP": case(M, activations=[models.Tanh(), None], dimensions=[5, 2]),
     "Sequential": case(M, blocks=[models.Relu(), models.Sigmoid()]),
     "Residual": case(M, block=models.Tanh()),
+    "MoE": case((2, 3, 4), experts=3, k=2),
     "RNNCell": case(M, dimension=5),
     "LSTMCell": case(M, dimension=5),
     "GRUCell": case(M, dimension=5),

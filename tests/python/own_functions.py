@@ -44,6 +44,17 @@ def relative_bias(x: Any, w: Any) -> Any:
     return w[bucket].permute(2, 0, 1) + 0 * x.sum()
 
 
+def mixture(x: Any, w_router: Any, w_in: Any, w_out: Any) -> Any:
+    """Two of three experts for each token."""
+    tokens = x.flatten(0, -2)
+    logits = tokens @ w_router
+    values, experts = logits.topk(2)
+    every = torch.einsum("td,edf->tef", tokens, w_in).relu()
+    every = torch.einsum("tef,efd->ted", every, w_out)
+    own = every.take_along_dim(experts[..., None], 1)
+    return (own * values.softmax(-1)[..., None]).sum(1).reshape(x.shape)
+
+
 def least(x: Any) -> Any:
     """The five smallest distinct elements, padded with the smallest one."""
     values, places = torch.sort(x.flatten(), stable=True)
@@ -454,6 +465,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "MLP": lambda x, c, v, d, w: F.linear(torch.tanh(F.linear(x, v.T, c)), w.T, d),
     "Sequential": lambda x: torch.sigmoid(torch.relu(x)),
     "Residual": lambda x: x + torch.tanh(x),
+    "MoE": mixture,
     "HingeLoss": lambda x, y: torch.relu(1 - x * y),
     "QuadHingeLoss": lambda x, y: torch.relu(1 - x * y) ** 2,
     "KLDivergence": lambda x, y: F.kl_div(x.log(), y, reduction="none"),

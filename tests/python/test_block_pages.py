@@ -39,6 +39,7 @@ WITHOUT = {
     "RealFFT",
     "Layer",
     "MLP",
+    "MoE",
     "MultiHeadAttention",
     "PositionalEncoding",
     "Precision",

@@ -33,6 +33,8 @@ KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding
 KEPT |= {"RelativePositionBias": 3}
 # Rounding errors of single precision grow with the matrices.
 KEPT |= dict.fromkeys(["Det", "LogDet", "MatrixPower"], 3)
+# torch's own single precision is 2e-5 off for tokens of width 333.
+KEPT |= {"MoE": 4}
 # Sizes that are multiples of no vector or tile, and empty ones.
 SIZES = [
     {"a": 2, "b": 7, "c": 17, "d": 33, "e": 9},
@@ -53,8 +55,8 @@ REFUSED = (RuntimeError, IndexError, ValueError)
 # Relative to the largest value: in double and single precision the rounding errors of sums of some
 # thousand numbers; in half precision two units in the last place, as sums are in single precision.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
-# Rounding at each step changes which drawn number is the largest.
-EXACT_ALONE = {"Categorical"}
+# Rounding at each step changes which number is the largest.
+EXACT_ALONE = {"Categorical", "MoE"}
 EVERY = [
     (name, dtype)
     for dtype in TOLERANCES

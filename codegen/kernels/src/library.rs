@@ -6,6 +6,7 @@ mod attention;
 mod concat;
 mod cumulative;
 mod fourier;
+mod grouped;
 mod matrix;
 mod scatter;
 mod sort;
@@ -42,6 +43,7 @@ fn entry(op: &Operation) -> Option<&'static LibraryEntry> {
             access::Library::Attention(_) => &attention::ENTRY,
             access::Library::Fourier(_) => &fourier::ENTRY,
             access::Library::Matrix(_) => &matrix::ENTRY,
+            access::Library::Grouped { .. } => &grouped::ENTRY,
         }),
         Access::Scatter(_) => Some(&scatter::ENTRY),
         Access::Pieces(Pieces::Concat) => joins_many(op).then_some(&concat::ENTRY),

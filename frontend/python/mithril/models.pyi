@@ -229,6 +229,7 @@ __all__ = [
     "MLP",
     "Sequential",
     "Residual",
+    "MoE",
     "RNNCell",
     "LSTMCell",
     "GRUCell",
@@ -2753,6 +2754,23 @@ class Residual(Block):
         name: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
+    ) -> None: ...
+
+class MoE(Block):
+    """A mixture of experts (Shazeer et al. 2017): each token, a row of `input` (…, width), goes to the `k` of `experts` MLPs for which the router `input @ w_router` is largest. `output` is the sum of their results, weighted by the softmax of the `k` largest logits (Jiang et al. 2024), or of all logits if not `normalize` (Fedus et al. 2022). An expert computes `activation(x @ w_in) @ w_out`, with `gated` `(activation(x @ w_in) * (x @ w_gate)) @ w_out`, for its own tokens alone. `balance` is the loss that spreads tokens evenly (Fedus et al. 2022, eq. 4): `experts` times the sum, over the experts, of the share of tokens that go to the expert times the mean of its probability. It is 1 if experts are used equally."""
+
+    def __init__(
+        self,
+        experts: int,
+        k: int = 2,
+        dimension: int | None = None,
+        activation: typing.Literal["relu", "gelu", "silu", "tanh", "sigmoid"] = "relu",
+        gated: bool = False,
+        use_bias: bool = False,
+        normalize: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
     ) -> None: ...
 
 class RNNCell(Block):

@@ -93,6 +93,11 @@ pub enum Library {
     /// A discrete Fourier transform along an axis.
     Fourier(Fourier),
     Matrix(Matrix),
+    /// The products of rows with the matrices of their groups, or the sums over each group of outer
+    /// products.
+    Grouped {
+        outer: bool,
+    },
 }
 
 /// The kinds of Fourier transforms.

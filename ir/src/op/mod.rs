@@ -29,6 +29,7 @@ mod convolution;
 mod elementwise;
 pub mod fourier;
 mod function;
+mod grouped;
 mod index;
 pub mod infer;
 mod layers;
@@ -383,6 +384,7 @@ const TABLES: &[&[OpDef]] = &[
     index::COMBINE,
     fourier::OPS,
     linear_algebra::OPS,
+    grouped::OPS,
 ];
 
 /// Every operation, in the order of [`TABLES`].

@@ -26,6 +26,7 @@ mod moved;
 mod parts;
 pub mod pattern;
 mod powers;
+mod windows;
 
 use matched::Match;
 use pattern::Pattern;
@@ -153,6 +154,7 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         ("folds", folds::rules()),
         ("folds", moved::rules()),
         ("indices", indices::rules()),
+        ("windows", windows::rules()),
         ("composites", composites::rules()),
     ];
     let named = |(topic, rules): (&'static str, Vec<Rule>)| {

@@ -4,6 +4,7 @@ mod examples;
 mod placed;
 pub mod small;
 mod special;
+mod windowed;
 
 use mithril_ir::builder::Builder;
 use mithril_ir::dtype::DType;
@@ -37,7 +38,7 @@ const NUMBERS: [f64; 4] = [2.0, 0.25, -3.0, 5.0];
 
 /// The uses of rules that need attributes or shapes.
 pub fn examples() -> impl Iterator<Item = &'static Example> {
-    examples::COMPOSED.iter().chain(placed::PLACED)
+    examples::COMPOSED.iter().chain(placed::PLACED).chain(windowed::WINDOWED)
 }
 
 /// Checks the rule. Errors: the reason why it does not hold, or cannot be checked.

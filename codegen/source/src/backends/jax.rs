@@ -112,6 +112,8 @@ const SPELLINGS: Spellings = &[
          {x}.at[..., {indices}].add({updates}) if axis == -1; \
          _scatter_add({x}, {indices}, {updates}, {axis})",
     ),
+    ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
+    ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),
     (
         "slice_update",
         "{x}.at[{slices}].set({update}) if update is smaller; \

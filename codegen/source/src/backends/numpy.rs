@@ -164,6 +164,8 @@ const SPELLINGS: Spellings = &[
          interior={interior.tuple}][, groups={groups}]).astype({dtype})",
     ),
     ("scatter_add", "_scatter_add({x}, {indices}, {updates}, {axis})"),
+    ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
+    ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),
     ("slice_update", "_slice_update({x}, @s_[{slices}], {update})"),
     ("stop_gradient", "{x}"),
     (

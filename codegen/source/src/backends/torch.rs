@@ -350,6 +350,8 @@ const SPELLINGS: Spellings = &[
         "_sum_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \
          high={high.tuple}])",
     ),
+    ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
+    ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),
     ("roll", "@roll({x}, {shift}, {axis})"),
     ("cholesky", "_cholesky({x})"),
     (

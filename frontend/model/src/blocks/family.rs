@@ -2,10 +2,10 @@
 
 use super::{
     Entry, attention, binary, borders, channels, class_margins, classical, compose, control,
-    convolution, create, ctc, einsum, elementwise, encoder_decoder, fourier, index, layers,
-    likelihoods, linear_algebra, losses, manifold, margins, metrics, pixels, pooling, positions,
-    random, recurrent, reduce, regularizers, resize, segments, sequences, shape, similarity,
-    special, statistics, thresholds,
+    convolution, create, ctc, einsum, elementwise, encoder_decoder, experts, fourier, index,
+    layers, likelihoods, linear_algebra, losses, manifold, margins, metrics, pixels, pooling,
+    positions, random, recurrent, reduce, regularizers, resize, segments, sequences, shape,
+    similarity, special, statistics, thresholds,
 };
 
 /// Related blocks, which share a page.
@@ -142,7 +142,7 @@ pub const FAMILIES: &[Family] = &[
         name: "composites",
         title: "Blocks of blocks",
         about: "Frequently used models.",
-        tables: &[compose::BLOCKS],
+        tables: &[compose::BLOCKS, experts::BLOCKS],
     },
     Family {
         name: "recurrent",

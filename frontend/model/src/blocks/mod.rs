@@ -37,6 +37,7 @@ mod elementwise;
 pub mod elsewhere;
 mod encoder_decoder;
 mod example;
+mod experts;
 mod family;
 mod fourier;
 mod index;

@@ -168,6 +168,20 @@ pub const PUBLICATIONS: &[Publication] = &[
                with Attention Sinks. ICLR 2024, arXiv:2309.17453.",
     },
     Publication {
+        short: "Shazeer et al. 2017",
+        full: "N. Shazeer et al. Outrageously Large Neural Networks: The Sparsely-Gated \
+               Mixture-of-Experts Layer. ICLR 2017, arXiv:1701.06538.",
+    },
+    Publication {
+        short: "Fedus et al. 2022",
+        full: "W. Fedus, B. Zoph, N. Shazeer. Switch Transformers: Scaling to Trillion Parameter \
+               Models with Simple and Efficient Sparsity. JMLR 23, 2022, arXiv:2101.03961.",
+    },
+    Publication {
+        short: "Jiang et al. 2024",
+        full: "A. Q. Jiang et al. Mixtral of Experts. arXiv:2401.04088.",
+    },
+    Publication {
         short: "Su et al. 2021",
         full: "J. Su et al. RoFormer: Enhanced Transformer with Rotary Position \
                Embedding. arXiv:2104.09864.",

@@ -11,6 +11,26 @@ def _sum_to(x, shape):
     return jnp.sum(x, axis=(*range(new), *repeated), dtype=x.dtype).reshape(shape)
 
 
+def _in_groups(group, groups):
+    """The order of the rows by group, and the size of each group."""
+    sizes = jnp.bincount(group, length=groups).astype(jnp.int32)
+    return jnp.argsort(group), sizes
+
+
+def _grouped_matmul(x, w, group):
+    """The product of each row of x with the matrix of its group."""
+    order, sizes = _in_groups(group, len(w))
+    return jax.lax.ragged_dot(x[order], w, sizes)[jnp.argsort(order)]
+
+
+def _grouped_outer(x, y, group, groups):
+    """The sums over each group's rows of the outer products of x and y."""
+    order, sizes = _in_groups(group, groups)
+    w = jax.ShapeDtypeStruct((groups, x.shape[1], y.shape[1]), x.dtype)
+    of_w = jax.linear_transpose(lambda w: jax.lax.ragged_dot(x[order], w, sizes), w)
+    return of_w(y[order])[0]
+
+
 def _broadcast(x, shape, axes):
     """Broadcasts x to `shape`; its axes become `axes` of the result."""
     axes = [a % len(shape) for a in axes]

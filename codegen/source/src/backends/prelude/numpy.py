@@ -104,6 +104,26 @@ def _accumulator(dtype):
     return np.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
 
 
+def _grouped_matmul(x, w, group):
+    """The product of each row of x with the matrix of its group."""
+    product = np.zeros((len(x), w.shape[2]), x.dtype)
+    wide = _accumulator(x.dtype)
+    for i, matrix in enumerate(w):
+        rows = np.flatnonzero(group == i)
+        product[rows] = x[rows].astype(wide) @ matrix.astype(wide)
+    return product
+
+
+def _grouped_outer(x, y, group, groups):
+    """The sums over each group's rows of the outer products of x and y."""
+    sums = np.zeros((groups, x.shape[1], y.shape[1]), x.dtype)
+    wide = _accumulator(x.dtype)
+    for i in range(groups):
+        rows = np.flatnonzero(group == i)
+        sums[i] = x[rows].astype(wide).T @ y[rows].astype(wide)
+    return sums
+
+
 def _broadcast(x, shape, axes):
     """Broadcasts x to `shape`; its axes become `axes` of the result."""
     axes = [a % len(shape) for a in axes]

@@ -382,6 +382,21 @@ def _repeat_heads(query, *arrays):
     return [x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in arrays]
 
 
+def _grouped_matmul(x, w, group):
+    """The product of each row of x with the matrix of its group."""
+    product = x.new_zeros(len(x), w.shape[2])
+    for i, matrix in enumerate(w):
+        rows = torch.where(group == i)[0]
+        product = product.index_copy(0, rows, x[rows] @ matrix)
+    return product
+
+
+def _grouped_outer(x, y, group, groups):
+    """The sums over each group's rows of the outer products of x and y."""
+    rows = [torch.where(group == i)[0] for i in range(groups)]
+    return torch.stack([x[own].mT @ y[own] for own in rows])
+
+
 def _window(query, key, mask=None, left=None, right=None, causal=False):
     """The mask of attention to the keys near each query.
 

@@ -1,0 +1,245 @@
+//! Convolutions and pooling: padding, scales and sums that they can take over, and forms that cost
+//! less.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::op::infer::as_ints;
+use mithril_ir::shape::Shape;
+
+use super::Class::{Exact, Reassociating};
+use super::matched::Match;
+use super::pattern::{Pattern, number, op, unary, vars};
+use super::{Attrs, Rule, choice};
+
+pub(super) fn rules() -> Vec<Rule> {
+    [padding(), filters(), pools(), whole(), pointwise()].into_iter().flatten().collect()
+}
+
+fn conv(x: Pattern, w: Pattern) -> Pattern {
+    op("conv", [x, w])
+}
+
+/// Windows that read zeros (or -inf, for maxima) past the ends need no padded copy of the operand.
+fn padding() -> Vec<Rule> {
+    let [x, w] = vars();
+    let pad = |value: f64| op("pad", [x, number(value)]);
+    let [max_pool, sum_pool, avg_pool] = ["max_pool", "sum_pool", "avg_pool"].map(unary);
+    vec![
+        choice(Exact, "conv-pad", conv(pad(0.0), w), conv(x, w).with(|m| padded(m, 2)))
+            .when(|m| is_plain(m.attr(0, "interior"), 0)),
+        choice(
+            Exact,
+            "max-pool-pad",
+            max_pool(pad(f64::NEG_INFINITY)),
+            max_pool(x).with(padded_windows),
+        ),
+        choice(Exact, "sum-pool-pad", sum_pool(pad(0.0)), sum_pool(x).with(padded_windows)),
+        choice(
+            Exact,
+            "avg-pool-pad",
+            avg_pool(pad(0.0)),
+            avg_pool(x).with(|m| {
+                let mut attrs = padded_windows(m)?;
+                let counts = attrs.iter_mut().find(|(name, _)| *name == "count_pad")?;
+                counts.1 = Attr::Bool(true);
+                Some(attrs)
+            }),
+        )
+        .when(|m| ["low", "high", "uncounted"].iter().all(|name| is_plain(m.attr(0, name), 0))),
+    ]
+}
+
+/// Whether a list of integers has only this number, or is left out.
+fn is_plain(attr: &Attr, value: i64) -> bool {
+    as_ints(attr).is_none_or(|list| list.iter().all(|&own| own == value))
+}
+
+/// The attributes of windows over the padded operand, with the padding as their own. The first
+/// `front` axes have no windows and must not be padded.
+fn padded(m: &Match, front: usize) -> Option<Attrs> {
+    let pad = m.find("pad")?;
+    let rank = m.shape(0).rank()?;
+    let mut attrs = m.attrs(0);
+    for side in ["low", "high"] {
+        let more = as_ints(m.attr(pad, side))?;
+        let is_natural = more.len() == rank && more.iter().all(|&count| count >= 0);
+        if !is_natural || more[..front].iter().any(|&count| count > 0) {
+            return None;
+        }
+        let own = as_ints(m.attr(0, side));
+        if own.is_some_and(|own| own.iter().any(|&count| count < 0)) {
+            return None;
+        }
+        let sums =
+            more[front..].iter().enumerate().map(|(i, count)| count + own.map_or(0, |own| own[i]));
+        let sums = Attr::ints(sums);
+        attrs.iter_mut().filter(|(name, _)| *name == side).for_each(|(_, old)| *old = sums.clone());
+    }
+    is_plain(m.attr(pad, "interior"), 0).then_some(attrs)
+}
+
+/// The same for pooling, whose windows cover the last axes.
+fn padded_windows(m: &Match) -> Option<Attrs> {
+    let sizes = as_ints(m.attr(0, "sizes"))?.len();
+    padded(m, m.shape(0).rank()?.checked_sub(sizes)?)
+}
+
+/// Moves scales and sums to where there are fewer elements. A scale per filter, as of a batch norm,
+/// goes into the weights, which are often constants.
+fn filters() -> Vec<Rule> {
+    let [x, w, y, c] = vars();
+    let same = |m: &Match| Some(m.attrs(m.find("conv")?));
+    vec![
+        choice(
+            Reassociating,
+            "conv-filter-scale",
+            conv(x, w) * c,
+            conv(x, w * op("reshape", [c]).with(per_filter)).with(same),
+        )
+        .when(|m| m.uniform(3).is_none()),
+        // A batch norm with running statistics subtracts a mean first.
+        choice(
+            Reassociating,
+            "conv-filter-norm",
+            (conv(x, w) - y) * c,
+            conv(x, w * op("reshape", [c]).with(per_filter)).with(same) - y * c,
+        )
+        .when(|m| m.uniform(3).is_none() && m.shape(2) == m.shape(3)),
+        choice(Reassociating, "conv-scaled", conv(x * c, w), conv(x, w * c).with(same))
+            .when(is_number),
+        choice(Reassociating, "conv-scaled-after", conv(x, w) * c, conv(x, w * c).with(same))
+            .when(is_number),
+        choice(
+            Reassociating,
+            "conv-add-weights",
+            conv(x, w) + conv(x, y),
+            conv(x, w + y).with(same),
+        )
+        .when(|m| m.shape(1) == m.shape(2) && have_equal_attrs(m)),
+        choice(
+            Reassociating,
+            "conv-add-inputs",
+            conv(x, w) + conv(y, w),
+            conv(x + y, w).with(same),
+        )
+        .when(|m| m.shape(0) == m.shape(2) && have_equal_attrs(m)),
+    ]
+}
+
+/// Moves elementwise functions and sums to where there are fewer elements.
+fn pools() -> Vec<Rule> {
+    let [x, _, y, c] = vars();
+    let [max_pool, avg_pool, sum_pool] = ["max_pool", "avg_pool", "sum_pool"].map(unary);
+    let pooled = |m: &Match| {
+        let at = ["max_pool", "avg_pool", "sum_pool"].iter().find_map(|name| m.find(name))?;
+        Some(m.attrs(at))
+    };
+    let relu = unary("relu");
+    vec![
+        // The gradients differ where an element is NaN.
+        choice(Reassociating, "max-pool-relu", max_pool(relu(x)), relu(max_pool(x).with(pooled)))
+            .when(no_window_is_padding),
+        choice(Reassociating, "avg-pool-scaled", avg_pool(x * c), avg_pool(x).with(pooled) * c)
+            .when(is_number),
+        choice(Reassociating, "sum-pool-scaled", sum_pool(x * c), sum_pool(x).with(pooled) * c)
+            .when(is_number),
+        choice(
+            Reassociating,
+            "avg-pool-add",
+            avg_pool(x) + avg_pool(y),
+            avg_pool(x + y).with(pooled),
+        )
+        .when(|m| {
+            let all = m.all("avg_pool");
+            m.shape(0) == m.shape(2) && all.len() == 2 && m.attrs(all[0]) == m.attrs(all[1])
+        }),
+    ]
+}
+
+/// Whether the fourth variable is a number without axes.
+fn is_number(m: &Match) -> bool {
+    m.uniform(3).is_some() && m.shape(3).rank() == Some(0)
+}
+
+fn have_equal_attrs(m: &Match) -> bool {
+    let all = m.all("conv");
+    all.len() == 2 && m.attrs(all[0]) == m.attrs(all[1])
+}
+
+/// The shape of a scale of the result of a convolution, as a factor of its weights: one number for
+/// each filter.
+fn per_filter(m: &Match) -> Option<Attrs> {
+    let (weights, scale) = (m.shape(1), m.shape(3));
+    let (rank, own) = (weights.rank()?, scale.rank()?);
+    // The axis of the filters in the result is 1, so `rank - 1` axes from its end.
+    let place = own.checked_sub(rank - 1)?;
+    let one = |axis: &usize| scale.dims[*axis].as_const() == Some(1);
+    let is_of_filters = scale.dims[place] == weights.dims[0];
+    let others = (0..own).filter(|axis| *axis != place).all(|axis| one(&axis));
+    let dims = [scale.dims[place].clone()].into_iter();
+    let shape = Shape::new(dims.chain((1..rank).map(|_| Dim::Const(1))));
+    (is_of_filters && others && own <= rank).then(|| vec![("shape", shape.into())])
+}
+
+/// Whether every window has an element of the operand, also where it is padded.
+fn no_window_is_padding(m: &Match) -> bool {
+    ["low", "high"].iter().all(|side| is_plain(m.attr(0, side), 0))
+}
+
+/// One window over the whole operand is a reduction.
+fn whole() -> Vec<Rule> {
+    let [x] = vars();
+    let reduced = |name: &'static str| op(name, [x]).with(window_axes);
+    let pool = |name: &'static str| op(name, [x]);
+    vec![
+        choice(Exact, "max-pool-whole", pool("max_pool"), reduced("max")),
+        choice(Reassociating, "sum-pool-whole", pool("sum_pool"), reduced("sum")),
+        choice(Reassociating, "avg-pool-whole", pool("avg_pool"), reduced("mean")),
+    ]
+}
+
+/// The axes of windows that cover the whole operand, without padding.
+fn window_axes(m: &Match) -> Option<Attrs> {
+    let sizes = as_ints(m.attr(0, "sizes"))?;
+    let rank = m.shape(0).rank()?;
+    let front = rank.checked_sub(sizes.len())?;
+    let covers = (m.shape(0).dims[front..].iter().zip(sizes))
+        .all(|(dim, size)| dim.as_const() == Some(*size) && *size > 0);
+    let padding = ["low", "high"].iter().all(|side| is_plain(m.attr(0, side), 0));
+    let dilated = m.find("max_pool").is_some_and(|at| !is_plain(m.attr(at, "dilations"), 1));
+    let counted = m.find("avg_pool").is_none_or(|at| is_plain(m.attr(at, "uncounted"), 0));
+    let axes = Attr::ints((front..rank).map(|axis| axis as i64));
+    (covers && padding && !dilated && counted && !sizes.is_empty())
+        .then(|| vec![("axes", axes), ("keepdim", true.into())])
+}
+
+/// A convolution whose kernel is one element is a product of matrices.
+fn pointwise() -> Vec<Rule> {
+    let [x, w] = vars();
+    let reshape = unary("reshape");
+    let product = op("matmul", [reshape(w).with(filter_matrix), reshape(x).with(pixel_columns)]);
+    let right = reshape(product).with(super::layout::own_shape);
+    vec![choice(Reassociating, "conv-pointwise", conv(x, w), right).when(is_pointwise)]
+}
+
+fn is_pointwise(m: &Match) -> bool {
+    let ones = m.shape(1).dims.iter().skip(2).all(|dim| dim.as_const() == Some(1));
+    let plain = [("strides", 1), ("low", 0), ("high", 0), ("interior", 0)];
+    let plain = plain.iter().all(|(name, value)| is_plain(m.attr(0, name), *value));
+    let alone = *m.attr(0, "groups") == Attr::Int(1) && *m.attr(0, "acc") == Attr::None;
+    ones && plain && alone && m.shape(0).rank().is_some_and(|rank| rank > 2)
+}
+
+/// (filters, channels)
+fn filter_matrix(m: &Match) -> Option<Attrs> {
+    let shape = Shape::new(m.shape(1).dims.iter().take(2).cloned());
+    Some(vec![("shape", shape.into())])
+}
+
+/// (batch, channels, pixels)
+fn pixel_columns(m: &Match) -> Option<Attrs> {
+    let dims = &m.shape(0).dims;
+    let pixels: Dim = dims[2..].iter().cloned().product();
+    let shape = Shape::new(dims[..2].iter().cloned().chain([pixels]));
+    Some(vec![("shape", shape.into())])
+}

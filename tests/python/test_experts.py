@@ -1,0 +1,169 @@
+"""`MoE` compared with a loop over its experts in PyTorch: forward and gradients on every backend,
+with fixed and open dims."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import has
+
+import mithril as ml
+from mithril.models import Model, MoE
+
+F = torch.nn.functional
+BACKENDS = {
+    "numpy": ml.NumpyBackend,
+    "torch": ml.TorchBackend,
+    "jax": ml.JaxBackend,
+    "c": ml.CBackend,
+    "cpu": ml.CpuBackend,
+}
+
+
+@pytest.fixture(params=[name for name in BACKENDS if has(name)])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return BACKENDS[request.param]()
+
+
+def drawn(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def near(got: Any, want: Any, bound: float = 1e-5) -> None:
+    got, want = np.asarray(got), want.detach().numpy()
+    assert got.shape == want.shape
+    greatest = max(np.abs(want).max(initial=0), 1.0)
+    np.testing.assert_allclose(got, want, rtol=bound, atol=bound * greatest)
+
+
+def mixture(x: Any, p: dict[str, Any], k: int, **settings: Any) -> tuple[Any, Any]:
+    """The experts one by one, each with its own tokens."""
+    activation = getattr(F, settings.get("activation", "relu"))
+    tokens = x.flatten(0, -2)
+    logits = tokens @ p["w_router"]
+    count = logits.shape[1]
+    values, experts = torch.topk(logits, k)
+    probabilities = logits.softmax(-1)
+    is_normal = settings.get("normalize", True)
+    weights = values.softmax(-1) if is_normal else probabilities.gather(-1, experts)
+    output = torch.zeros_like(tokens)
+    for i in range(count):
+        rows, places = torch.where(experts == i)
+        own = tokens[rows]
+        hidden = own @ p["w_in"][i]
+        hidden = hidden + p["b_in"][i] if "b_in" in p else hidden
+        hidden = activation(hidden)
+        if "w_gate" in p:
+            gate = own @ p["w_gate"][i]
+            hidden = hidden * (gate + p["b_gate"][i] if "b_gate" in p else gate)
+        result = hidden @ p["w_out"][i]
+        result = result + p["b_out"][i] if "b_out" in p else result
+        output = output.index_add(0, rows, result * weights[rows, places, None])
+    share = F.one_hot(experts.flatten(), count).to(tokens.dtype).mean(0)
+    return output.reshape(x.shape), count * (share * probabilities.mean(0)).sum()
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"experts": 4, "k": 2},
+    {"experts": 4, "k": 1, "normalize": False, "use_bias": True},
+    {"experts": 3, "k": 3, "activation": "silu", "gated": True, "dimension": 7},
+    {"experts": 5, "k": 2, "activation": "gelu", "gated": True, "use_bias": True},
+    {"experts": 1, "k": 1},
+]
+
+
+def params_of(width: int, settings: dict[str, Any]) -> dict[str, Any]:
+    hidden, count = settings.get("dimension", 4 * width), settings["experts"]
+    shapes = {
+        "w_router": (width, count),
+        "w_in": (count, width, hidden),
+        "w_out": (count, hidden, width),
+    }
+    if settings.get("gated"):
+        shapes["w_gate"] = (count, width, hidden)
+    if settings.get("use_bias"):
+        shapes |= {"b_in": (count, hidden), "b_out": (count, width)}
+        if settings.get("gated"):
+            shapes["b_gate"] = (count, hidden)
+    return {name: drawn(i, *shape) for i, (name, shape) in enumerate(sorted(shapes.items()))}
+
+
+def built(backend: Any, shape: list[Any], settings: dict[str, Any]) -> Any:
+    model = Model()
+    names = dict.fromkeys(params_of(2, settings))
+    model |= MoE(**settings)(
+        input="input", output="output", balance="balance", **{name: name for name in names}
+    )
+    return ml.compile(model, backend, shapes={"input": shape}, trainable_keys=["input"])
+
+
+def check(backend: Any, compiled: Any, x: Any, params: Any, settings: dict[str, Any]) -> None:
+    seed, weight = drawn(9, *x.shape), np.float32(0.7)
+    outputs, gradients = compiled.evaluate(
+        {n: backend.array(v) for n, v in ({"input": x} | params).items()},
+        {},
+        output_gradients={"output": backend.array(seed), "balance": backend.array(weight)},
+    )
+    own = {n: torch.tensor(v, dtype=torch.float64, requires_grad=True) for n, v in params.items()}
+    leaf: Any = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    rest = {n: v for n, v in settings.items() if n not in ("experts", "k", "dimension")}
+    output, balance = mixture(leaf, own, settings["k"], **rest)
+    near(outputs["output"], output)
+    loss = (output * torch.tensor(seed)).sum()
+    if x.size:
+        near(outputs["balance"], balance)
+        loss = loss + 0.7 * balance
+    loss.backward()
+    if x.size:
+        for name, param in (own | {"input": leaf}).items():
+            near(gradients[name], param.grad)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_values_and_gradients_are_those_of_a_loop(backend: Any, settings: dict[str, Any]) -> None:
+    width = 6
+    params = params_of(width, settings)
+    compiled = built(backend, ["batch", "tokens", width], settings)
+    for batch, tokens in ((3, 17), (1, 1), (2, 40)):
+        check(backend, compiled, drawn(7, batch, tokens, width), params, settings)
+    compiled = built(backend, [9, width], settings)
+    check(backend, compiled, drawn(8, 9, width), params, settings)
+
+
+def test_an_expert_without_tokens(backend: Any) -> None:
+    """The router sends every token to the first two of three experts."""
+    settings = {"experts": 3, "k": 2}
+    params = params_of(4, settings)
+    params["w_router"] = np.zeros((4, 3), np.float32)
+    params["w_router"][0] = [5, 4, -5]
+    x = np.abs(drawn(7, 11, 4)) + 0.5
+    check(backend, built(backend, ["n", 4], settings), x, params, settings)
+
+
+@pytest.mark.filterwarnings("ignore:.*(empty slice|invalid value)")
+def test_no_tokens(backend: Any) -> None:
+    """The balance of no tokens is a mean of no elements."""
+    settings = {"experts": 3, "k": 2}
+    compiled = built(backend, ["n", 4], settings)
+    params = params_of(4, settings)
+    given = {"input": np.zeros((0, 4), np.float32)} | params
+    outputs = compiled.evaluate({n: backend.array(v) for n, v in given.items()}, {})
+    assert np.asarray(outputs["output"]).shape == (0, 4)
+
+
+def test_native_code_holds_no_copies_of_weights() -> None:
+    """Neither the matrices of each token nor its outer products are in memory."""
+    settings = {"experts": 4, "k": 2, "dimension": 64}
+    compiled = built(ml.CpuBackend(), [4096, 32], settings)
+    params, x = params_of(32, settings), drawn(7, 4096, 32)
+    check(ml.CpuBackend(), compiled, x, params, settings)
+    # The outer products alone would be 64 MiB.
+    assert compiled.memory()["temporaries"] < 32 * 2**20
+
+
+def test_wrong_settings() -> None:
+    with pytest.raises(ml.MithrilError, match="`k` of `MoE` is more than `experts`"):
+        MoE(2, k=3)
+    with pytest.raises(ml.MithrilError, match="activation"):
+        MoE(2, activation="nothing")
