@@ -393,6 +393,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "MLP": lambda x, c, v, d, w: F.linear(torch.tanh(F.linear(x, v.T, c)), w.T, d),
     "Sequential": lambda x: torch.sigmoid(torch.relu(x)),
     "Residual": lambda x: x + torch.tanh(x),
+    "SpectralNorm": lambda x, b, w: x @ (w / torch.linalg.matrix_norm(w, 2)) + b,
+    "WeightNorm": lambda x, b, g, v: x @ (g * v / v.norm(dim=0, keepdim=True)) + b,
     "HingeLoss": lambda x, y: torch.relu(1 - x * y),
     "QuadHingeLoss": lambda x, y: torch.relu(1 - x * y) ** 2,
     "KLDivergence": lambda x, y: F.kl_div(x.log(), y, reduction="none"),

@@ -46,6 +46,8 @@ WITHOUT = {
     "RotaryEmbedding",
     "Scatter",
     "Sequential",
+    "SpectralNorm",
+    "WeightNorm",
     "StableReciprocal",
     "TopK",
     "Unique",

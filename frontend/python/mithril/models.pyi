@@ -220,6 +220,8 @@ __all__ = [
     "MLP",
     "Sequential",
     "Residual",
+    "SpectralNorm",
+    "WeightNorm",
     "RNNCell",
     "LSTMCell",
     "GRUCell",
@@ -2634,6 +2636,35 @@ class Residual(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class SpectralNorm(Block):
+    """`block` with its weight divided by its spectral norm, the largest singular value of the weight as a matrix (outputs, all other axes). The terminals are those of `block`. For a weight `w`, the states `w_u` and `w_v` are estimates of the singular vectors. Each call in training improves them by steps of the power iteration; inference only uses them. They start standard normal."""
+
+    def __init__(
+        self,
+        block: Block,
+        weight: str = "w",
+        n_power_iterations: int = 1,
+        eps: float = 1e-12,
+        axis: int | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class WeightNorm(Block):
+    """`block` with its weight given by a direction and a norm for each output: `w = w_g * w_v / norm(w_v)`, where the params `w_g` and `w_v` replace `w`. The other terminals are those of `block`. `w_v` starts as `w` does in `block`, and `w_g` as its norms."""
+
+    def __init__(
+        self,
+        block: Block,
+        weight: str = "w",
+        axis: int | None = None,
+        whole: bool = False,
+        *,
+        name: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 

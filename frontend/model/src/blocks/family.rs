@@ -4,7 +4,7 @@ use super::{
     Entry, attention, binary, borders, channels, classical, compose, control, convolution, create,
     ctc, einsum, elementwise, encoder_decoder, fourier, index, layers, likelihoods, losses,
     manifold, margins, metrics, pixels, pooling, random, recurrent, reduce, regularizers, resize,
-    segments, sequences, shape, special, statistics,
+    segments, sequences, shape, special, statistics, weights,
 };
 
 /// Related blocks, which share a page.
@@ -128,7 +128,7 @@ pub const FAMILIES: &[Family] = &[
         name: "composites",
         title: "Blocks of blocks",
         about: "Frequently used models.",
-        tables: &[compose::BLOCKS],
+        tables: &[compose::BLOCKS, weights::BLOCKS],
     },
     Family {
         name: "recurrent",
