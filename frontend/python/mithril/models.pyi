@@ -1972,13 +1972,14 @@ class Embedding(Block):
     ) -> None: ...
 
 class EmbeddingBag(Block):
-    """The sum, mean or maximum of the rows of `w` at the indices of each bag, which is a row of `input`, as in `torch.nn.EmbeddingBag`. The rows are those of `Embedding`, and `w` starts as there. Of equal maxima, the first has the gradient."""
+    """The sum, mean or maximum of the rows of `w` at the indices of each bag, which is a row of `input`, as in `torch.nn.EmbeddingBag`. The rows are those of `Embedding`, and `w` starts as there. Indices that are `padding_idx` do not count; a bag of no others gives 0. `per_sample_weights` multiply the rows of a sum. Of equal maxima, the first has the gradient."""
 
     def __init__(
         self,
         num_embeddings: int,
         dimension: int,
         mode: typing.Literal["sum", "mean", "max"] = "mean",
+        padding_idx: int | None = None,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
