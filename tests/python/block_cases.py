@@ -165,6 +165,8 @@ CASES: dict[str, Any] = {
     "Sequential": case(M, blocks=[models.Relu(), models.Sigmoid()]),
     "Residual": case(M, block=models.Tanh()),
     "MoE": case((2, 3, 4), experts=3, k=2),
+    "SpectralNorm": case(M, block=models.Linear(5), n_power_iterations=30),
+    "WeightNorm": case(M, block=models.Linear(5)),
     "RNNCell": case(M, dimension=5),
     "LSTMCell": case(M, dimension=5),
     "GRUCell": case(M, dimension=5),
@@ -226,7 +228,7 @@ def variants(name: str) -> list[Case]:
     terminals = [i for i in info.inputs if not i.endswith("=")]
     if name in CASES:
         settings, shapes, dtypes = CASES[name]
-        if "body" in settings or "then" in settings:
+        if not info.inputs:
             terminals = getattr(models, name)(**settings).inputs
         else:
             present = list(getattr(models, name)(**settings).inputs)
@@ -299,7 +301,8 @@ def by_another(name: str, shapes: Any, outputs: Any, values: Any, weights: Any) 
     """Outputs and gradients of another library's function; gradients are torch's autograd."""
     learned = (n for i in _core.block_info(name).inputs for n in values if n.endswith(f".{i}"))
     # Params of nested blocks come last, in the order of their names.
-    inside = (n for n in values if n.count(".") > 1)
+    # Those of a block around another one have the names of that one.
+    inside = (n for n in values if n.count(".") > 1 or not _core.block_info(name).inputs)
     order = list(dict.fromkeys([*shapes, *learned, *inside]))
     floats = [n for n in order if values[n].dtype.kind == "f" and weights]
     leaves = {n: torch.tensor(values[n], requires_grad=n in floats) for n in order}

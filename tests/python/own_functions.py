@@ -466,6 +466,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "Sequential": lambda x: torch.sigmoid(torch.relu(x)),
     "Residual": lambda x: x + torch.tanh(x),
     "MoE": mixture,
+    "SpectralNorm": lambda x, b, w: x @ (w / torch.linalg.matrix_norm(w, 2)) + b,
+    "WeightNorm": lambda x, b, g, v: x @ (g * v / v.norm(dim=0, keepdim=True)) + b,
     "HingeLoss": lambda x, y: torch.relu(1 - x * y),
     "QuadHingeLoss": lambda x, y: torch.relu(1 - x * y) ** 2,
     "KLDivergence": lambda x, y: F.kl_div(x.log(), y, reduction="none"),

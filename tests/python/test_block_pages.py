@@ -51,6 +51,8 @@ WITHOUT = {
     "RotaryEmbedding",
     "Scatter",
     "Sequential",
+    "SpectralNorm",
+    "WeightNorm",
     "StableReciprocal",
     "TopK",
     "Unique",

@@ -240,6 +240,65 @@ def test_bags_are_those_of_torch(mode, shape, open_dims, backend):
     np.testing.assert_allclose(to(gradients[name]), leaf.grad, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("open_dims", [False, True])
+@pytest.mark.parametrize("padding", [1, -2, None])
+@pytest.mark.parametrize("mode", ["sum", "weighted", "mean", "max"])
+def test_padding_and_weights_of_bags(mode, padding, open_dims, backend):
+    """The second bag is only padding."""
+    dtype = np.int32 if backend.kind == "jax" else np.int64
+    left_out = 0 if padding is None else padding % 5
+    bags = np.array([[0, left_out, 4, 4], [left_out] * 4, [2, 0, 2, left_out]], dtype)
+    weighted, mode = mode == "weighted", "sum" if mode == "weighted" else mode
+    block = ml.EmbeddingBag(5, 2, mode=mode, padding_idx=padding)
+    model = ml.Model()
+    given = {"per_sample_weights": "weights"} if weighted else {}
+    model |= block(input="input", output="output", **given)
+    dims: Any = ["bags", "length"] if open_dims else list(bags.shape)
+    shapes = {"input": dims} | ({"weights": dims} if weighted else {})
+    compiled = ml.compile(
+        model,
+        backend,
+        shapes=shapes,
+        dtypes={"input": dtype},
+        trainable_keys=["weights"] if weighted else [],
+    )
+    w, factors, seed = ties(5, 2), numbers(3, 4), numbers(3, 2)
+    name = next(n for n in compiled.params if n != "weights")
+    params = {name: backend.array(w)} | ({"weights": backend.array(factors)} if weighted else {})
+    outputs, gradients = compiled.evaluate(
+        params, {"input": bags}, output_gradients={"output": backend.array(seed)}
+    )
+    leaf, own = (torch.tensor(a, requires_grad=True) for a in (w, factors))
+    want = F.embedding_bag(
+        torch.tensor(bags, dtype=torch.int64),
+        leaf,
+        mode=mode,
+        padding_idx=padding,
+        per_sample_weights=own if weighted else None,
+    )
+    want.backward(torch.tensor(seed))
+    to = backend.to_numpy
+    np.testing.assert_allclose(to(outputs["output"]), want.detach(), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(to(gradients[name]), leaf.grad, rtol=1e-5, atol=1e-6)
+    if weighted:
+        np.testing.assert_allclose(to(gradients["weights"]), own.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_mistakes_with_bags():
+    with pytest.raises(ml.MithrilError, match="`padding_idx` of `EmbeddingBag` is out of range"):
+        ml.EmbeddingBag(3, 2, padding_idx=3)
+    for mode, shape, message in (
+        ("mean", [4, 2], "rows of a sum"),
+        ("sum", [4, 3], "the shape of"),
+    ):
+        model = ml.Model()
+        block = ml.EmbeddingBag(3, 2, mode=mode)
+        model |= block(input="input", per_sample_weights="weights", output="output")
+        shapes = {"input": [4, 2], "weights": shape}
+        with pytest.raises(ml.MithrilError, match=message):
+            ml.compile(model, ml.NumpyBackend(), shapes=shapes)
+
+
 def run(block: Any, backend: Any, *arrays: Any) -> Any:
     names = list(block.inputs)
     shapes = {n: list(a.shape) for n, a in zip(names, arrays, strict=True)}

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Role;
 use mithril_model::block::Block;
+use mithril_model::init::Other;
 use mithril_runtime::threads::Pool;
 
 use crate::arrays::{Array, Arrays};
@@ -113,12 +114,14 @@ impl Compiled {
         let mut drawn = Arrays::new();
         for argument in self.program.arguments.iter().filter(|argument| argument.role == role) {
             let sizes = known_sizes(argument)?;
-            let fan_of = argument.fan_of.as_ref();
-            let fan_of = fan_of
-                .and_then(|name| self.program.arguments.iter().find(|own| own.name == *name))
-                .map(known_sizes)
-                .transpose()?;
-            let draw = argument.start.draw(&argument.name, &sizes, fan_of.as_deref())?;
+            let other = argument.fan_of.as_ref();
+            let other =
+                other.and_then(|name| self.program.arguments.iter().find(|own| own.name == *name));
+            let other_sizes = other.map(known_sizes).transpose()?;
+            let other = other.zip(other_sizes.as_deref());
+            let other =
+                other.map(|(own, sizes)| Other { name: &own.name, sizes, start: &own.start });
+            let draw = argument.start.draw(&argument.name, &sizes, other)?;
             let shape: Vec<usize> = sizes.iter().map(|size| *size as usize).collect();
             let values = draw.values(seed, &argument.name, &shape)?;
             drawn.insert(&argument.name, Array::of_floats(argument.ty.dtype, &shape, values)?);

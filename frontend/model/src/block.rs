@@ -139,6 +139,14 @@ impl Block {
         Some(&self.definition.outputs[at as usize])
     }
 
+    /// Whether the block is a single layer of the table, without blocks inside and without
+    /// connections.
+    pub(crate) fn is_plain(&self) -> bool {
+        let own = &self.definition;
+        let is_single = own.origin.is_some() && own.composite.is_none() && own.body.is_none();
+        is_single && self.given.is_empty() && self.gradient.is_none() && !self.checkpoint
+    }
+
     /// The table entry that the block was made from; `None` for a model.
     pub fn entry(&self) -> Option<&'static Entry> {
         self.definition.origin.as_ref().map(|(entry, _)| *entry)

@@ -52,6 +52,12 @@ impl Draw {
                 fill_pairs(values, &|pair| normal(key, pair));
                 orthonormalize(values, shape.first().copied().unwrap_or(1));
             }
+            Draw::Norms { norms, of, name, shape } => {
+                let drawn = norms.of(&of.values(seed, name, shape)?, shape);
+                for (value, norm) in values.iter_mut().zip(drawn) {
+                    *value = norm;
+                }
+            }
             Draw::Function(function) => {
                 return Diagnostic::new(format!("`{name}` is initialised by a Python function"))
                     .got(&function.name)

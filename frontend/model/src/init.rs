@@ -44,6 +44,58 @@ pub enum Init {
     Projection,
     /// Normal with standard deviation 1 / sqrt(second to last dim).
     Scaled,
+    /// The norms of the first values of the array that `fan_of` names.
+    Norms(Norms),
+}
+
+/// The axis along which norms lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Norms {
+    /// One norm for the whole array.
+    Whole,
+    Along(i64),
+    /// The axis of outputs: 1 for a matrix, 0 for others.
+    Outputs,
+}
+
+impl Norms {
+    /// The norms of an array.
+    pub fn of(self, values: &[f64], shape: &[usize]) -> Vec<f64> {
+        let axis = match self {
+            Norms::Whole => None,
+            Norms::Along(axis) => Some(axis.rem_euclid(shape.len().max(1) as i64) as usize),
+            Norms::Outputs => Some(usize::from(shape.len() == 2)),
+        };
+        let axis = axis.filter(|axis| *axis < shape.len());
+        let count = axis.map_or(1, |axis| shape[axis]);
+        let inner = axis.map_or(1, |axis| shape[axis + 1..].iter().product::<usize>().max(1));
+        let mut squares = vec![0.0; count];
+        for (i, value) in values.iter().enumerate() {
+            let at = axis.map_or(0, |_| i / inner % count);
+            squares[at] += value * value;
+        }
+        squares.into_iter().map(f64::sqrt).collect()
+    }
+}
+
+/// The array that another one takes its fan or its norms from.
+#[derive(Clone, Copy)]
+pub struct Other<'a> {
+    pub name: &'a str,
+    pub sizes: &'a [i64],
+    pub start: &'a Start,
+}
+
+impl Other<'_> {
+    /// The norms of the values that the array starts with.
+    fn norms(self, norms: Norms) -> Result<Draw> {
+        Ok(Draw::Norms {
+            norms,
+            of: Box::new(self.start.draw(self.name, self.sizes, None)?),
+            name: self.name.into(),
+            shape: self.sizes.iter().map(|size| *size as usize).collect(),
+        })
+    }
 }
 
 /// The rules that can be chosen by name.
@@ -81,6 +133,7 @@ impl Init {
             Init::FanOf => "uniform within 1/sqrt(dimension)".into(),
             Init::Projection => "Xavier uniform, as columns of one matrix".into(),
             Init::Scaled => "normal with standard deviation 1/sqrt(dim before the last)".into(),
+            Init::Norms(_) => "as the norms of the weight".into(),
         }
     }
 }
@@ -145,6 +198,13 @@ pub enum Draw {
     Uniform(f64, f64),
     Orthogonal,
     Function(Function),
+    /// The norms of another array, drawn under its name.
+    Norms {
+        norms: Norms,
+        of: Box<Draw>,
+        name: Arc<str>,
+        shape: Vec<usize>,
+    },
 }
 
 impl From<Init> for Start {
@@ -194,9 +254,9 @@ impl Rule {
 }
 
 impl Start {
-    /// The distribution for an array of these sizes. `fan_of` are the sizes of the input that gives
-    /// the fan. Errors: a rule for matrices with an array of fewer than two dims.
-    pub fn draw(&self, name: &str, sizes: &[i64], fan_of: Option<&[i64]>) -> Result<Draw> {
+    /// The distribution for an array of these sizes. `other` is the input that gives the fan. Errors: a rule for matrices with an array of fewer than two dims.
+    pub fn draw(&self, name: &str, sizes: &[i64], other: Option<Other>) -> Result<Draw> {
+        let fan_of = other.map(|other| other.sizes);
         let init = match &self.rule {
             Rule::Function(function) => return Ok(Draw::Function(function.clone())),
             Rule::Known(init) => *init,
@@ -242,6 +302,10 @@ impl Start {
                 let all = joined.map_or(o, |(_, other)| o.max(other) + 2.0 * o.min(other));
                 within((6.0 / (i + all)).sqrt())
             }
+            Init::Norms(norms) => match other {
+                Some(other) => other.norms(norms)?,
+                None => Draw::Constant(1.0),
+            },
             Init::Scaled => {
                 let fan = sizes.len().checked_sub(2).map_or(1, |at| sizes[at]);
                 Draw::Normal((fan.max(1) as f64).sqrt().recip())

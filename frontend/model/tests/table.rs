@@ -57,6 +57,9 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
                     block!(LSTMCell(dimension = 4)).unwrap().into()
                 }
                 ("OneToMany" | "EncoderDecoder", "steps") => 2.into(),
+                ("SpectralNorm" | "WeightNorm", "block") => {
+                    block!(Linear(dimension = 4)).unwrap().into()
+                }
                 ("KernelizedSVM", "kernel") => block!(RBFKernel()).unwrap().into(),
                 ("MLP", "dimensions") => vec![3, 2].into(),
                 ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),

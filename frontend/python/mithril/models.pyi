@@ -230,6 +230,8 @@ __all__ = [
     "Sequential",
     "Residual",
     "MoE",
+    "SpectralNorm",
+    "WeightNorm",
     "RNNCell",
     "LSTMCell",
     "GRUCell",
@@ -2058,13 +2060,14 @@ class Embedding(Block):
     ) -> None: ...
 
 class EmbeddingBag(Block):
-    """The sum, mean or maximum of the rows of `w` at the indices of each bag, which is a row of `input`, as in `torch.nn.EmbeddingBag`. The rows are those of `Embedding`, and `w` starts as there. Of equal maxima, the first has the gradient."""
+    """The sum, mean or maximum of the rows of `w` at the indices of each bag, which is a row of `input`, as in `torch.nn.EmbeddingBag`. The rows are those of `Embedding`, and `w` starts as there. Indices that are `padding_idx` do not count; a bag of no others gives 0. `per_sample_weights` multiply the rows of a sum. Of equal maxima, the first has the gradient."""
 
     def __init__(
         self,
         num_embeddings: int,
         dimension: int,
         mode: typing.Literal["sum", "mean", "max"] = "mean",
+        padding_idx: int | None = None,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
@@ -2771,6 +2774,33 @@ class MoE(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+class SpectralNorm(Block):
+    """`block` with its weight divided by its spectral norm, the largest singular value of the weight as a matrix (outputs, all other axes). The terminals are those of `block`. For a weight `w`, the states `w_u` and `w_v` are estimates of the singular vectors. Each call in training improves them by steps of the power iteration; inference only uses them. They start standard normal."""
+
+    def __init__(
+        self,
+        block: Block,
+        weight: str = "w",
+        n_power_iterations: int = 1,
+        eps: float = 1e-12,
+        axis: int | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class WeightNorm(Block):
+    """`block` with its weight given by a direction and a norm for each output: `w = w_g * w_v / norm(w_v)`, where the params `w_g` and `w_v` replace `w`. The other terminals are those of `block`. `w_v` starts as `w` does in `block`, and `w_g` as its norms."""
+
+    def __init__(
+        self,
+        block: Block,
+        weight: str = "w",
+        axis: int | None = None,
+        whole: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class RNNCell(Block):

@@ -10,7 +10,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
 use mithril_model::draw::key;
-use mithril_model::init::{Draw, Init};
+use mithril_model::init::{Draw, Init, Other};
 use mithril_source::python::wants_wide;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString};
@@ -312,14 +312,24 @@ impl Program {
             if let Some(init) = init {
                 start.rule = rule(&init)?;
             }
-            let draw = start.draw(name, &shape, fan_of.as_deref())?;
+            let other = argument.and_then(|own| own.fan_of.as_ref());
+            let other =
+                other.and_then(|name| self.program.arguments.iter().find(|own| own.name == *name));
+            let other = other.zip(fan_of.as_deref());
+            let other =
+                other.map(|(own, sizes)| Other { name: &own.name, sizes, start: &own.start });
+            let draw = start.draw(name, &shape, other)?;
             Ok(match &draw {
                 Draw::Constant(value) => (Some(*value), None, None),
                 Draw::Function(function) => {
                     let own = function.value.downcast_ref::<Py<PyAny>>();
                     (None, None, own.map(|own| (own.clone_ref(py), key(seed, name))))
                 }
-                Draw::Normal(_) | Draw::TruncatedNormal | Draw::Uniform(..) | Draw::Orthogonal => {
+                Draw::Normal(_)
+                | Draw::TruncatedNormal
+                | Draw::Uniform(..)
+                | Draw::Orthogonal
+                | Draw::Norms { .. } => {
                     let sizes: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
                     let fill = |values: &mut [f64]| draw.fill(seed, name, &sizes, values);
                     (None, Some(numbers(py, sizes.iter().product(), &fill)?), None)

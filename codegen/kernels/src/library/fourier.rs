@@ -6,6 +6,7 @@
 mod chirp;
 mod passes;
 mod plan;
+mod squares;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -148,15 +149,15 @@ impl Lines<'_> {
         alone && inner.iter().all(|dim| dim.as_const() == Some(1))
     }
 
-    /// Calls `body` for each index below `to` along the axis, or for vectors of indices if lines
-    /// are contiguous.
+    /// Calls `body` for each index from `start` to `to` along the axis, or for vectors of indices if
+    /// lines are contiguous.
     fn each_element(
         &self,
         own: &mut Standalone,
+        mut start: V,
         to: V,
         mut body: impl FnMut(&mut Standalone, V, Ix),
     ) {
-        let mut start = own.nest.b.index(0);
         if self.is_contiguous(own) {
             let size = own.nest.b.index(i64::from(own.nest.lanes));
             let rest = own.nest.b.binary(Binary::Rem, to, size);
@@ -187,8 +188,9 @@ impl Lines<'_> {
     fn load(&self, own: &mut Standalone, first: V) {
         let loaded = self.loaded(own);
         let known = own.nest.b.binary(Binary::Min, self.given, loaded);
+        let start = self.load_squares(own, first, known);
         self.each_vector(own, first, |own, place, before| {
-            self.each_element(own, known, |own, i, ix| {
+            self.each_element(own, start, known, |own, i, ix| {
                 let mut place = place.clone();
                 place[self.axis] = ix;
                 let lanes = own.nest.lanes_of(&place);
@@ -252,19 +254,13 @@ impl Lines<'_> {
 
     /// Stores the parts of the transformed lines that are results, scaled.
     fn store(&self, own: &mut Standalone, first: V, source: V) {
-        let results: Vec<(usize, usize)> = (0..own.nest.f.results.len())
-            .map(|at| {
-                let value = own.nest.f.results[at].value;
-                let op = own.nest.definition(value).unwrap_or(own.op);
-                let second = op.op.attr_index("of").is_some_and(|i| op.attrs[i] == Attr::Int(1));
-                (at, usize::from(second))
-            })
-            .collect();
+        let results = self.results(own);
         let dims = own.nest.dims(own.op.result());
         let kept = own.nest.dim(&dims[self.axis].clone());
         let scale = self.scale(own);
+        let start = self.store_squares(own, first, source, kept, (&results, scale));
         self.each_vector(own, first, |own, place, before| {
-            self.each_element(own, kept, |own, k, ix| {
+            self.each_element(own, start, kept, |own, k, ix| {
                 let mut place = place.clone();
                 place[self.axis] = ix;
                 let lanes = own.nest.lanes_of(&place);
@@ -281,6 +277,16 @@ impl Lines<'_> {
                 }
             });
         });
+    }
+
+    /// The results, each with the part that it is.
+    fn results(&self, own: &Standalone) -> Vec<(usize, usize)> {
+        let part = |at: usize| {
+            let op = own.nest.definition(own.nest.f.results[at].value).unwrap_or(own.op);
+            let second = op.op.attr_index("of").is_some_and(|i| op.attrs[i] == Attr::Int(1));
+            (at, usize::from(second))
+        };
+        (0..own.nest.f.results.len()).map(part).collect()
     }
 
     /// The number that results are multiplied by, if it is not 1.

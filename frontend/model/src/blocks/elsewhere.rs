@@ -70,6 +70,8 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["NLLLoss"], "`NegativeLogLikelihood` is the loss, of log-probabilities"),
     (&["CTCLoss"], "`CTC` is the loss, of (batch, time, classes)"),
     (&["ifft", "IFFT", "ifft2", "ifftn"], "`InverseFFT` is the inverse transform"),
+    (&["spectral_norm", "SpectralNormalization"], "`SpectralNorm(block)` wraps a layer"),
+    (&["weight_norm", "WeightNormalization"], "`WeightNorm(block)` wraps a layer"),
     (&["fft2", "fftn", "FFT2"], "`FFT(axis=[-2, -1])` transforms along several axes"),
     (&["rfft", "RFFT", "rfft2", "rfftn"], "`RealFFT` is the transform of real numbers"),
     (&["irfft", "IRFFT", "irfft2"], "`InverseRealFFT` is the inverse of `RealFFT`"),

@@ -5,7 +5,7 @@ use super::{
     convolution, create, ctc, einsum, elementwise, encoder_decoder, experts, fourier, index,
     layers, likelihoods, linear_algebra, losses, manifold, margins, metrics, pixels, pooling,
     positions, random, recurrent, reduce, regularizers, resize, segments, sequences, shape,
-    similarity, special, statistics, thresholds,
+    similarity, special, statistics, thresholds, weights,
 };
 
 /// Related blocks, which share a page.
@@ -142,7 +142,7 @@ pub const FAMILIES: &[Family] = &[
         name: "composites",
         title: "Blocks of blocks",
         about: "Frequently used models.",
-        tables: &[compose::BLOCKS, experts::BLOCKS],
+        tables: &[compose::BLOCKS, experts::BLOCKS, weights::BLOCKS],
     },
     Family {
         name: "recurrent",

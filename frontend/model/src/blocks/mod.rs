@@ -70,6 +70,7 @@ mod similarity;
 mod special;
 mod statistics;
 mod thresholds;
+mod weights;
 mod windows;
 mod wiring;
 
@@ -137,6 +138,19 @@ pub enum Meaning {
     /// A body, which is called several times or on a condition. Inputs and outputs are those of the
     /// body.
     Body(fn(&Settings) -> Result<Wired>),
+    /// A block around another one, whose terminals are those of that block and more.
+    Wrap(&'static Wrapper),
+}
+
+/// The computation of a block around another one, which is one of its settings.
+pub struct Wrapper {
+    /// The inputs. Errors: a block that cannot be wrapped.
+    pub(crate) terminals: fn(&Settings) -> Result<Vec<Terminal>>,
+    pub(crate) outlets: fn(&Settings) -> Result<Vec<Outlet>>,
+    /// The shape of an inferred input.
+    pub(crate) shape: fn(&Cx, &str) -> Result<Shape>,
+    /// Returns the outputs, then the next states.
+    pub(crate) lower: fn(&Cx) -> Result<Vec<Value>>,
 }
 
 pub(crate) use mithril_ir::graph::Value;
@@ -342,11 +356,16 @@ impl Entry {
     pub(crate) fn keeps_dtype(&self) -> bool {
         match self.meaning {
             Meaning::Op(name) => matches!(op::get(name).dtype, DTypeRule::Shared),
-            Meaning::Lower(_) | Meaning::Compose(_) | Meaning::Body(_) => self.same_dtype,
+            Meaning::Lower(_) | Meaning::Compose(_) | Meaning::Body(_) | Meaning::Wrap(_) => {
+                self.same_dtype
+            }
         }
     }
 
     pub(crate) fn terminals(&self, settings: &Settings) -> Vec<Terminal> {
+        if let Meaning::Wrap(wrapper) = self.meaning {
+            return (wrapper.terminals)(settings).unwrap_or_default();
+        }
         let own: Vec<&Input> = self.inputs.iter().filter(|i| (i.present)(settings)).collect();
         let mut terminals: Vec<Terminal> = own.iter().map(|i| i.terminal(settings)).collect();
         for (input, terminal) in own.iter().zip(&mut terminals) {
@@ -360,6 +379,9 @@ impl Entry {
     }
 
     pub(crate) fn outlets(&self, settings: &Settings) -> Vec<Outlet> {
+        if let Meaning::Wrap(wrapper) = self.meaning {
+            return (wrapper.outlets)(settings).unwrap_or_default();
+        }
         let outlet = |output: &Output| Outlet {
             name: output.name.into(),
             list: output.list.and_then(|count| count(settings)),
@@ -386,6 +408,10 @@ impl Entry {
             Meaning::Body(body) => {
                 let wired = body(&settings)?;
                 Block::repeated((self, settings), wired)
+            }
+            Meaning::Wrap(wrapper) => {
+                (wrapper.terminals)(&settings)?;
+                Block::new(Definition::primitive(self, settings))
             }
             Meaning::Op(_) | Meaning::Lower(_) => Block::new(Definition::primitive(self, settings)),
         };

@@ -100,6 +100,16 @@ pub const PUBLICATIONS: &[Publication] = &[
                arXiv:1502.03167.",
     },
     Publication {
+        short: "Salimans & Kingma 2016",
+        full: "T. Salimans, D. P. Kingma. Weight Normalization: A Simple Reparameterization to \
+               Accelerate Training of Deep Neural Networks. NIPS 2016, arXiv:1602.07868.",
+    },
+    Publication {
+        short: "Miyato et al. 2018",
+        full: "T. Miyato, T. Kataoka, M. Koyama, Y. Yoshida. Spectral Normalization for Generative \
+               Adversarial Networks. ICLR 2018, arXiv:1802.05957.",
+    },
+    Publication {
         short: "Wu & He 2018",
         full: "Y. Wu, K. He. Group Normalization. ECCV 2018, arXiv:1803.08494.",
     },

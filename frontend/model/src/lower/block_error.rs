@@ -172,7 +172,10 @@ fn known_name(definition: &Definition, name: &Name) -> Option<String> {
             let mut inputs = op::get(op).operands.iter().zip(entry.inputs);
             inputs.find(|(operand, _)| operand.name == *own).map(|(_, input)| input.name.into())
         }
-        (Name::Operand(_), Meaning::Lower(_) | Meaning::Compose(_) | Meaning::Body(_))
+        (
+            Name::Operand(_),
+            Meaning::Lower(_) | Meaning::Compose(_) | Meaning::Body(_) | Meaning::Wrap(_),
+        )
         | (Name::Function(_), _) => None,
     }
 }

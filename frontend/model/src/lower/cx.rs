@@ -38,7 +38,7 @@ pub(super) enum Operand {
 }
 
 impl<'a> Cx<'a> {
-    fn operand(&self, name: &str) -> Option<&'a Operand> {
+    pub(super) fn operand(&self, name: &str) -> Option<&'a Operand> {
         let at = self.terminals.iter().position(|t| &*t.name == name)?;
         Some(&self.operands[at])
     }

@@ -13,6 +13,7 @@ use crate::literal::Literal;
 
 mod block_error;
 mod cx;
+mod emit;
 mod entry;
 mod fix_it;
 mod gradient;

@@ -7,24 +7,23 @@ mod repeated;
 
 use std::sync::Arc;
 
-use mithril_ir::attr::{Attr, AttrKind};
+use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::loc::Loc;
-use mithril_ir::op::{self, Class, DTypeRule, Op};
+use mithril_ir::op::Class;
 use mithril_ir::shape::{Shape, Type};
 
 use super::Mode;
 use super::block_error::{BlockError, BlockResult, OperandContext, Origin, origin};
 use super::cx::{Cx, Operand};
 use super::instance::frame::{Frame, Slot, Step};
-use crate::blocks::{Entry, Meaning, Settings};
+use crate::blocks::{Entry, Settings};
 use crate::definition::{Control, Definition, Terminal};
 use crate::literal::Literal;
 use crate::model::seal::{Feed, Part};
-use crate::setting::Setting;
 
 /// The value of a net that a part reads.
 enum NetValue<'s> {
@@ -278,9 +277,7 @@ impl<'a> Frame<'a, '_> {
         operands: &[Operand],
     ) -> Result<Shape> {
         let (entry, _) = origin_of(&part.definition);
-        let input = entry.inputs.iter().find(|i| *i.name == *terminal.name);
-        let rule = input.and_then(|i| i.shape).expect("an inferred input has a rule");
-        let shape = rule(&self.cx(builder, part, operands))?;
+        let shape = self.cx(builder, part, operands).inferred_shape(entry, &terminal.name)?;
         builder.check()?;
         Ok(shape)
     }
@@ -306,37 +303,7 @@ impl<'a> Frame<'a, '_> {
         part: &Part,
         operands: &[Operand],
     ) -> Result<Vec<Value>> {
-        let (entry, settings) = origin_of(&part.definition);
-        let cx = self.cx(builder, part, operands);
-        (entry.needs)(&cx)?;
-        let values = match entry.meaning {
-            Meaning::Op(name) => {
-                let mut values: Vec<Value> = Vec::with_capacity(operands.len());
-                for operand in operands {
-                    match operand {
-                        Operand::Absent => {}
-                        Operand::One(value) => values.push(*value),
-                        Operand::List(list) => values.extend(list),
-                    }
-                }
-                let op = op::get(name);
-                let value = builder.op(name, &values, &attrs(op, settings))?;
-                let (index, result) = (self.lowering.options.index, builder.ty(value).dtype);
-                match op.dtype {
-                    // Indices are cast to the model's index dtype.
-                    DTypeRule::Fixed(DType::I64) if result != index => {
-                        vec![builder.var(value).cast(index).value]
-                    }
-                    _ => vec![value],
-                }
-            }
-            Meaning::Lower(lower) => lower(&cx)?,
-            Meaning::Compose(_) | Meaning::Body(_) => {
-                unreachable!("a block with blocks inside is not a primitive")
-            }
-        };
-        builder.check()?;
-        Ok(values)
+        self.cx(builder, part, operands).emit(origin_of(&part.definition).0)
     }
 
     /// Describes the operands of a part for an error. If `operands` is not empty, adds fix-its.
@@ -381,29 +348,4 @@ impl<'a> Frame<'a, '_> {
 fn origin_of(definition: &Definition) -> (&'static Entry, &Settings) {
     let (entry, settings) = definition.origin.as_ref().expect("a primitive has an entry");
     (entry, settings)
-}
-
-/// The attributes of an operation, taken from the parameters of the same names. `axis` becomes
-/// `axes` if the operation takes several.
-fn attrs(op: Op, settings: &Settings) -> Vec<(&'static str, Attr)> {
-    let mut attrs = Vec::new();
-    for def in op.0.attrs {
-        let own = settings
-            .iter()
-            .find(|(p, _)| p.name == def.name || (def.name == "axes" && p.name == "axis"));
-        let Some((parameter, setting)) = own else {
-            continue;
-        };
-        let value = match (setting, def.kind) {
-            (Setting::Bool(v), _) => Attr::Bool(*v),
-            (Setting::Int(v), AttrKind::Ints) => Attr::ints([*v]),
-            (Setting::Int(v), _) => Attr::Int(*v),
-            (Setting::Float(v), _) => Attr::Float(*v),
-            (Setting::DType(v), _) => Attr::DType(*v),
-            (Setting::List(_), _) => Attr::ints(settings.ints(parameter.name).unwrap_or_default()),
-            _ => Attr::None,
-        };
-        attrs.push((def.name, value));
-    }
-    attrs
 }

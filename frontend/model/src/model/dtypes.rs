@@ -50,7 +50,9 @@ impl KnownDTypes<'_> {
         let rule = match entry.meaning {
             Meaning::Op(name) => op::get(name).dtype,
             Meaning::Lower(_) if entry.keeps_dtype() => DTypeRule::Shared,
-            Meaning::Lower(_) | Meaning::Compose(_) | Meaning::Body(_) => return None,
+            Meaning::Lower(_) | Meaning::Compose(_) | Meaning::Body(_) | Meaning::Wrap(_) => {
+                return None;
+            }
         };
         match rule {
             DTypeRule::Fixed(dtype) => Some(dtype),

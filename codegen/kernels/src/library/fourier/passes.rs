@@ -68,7 +68,7 @@ impl Plan {
         let more = b.compare(Cmp::Gt, state[0], one);
         let all = |b: &mut Builder| {
             let (first, limit) = (b.index(7), b.index(MAX_FACTOR + 1));
-            b.repeat(first, limit, 2, state, |b, factor, state| {
+            let last = b.repeat(first, limit, 2, state, |b, factor, state| {
                 let rounds = b.index(12);
                 b.repeat(zero, rounds, 1, state, |b, _, state| {
                     let remainder = b.binary(Binary::Rem, state[0], factor);
@@ -78,9 +78,10 @@ impl Plan {
                         |b: &mut Builder| self.pass(b, Radix::Any(factor), now, unit).to_vec();
                     b.choose(divides, pass, |_| now.to_vec())
                 })
-            })
+            });
+            vec![last[2]]
         };
-        b.choose(more, all, |_| state.to_vec())[2]
+        b.choose(more, all, |_| vec![state[2]])[0]
     }
 
     /// Emits a pass. The state is the number of elements of each transform, the number of
