@@ -10,6 +10,7 @@ pub mod elementwise;
 pub mod index;
 pub mod layout;
 pub mod linear_algebra;
+pub mod orthogonal;
 pub mod random;
 pub mod reduce;
 pub mod sort;

@@ -13,6 +13,9 @@ from mithril import _core, models
 
 # Blocks without a short NumPy formula. Their docs and examples describe them instead.
 WITHOUT = {
+    "GaussianProcessCore",
+    "GaussianProcessLoss",
+    "GaussianProcessRegression",
     "CTC",
     "EncoderDecoder",
     "ManyToOne",

@@ -35,6 +35,7 @@ mod linear_algebra;
 mod math;
 mod nn;
 mod order;
+mod orthogonal;
 mod partials;
 mod pool;
 mod pullback;
@@ -375,6 +376,7 @@ const TABLES: &[&[OpDef]] = &[
     special::OPS,
     index::COMBINE,
     linear_algebra::OPS,
+    orthogonal::OPS,
 ];
 
 /// Every operation, in the order of [`TABLES`].

@@ -2,9 +2,9 @@
 
 use super::{
     Entry, attention, binary, borders, channels, classical, compose, control, convolution, create,
-    ctc, einsum, elementwise, encoder_decoder, index, layers, likelihoods, linear_algebra, losses,
-    manifold, margins, metrics, pixels, pooling, random, recurrent, reduce, regularizers, resize,
-    segments, sequences, shape, special, statistics,
+    ctc, einsum, elementwise, encoder_decoder, gaussian_process, index, layers, likelihoods,
+    linear_algebra, losses, manifold, margins, metrics, pixels, pooling, random, recurrent, reduce,
+    regularizers, resize, segments, sequences, shape, special, statistics,
 };
 
 /// Related blocks, which share a page.
@@ -151,7 +151,7 @@ pub const FAMILIES: &[Family] = &[
         title: "Classical machine learning",
         about: "Distances, kernels, models that are linear in features, and embeddings of samples \
                 in few dimensions.",
-        tables: &[classical::BLOCKS, manifold::BLOCKS],
+        tables: &[classical::BLOCKS, gaussian_process::BLOCKS, manifold::BLOCKS],
     },
     Family {
         name: "losses",
@@ -164,6 +164,7 @@ pub const FAMILIES: &[Family] = &[
             likelihoods::BLOCKS,
             margins::BLOCKS,
             ctc::BLOCKS,
+            gaussian_process::LOSS,
             regularizers::BLOCKS,
         ],
     },

@@ -36,6 +36,7 @@ pub mod elsewhere;
 mod encoder_decoder;
 mod example;
 mod family;
+mod gaussian_process;
 mod index;
 mod indexer;
 mod layers;
