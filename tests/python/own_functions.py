@@ -189,9 +189,11 @@ def likelihood(covariance: Any, label: Any) -> Any:
 def predict(kernel: Any, cross: Any, own: Any, label: Any, noise: Any) -> Any:
     """The mean, the variance and the loss of a Gaussian process."""
     covariance = kernel + noise**2 * torch.eye(len(kernel), dtype=kernel.dtype)
-    explained = cross @ torch.linalg.solve(covariance, cross.T)
+    # Its gradient is symmetric.
+    factor = torch.linalg.cholesky(covariance)
+    explained = cross @ torch.cholesky_solve(cross.T, factor)
     variance = (own - explained).diagonal().clamp(min=0)
-    mean = cross @ torch.linalg.solve(covariance, label)
+    mean = cross @ torch.cholesky_solve(label[:, None], factor)[:, 0]
     return mean, variance, likelihood(covariance, label)
 
 
