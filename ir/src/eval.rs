@@ -11,6 +11,7 @@ pub mod fourier;
 pub mod index;
 pub mod layout;
 pub mod linear_algebra;
+pub mod orthogonal;
 pub mod random;
 pub mod reduce;
 pub mod sort;

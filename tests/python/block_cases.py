@@ -36,9 +36,17 @@ def case(*shapes: tuple[int, ...], dtypes: Mapping[str, Any] | None = None, **se
 CELLS = ("RNNCell", "LSTMCell", "GRUCell", "RNN", "LSTM", "GRU")
 CELLS += ("ManyToOne", "OneToMany", "EncoderDecoder")
 RANGES = dict.fromkeys(CELLS, (-0.4, 0.4))
+# The noise of labels keeps the system of equations far from singular.
+RANGES["GaussianProcessRegression"] = (0.4, 0.9)
 
 # Blocks of symmetric positive definite matrices.
 MATRICES = {"Cholesky", "TriangularSolve", "Solve", "Inverse", "Det", "LogDet", "MatrixPower"}
+MATRICES |= {"Eigh", "Eigvalsh"}
+COVARIANCES = {"GaussianProcessCore": ("kernel",), "GaussianProcessLoss": ("input",)}
+# Blocks of which all results are compared; of others, the standard output.
+SEVERAL = {"QR", "Eigh", "SVD", "GaussianProcessCore", "GaussianProcessRegression"}
+# Results whose signs differ between backends: `test_orthogonal_factors.py` compares them.
+SIGNED = {"Eigh", "SVD"}
 
 INT, BOOL, LABELS = {"*": ml.int64}, {"*": ml.bool}, {"target": ml.int64}
 M, V = (3, 4), (4,)
@@ -197,6 +205,9 @@ CASES: dict[str, Any] = {
     "RBFKernel": case((3, 4), (2, 4)),
     "PolynomialKernel": case((3, 4), (2, 4)),
     "KernelizedSVM": case((3, 4), (2, 4), kernel=models.PolynomialKernel(2)),
+    "GaussianProcessCore": case((3, 3), (2, 3), (2, 2), (3,)),
+    "GaussianProcessRegression": case((2, 4), (3, 4), (3,), kernel=models.RBFKernel()),
+    "GaussianProcessLoss": case((3, 3), (3,)),
     "PolynomialFeatures": case(M, degree=2),
     "PolynomialRegression": case(M, degree=2),
     "MDSCore": case((3, 3), (3, 3)),
@@ -210,6 +221,10 @@ CASES: dict[str, Any] = {
     "Det": case((2, 3, 3)),
     "LogDet": case((2, 3, 3)),
     "MatrixPower": case((2, 3, 3), n=-3),
+    "QR": case((2, 4, 3)),
+    "Eigh": case((2, 3, 3)),
+    "Eigvalsh": case((2, 3, 3)),
+    "SVD": case((2, 4, 3)),
     "QuantileLoss": case(M, M, q=0.3),
     "CrossEntropy": case(M, (3,)),
     "NegativeLogLikelihood": case(M, (3,)),
@@ -254,6 +269,8 @@ def build(name: str, case: Case) -> tuple[Any, dict[str, Any]]:
         given = {f"input_{i}": shape for i, shape in enumerate(shapes.pop("inputs"))}
         block = block(inputs=list(given))
         shapes = given
+    if name in SEVERAL:
+        block = block(**{n: n for n in block.outputs})
     model = models.Model()
     model |= block
     if case.dtypes:
@@ -271,9 +288,11 @@ def array(rng: np.random.Generator, name: str, argument: Any, shape: Any, most: 
         return np.array(rng.integers(0, 2 if name == "AUC" else most, shape), dtype)
     low, high = RANGES.get(name, (0.1, 0.9))
     numbers = rng.uniform(low, high, shape)
-    if name in MATRICES and argument.name != "b":
+    if (name in MATRICES and argument.name != "b") or argument.name in COVARIANCES.get(name, ()):
         numbers = (numbers + np.swapaxes(numbers, -1, -2)) / max(4 * shape[-1], 1)
-        numbers += np.eye(shape[-1])
+        # Distinct eigenvalues, if these are the result.
+        own = np.arange(1, shape[-1] + 1) if name.startswith("Eig") else np.ones(shape[-1])
+        numbers += np.diag(own)
     return numbers.astype(getattr(ml_dtypes, dtype, dtype))
 
 

@@ -220,7 +220,37 @@ def grown(x: Any) -> Any:
     return x
 
 
+def likelihood(covariance: Any, label: Any) -> Any:
+    """The negative logarithm of the likelihood of labels."""
+    own = torch.distributions.MultivariateNormal(torch.zeros_like(label), covariance)
+    return -own.log_prob(label)
+
+
+def predict(kernel: Any, cross: Any, own: Any, label: Any, noise: Any) -> Any:
+    """The mean, the variance and the loss of a Gaussian process."""
+    covariance = kernel + noise**2 * torch.eye(len(kernel), dtype=kernel.dtype)
+    # Its gradient is symmetric.
+    factor = torch.linalg.cholesky(covariance)
+    explained = cross @ torch.cholesky_solve(cross.T, factor)
+    variance = (own - explained).diagonal().clamp(min=0)
+    mean = cross @ torch.cholesky_solve(label[:, None], factor)[:, 0]
+    return mean, variance, likelihood(covariance, label)
+
+
+def regress(x: Any, samples: Any, label: Any, *params: Any) -> Any:
+    """A Gaussian process with a kernel of radial basis functions."""
+    noise, length, sigma = params
+
+    def kernel(x: Any, y: Any) -> Any:
+        return sigma**2 * torch.exp(-((x[:, None] - y) ** 2).sum(-1) / (2 * length**2))
+
+    return predict(kernel(samples, samples), kernel(x, samples), kernel(x, x), label, noise)
+
+
 OWN: dict[str, Callable[..., Any]] = {
+    "GaussianProcessLoss": likelihood,
+    "GaussianProcessCore": predict,
+    "GaussianProcessRegression": regress,
     "CTC": ctc,
     "ManyToOne": reads,
     "OneToMany": writes,
@@ -304,6 +334,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "Det": torch.linalg.det,
     "LogDet": torch.logdet,
     "MatrixPower": lambda x: torch.linalg.matrix_power(x, -3),
+    "QR": lambda x: tuple(torch.linalg.qr(x)),
+    "Eigvalsh": torch.linalg.eigvalsh,
     "TakeAlongAxis": lambda x, i: torch.take_along_dim(x, i, 0),
     "ScatterReduce": lambda x, i, y: torch.scatter_reduce(x, 0, i, y, "sum"),
     "Quantile": lambda x: quantile(x, 0.3),
@@ -506,6 +538,9 @@ OWN: dict[str, Callable[..., Any]] = {
 }
 # Other libraries do not have these blocks, or draw other random numbers.
 ALONE = {
+    # Signs of vectors are arbitrary.
+    "Eigh",
+    "SVD",
     "StableReciprocal",
     "Dropout",
     "Dropout1d",

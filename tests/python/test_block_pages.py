@@ -15,6 +15,9 @@ from mithril import _core, models
 WITHOUT = {
     "AlibiBias",
     "RelativePositionBias",
+    "GaussianProcessCore",
+    "GaussianProcessLoss",
+    "GaussianProcessRegression",
     "CTC",
     "EncoderDecoder",
     "ManyToOne",

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from block_cases import array, build, by_another, close, variants
+from block_cases import SIGNED, array, build, by_another, close, variants
 from conftest import has
 from own_functions import OWN
 
@@ -32,7 +32,8 @@ KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding
 # The gradient of a bucket would be a sum over half a million pairs of positions.
 KEPT |= {"RelativePositionBias": 3}
 # Rounding errors of single precision grow with the matrices.
-KEPT |= dict.fromkeys(["Det", "LogDet", "MatrixPower"], 3)
+KEPT |= dict.fromkeys(["Det", "LogDet", "MatrixPower", "QR", "Eigvalsh"], 3)
+KEPT |= {"GaussianProcessRegression": 3}
 # torch's own single precision is 2e-5 off for tokens of width 333.
 KEPT |= {"MoE": 4}
 # Sizes that are multiples of no vector or tile, and empty ones.
@@ -57,14 +58,18 @@ REFUSED = (RuntimeError, IndexError, ValueError)
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
 # Rounding at each step changes which number is the largest.
 EXACT_ALONE = {"Categorical", "MoE"}
+# Rounded values of the kernel change the solution of a system of equations.
+EXACT_ALONE |= {"GaussianProcessRegression"}
 EVERY = [
     (name, dtype)
     for dtype in TOLERANCES
     for name in _core.block_names()
     if name not in EXACT_ALONE or dtype not in ("bfloat16", "float16")
+    if name not in SIGNED
 ]
 # A sample for C, as compiling C is slow.
-SHARE_IN_C = list(zip(_core.block_names()[::6], itertools.cycle(TOLERANCES)))
+SHARE = [name for name in _core.block_names()[::6] if name not in SIGNED]
+SHARE_IN_C = list(zip(SHARE, itertools.cycle(TOLERANCES)))
 
 
 def numpy_dtype(name: str) -> Any:

@@ -60,7 +60,9 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
                 ("SpectralNorm" | "WeightNorm", "block") => {
                     block!(Linear(dimension = 4)).unwrap().into()
                 }
-                ("KernelizedSVM", "kernel") => block!(RBFKernel()).unwrap().into(),
+                ("KernelizedSVM" | "GaussianProcessRegression", "kernel") => {
+                    block!(RBFKernel()).unwrap().into()
+                }
                 ("MLP", "dimensions") => vec![3, 2].into(),
                 ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),
                 ("SwapAxes", "first") => 0.into(),
@@ -82,6 +84,8 @@ fn shape(block: &str, terminal: &str) -> &'static [usize] {
         ("Fold", _) => &[1, 4, 1],
         (_, "boundaries") => &[2],
         ("While", _) => &[],
+        ("GaussianProcessLoss", "target") => &[4],
+        ("GaussianProcessCore" | "GaussianProcessRegression", "label") => &[4],
         ("MaxUnpool2d", _) => &[1, 4, 2, 2],
         ("RNN" | "LSTM" | "GRU" | "ManyToOne", _) => &[4, 2, 2],
         ("CTC" | "EncoderDecoder", "input") => &[4, 2, 2],

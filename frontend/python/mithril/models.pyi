@@ -170,6 +170,10 @@ __all__ = [
     "Det",
     "LogDet",
     "MatrixPower",
+    "QR",
+    "Eigh",
+    "Eigvalsh",
+    "SVD",
     "Randn",
     "RandUniform",
     "RandInt",
@@ -258,6 +262,8 @@ __all__ = [
     "LogisticRegression",
     "PolynomialFeatures",
     "PolynomialRegression",
+    "GaussianProcessCore",
+    "GaussianProcessRegression",
     "MDSCore",
     "MDS",
     "TSNECore",
@@ -281,6 +287,7 @@ __all__ = [
     "FocalLoss",
     "Dice",
     "CTC",
+    "GaussianProcessLoss",
     "L1",
     "L2",
     "QuadraticForm",
@@ -1979,6 +1986,46 @@ class MatrixPower(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class QR(Block):
+    """The factors of `input = q @ r`, where the columns of `q` are orthonormal and `r` is upper triangular. They have as many columns or rows as the shorter side of `input`, and LAPACK's signs."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Eigh(Block):
+    """The eigenvalues of symmetric matrices in ascending order, and unit eigenvectors in columns. Only the lower triangle is read (JAX reads the mean of both). The signs of eigenvectors differ between backends, so a loss must not depend on them. If eigenvalues are equal, the gradient of eigenvectors is not finite, as in PyTorch. The gradient is symmetric."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Eigvalsh(Block):
+    """The eigenvalues of symmetric matrices in ascending order. Only the lower triangle is read (JAX reads the mean of both). The gradient is symmetric."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class SVD(Block):
+    """The factors of `input = u @ diag(s) @ vh`: left singular vectors in columns, singular values in descending order, and right singular vectors in rows, as many as the shorter side of `input`. The signs of pairs of vectors differ between backends, so a loss must not depend on them. If singular values are equal, or 0, the gradient of the vectors is not finite, as in PyTorch."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class Randn(Block):
     """Standard normal numbers of `shape`."""
 
@@ -3145,6 +3192,27 @@ class PolynomialRegression(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class GaussianProcessCore(Block):
+    """`GaussianProcessRegression` of the values of a kernel."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class GaussianProcessRegression(Block):
+    """The mean and the `variance` of a Gaussian process at each row of `input`, (m) or (m, targets) and (m), given `samples` with noisy labels; and its `loss`, which trains the params of `kernel` and the noise: `GaussianProcessLoss` of the samples (Rasmussen & Williams 2006, algorithm 2.1). `noise` starts at 0.1. scikit-learn's `alpha` is its square."""
+
+    def __init__(
+        self,
+        kernel: Block,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class MDSCore(Block):
     """The stress of an embedding (Kruskal 1964): the root of the sum of squared errors of distances, over the sum of squared `distances`. scikit-learn's normalized stress divides by the squares of the embedding's distances instead."""
 
@@ -3410,6 +3478,16 @@ class CTC(Block):
         blank: int = 0,
         input_type: typing.Literal["logits", "log_probs"] = "logits",
         zero_infinity: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class GaussianProcessLoss(Block):
+    """The negative logarithm of the likelihood of `target` under a Gaussian process whose samples have the covariance `input`, summed over targets (Rasmussen & Williams 2006, eq. 2.30). NaN if `input` is not positive definite."""
+
+    def __init__(
+        self,
         *,
         name: str | None = None,
         gradient: Block | None = None,

@@ -120,6 +120,11 @@ pub enum Matrix {
     Determinant,
     /// The sign of the determinant, or the logarithm of its magnitude.
     LogDeterminant,
+    Qr,
+    /// Eigenvalues and eigenvectors of symmetric matrices.
+    Eigen,
+    /// Singular values and vectors.
+    Singular,
 }
 
 /// The outputs of attention kernels. One kernel computes the first three, another the gradients.

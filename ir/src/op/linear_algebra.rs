@@ -14,11 +14,11 @@ use crate::eval::{linear_algebra, triangular};
 use crate::message;
 use crate::shape::Shape;
 
-const X: Operand = operand("x", Class::Wide);
+pub(super) const X: Operand = operand("x", Class::Wide);
 const SYSTEM: &[Operand] = &[operand("a", Class::Wide), operand("b", Class::Wide)];
 
 /// A function of square matrices that has its own library kernel.
-const MATRIX: OpDef = OpDef {
+pub(super) const MATRIX: OpDef = OpDef {
     kind: Kind::Matrix,
     operands: &[X],
     shape: ShapeRule::Rule(|cx| {
@@ -169,14 +169,14 @@ pub(super) const OPS: &[OpDef] = &[
 ];
 
 /// Checks that the last two dims of an operand are equal, and returns one of them.
-fn square(cx: &mut Infer, i: usize) -> Result<Dim> {
+pub(super) fn square(cx: &mut Infer, i: usize) -> Result<Dim> {
     let last = cx.shape(i).need_trailing(2)?.to_vec();
     let what = message!["the last two dims of ", Name::Operand(cx.op.operands[i].name)];
     cx.unify(&last[0], &last[1], what)
 }
 
 /// Checks that the attribute `of` is the number of one of `count` results.
-fn part(cx: &Infer, count: i64) -> Result<()> {
+pub(super) fn part(cx: &Infer, count: i64) -> Result<()> {
     match (0..count).contains(&cx.int("of")) {
         true => Ok(()),
         false => cx.mismatch(format!("`of` must be from 0 to {}, got {}", count - 1, cx.int("of"))),

@@ -38,6 +38,7 @@ mod linear_algebra;
 mod math;
 mod nn;
 mod order;
+mod orthogonal;
 mod partials;
 mod pool;
 mod pullback;
@@ -384,6 +385,7 @@ const TABLES: &[&[OpDef]] = &[
     index::COMBINE,
     fourier::OPS,
     linear_algebra::OPS,
+    orthogonal::OPS,
     grouped::OPS,
 ];
 

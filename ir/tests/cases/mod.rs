@@ -65,7 +65,7 @@ pub struct Case {
 }
 
 /// Operations on symmetric matrices.
-const SYMMETRIC: [&str; 1] = ["cholesky"];
+const SYMMETRIC: [&str; 3] = ["cholesky", "eigh", "eigvalsh"];
 
 /// The dtypes that an operand of this class may have.
 pub fn dtypes(class: Class) -> Vec<DType> {
@@ -273,7 +273,8 @@ fn matrices(ty: &Type, random: &mut Random) -> Tensor {
         return tensor;
     }
     let element = |(at, v): (usize, f64)| match at / columns % rows == at % columns {
-        true => 2.0 + v / 4.0,
+        // Eigenvalues are far from each other.
+        true => 2.0 + (at % columns) as f64 + v / 8.0,
         false => v / rows as f64,
     };
     let elements: Vec<f64> = tensor.to_f64s().into_iter().enumerate().map(element).collect();

@@ -4,8 +4,13 @@
 //! factorisation. Sums of small blocks of results stay in registers.
 
 mod cholesky;
+mod eigen;
 mod elimination;
 mod products;
+mod qr;
+mod reflection;
+mod rotation;
+mod singular;
 mod substitution;
 mod work;
 
@@ -92,6 +97,9 @@ impl Standalone<'_> {
             Some(Matrix::Solve) => self.solve(),
             Some(Matrix::Determinant) => self.determinant(),
             Some(Matrix::LogDeterminant) => self.log_determinant(),
+            Some(Matrix::Qr) => self.qr(),
+            Some(Matrix::Eigen) => self.eigen(),
+            Some(Matrix::Singular) => self.singular(),
             Some(Matrix::Cholesky) | None => self.cholesky(),
         }
     }

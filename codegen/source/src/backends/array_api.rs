@@ -105,5 +105,9 @@ pub const SPELLINGS: Spellings = &[
     ("repeat", "@repeat({x}, {repeats}, axis={axis})"),
     ("det", "@linalg.det({x})"),
     ("slogdet", "@linalg.slogdet({x})[{of} / 2]"),
+    ("qr", "@linalg.qr({x})[{of} / 2]"),
+    ("eigh", "@linalg.eigh({x})[{of} / 2]"),
+    ("eigvalsh", "@linalg.eigvalsh({x})"),
+    ("svd", "@linalg.svd({x}, full_matrices=False)[{of} / 3]"),
     ("matrix_power", "@linalg.matrix_power({x}, {n})"),
 ];

@@ -2,10 +2,10 @@
 
 use super::{
     Entry, attention, binary, borders, channels, class_margins, classical, compose, control,
-    convolution, create, ctc, einsum, elementwise, encoder_decoder, experts, fourier, index,
-    layers, likelihoods, linear_algebra, losses, manifold, margins, metrics, pixels, pooling,
-    positions, random, recurrent, reduce, regularizers, resize, segments, sequences, shape,
-    similarity, special, statistics, thresholds, weights,
+    convolution, create, ctc, einsum, elementwise, encoder_decoder, experts, fourier,
+    gaussian_process, index, layers, likelihoods, linear_algebra, losses, manifold, margins,
+    metrics, pixels, pooling, positions, random, recurrent, reduce, regularizers, resize, segments,
+    sequences, shape, similarity, special, statistics, thresholds, weights,
 };
 
 /// Related blocks, which share a page.
@@ -166,7 +166,7 @@ pub const FAMILIES: &[Family] = &[
         title: "Classical machine learning",
         about: "Distances, kernels, models that are linear in features, and embeddings of samples \
                 in few dimensions.",
-        tables: &[classical::BLOCKS, manifold::BLOCKS],
+        tables: &[classical::BLOCKS, gaussian_process::BLOCKS, manifold::BLOCKS],
     },
     Family {
         name: "losses",
@@ -180,6 +180,7 @@ pub const FAMILIES: &[Family] = &[
             margins::BLOCKS,
             class_margins::BLOCKS,
             ctc::BLOCKS,
+            gaussian_process::LOSS,
             regularizers::BLOCKS,
         ],
     },

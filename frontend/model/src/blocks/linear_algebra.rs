@@ -6,7 +6,7 @@ use mithril_ir::op::Class;
 
 use super::elementwise::{INPUT, done};
 use super::parameter::{required, with};
-use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, data, gives};
+use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, data, gives, out};
 use crate::lower::Cx;
 
 /// A function of square matrices. Halves are computed in single precision.
@@ -17,6 +17,8 @@ const MATRIX: Entry = Entry {
     needs: |cx| need_square(cx, "input"),
     ..BASE
 };
+/// A factorisation of matrices of any shape.
+const FACTORS: Entry = Entry { needs: BASE.needs, ..MATRIX };
 /// A function of square matrices and of right sides.
 const SYSTEMS: Entry = Entry { inputs: SYSTEM, needs: |cx| need_square(cx, "a"), ..MATRIX };
 const SYSTEM: &[Input] = &[data("a", Class::Float), data("b", Class::Float)];
@@ -93,7 +95,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "log(linalg.det(input))",
-        example: gives(&["[[[3, 2], [1, 1]], [[1, 2], [2, 4]]]"], "[  0. -inf]"),
+        example: gives(&["[[[2, 0], [0, 2]], [[1, 2], [2, 4]]]"], "[1.3863   -inf]"),
         ..MATRIX.row(
             "LogDet",
             "The logarithm of the determinant of each matrix, without overflow: -inf for a \
@@ -123,7 +125,69 @@ pub(super) const BLOCKS: &[Entry] = &[
             },
         )
     },
+    Entry {
+        formula: "list(linalg.qr(input))",
+        example: gives(
+            &["[[3, 1], [4, 3]]"],
+            "[[-0.6 -0.8]\n [-0.8  0.6]] [[-5. -3.]\n [ 0.  1.]]",
+        ),
+        outputs: &[out("q"), out("r")],
+        ..FACTORS.row(
+            "QR",
+            "The factors of `input = q @ r`, where the columns of `q` are orthonormal and `r` is \
+             upper triangular. They have as many columns or rows as the shorter side of `input`, \
+             and LAPACK's signs.",
+            |cx| parts(cx, "qr", 2),
+        )
+    },
+    Entry {
+        formula: "list(linalg.eigh(input))",
+        example: gives(&["[[2, 1], [1, 2]]"], "[1. 3.] [[-0.7071  0.7071]\n [ 0.7071  0.7071]]"),
+        outputs: &[out("eigenvalues"), out("eigenvectors")],
+        ..MATRIX.row(
+            "Eigh",
+            "The eigenvalues of symmetric matrices in ascending order, and unit eigenvectors in \
+             columns. Only the lower triangle is read (JAX reads the mean of both). The signs of \
+             eigenvectors differ between backends, so a loss must not depend on them. If \
+             eigenvalues are equal, the gradient of eigenvectors is not finite, as in PyTorch. The \
+             gradient is symmetric.",
+            |cx| parts(cx, "eigh", 2),
+        )
+    },
+    Entry {
+        formula: "linalg.eigvalsh(input)",
+        example: gives(&["[[2, 1], [1, 2]]"], "[1. 3.]"),
+        ..MATRIX.row(
+            "Eigvalsh",
+            "The eigenvalues of symmetric matrices in ascending order. Only the lower triangle is \
+             read (JAX reads the mean of both). The gradient is symmetric.",
+            |cx| done(single(cx, "eigvalsh", &[])),
+        )
+    },
+    Entry {
+        formula: "list(linalg.svd(input, full_matrices=False))",
+        example: gives(
+            &["[[3, 0], [4, 0]]"],
+            "[[-0.6 -0.8]\n [-0.8  0.6]] [5. 0.] [[-1. -0.]\n [ 0.  1.]]",
+        ),
+        outputs: &[out("u"), out("s"), out("vh")],
+        ..FACTORS.row(
+            "SVD",
+            "The factors of `input = u @ diag(s) @ vh`: left singular vectors in columns, singular \
+             values in descending order, and right singular vectors in rows, as many as the \
+             shorter side of `input`. The signs of pairs of vectors differ between backends, so a \
+             loss must not depend on them. If singular values are equal, or 0, the gradient of the \
+             vectors is not finite, as in PyTorch.",
+            |cx| parts(cx, "svd", 3),
+        )
+    },
 ];
+
+/// The results of an operation on the matrices of `input`, in the input's dtype.
+fn parts(cx: &Cx, op: &str, count: i64) -> Result<Vec<Value>> {
+    let part = |of: i64| single(cx, op, &[("of", of.into())]).value;
+    Ok((0..count).map(part).collect())
+}
 
 /// Errors: the last two dims of an input are known to differ.
 fn need_square(cx: &Cx, name: &str) -> Result<()> {

@@ -40,6 +40,7 @@ mod example;
 mod experts;
 mod family;
 mod fourier;
+mod gaussian_process;
 mod index;
 mod indexer;
 mod layers;

@@ -16,6 +16,11 @@ pub const PUBLICATIONS: &[Publication] = &[
                Nonmetric Hypothesis. Psychometrika 29, 1964.",
     },
     Publication {
+        short: "Rasmussen & Williams 2006",
+        full: "C. E. Rasmussen, C. K. I. Williams. Gaussian Processes for Machine Learning. MIT \
+               Press, 2006.",
+    },
+    Publication {
         short: "van der Maaten & Hinton 2008",
         full: "L. van der Maaten, G. Hinton. Visualizing Data using t-SNE. Journal of Machine \
                Learning Research 9, 2008.",

@@ -83,11 +83,13 @@ impl Products {
         }
         let lanes = i64::from(own.nest.lanes);
         let [from, to] = self.columns;
-        let width = own.nest.b.index(2 * lanes);
+        // Several sums at a time hide the latency of additions.
+        let vectors = if height == 1 { 4 } else { 2 };
+        let width = own.nest.b.index(vectors * lanes);
         let count = own.nest.b.sub(to, from);
         let rest = own.nest.b.binary(Binary::Rem, count, width);
         let whole = own.nest.b.sub(to, rest);
-        own.each(from, whole, 2 * lanes, |own, j| self.tile(own, [i, j], height, 2));
+        own.each(from, whole, vectors * lanes, |own, j| self.tile(own, [i, j], height, vectors));
         if own.nest.b.constant(rest) != Some(0) {
             own.each(whole, to, lanes, |own, j| self.tile(own, [i, j], height, 1));
         }

@@ -5,7 +5,7 @@ use mithril_ir::dim::Dim;
 
 use super::products::{Factors, HEIGHT, Products};
 use super::work::{Rows, padded};
-use crate::code::{Binary, V};
+use crate::code::{Binary, Mem, V};
 use crate::library::standalone::Standalone;
 use crate::loops::Loops;
 use crate::lower::index::Ix;
@@ -52,10 +52,21 @@ impl Standalone<'_> {
 
     /// The memory of the result's matrix, of this size, at an index of the batch.
     pub fn result(&mut self, batch: &[Dim], place: &[Ix], [rows, columns]: [V; 2]) -> Rows {
+        self.matrix_of(self.nest.results[0], batch, place, [rows, columns])
+    }
+
+    /// A matrix of this size in an array, at an index of the batch.
+    pub fn matrix_of(
+        &mut self,
+        mem: Mem,
+        batch: &[Dim],
+        place: &[Ix],
+        [rows, columns]: [V; 2],
+    ) -> Rows {
         let number = self.nest.flat_index(batch, place);
         let number = self.nest.as_value(number);
         let size = self.nest.b.mul(rows, columns);
-        Rows { mem: self.nest.results[0], at: self.nest.b.mul(number, size), stride: columns }
+        Rows { mem, at: self.nest.b.mul(number, size), stride: columns }
     }
 }
 

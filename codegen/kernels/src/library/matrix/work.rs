@@ -5,7 +5,7 @@ use mithril_ir::dtype::DType;
 
 use super::Operand;
 use crate::builder::Builder;
-use crate::code::{Binary, Mem, Ty, V};
+use crate::code::{Binary, Mem, Region, Ty, V};
 use crate::contract::lanes;
 use crate::library::standalone::Standalone;
 use crate::loops::Loops;
@@ -73,6 +73,55 @@ impl Standalone<'_> {
     pub fn each_vector(&mut self, from: V, to: V, body: impl FnOnce(&mut Self, V)) {
         let lanes = i64::from(self.nest.lanes);
         self.each(from, to, lanes, body);
+    }
+
+    /// Emits code that runs if a condition holds.
+    pub fn when(&mut self, condition: V, yes: impl FnOnce(&mut Self)) {
+        let body = |own: &mut Self| {
+            yes(own);
+            vec![]
+        };
+        self.choose(condition, body, vec![]);
+    }
+
+    /// Emits code that runs if a condition holds, and returns its values, or else the other ones.
+    pub fn choose(
+        &mut self,
+        condition: V,
+        yes: impl FnOnce(&mut Self) -> Vec<V>,
+        no: Vec<V>,
+    ) -> Vec<V> {
+        let yes = self.enclosed(yes);
+        self.nest.b.open_region();
+        let no = self.nest.b.close_region(no);
+        self.nest.b.place_choice(condition, yes, no)
+    }
+
+    /// Emits code for each value of a condition.
+    pub fn either(&mut self, condition: V, body: impl Fn(&mut Self, bool)) {
+        let [yes, no] = [true, false].map(|holds| {
+            self.enclosed(|own| {
+                body(own, holds);
+                vec![]
+            })
+        });
+        self.nest.b.place_choice(condition, yes, no);
+    }
+
+    fn enclosed(&mut self, body: impl FnOnce(&mut Self) -> Vec<V>) -> Region {
+        self.nest.b.open_region();
+        self.nest.enter();
+        let yields = body(self);
+        self.nest.leave();
+        self.nest.b.close_region(yields)
+    }
+
+    /// Sets the elements of a single row to 0, in a whole number of vectors of columns.
+    pub fn clear_vectors(&mut self, to: &Rows, [from, end]: [V; 2]) {
+        let dtype = self.nest.b.mem_dtype(to.mem);
+        let zero = self.nest.b.number(Ty::vector(dtype, self.nest.lanes), 0.0);
+        let first = self.nest.b.index(0);
+        self.each_vector(from, end, |own, j| to.store(&mut own.nest.b, first, j, zero));
     }
 
     /// Sets the elements of `rows` rows to 0, in columns up to `columns`, a whole number of vectors.
