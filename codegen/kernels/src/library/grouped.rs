@@ -65,7 +65,7 @@ impl Standalone<'_> {
         let place = self.nest.dim(&(&(&groups + &Dim::Const(1)) * &Dim::Const(8)));
         let [ends, order] = [zero, place].map(|at| self.nest.b.scratch(DType::I64, at));
         let site = Site { x, other, is_outer, rows, groups, inner, columns, order, ends };
-        self.sort_rows(&site, group);
+        self.order_rows(&site, group);
         let tile = VECTORS * i64::from(self.nest.lanes);
         let tiles = site.columns.ceil_div(&Dim::Const(tile));
         if self.nest.b.source().all_tasks {
@@ -79,7 +79,7 @@ impl Standalone<'_> {
     }
 
     /// Counts the rows of each group, turns the counts into offsets, then places the rows.
-    fn sort_rows(&mut self, site: &Site, group: Value) {
+    fn order_rows(&mut self, site: &Site, group: Value) {
         let (zero, one) = (self.nest.b.index(0), self.nest.b.index(1));
         let [rows, groups] = [&site.rows, &site.groups].map(|dim| self.nest.dim(dim));
         let count = self.nest.b.offset(groups, 1);
