@@ -33,7 +33,8 @@ const FOURIER: OpDef = OpDef {
     noun: "spectrum",
     operands: &[REAL, IMAGINARY],
     attrs: &[AXIS, SIZE, NORM, OF],
-    note: "f16 and bf16 are computed in f32.",
+    note: "f16 and bf16 are computed in f32. Frameworks differ in which results are \
+           NaN or infinite if an operand has such elements.",
     ..BASE
 };
 

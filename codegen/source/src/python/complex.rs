@@ -9,7 +9,8 @@ use super::expr::Expr;
 
 impl<'m> Body<'_, 'm> {
     /// Assigns the complex value that an expression takes a part of to a variable, if another
-    /// operation takes the other part. Returns the expression with the variable.
+    /// operation takes the other part, or if the expression is longer than a line. Returns the
+    /// expression with the variable.
     pub fn with_shared_call(&mut self, op: &'m Operation, expr: Expr) -> Expr {
         let is_fourier = matches!(op.op.access, Access::Library(Library::Fourier(_)));
         let Some(call) = complex_value(&expr).filter(|_| is_fourier) else {
@@ -18,7 +19,7 @@ impl<'m> Body<'_, 'm> {
         let text = call.to_string();
         let name = match self.complex_values.get(&text) {
             Some(name) => name.clone(),
-            None if self.has_other_part(op) => {
+            None if self.has_other_part(op) || !expr.fits(self.budget(op.result())) => {
                 let name = self.names.unique(op.op.result_name());
                 self.write(op.result(), format!("{name} = "), call.clone());
                 self.complex_values.insert(text, name.clone());
