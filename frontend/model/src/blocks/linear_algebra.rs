@@ -218,7 +218,7 @@ fn triangular_solve(cx: &Cx) -> Result<Vec<Value>> {
     let right = if left { b.widened() } else { b.widened().swap_last() };
     let attrs = [
         ("lower", cx.flag("lower").into()),
-        ("transposed", (cx.flag("transposed") != !left).into()),
+        ("transposed", (cx.flag("transposed") == left).into()),
         ("unit_diagonal", cx.flag("unit_diagonal").into()),
     ];
     let solution = cx.op("triangular_solve", &[a.widened(), right], &attrs);
