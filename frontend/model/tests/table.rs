@@ -115,7 +115,7 @@ const IMAGES: &[&str] = &[
 ];
 
 /// Blocks whose indices are a matrix.
-const MATRICES: &[&str] = &["TakeAlongAxis", "ScatterReduce", "EmbeddingBag"];
+const MATRICES: &[&str] = &["TakeAlongAxis", "ScatterReduce", "EmbeddingBag", "MultiLabelMargin"];
 
 #[test]
 fn names_are_unique() {

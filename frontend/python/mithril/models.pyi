@@ -28,6 +28,19 @@ __all__ = [
     "Softplus",
     "Softsign",
     "Tanh",
+    "Relu6",
+    "Hardtanh",
+    "Celu",
+    "Hardshrink",
+    "Softshrink",
+    "Tanhshrink",
+    "Threshold",
+    "LogSigmoid",
+    "Softmin",
+    "Glu",
+    "PRelu",
+    "RRelu",
+    "GumbelSoftmax",
     "Sign",
     "Square",
     "Sqrt",
@@ -193,9 +206,18 @@ __all__ = [
     "GroupNorm",
     "InstanceNorm",
     "LocalResponseNorm",
+    "CosineSimilarity",
+    "PairwiseDistance",
+    "Normalize",
+    "Bilinear",
+    "ChannelShuffle",
+    "Unflatten",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
+    "Dropout3d",
+    "AlphaDropout",
+    "FeatureAlphaDropout",
     "Conv1d",
     "Conv2d",
     "Conv3d",
@@ -286,6 +308,10 @@ __all__ = [
     "TripletMargin",
     "FocalLoss",
     "Dice",
+    "HingeEmbedding",
+    "MultiMargin",
+    "MultiLabelSoftMargin",
+    "MultiLabelMargin",
     "CTC",
     "GaussianProcessLoss",
     "L1",
@@ -430,6 +456,148 @@ class Tanh(Block):
         *,
         name: str | None = None,
         gradient: Block | None = None,
+    ) -> None: ...
+
+class Relu6(Block):
+    """`Relu`, but at most 6."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Hardtanh(Block):
+    """`input` between `min` and `max`. The gradient at the bounds is 0; that of `Clamp` is 1."""
+
+    def __init__(
+        self,
+        min: float = -1.0,
+        max: float = 1.0,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Celu(Block):
+    """`input` above 0, `alpha (exp(input / alpha) - 1)` below: an `Elu` whose slope at 0 is 1 for each `alpha`."""
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Hardshrink(Block):
+    """0 where the magnitude is at most `lambd`, else `input`."""
+
+    def __init__(
+        self,
+        lambd: float = 0.5,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Softshrink(Block):
+    """`input`, moved towards 0 by `lambd`; 0 where the magnitude is less."""
+
+    def __init__(
+        self,
+        lambd: float = 0.5,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Tanhshrink(Block):
+    """`input - tanh(input)`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Threshold(Block):
+    """`input` above `threshold`, else `value`."""
+
+    def __init__(
+        self,
+        threshold: float,
+        value: float,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class LogSigmoid(Block):
+    """The logarithm of `Sigmoid`, computed so that it does not overflow."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Softmin(Block):
+    """The `Softmax` of the negated input."""
+
+    def __init__(
+        self,
+        axis: int = -1,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Glu(Block):
+    """The first half of `input` along `axis`, times the `Sigmoid` of the second half."""
+
+    def __init__(
+        self,
+        axis: int = -1,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class PRelu(Block):
+    """`input` above 0, `a * input` below, with a learned slope `a` that starts at 0.25."""
+
+    def __init__(
+        self,
+        per_channel: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class RRelu(Block):
+    """`input` above 0; below it is multiplied by a slope that is drawn for each element, uniform between `lower` and `upper`. In inference, the slope is their mean."""
+
+    def __init__(
+        self,
+        lower: float = 0.125,
+        upper: float = 0.3333333333333333,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class GumbelSoftmax(Block):
+    """A draw of a category, as a vector that sums to 1 and is differentiable: `softmax((input + g) / tau)` for Gumbel noise g."""
+
+    def __init__(
+        self,
+        tau: float = 1.0,
+        hard: bool = False,
+        axis: int = -1,
+        *,
+        name: str | None = None,
     ) -> None: ...
 
 class Sign(Block):
@@ -2262,6 +2430,79 @@ class LocalResponseNorm(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class CosineSimilarity(Block):
+    """The cosine of the angle between vectors along `axis`: their product, divided by both norms."""
+
+    def __init__(
+        self,
+        axis: int = 1,
+        eps: float = 1e-8,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class PairwiseDistance(Block):
+    """The norm of `left - right + eps` along the last axis. `DistanceMatrix` compares all pairs of rows."""
+
+    def __init__(
+        self,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Normalize(Block):
+    """`input` divided by its norm along `axis`."""
+
+    def __init__(
+        self,
+        p: float = 2.0,
+        axis: int = 1,
+        eps: float = 1e-12,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Bilinear(Block):
+    """`left @ w[k] @ right + b[k]` for each k up to `dimension`, over the last axes, as in `torch.nn.Bilinear`."""
+
+    def __init__(
+        self,
+        dimension: int,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ChannelShuffle(Block):
+    """The channels, axis 1, in another order: the first of each of `groups` groups, then the second of each, and so on."""
+
+    def __init__(
+        self,
+        groups: int,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Unflatten(Block):
+    """`input` with `axis` as several axes: the reverse of `Flatten`."""
+
+    def __init__(
+        self,
+        axis: int,
+        sizes: int | Sequence[int],
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class Dropout(Block):
     """Each element is 0 with probability `rate`, else `input / (1 - rate)`; in inference, `input` itself (Srivastava et al. 2014)."""
 
@@ -2284,6 +2525,36 @@ class Dropout1d(Block):
 
 class Dropout2d(Block):
     """Each channel of images, (batch, channels, height, width), is 0 with probability `rate`, else `input / (1 - rate)`; in inference, `input` itself (Tompson et al. 2015)."""
+
+    def __init__(
+        self,
+        rate: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Dropout3d(Block):
+    """Each channel of volumes, (batch, channels, depth, height, width), is 0 with probability `rate`, else `input / (1 - rate)`; in inference, `input` itself (Tompson et al. 2015)."""
+
+    def __init__(
+        self,
+        rate: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class AlphaDropout(Block):
+    """`Dropout` for `Selu`: an element that is dropped becomes the limit of `Selu` at minus infinity, and all elements are scaled and shifted so that mean 0 and variance 1 stay. In inference, `input` itself."""
+
+    def __init__(
+        self,
+        rate: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class FeatureAlphaDropout(Block):
+    """`AlphaDropout` of whole channels of (batch, channels, …)."""
 
     def __init__(
         self,
@@ -2821,6 +3092,8 @@ class MoE(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+    ) -> None: ...
+
 class SpectralNorm(Block):
     """`block` with its weight divided by its spectral norm, the largest singular value of the weight as a matrix (outputs, all other axes). The terminals are those of `block`. For a weight `w`, the states `w_u` and `w_v` are estimates of the singular vectors. Each call in training improves them by steps of the power iteration; inference only uses them. They start standard normal."""
 
@@ -3465,6 +3738,49 @@ class Dice(Block):
         self,
         smooth: float = 1.0,
         axis: int | Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class HingeEmbedding(Block):
+    """`input` where `target` is 1, `max(0, margin - input)` where it is -1: the loss of a distance between samples that are alike, or not."""
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MultiMargin(Block):
+    """The mean over classes of `max(0, margin - input[target] + input[i])^p`, for all classes i but the target, along the last axis, as in `torch.nn.MultiMarginLoss`."""
+
+    def __init__(
+        self,
+        p: float = 1.0,
+        margin: float = 1.0,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MultiLabelSoftMargin(Block):
+    """The mean of `BinaryCrossEntropy` of logits over the labels, the last axis."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class MultiLabelMargin(Block):
+    """The mean over classes of `max(0, 1 - (input[j] - input[i]))`, summed over all labels j in `target` and all classes i that are no label, along the last axis, as in `torch.nn.MultiLabelMarginLoss`."""
+
+    def __init__(
+        self,
         *,
         name: str | None = None,
         gradient: Block | None = None,

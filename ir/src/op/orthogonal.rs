@@ -34,7 +34,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| orthogonal::qr(i.arg(0), i.int("of"))),
         gradient: Gradient::Rule(|r| vec![Some(qr_gradient(r))]),
         note: "Matrices with more columns than rows need independent first columns for a gradient. \
-               torch and JAX refuse to differentiate them.",
+               JAX refuses to differentiate them.",
         ..FACTORS
     },
     OpDef {

@@ -72,6 +72,41 @@ pub const PUBLICATIONS: &[Publication] = &[
         full: "A. Howard et al. Searching for MobileNetV3. ICCV 2019, arXiv:1905.02244.",
     },
     Publication {
+        short: "Howard et al. 2017",
+        full: "A. G. Howard et al. MobileNets: Efficient Convolutional Neural Networks for \
+               Mobile Vision Applications. arXiv:1704.04861.",
+    },
+    Publication {
+        short: "Jang et al. 2017",
+        full: "E. Jang, S. Gu, B. Poole. Categorical Reparameterization with Gumbel-Softmax. \
+               ICLR 2017, arXiv:1611.01144.",
+    },
+    Publication {
+        short: "Zhang et al. 2018",
+        full: "X. Zhang, X. Zhou, M. Lin, J. Sun. ShuffleNet: An Extremely Efficient \
+               Convolutional Neural Network for Mobile Devices. CVPR 2018, arXiv:1707.01083.",
+    },
+    Publication {
+        short: "Dauphin et al. 2017",
+        full: "Y. N. Dauphin, A. Fan, M. Auli, D. Grangier. Language Modeling with Gated \
+               Convolutional Networks. ICML 2017, arXiv:1612.08083.",
+    },
+    Publication {
+        short: "Barron 2017",
+        full: "J. T. Barron. Continuously Differentiable Exponential Linear Units. \
+               arXiv:1704.07483.",
+    },
+    Publication {
+        short: "Xu et al. 2015",
+        full: "B. Xu, N. Wang, T. Chen, M. Li. Empirical Evaluation of Rectified Activations in \
+               Convolutional Network. arXiv:1505.00853.",
+    },
+    Publication {
+        short: "He et al. 2015",
+        full: "K. He, X. Zhang, S. Ren, J. Sun. Delving Deep into Rectifiers: Surpassing \
+               Human-Level Performance on ImageNet Classification. ICCV 2015, arXiv:1502.01852.",
+    },
+    Publication {
         short: "Dugas et al. 2001",
         full: "C. Dugas, Y. Bengio, F. Bélisle, C. Nadeau, R. Garcia. Incorporating \
                Second-Order Functional Knowledge for Better Option Pricing. NIPS 2000 \
