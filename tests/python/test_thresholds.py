@@ -35,7 +35,17 @@ def numbers(*shape: int) -> Any:
         (ml.Celu(alpha=2.0), lambda x: F.celu(x, 2.0)),
         (ml.LogSigmoid(), F.logsigmoid),
     ],
-    ids=str,
+    ids=[
+        "relu6",
+        "hardtanh",
+        "other hardtanh",
+        "hardshrink",
+        "hardshrink at 0",
+        "softshrink",
+        "threshold",
+        "celu",
+        "log_sigmoid",
+    ],
 )
 def test_bounds_are_those_of_torch(make, block, function):
     """Values and gradients, on the bounds as well."""

@@ -57,6 +57,19 @@ const CONSTRUCTORS: &[Case] = &[
     }),
     ("too many parameters", || blocks::build("Relu", vec![1.into()], vec![]).map(drop)),
     ("a terminal as parameter", || block!(Relu(input = "x")).map(drop)),
+    ("branches with other outputs", || {
+        let then = one(block!(Relu())?.connect([("input", "x"), ("output", "y")])?)?.block()?;
+        block!(Cond(then = then, otherwise = block!(Relu())?)).map(drop)
+    }),
+    ("a loop of a body with several outputs", || {
+        let body = block!(MaxPool2d(kernel_size = 2, return_indices = true))?;
+        block!(While(condition = block!(IsNan())?, body = body)).map(drop)
+    }),
+    ("a loop whose condition draws numbers", || {
+        block!(While(condition = block!(Dropout(rate = 0.5))?, body = block!(Relu())?)).map(drop)
+    }),
+    ("more experts for a token than there are", || block!(MoE(experts = 2, k = 3)).map(drop)),
+    ("a norm of a transform that does not exist", || block!(FFT(norm = "orthogonal")).map(drop)),
     ("a stride of 0", || block!(MaxPool2d(kernel_size = 2, stride = 0)).map(drop)),
     ("groups that do not divide the filters", || {
         block!(Conv1d(filters = 4, kernel_size = 3, groups = 3)).map(drop)
@@ -182,6 +195,20 @@ const CONNECTIONS: &[Case] = &[
 
 const SHAPES: &[Case] = &[
     ("branches that do not add", || compile(&branches()?, |_| {})),
+    ("a matrix that is not square", || {
+        compile(&one(block!(Cholesky())?)?, |options| shape(options, "input", &[2, 3]))
+    }),
+    ("an odd number of gates", || {
+        compile(&one(block!(Glu())?)?, |options| shape(options, "input", &[2, 3]))
+    }),
+    ("blocks of a condition of other types", || {
+        let block = block!(Cond(then = block!(Relu())?, otherwise = block!(Sum())?))?;
+        compile(&one(block)?, |options| shape(options, "input", &[2, 3]))
+    }),
+    ("a loop whose condition is an array", || {
+        let block = block!(While(condition = block!(IsNan())?, body = block!(Relu())?))?;
+        compile(&one(block)?, |options| shape(options, "input", &[2, 3]))
+    }),
     ("branches inside a block", || {
         let model = Model::new();
         model.connect(linear(8)?.connect([("input", "data"), ("output", "h")])?)?;

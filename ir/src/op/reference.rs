@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Arity, AttrDef, Default, Gradient, Meaning, Op, Operand, table};
+use super::{Arity, AttrDef, Default, Gradient, Kind, Meaning, Op, Operand, table};
 
 /// The reference of every operation, as Markdown. `whole` returns the backends that have their own
 /// spelling of an operation.
@@ -12,13 +12,12 @@ pub fn reference(whole: &dyn Fn(Op) -> Vec<&'static str>) -> String {
          op table. *Whole* lists the Python targets that have the operation built in; the others \
          decompose it.\n",
     );
-    let mut kind = None;
-    for op in table() {
-        if kind != Some(op.kind) {
-            kind = Some(op.kind);
-            let _ = write!(page, "\n## {:?}\n", op.kind);
-        }
-        page.push_str(&entry(op, &whole(op)));
+    let mut kinds: Vec<Kind> = Vec::new();
+    table().for_each(|op| kinds.extend((!kinds.contains(&op.kind)).then_some(op.kind)));
+    for kind in kinds {
+        let _ = write!(page, "\n## {kind:?}\n");
+        let own = table().filter(|op| op.kind == kind);
+        own.for_each(|op| page.push_str(&entry(op, &whole(op))));
     }
     page
 }

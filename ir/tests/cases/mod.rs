@@ -321,6 +321,8 @@ pub fn attr(
         },
         AttrKind::Float => Attr::Float(match def.name {
             "min" | "low" => -random.unit(),
+            // The slope of a cap far below the scores is a small difference of numbers near 1.
+            "softcap" => 1.0 + 4.0 * random.unit(),
             _ => random.unit(),
         }),
         AttrKind::Str => match def.name {

@@ -145,12 +145,13 @@ fn distances<'a>(cx: &Cx<'a>, [queries, keys]: [Dim; 2], dtype: DType) -> Var<'a
 
 /// ALiBi's bias of the scores, (heads, queries, keys).
 pub(super) fn alibi<'a>(cx: &Cx<'a>, lengths: [Dim; 2], heads: i64, dtype: DType) -> Var<'a> {
-    let slopes: Vec<f64> = slopes(heads).iter().map(|slope| -slope).collect();
     let wide = dtype.widened();
-    let slopes = Tensor::from_f64s(wide, vec![heads as usize, 1, 1], &slopes);
+    let slopes = Tensor::from_f64s(wide, vec![heads as usize, 1, 1], &slopes(heads));
     let slopes = cx.builder.var(cx.builder.constant(slopes)).named("slopes");
     let distances = distances(cx, lengths, wide).unary("abs", &[]).named("distances");
-    (slopes * distances).cast(dtype).named("alibi")
+    // The difference from 0 is 0 where the distance is; the negated distance would be -0.
+    let below = distances.scalar(0.0) - distances;
+    (slopes * below).cast(dtype).named("alibi")
 }
 
 /// The slopes of Press et al. 2022.

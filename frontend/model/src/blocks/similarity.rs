@@ -50,7 +50,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         formula: "sum(abs(left - right + eps) ** p, -1) ** (1 / p)",
-        example: gives(&["[[0, 0], [1, 1]]", "[[3, 4], [1, 1]]"], "[5. 0.]"),
+        example: gives(&["[[0, 0], [1, 1]]", "[[3, 4], [1, 2]]"], "[5. 1.]"),
         parameters: &[
             ORDER,
             with("eps", Kind::Float(Range::Finite), Default::Float(1e-6))

@@ -9,12 +9,14 @@ use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, done};
 use super::parameter::{Range, required, with};
-use super::{BASE, Default, Entry, KEY, Kind, Parameter, Value, data, gives, param};
+use super::{BASE, Default, Entry, Group, KEY, Kind, Parameter, Value, data, gives, param};
 use crate::init::Init;
 use crate::lower::Cx;
 
 /// An activation that is written with `Var` arithmetic.
 const ACTIVATION: Entry = Entry { inputs: INPUT, same_dtype: true, ..BASE };
+/// An activation that mixes elements, draws or learns.
+const ACTIVATION_LAYER: Entry = Entry { group: Group::Layer, ..ACTIVATION };
 
 const fn finite(name: &'static str, default: f64) -> Parameter {
     with(name, Kind::Float(Range::Finite), Default::Float(default))
@@ -49,7 +51,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "where(input > 0, input, alpha * expm1(input / alpha))",
         source: "Barron 2017",
-        example: gives(&["[-1, 0, 2]"], "[-0.787  0.     2.   ]").with_settings("alpha=2.0"),
+        example: gives(&["[-1, 0, 2]"], "[-0.7869  0.      2.    ]").with_settings("alpha=2.0"),
         parameters: &[with("alpha", Kind::Float(Range::Positive), Default::Float(1.0))
             .doc("the negated limit at minus infinity")],
         ..ACTIVATION.row(
@@ -128,7 +130,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "exp(-input) / sum(exp(-input), axis, keepdims=True)",
         example: gives(&["[[0, 0], [0, 3]]"], "[[0.5    0.5   ]\n [0.9526 0.0474]]"),
         parameters: &[AXIS.doc("the axis that sums to 1")],
-        ..ACTIVATION.row("Softmin", "The `Softmax` of the negated input.", |cx| {
+        ..ACTIVATION_LAYER.row("Softmin", "The `Softmax` of the negated input.", |cx| {
             done((-cx.var("input")).unary("softmax", &[("axis", cx.int("axis").into())]))
         })
     },
@@ -137,7 +139,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         source: "Dauphin et al. 2017",
         example: gives(&["[1, 2, 0, 3]"], "[0.5    1.9051]"),
         parameters: &[AXIS.doc("the axis that is cut into halves")],
-        ..ACTIVATION.row(
+        ..ACTIVATION_LAYER.row(
             "Glu",
             "The first half of `input` along `axis`, times the `Sigmoid` of the second half.",
             |cx| {
@@ -157,7 +159,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             param("a", Init::Constant(0.25f64.to_bits()), slopes)
                 .doc("(1), or (channels) with `per_channel`"),
         ],
-        ..ACTIVATION.row(
+        ..ACTIVATION_LAYER.row(
             "PRelu",
             "`input` above 0, `a * input` below, with a learned slope `a` that starts at 0.25.",
             |cx| {
@@ -181,7 +183,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 .doc("the bound of slopes"),
         ],
         inputs: &[data("input", Class::Float), KEY.in_training()],
-        ..ACTIVATION.row(
+        ..ACTIVATION_LAYER.row(
             "RRelu",
             "`input` above 0; below it is multiplied by a slope that is drawn for each element, \
              uniform between `lower` and `upper`. In inference, the slope is their mean.",
@@ -191,7 +193,8 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let Some(key) = cx.optional("key").filter(|_| cx.training()) else {
                     return done(positive.select(x, x * (0.5 * (lower + upper))));
                 };
-                let slope = uniform(key, x.shape()) * (upper - lower) + lower;
+                let draw = uniform(key, x.shape()).cast(x.dtype().widened());
+                let slope = draw * (upper - lower) + lower;
                 done(positive.select(x, x * slope.cast(x.dtype())))
             },
         )
@@ -208,7 +211,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             AXIS.doc("the axis of categories"),
         ],
         inputs: &[data("input", Class::Float).doc("logits of categories"), KEY],
-        ..ACTIVATION.row(
+        ..ACTIVATION_LAYER.row(
             "GumbelSoftmax",
             "A draw of a category, as a vector that sums to 1 and is differentiable: \
              `softmax((input + g) / tau)` for Gumbel noise g.",
@@ -269,7 +272,7 @@ fn uniform(key: Var, shape: Shape) -> Var {
 fn gumbel(cx: &Cx) -> Result<Vec<Value>> {
     let (x, axis) = (cx.var("input"), cx.int("axis"));
     // The draws are multiples of 2^-24 below 1. Half a step more keeps both logarithms finite.
-    let draw = uniform(cx.var("key"), x.shape()) + 2f64.powi(-25);
+    let draw = uniform(cx.var("key"), x.shape()).cast(x.dtype().widened()) + 2f64.powi(-25);
     let noise = -(-draw.log()).log();
     let soft =
         ((x + noise.cast(x.dtype())) / cx.float("tau")).unary("softmax", &[("axis", axis.into())]);
