@@ -152,6 +152,7 @@ CASES: dict[str, Any] = {
     "Dropout3d": case((2, 3, 2, 3, 5), rate=0.5),
     "FeatureAlphaDropout": case((2, 3, 5)),
     "Threshold": case(M, threshold=0.5, value=0.25),
+    "PRelu": case(M),
     "Bilinear": case(M, (3, 5), dimension=2),
     "ChannelShuffle": case((2, 4, 3), groups=2),
     "Unflatten": case(M, axis=1, sizes=(2, -1)),

@@ -283,7 +283,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "Bilinear": F.bilinear,
     "ChannelShuffle": lambda x: F.channel_shuffle(x, 2),
     "Unflatten": lambda x: x.unflatten(1, (2, -1)),
-    "HingeEmbedding": lambda x, y: F.hinge_embedding_loss(x, y, reduction="none"),
+    # torch gives the target no gradient, where zeros are meant.
+    "HingeEmbedding": lambda x, y: F.hinge_embedding_loss(x, y, reduction="none") + 0 * y,
     "MultiMargin": lambda x, y: F.multi_margin_loss(x, y, reduction="none"),
     "MultiLabelMargin": lambda x, y: F.multilabel_margin_loss(x, y, reduction="none"),
     "MultiLabelSoftMargin": lambda x, y: F.multilabel_soft_margin_loss(x, y, reduction="none"),

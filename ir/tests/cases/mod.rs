@@ -295,10 +295,8 @@ pub fn attr(
         }
     }
     // What a symbol stands for does not matter here.
-    let sizes = |ty: &Type| -> Vec<usize> {
-        let size = |d: &Dim| d.as_const().map_or(2, |c| c as usize);
-        ty.shape.dims.iter().map(size).collect()
-    };
+    let size = |d: &Dim| d.as_const().map_or(2, |c| c as usize);
+    let sizes = |ty: &Type| -> Vec<usize> { ty.shape.dims.iter().map(size).collect() };
     let first = operands.first().map(sizes);
     // Axes are those of the first operand, or of the result's shape where that is given.
     let given = before.iter().find_map(|a| match a {
@@ -321,8 +319,8 @@ pub fn attr(
         },
         AttrKind::Float => Attr::Float(match def.name {
             "min" | "low" => -random.unit(),
-            // The slope of a cap far below the scores is a small difference of numbers near 1.
-            "softcap" => 1.0 + 4.0 * random.unit(),
+            // The slope of a cap far below the scores is a small difference.
+            "softcap" => 1.0 + random.unit(),
             _ => random.unit(),
         }),
         AttrKind::Str => match def.name {
