@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import grower_functions
 import grower_images
 import numpy as np
 
@@ -53,6 +54,8 @@ APART = 0.1234
 
 # Seeds from this one on draw blocks of images as well; earlier ones keep their models.
 IMAGES = 1_500_000_000
+# Seeds from this one on draw loops, matrices and spectra as well.
+FUNCTIONS = 1_600_000_000
 # Attention over more rows takes NumPy too long.
 MOST_QUERIES = 300
 
@@ -425,6 +428,10 @@ class Grower:
         """Convolutions, pooling and similar."""
         grower_images.grow(self)
 
+    def functions(self) -> None:
+        """Loops, conditions, matrices, spectra and similar."""
+        grower_functions.grow(self)
+
     def below(self, i: Any, size: int) -> Any:
         """Integers as indices of an axis of this size."""
         return (i if size < 128 else self.apply(Cast(ml.int64), i)) % size
@@ -435,6 +442,8 @@ class Grower:
         kinds += [self.product, self.part, self.whole, self.truth, self.back, self.back]
         if self.seed >= IMAGES:
             kinds += [self.images, self.images]
+        if self.seed >= FUNCTIONS:
+            kinds += [self.functions] * 6
         for _ in range(self.choose.randint(4, 16)):
             self.choose.choice(kinds)()
         for name, among in (("y", self.floats), ("i", self.integers), ("p", self.truths)):
