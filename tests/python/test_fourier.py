@@ -225,3 +225,18 @@ def test_source_is_what_one_would_write():
 def test_mistakes_are_explained(block, shape, message):
     with pytest.raises(ml.MithrilError, match=message):
         ml.compile(block, ml.NumpyBackend(), shapes={"input": shape})
+
+
+@pytest.mark.parametrize("cpu", [None, "x86-64-v3", "x86-64-v2"])
+@pytest.mark.parametrize("dtype", [ml.float32, ml.float64])
+def test_a_single_line_of_each_length(cpu, dtype):
+    """A line that is alone, in vectors of any width."""
+    backend = ml.CpuBackend(dtype=dtype, **({"cpu": cpu} if cpu else {}))
+    for n in (*range(1, 20), 25, 31, 97):
+        for shape in ([n], [1, n], ["n"]):
+            x = numbers(n).astype(dtype.name).reshape([n if s == "n" else s for s in shape])
+            compiled = ml.compile(ml.FFT(), backend, shapes={"input": shape})
+            outputs = compiled.evaluate({}, {"input": x})
+            want = np.fft.fft(x)
+            got = outputs["real"] + 1j * outputs["imaginary"]
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())

@@ -118,6 +118,8 @@ def test_blocks_that_name_axes_need_no_shapes(kind, name, case):
     params = shaped.randomize_params(seed=0)
     params.update({n: v for n, v in given.items() if n in shaped.params})
     inputs = {n: v for n, v in given.items() if n not in params}
+    if "key" in shaped.inputs:
+        inputs["key"] = backend.from_numpy(np.array([1, 2], np.uint32))
     plain = lambda found: {n: backend.to_numpy(v) for n, v in found.items()}  # noqa: E731
     expected = plain(shaped.evaluate(params, inputs))
     for _ in range(2):

@@ -193,7 +193,7 @@ impl Lines<'_> {
             self.each_element(own, start, known, |own, i, ix| {
                 let mut place = place.clone();
                 place[self.axis] = ix;
-                let lanes = own.nest.lanes_of(&place);
+                let lanes = self.width(own, &place);
                 let mut parts = Vec::new();
                 for value in own.op.operands.clone() {
                     let v = own.nest.pull(value, &place);
@@ -203,13 +203,20 @@ impl Lines<'_> {
                 let zeros = own.nest.b.number(zeros, 0.0);
                 self.put(own, i, before, [parts[0], parts.get(1).copied().unwrap_or(zeros)]);
             });
-            let lanes = own.nest.lanes_of(place);
+            let lanes = self.width(own, place);
             let zeros = own.nest.b.number(Ty { dtype: self.plan.dtype, lanes }, 0.0);
             own.each(known, loaded, 1, |own, i| self.put(own, i, before, [zeros; 2]));
         });
         if self.transform == Fourier::InverseReal {
             self.mirror(own, loaded);
         }
+    }
+
+    /// The number of elements that are loaded at once. If a task has a line in each lane, all lanes
+    /// are set, even if there is only one line: each lane is a copy of it, and is stored.
+    fn width(&self, own: &Standalone, place: &Index) -> u32 {
+        let (lanes, all) = (own.nest.lanes_of(place), own.nest.lanes);
+        if self.plan.unit == i64::from(all) { lanes.max(all) } else { lanes }
     }
 
     /// Whether real and imaginary parts are exchanged.

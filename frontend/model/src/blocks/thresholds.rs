@@ -88,8 +88,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             "`input`, moved towards 0 by `lambd`; 0 where the magnitude is less.",
             |cx| {
                 let (x, lambd) = (cx.var("input"), cx.float("lambd"));
-                // Keeps NaN.
-                let zero = (x - x).stop_gradient();
+                let zero = x.unary("is_nan", &[]).select(x, x.scalar(0.0));
                 let below = x.binary("lt", x.scalar(-lambd)).select(x + lambd, zero);
                 done(x.binary("gt", x.scalar(lambd)).select(x - lambd, below))
             },
@@ -271,8 +270,9 @@ fn uniform(key: Var, shape: Shape) -> Var {
 
 fn gumbel(cx: &Cx) -> Result<Vec<Value>> {
     let (x, axis) = (cx.var("input"), cx.int("axis"));
-    // The draws are multiples of 2^-24 below 1. Half a step more keeps both logarithms finite.
-    let draw = uniform(cx.var("key"), x.shape()).cast(x.dtype().widened()) + 2f64.powi(-25);
+    // The draws are multiples of 2^-24 below 1. Half a step instead of 0 keeps logarithms finite.
+    let draw = uniform(cx.var("key"), x.shape()).cast(x.dtype().widened());
+    let draw = draw.binary("maximum", draw.scalar(2f64.powi(-25)));
     let noise = -(-draw.log()).log();
     let soft =
         ((x + noise.cast(x.dtype())) / cx.float("tau")).unary("softmax", &[("axis", axis.into())]);
