@@ -23,6 +23,9 @@ NAMES = {2: "a", 3: "b", 4: "c", 5: "d", 6: "e"}
 # Sizes that must stay: those that settings, heads or pairs need, and of vectors with an angle.
 KEPT = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
 KEPT |= dict.fromkeys(["PixelShuffle", "PixelUnshuffle", "GroupNorm", "Conv1d"], 4)
+KEPT |= dict.fromkeys(["Glu", "ChannelShuffle", "Unflatten"], 4)
+# With hundreds of labels, a gradient is a difference of large sums.
+KEPT |= {"MultiLabelMargin": 4}
 KEPT |= {"Fold": 12, "GridSample": 2, "ConvTranspose1d": 4}
 KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder", "CTC"], 4)
 # The products of all pairs of 333 features, and the differences of rows with as many features,

@@ -49,7 +49,7 @@ impl Standalone<'_> {
             let scale = all.fetch(own, &x, [m, n]);
             all.sweeps(own);
             all.finish(own, scale);
-            let is_wide = own.nest.b.compare(Cmp::Lt, m, n);
+            let is_wide = is_wide(own, m, n);
             if let Some(mem) = parts[0] {
                 let result = own.matrix_of(mem, &batch, place, [m, size]);
                 own.either(is_wide, |own, wide| {
@@ -104,7 +104,7 @@ impl Singular {
             })
         });
         let scale = own.usable(largest[0]);
-        let is_wide = own.nest.b.compare(Cmp::Lt, m, n);
+        let is_wide = is_wide(own, m, n);
         own.each(first, m, 1, |own, i| {
             own.each(first, n, 1, |own, j| {
                 let v = x.load(own, i, j, 1, None);
@@ -285,4 +285,11 @@ impl Singular {
             self.divide(own, i, norm);
         });
     }
+}
+
+/// Whether there are more columns than rows. The difference of equal dims is a constant, which C's
+/// compilers accept in a comparison, unlike a number compared with itself.
+fn is_wide(own: &mut Standalone, rows: V, columns: V) -> V {
+    let (zero, more) = (own.nest.b.index(0), own.nest.b.sub(columns, rows));
+    own.nest.b.compare(Cmp::Gt, more, zero)
 }
