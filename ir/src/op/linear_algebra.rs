@@ -47,7 +47,8 @@ pub(super) const OPS: &[OpDef] = &[
               the lower triangle of the result is NaN.",
         meaning: Meaning::Kernel(|i| linear_algebra::cholesky(i.arg(0))),
         gradient: Gradient::Rule(|r| vec![Some(cholesky_gradient(r))]),
-        note: "JAX reads the mean of both triangles. The gradient is symmetric.",
+        note: "JAX reads the mean of both triangles. The gradient is symmetric; that of \
+               frameworks may lie in one triangle.",
         ..MATRIX
     },
     OpDef {

@@ -34,7 +34,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| orthogonal::qr(i.arg(0), i.int("of"))),
         gradient: Gradient::Rule(|r| vec![Some(qr_gradient(r))]),
         note: "Matrices with more columns than rows need independent first columns for a gradient. \
-               JAX refuses to differentiate them.",
+               JAX refuses to differentiate them. Frameworks differ for matrices that are not \
+               finite.",
         ..FACTORS
     },
     OpDef {
@@ -55,7 +56,8 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         meaning: Meaning::Kernel(|i| orthogonal::eigh(i.arg(0), i.int("of"))),
         gradient: Gradient::Rule(|r| vec![Some(eigen_gradient(r))]),
-        note: "JAX reads the mean of both triangles. The gradient is symmetric.",
+        note: "JAX reads the mean of both triangles. The gradient is symmetric. Frameworks choose \
+               other signs of eigenvectors.",
         ..FACTORS
     },
     OpDef {
@@ -81,6 +83,7 @@ pub(super) const OPS: &[OpDef] = &[
               (`of` is 2). There are as many as the shorter side of `x`. Signs of pairs of vectors \
               are arbitrary. The gradient of the vectors is not finite if singular values are \
               equal, or 0.",
+        note: "Frameworks choose other signs of singular vectors.",
         shape: ShapeRule::Rule(|cx| {
             let [rows, columns, size] = sides(cx, 3)?;
             match cx.int("of") {
