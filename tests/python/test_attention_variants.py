@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import has
 
 import mithril as ml
 from mithril.models import (
@@ -17,19 +16,6 @@ from mithril.models import (
     RelativePositionBias,
     ScaledDotProduct,
 )
-
-BACKENDS = {
-    "numpy": ml.NumpyBackend,
-    "torch": ml.TorchBackend,
-    "jax": ml.JaxBackend,
-    "c": ml.CBackend,
-    "cpu": ml.CpuBackend,
-}
-
-
-@pytest.fixture(params=[name for name in BACKENDS if has(name)])
-def backend(request: pytest.FixtureRequest) -> Any:
-    return BACKENDS[request.param]()
 
 
 def drawn(seed: int, *shape: int) -> Any:

@@ -6,24 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import has
 
 import mithril as ml
 from mithril.models import Model, MoE
 
 F = torch.nn.functional
-BACKENDS = {
-    "numpy": ml.NumpyBackend,
-    "torch": ml.TorchBackend,
-    "jax": ml.JaxBackend,
-    "c": ml.CBackend,
-    "cpu": ml.CpuBackend,
-}
-
-
-@pytest.fixture(params=[name for name in BACKENDS if has(name)])
-def backend(request: pytest.FixtureRequest) -> Any:
-    return BACKENDS[request.param]()
 
 
 def drawn(seed: int, *shape: int) -> Any:

@@ -4,23 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import has
 
 import mithril as ml
 from mithril.models import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d, Model, Relu
-
-BACKENDS = {
-    "numpy": ml.NumpyBackend,
-    "torch": ml.TorchBackend,
-    "jax": ml.JaxBackend,
-    "c": ml.CBackend,
-    "cpu": ml.CpuBackend,
-}
-
-
-@pytest.fixture(params=[name for name in BACKENDS if has(name)])
-def backend(request: pytest.FixtureRequest) -> Any:
-    return BACKENDS[request.param]()
 
 
 def chain(*blocks: Any) -> Model:

@@ -254,7 +254,7 @@ const fn dropout<const AXES: usize>(
 }
 
 /// The shape of a param with one element per channel (axis 1).
-fn channels(cx: &Cx) -> Result<Shape> {
+pub(super) fn channels(cx: &Cx) -> Result<Shape> {
     let shape = cx.var("input").shape();
     match shape.need_rank()? {
         0 | 1 => Diagnostic::of(ErrorKind::Shapes, "`input` has no axis of channels")

@@ -6,6 +6,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
+use super::channels::channels;
 use super::elementwise::done;
 use super::layers::{INIT, LAYER, USE_BIAS};
 use super::parameter::{Range, required, with};
@@ -128,13 +129,14 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| {
                 let (x, groups) = (cx.var("input"), cx.int("groups"));
                 let shape = x.shape();
-                let [front, after] = channels_of(&shape)?;
+                channels(cx)?;
+                let (front, after) = (&shape.dims[..1], &shape.dims[2..]);
                 let part = cx.divide(&shape.dims[1], groups, || {
                     let what = format!("channels do not divide into {groups} groups");
                     Diagnostic::of(ErrorKind::Shapes, what).got(&shape.dims[1])
                 })?;
                 let middle = [Dim::Const(groups), part];
-                let split = Shape::new(front.iter().chain(&middle).chain(&after).cloned());
+                let split = Shape::new(front.iter().chain(&middle).chain(after).cloned());
                 let mut order: Vec<i64> = (0..split.dims.len() as i64).collect();
                 order.swap(1, 2);
                 done(x.reshape(split).transpose(&order).reshape(shape))
@@ -176,17 +178,6 @@ fn bilinear(cx: &Cx) -> Result<Vec<Value>> {
     split.dims.extend([dimension.clone(), second.clone()]);
     let product = (rows.reshape(split) * right.expand_dims(&[-2])).sum(Some(&[-1]), false);
     done(cx.optional("b").map_or(product, |b| product + b))
-}
-
-/// The dims before and after axis 1. Errors: there is no such axis.
-fn channels_of(shape: &Shape) -> Result<[Vec<Dim>; 2]> {
-    if shape.need_rank()? < 2 {
-        return Diagnostic::of(ErrorKind::Shapes, "`input` has no axis of channels")
-            .got(shape)
-            .expected("(batch, channels, …)")
-            .err();
-    }
-    Ok([shape.dims[..1].to_vec(), shape.dims[2..].to_vec()])
 }
 
 fn unflatten(cx: &Cx) -> Result<Vec<Value>> {

@@ -7,6 +7,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
+use super::channels::channels;
 use super::elementwise::{INPUT, done};
 use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, KEY, Kind, Parameter, Value, data, gives, param};
@@ -253,14 +254,7 @@ fn slopes(cx: &Cx) -> Result<Shape> {
     if !cx.flag("per_channel") {
         return Ok(Shape::fixed(&[1]));
     }
-    let shape = cx.var("input").shape();
-    match shape.need_rank()? {
-        0 | 1 => Diagnostic::of(ErrorKind::Shapes, "`input` has no axis of channels")
-            .got(&shape)
-            .expected("(batch, channels, …)")
-            .err(),
-        _ => Ok(Shape::new([shape.dims[1].clone()])),
-    }
+    channels(cx)
 }
 
 /// Single-precision numbers from 0 to 1.
