@@ -5,6 +5,7 @@
 pub mod pass;
 
 pub mod autodiff;
+pub mod batch_scans;
 pub mod bisect;
 pub mod call_graph;
 pub mod canonicalize;

@@ -5,6 +5,7 @@ use std::fmt;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 
 use crate::autodiff::Autodiff;
+use crate::batch_scans::BatchScans;
 use crate::canonicalize::Canonicalize;
 use crate::checkpoint::Checkpoint;
 use crate::cse::Cse;
@@ -115,6 +116,7 @@ pub fn rewritten(
     let mut pipeline = Pipeline::default()
         .then(SelectBodies { target, gradients })
         .then(specialise)
+        .then(BatchScans::default())
         .then(Inline { repeated: Limit::At(repeated), ..Inline::default() })
         .simplify(Eqsat { target, join: !gradients, ..Eqsat::default() }, optimization)
         .checkpoint(optimization);

@@ -3,6 +3,7 @@
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
 use crate::autodiff::Autodiff;
+use crate::batch_scans::BatchScans;
 use crate::canonicalize::Canonicalize;
 use crate::checkpoint::Checkpoint;
 use crate::cse::Cse;
@@ -25,6 +26,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(SelectBodies::default()),
     || Box::new(Specialise::default()),
     || Box::new(InferShapes::default()),
+    || Box::new(BatchScans::default()),
     || Box::new(Inline::default()),
     || Box::new(Keep::default()),
     || Box::new(Canonicalize::default()),

@@ -179,9 +179,7 @@ fn recurrence(reverse: bool) -> Module {
     let h = b.arg("h", Role::Param, f64s(&[2]));
     let xs = b.arg("xs", Role::Param, f64s(&[4, 2]));
     let w = b.arg("w", Role::Param, f64s(&[2, 2]));
-    use mithril_ir::attr::Attr;
-    let attrs =
-        smallvec![Attr::Function("body".into()), Attr::Int(1), Attr::Int(1), Attr::Bool(reverse)];
+    let attrs = op::scan_attrs(&body.name, 1, 1, reverse);
     let results = b.call(op::get("scan"), &body, attrs, &[h, xs, w]).unwrap();
     let value = (b.var(results[1]) * b.var(results[0])).value;
     let main = b.finish(vec![ResultDef { name: "output".into(), value, state: None }]).unwrap();

@@ -192,6 +192,7 @@ CASES: dict[str, Any] = {
     ),
     "Scan": case((3, 4), (2, 3, 4), body=models.Multiply(), carry={"left": "output"}),
     "Map": case((2, 3, 4), (2, 4), body=models.Multiply()),
+    "Vmap": case((3, 2, 4), (4, 2), body=models.Multiply(), axis={"left": 1, "right": 1}),
     "While": case(
         (),
         condition=models.Less()(left="x", right=3.0, output="running"),

@@ -263,6 +263,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "GRU": network(torch.nn.GRU),
     "Scan": lambda first, x: first * x.prod(0),
     "Map": lambda x, y: x * y[:, None],
+    "Vmap": lambda x, y: x.transpose(0, 1) * y.T[:, None],
     "While": grown,
     "Cond": lambda condition, x: torch.where(condition, x * x, -x),
     "Relu": torch.relu,

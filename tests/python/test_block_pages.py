@@ -27,6 +27,7 @@ WITHOUT = {
     "LSTM",
     "LSTMCell",
     "Map",
+    "Vmap",
     "RNN",
     "RNNCell",
     "Scan",

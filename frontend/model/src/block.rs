@@ -87,8 +87,10 @@ impl Block {
                 sequences: Vec::new(),
                 steps: None,
                 collected: Vec::new(),
+                axes: Vec::new(),
                 axis: 0,
                 reverse: false,
+                batched: false,
             },
         }
     }

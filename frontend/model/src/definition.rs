@@ -80,10 +80,14 @@ pub struct Body {
     pub(crate) steps: Option<i64>,
     /// The outputs that are stacked.
     pub(crate) collected: Vec<u32>,
-    /// The axis along which sequences are cut and outputs are stacked.
+    /// The axes along which sequences are cut, in their order.
+    pub(crate) axes: Vec<i64>,
+    /// The axis along which outputs are stacked.
     pub(crate) axis: i64,
     /// Whether the last slice comes first.
     pub(crate) reverse: bool,
+    /// Whether steps may be computed at once.
+    pub(crate) batched: bool,
 }
 
 /// A block's terminals and the params of its body.

@@ -40,6 +40,13 @@ impl Draw {
     pub fn fill(&self, seed: u64, name: &str, shape: &[usize], values: &mut [f64]) -> Result<()> {
         let key = key(seed, name);
         match self {
+            Draw::Stacked(draw) => {
+                let size: usize = shape.iter().skip(1).product();
+                for (at, slice) in values.chunks_mut(size.max(1)).enumerate() {
+                    let rest = shape.get(1..).unwrap_or(&[]);
+                    draw.fill(seed, &format!("{name}.{at}"), rest, slice)?;
+                }
+            }
             Draw::Constant(value) => values.fill(*value),
             Draw::Uniform(low, high) => {
                 fill_elements(values, &|at| low + (high - low) * uniform(key, at));

@@ -184,6 +184,8 @@ pub struct Start {
     pub fan_of: Option<u32>,
     /// Whether a matrix is (fan out, fan in).
     pub transposed: bool,
+    /// Whether the first axis counts arrays that are drawn one by one.
+    pub stacked: bool,
 }
 
 /// The distribution of the elements of one new array.
@@ -197,6 +199,8 @@ pub enum Draw {
     /// Uniform from the first number to the second.
     Uniform(f64, f64),
     Orthogonal,
+    /// Each slice along the first axis is drawn for itself, with a key of its own.
+    Stacked(Box<Draw>),
     Function(Function),
     /// The norms of another array, drawn under its name.
     Norms {
@@ -209,7 +213,7 @@ pub enum Draw {
 
 impl From<Init> for Start {
     fn from(init: Init) -> Start {
-        Start { rule: Rule::Known(init), fan_of: None, transposed: false }
+        Start { rule: Rule::Known(init), fan_of: None, transposed: false, stacked: false }
     }
 }
 
@@ -254,8 +258,23 @@ impl Rule {
 }
 
 impl Start {
+    /// The distribution of each array of those that the first axis counts. Their sizes are `sizes`.
+    fn draw_one(&self, name: &str, sizes: &[i64], other: Option<Other>) -> Result<Draw> {
+        let own = Start { stacked: false, ..self.clone() };
+        let start = other.map(|other| Start { stacked: false, ..other.start.clone() });
+        let other = other.zip(start.as_ref()).map(|(other, start)| Other {
+            sizes: other.sizes.get(usize::from(other.start.stacked)..).unwrap_or(&[]),
+            start,
+            ..other
+        });
+        own.draw(name, sizes, other)
+    }
+
     /// The distribution for an array of these sizes. `other` is the input that gives the fan. Errors: a rule for matrices with an array of fewer than two dims.
     pub fn draw(&self, name: &str, sizes: &[i64], other: Option<Other>) -> Result<Draw> {
+        if let (true, [_, rest @ ..], Rule::Known(_)) = (self.stacked, sizes, &self.rule) {
+            return Ok(Draw::Stacked(Box::new(self.draw_one(name, rest, other)?)));
+        }
         let fan_of = other.map(|other| other.sizes);
         let init = match &self.rule {
             Rule::Function(function) => return Ok(Draw::Function(function.clone())),

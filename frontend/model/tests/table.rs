@@ -25,6 +25,7 @@ fn sample(kind: Kind) -> Setting {
         Kind::Pairs => vec![vec![1, 2], vec![0, 1]].into(),
         Kind::Strs => vec!["a"].into(),
         Kind::Names => vec![vec!["a", "b"]].into(),
+        Kind::Axes => 0.into(),
         Kind::Floats => vec![1.0, 2.0].into(),
         Kind::Dim => 4.into(),
         Kind::Dims => vec![4, 4].into(),

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .backends.jax import JaxBackend as JaxBackend
     from .backends.numpy import NumpyBackend as NumpyBackend
     from .backends.torch import TorchBackend as TorchBackend
+    from .batching import vmap as vmap
     from .compilation import compile as compile
     from .compiled import CompiledModel as CompiledModel
     from .difference import diff as diff
@@ -83,6 +84,7 @@ __all__ = [
     "load_function",
     "load_params",
     "save_params",
+    "vmap",
 ]
 
 _LAZY = {
@@ -93,6 +95,7 @@ _LAZY = {
     "load_params": ".params",
     "save_params": ".params",
     "compile": ".compilation",
+    "vmap": ".batching",
 }
 _MODULES = ("backends", "models")
 _DTYPES = frozenset(DType.names())

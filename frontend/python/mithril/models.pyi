@@ -269,6 +269,7 @@ __all__ = [
     "EncoderDecoder",
     "Scan",
     "Map",
+    "Vmap",
     "While",
     "Cond",
     "CartesianDifference",
@@ -3290,6 +3291,20 @@ class Map(Block):
         body: Block,
         axis: int = 0,
         fixed: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Vmap(Block):
+    """Computes `body` for all indices of an axis at once: the batch. Its results are those of `Map`, but its operations get one more axis instead of being repeated. Inputs have the axis that `axis` gives, or none if it gives None; outputs have it at `out_axis`. Params are shared by the whole batch. With `params`, they have an axis of their own in front: each index has its own params, and its own gradients. `ml.vmap` makes this block, too."""
+
+    def __init__(
+        self,
+        body: Block,
+        axis: int | Mapping[str, int | None] = 0,
+        out_axis: int = 0,
+        params: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,

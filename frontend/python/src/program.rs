@@ -329,6 +329,7 @@ impl Program {
                 | Draw::TruncatedNormal
                 | Draw::Uniform(..)
                 | Draw::Orthogonal
+                | Draw::Stacked(_)
                 | Draw::Norms { .. } => {
                     let sizes: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
                     let fill = |values: &mut [f64]| draw.fill(seed, name, &sizes, values);

@@ -1,5 +1,6 @@
 //! Composites that rearrange elements, or replace some by 0.
 
+use super::batch::Batch;
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -16,17 +17,19 @@ const TRIANGLE: OpDef = OpDef {
     operands: &[operand("x", Class::Any)],
     attrs: &[attr("diagonal", AttrKind::Int, Default::Int(0))],
     shape: ShapeRule::Rule(triangle_shape),
+    batch: Batch::Leading,
     ..BASE
 };
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "stack",
+        batch: Batch::Leading,
         noun: "stacked",
         doc: "The inputs, all of one shape, stacked along a new `axis` of the result.",
         kind: Kind::Composite,
         operands: &[operand("inputs", Class::Any).many()],
-        attrs: &[attr("axis", AttrKind::Int, Default::Int(0))],
+        attrs: &[attr("axis", AttrKind::Int, Default::Int(0)).axes()],
         shape: ShapeRule::Rule(stack_shape),
         meaning: Meaning::Decompose(|r| {
             let axis = r.int("axis");
@@ -57,6 +60,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "diagonal",
+        batch: Batch::Leading,
         doc: "The diagonal of the last two axes, `offset` to the right of the main one.",
         kind: Kind::Composite,
         operands: &[operand("x", Class::Any)],
@@ -72,6 +76,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "roll",
+        batch: Batch::Leading,
         noun: "rolled",
         doc: "The elements shifted by `shift` along `axis`; those shifted past one end wrap \
               around to the other.",
@@ -79,7 +84,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[operand("x", Class::Any)],
         attrs: &[
             attr("shift", AttrKind::Int, Default::Required),
-            attr("axis", AttrKind::Int, Default::Required),
+            attr("axis", AttrKind::Int, Default::Required).axes(),
         ],
         shape: ShapeRule::Rule(|cx| {
             cx.shape(0).axis_from_back(cx.int("axis"))?;
@@ -97,6 +102,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "tile",
+        batch: Batch::Leading,
         noun: "tiled",
         doc: "`x` repeated `reps` times along each of the last axes.",
         kind: Kind::Composite,
@@ -121,13 +127,14 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "repeat",
+        batch: Batch::Leading,
         noun: "repeated",
         doc: "Each element repeated `repeats` times along `axis`.",
         kind: Kind::Composite,
         operands: &[operand("x", Class::Any)],
         attrs: &[
             attr("repeats", AttrKind::Int, Default::Required),
-            attr("axis", AttrKind::Int, Default::Required),
+            attr("axis", AttrKind::Int, Default::Required).axes(),
         ],
         shape: ShapeRule::Rule(|cx| {
             not_negative(&[cx.int("repeats")])?;

@@ -3,6 +3,7 @@
 mod parts;
 
 use super::access::{Access, Attention, Library};
+use super::batch;
 use super::{
     BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, ShapeRule, attr, operand,
 };
@@ -33,6 +34,7 @@ const NO_KEYS_NOTE: &str = "Frameworks may raise if there are no keys.";
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "attention",
+        batch: batch::ATTENTION,
         access: Access::Library(Library::Attention(Attention::Output)),
         doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. \
               2017, eq. 1). `scale` defaults to 1/sqrt(last dim of the query). A bool `mask` is \

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::access::Access;
+use super::batch;
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -21,6 +22,7 @@ const PAIR: OpDef =
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "dot_general",
+        batch: batch::DOT,
         noun: "product",
         access: Access::Contract,
         doc: "Sums of products over the contracted axes, for each index of the batch axes. The \
@@ -52,6 +54,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "matmul",
+        batch: batch::MATMUL,
         noun: "product",
         doc: "The matrix product with NumPy's broadcasting of leading axes.",
         kind: Kind::Composite,

@@ -1,5 +1,9 @@
 //! Control flow: operations that call functions several times, or one of two functions.
 
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
 use super::function::CALL;
 use super::infer::as_ints;
 use super::{Class, Default, Gradient, Meaning, OpDef, Operand, ShapeRule, attr, operand};
@@ -24,12 +28,14 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Calls `callee` once for each slice of `sequences` operands along their first axis. \
               It takes the `carries`, the slices and the remaining operands, and returns the next \
               carries and values that are stacked into further results. With `reverse`, it goes \
-              from the last slice to the first.",
+              from the last slice to the first. With `batched`, steps that do not depend on \
+              each other may be computed at once; results are the same.",
         attrs: &[
             attr("callee", AttrKind::Function, Default::Required),
             attr("carries", AttrKind::Int, Default::Required),
             attr("sequences", AttrKind::Int, Default::Int(1)),
             attr("reverse", AttrKind::Bool, Default::Bool(false)),
+            attr("batched", AttrKind::Bool, Default::Bool(false)),
         ],
         shape: ShapeRule::Call(scan_types),
         meaning: Meaning::Call(scan),
@@ -71,6 +77,18 @@ pub(super) const OPS: &[OpDef] = &[
         ..CALL
     },
 ];
+
+/// The attributes of a `scan` of this function.
+pub fn scan_attrs(
+    callee: &Arc<str>,
+    carries: usize,
+    sequences: usize,
+    reverse: bool,
+) -> SmallVec<[Attr; 2]> {
+    let counts = [carries, sequences].map(|count| Attr::Int(count as i64));
+    let flags = [reverse, false].map(Attr::Bool);
+    [Attr::Function(callee.clone())].into_iter().chain(counts).chain(flags).collect()
+}
 
 const SCAN: Name = Name::Operation("scan");
 

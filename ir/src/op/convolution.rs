@@ -1,5 +1,6 @@
 //! Convolutions: contractions of weights with a view of the windows.
 
+use super::batch;
 use super::window::{DILATIONS, Padding, STRIDES, Window, cropped, padding_of, windows};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
@@ -15,6 +16,7 @@ use crate::shape::Shape;
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "conv",
+        batch: batch::CONV,
         noun: "features",
         kind: Kind::Composite,
         operands: &[operand("x", Class::Float), operand("weights", Class::Float)],
@@ -42,6 +44,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "conv_transpose",
+        batch: batch::CONV,
         noun: "features",
         kind: Kind::Composite,
         operands: &[operand("x", Class::Float), operand("weights", Class::Float)],

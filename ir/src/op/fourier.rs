@@ -4,6 +4,7 @@
 //! imaginary one. Targets that compute both at once join the two operations.
 
 use super::access::{Access, Fourier, Library};
+use super::batch::Batch;
 use super::{
     AttrDef, BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, ShapeRule, attr,
     operand,
@@ -21,7 +22,7 @@ use crate::shape::Shape;
 
 const REAL: Operand = operand("real", Class::Float);
 const IMAGINARY: Operand = operand("imaginary", Class::Float).optional();
-const AXIS: AttrDef = attr("axis", AttrKind::Int, Default::Int(-1));
+const AXIS: AttrDef = attr("axis", AttrKind::Int, Default::Int(-1)).axes();
 /// The length of the transform, as a shape of one dim: the operand is cut, or padded with zeros.
 const SIZE: AttrDef = attr("size", AttrKind::Shape, Default::None);
 const NORM: AttrDef = attr("norm", AttrKind::Str, Default::None);
@@ -33,6 +34,7 @@ const FOURIER: OpDef = OpDef {
     noun: "spectrum",
     operands: &[REAL, IMAGINARY],
     attrs: &[AXIS, SIZE, NORM, OF],
+    batch: Batch::Leading,
     note: "f16 and bf16 are computed in f32. Frameworks differ in which results are \
            NaN or infinite if an operand has such elements.",
     ..BASE

@@ -1,6 +1,7 @@
 //! Operations that name functions of the module, and barriers to optimization and differentiation.
 
 use super::access::Access;
+use super::batch::{self, Batch};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, ShapeRule, attr,
     operand,
@@ -46,6 +47,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "optimization_barrier",
+        batch: batch::BARRIER,
         access: Access::View(|view| view.identity()),
         doc: "`x`, available only after `other` has been computed. CSE does not merge operations \
               on the result with operations on `x`.",
@@ -58,6 +60,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "stop_gradient",
+        batch: Batch::Leading,
         noun: "detached",
         access: Access::View(|view| view.identity()),
         doc: "`x` itself, treated as a constant in differentiation.",

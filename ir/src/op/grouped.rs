@@ -1,6 +1,7 @@
 //! Products in which each row has one of a few matrices: the layers of experts.
 
 use super::access::{Access, Library};
+use super::batch;
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, ShapeRule, attr, operand,
 };
@@ -22,6 +23,7 @@ const GROUP: Operand = operand("group", Class::Int).own_dtype();
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "grouped_matmul",
+        batch: batch::ROWS,
         noun: "products",
         access: Access::Library(Library::Grouped { outer: false }),
         doc: "The product of each row of `x`, (rows, k), with one of the matrices `w`, (groups, k, \

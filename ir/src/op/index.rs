@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::access::{Access, Extent, Fold, Gather, Indexes, Scatter};
+use super::batch::{self, Batch};
 use super::layout::rules::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr,
@@ -19,7 +20,7 @@ use crate::scalar::Prim;
 use crate::shape::Shape;
 
 const INDEX: OpDef = OpDef { kind: Kind::Index, ..BASE };
-const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
+const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required).axes();
 const OUT_OF_RANGE_NOTE: &str = "A negative index counts from the end. An index out of range is \
                             clamped on the evaluator and native targets. NumPy and torch raise, \
                             but torch's `take_along` wraps around; JAX reads NaN or the smallest \
@@ -40,6 +41,7 @@ const UPDATES: super::Operand = operand("updates", Class::Number);
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "take",
+        batch: batch::TAKE,
         noun: "taken",
         access: Access::Gather(Gather::Take),
         indexes: ALONG,
@@ -68,6 +70,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "take_along",
+        batch: Batch::Leading,
         noun: "picked",
         access: Access::Gather(Gather::TakeAlong),
         indexes: ALONG,
@@ -87,6 +90,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "scatter_add",
+        batch: batch::SCATTER,
         noun: "scattered",
         access: Access::Scatter(Scatter::Rows),
         indexes: ALONG,
@@ -107,6 +111,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "scatter_add_along",
+        batch: Batch::Leading,
         noun: "scattered",
         access: Access::Scatter(Scatter::Along(Fold::Sum)),
         indexes: ALONG,
@@ -127,12 +132,13 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "slice_update",
+        batch: Batch::Leading,
         noun: "updated",
         access: Access::Gather(Gather::SliceUpdate),
         doc: "`x` with `update` written to the elements that `slice` with the same bounds reads.",
         operands: &[ANY, operand("update", Class::Any)],
         attrs: &[
-            attr("axes", AttrKind::Ints, Default::Required),
+            attr("axes", AttrKind::Ints, Default::Required).axes(),
             attr("starts", AttrKind::Shape, Default::Required),
             attr("limits", AttrKind::Shape, Default::Required),
             attr("steps", AttrKind::Ints, Default::None),
@@ -161,6 +167,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dynamic_slice",
+        batch: batch::BLOCK,
         noun: "part",
         access: Access::Gather(Gather::DynamicSlice),
         doc: "The block of `x` of shape `sizes` that begins at `starts`, clamped so that the \
@@ -187,6 +194,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dynamic_update_slice",
+        batch: batch::BLOCK,
         noun: "updated",
         access: Access::Gather(Gather::DynamicUpdate),
         doc: "`x` with `update` written at `starts`, clamped so that `update` lies inside `x`.",
@@ -219,6 +227,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "one_hot",
+        batch: Batch::Leading,
         doc: "A new last axis of size `classes` that is 1 at the index and 0 elsewhere; all 0 for \
               an index out of range.",
         kind: Kind::Composite,
@@ -362,6 +371,7 @@ const COMBINED: OpDef = OpDef {
     operands: &[NUMBER, INDICES, UPDATES],
     attrs: &[AXIS],
     shape: ShapeRule::Rule(scatter_along_shape),
+    batch: Batch::Leading,
     note: OUT_OF_RANGE_NOTE,
     ..INDEX
 };

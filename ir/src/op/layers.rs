@@ -7,7 +7,7 @@ use crate::diagnostic::{Name, Result};
 use crate::message;
 use crate::shape::Shape;
 
-pub(super) const AXIS: AttrDef = attr("axis", AttrKind::Int, Default::Int(-1));
+pub(super) const AXIS: AttrDef = attr("axis", AttrKind::Int, Default::Int(-1)).axes();
 pub(super) const EPSILON: AttrDef = attr("epsilon", AttrKind::Float, Default::Float(1e-5));
 pub(super) const X: Operand = operand("x", Class::Float);
 pub(super) const WEIGHT: Operand = operand("weight", Class::Float).optional();

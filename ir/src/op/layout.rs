@@ -7,6 +7,7 @@ pub(super) mod rules;
 use rules::*;
 
 use super::access::{Access, Constant, Fold, Pieces};
+use super::batch::{self, Batch};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -18,8 +19,8 @@ use crate::shape::Shape;
 
 const LAYOUT: OpDef = OpDef { kind: Kind::Layout, operands: &[operand("x", Class::Any)], ..BASE };
 const SHAPE: super::AttrDef = attr("shape", AttrKind::Shape, Default::Required);
-const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required);
-const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
+const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required).axes();
+const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required).axes();
 const CONSTANT: OpDef = OpDef { kind: Kind::Constant, gradient: Gradient::Zero, ..BASE };
 
 pub(super) const OPS: &[OpDef] = &[
@@ -43,7 +44,7 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "indices",
         access: Access::Constant(Constant::Iota),
         doc: "0, 1, 2, … along `axis` of `shape`, repeated along the other axes.",
-        attrs: &[SHAPE, attr("axis", AttrKind::Int, Default::Int(0)), DTYPE],
+        attrs: &[SHAPE, attr("axis", AttrKind::Int, Default::Int(0)).axes(), DTYPE],
         shape: ShapeRule::Rule(iota_shape),
         dtype: DTypeRule::Attr("dtype"),
         meaning: Meaning::Kernel(|i| {
@@ -72,6 +73,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dim",
+        batch: batch::OF_SHAPE,
         access: Access::Constant(Constant::Known),
         doc: "The size of `axis`, as a scalar.",
         kind: Kind::Dim,
@@ -89,11 +91,12 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "element_count",
+        batch: batch::OF_SHAPE,
         access: Access::Constant(Constant::Known),
         doc: "The product of the dims of `axes` (all if omitted), as a scalar.",
         kind: Kind::Dim,
         operands: &[operand("x", Class::Any)],
-        attrs: &[attr("axes", AttrKind::Ints, Default::None)],
+        attrs: &[attr("axes", AttrKind::Ints, Default::None).axes()],
         shape: ShapeRule::Rule(|_| Ok(Shape::scalar())),
         dtype: DTypeRule::Fixed(DType::I64),
         gradient: Gradient::Zero,
@@ -106,11 +109,12 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "broadcast_in_dim",
+        batch: batch::BROADCAST,
         noun: "expanded",
         access: Access::View(maps::broadcast),
         doc: "`x` broadcast to `shape`. Its axes become `axes` of the result; if omitted, they \
               become the last ones, as in NumPy.",
-        attrs: &[SHAPE, attr("axes", AttrKind::Ints, Default::None)],
+        attrs: &[SHAPE, attr("axes", AttrKind::Ints, Default::None).axes()],
         shape: ShapeRule::Rule(broadcast_shape),
         meaning: Meaning::Kernel(|i| {
             let x = i.arg(0);
@@ -128,6 +132,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "sum_to",
+        batch: batch::SUM_TO,
         noun: "total",
         access: Access::Fold(Fold::Sum),
         doc: "`x` summed to `shape`: the transpose of broadcasting from `shape` to the shape of \
@@ -146,6 +151,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "reshape",
+        batch: batch::RESHAPE,
         noun: "reshaped",
         access: Access::View(maps::reshape),
         doc: "The same elements in row-major order in another shape; one dim may be `?`, which is \
@@ -159,6 +165,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "transpose",
+        batch: batch::TRANSPOSE,
         noun: "transposed",
         access: Access::View(maps::transpose),
         doc: "Axis `i` of the result is axis `permutation[i]` of `x`.",
@@ -178,12 +185,13 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "swap_axes",
+        batch: Batch::Leading,
         noun: "transposed",
         doc: "`x` with two axes exchanged.",
         kind: Kind::Composite,
         attrs: &[
-            attr("first", AttrKind::Int, Default::Required),
-            attr("second", AttrKind::Int, Default::Required),
+            attr("first", AttrKind::Int, Default::Required).axes(),
+            attr("second", AttrKind::Int, Default::Required).axes(),
         ],
         shape: ShapeRule::Rule(swap_shape),
         meaning: Meaning::Decompose(|r| {
@@ -203,6 +211,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "expand_dims",
+        batch: Batch::Leading,
         noun: "expanded",
         doc: "`x` with axes of size 1 inserted at `axes` of the result.",
         kind: Kind::Composite,
@@ -215,6 +224,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "squeeze",
+        batch: Batch::Leading,
         noun: "squeezed",
         doc: "`x` with axes of size 1 removed.",
         kind: Kind::Composite,
@@ -227,6 +237,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "slice",
+        batch: Batch::Leading,
         noun: "part",
         access: Access::View(maps::slice),
         doc: "Every `steps`-th element from `starts` up to but not including `limits` along each \
@@ -248,6 +259,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "reverse",
+        batch: Batch::Leading,
         noun: "flipped",
         access: Access::View(maps::reverse),
         doc: "`x` with the elements along each of `axes` in reverse order.",
@@ -264,6 +276,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "concat",
+        batch: Batch::Leading,
         noun: "joined",
         access: Access::Pieces(Pieces::Concat),
         doc: "The inputs concatenated along `axis`.",
@@ -280,6 +293,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "pad",
+        batch: batch::PAD,
         noun: "padded",
         access: Access::Pieces(Pieces::Pad),
         doc: "`x` with `low` copies of `value` before, `high` after and `interior` between the \

@@ -1,6 +1,7 @@
 //! Factorisations of matrices, and what is computed by them. All take leading batch axes.
 
 use super::access::{Access, Library, Matrix};
+use super::batch::Batch;
 use super::reduce::without_axes;
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, ShapeRule, attr, operand,
@@ -25,6 +26,7 @@ pub(super) const MATRIX: OpDef = OpDef {
         square(cx, 0)?;
         Ok(cx.shape(0).clone())
     }),
+    batch: Batch::Broadcast,
     ..BASE
 };
 

@@ -23,6 +23,7 @@ use crate::signature::CallTypes;
 pub mod access;
 mod arrange;
 mod attention;
+pub mod batch;
 mod contraction;
 mod control;
 mod convolution;
@@ -50,6 +51,7 @@ mod special;
 pub mod view;
 mod window;
 
+pub use control::scan_attrs;
 pub use infer::Infer;
 pub use partials::partials;
 
@@ -147,6 +149,8 @@ pub struct AttrDef {
     pub name: &'static str,
     pub kind: AttrKind,
     pub default: Default,
+    /// Whether it names axes of the first operand or of the result.
+    pub axes: bool,
 }
 
 /// The value of an attribute that is not given.
@@ -160,7 +164,14 @@ pub enum Default {
 }
 
 pub const fn attr(name: &'static str, kind: AttrKind, default: Default) -> AttrDef {
-    AttrDef { name, kind, default }
+    AttrDef { name, kind, default, axes: false }
+}
+
+impl AttrDef {
+    /// The attribute as one that names axes.
+    pub const fn axes(self) -> AttrDef {
+        AttrDef { axes: true, ..self }
+    }
 }
 
 impl Default {
@@ -275,6 +286,8 @@ pub struct OpDef {
     pub indexes: Option<access::Indexes>,
     pub gradient: Gradient,
     pub pullback: Option<Pullback>,
+    /// How calls for each index of a batch axis become one operation.
+    pub batch: batch::Batch,
     /// Computes the result's elements as dims from those of its operands, for small integers.
     pub known: Option<Known>,
     /// Float-safety notes and where results differ between targets, for the reference page.
@@ -296,6 +309,7 @@ pub const BASE: OpDef = OpDef {
     indexes: None,
     gradient: Gradient::Derived,
     pullback: None,
+    batch: batch::Batch::Derived,
     known: None,
     note: "",
 };

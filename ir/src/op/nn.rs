@@ -1,6 +1,7 @@
 //! Composites for neural networks. Each has a decomposition, so it works on every target.
 
 use super::access::{Extent, Indexes};
+use super::batch::{self, Batch};
 use super::layers::{
     AXIS, BIAS, EPSILON, WEIGHT, X, log_softmax_gradient, normalised, softmax_gradient,
 };
@@ -23,6 +24,7 @@ const EMPTY_AXIS_NOTE: &str = "Frameworks may raise if the axis has no elements.
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "softmax",
+        batch: Batch::Leading,
         doc: "`exp(x) / sum(exp(x))` along `axis`.",
         attrs: &[AXIS],
         shape: ShapeRule::Rule(along),
@@ -39,6 +41,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "log_softmax",
+        batch: Batch::Leading,
         doc: "`x - log(sum(exp(x)))` along `axis`.",
         attrs: &[AXIS],
         shape: ShapeRule::Rule(along),
@@ -57,6 +60,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "layer_norm",
+        batch: batch::FIRST,
         doc: "`(x - mean) / sqrt(variance + epsilon) * weight + bias` over the last axis \
               (Ba et al. 2016, eq. 4).",
         operands: &[X, WEIGHT, BIAS],
@@ -89,6 +93,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "rms_norm",
+        batch: batch::FIRST,
         doc: "`x / sqrt(mean(x^2) + epsilon) * weight` over the last axis \
               (Zhang & Sennrich 2019, eq. 4).",
         operands: &[X, WEIGHT],

@@ -16,7 +16,7 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
           descending order; equal elements keep their order, and NaN sorts as the largest.",
     kind: Kind::Order,
     attrs: &[
-        attr("axis", AttrKind::Int, Default::Int(-1)),
+        attr("axis", AttrKind::Int, Default::Int(-1)).axes(),
         attr("k", AttrKind::Int, Default::Required),
     ],
     shape: ShapeRule::Rule(|cx| {

@@ -2,6 +2,7 @@
 //! part of the result; parts of the same operand are computed at once.
 
 use super::access::{Access, Library, Matrix};
+use super::batch::Batch;
 use super::linear_algebra::{MATRIX, X, part, square};
 use super::{AttrDef, BASE, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr};
 use crate::algebra::{Rule, Var};
@@ -14,8 +15,14 @@ use crate::shape::Shape;
 const OF: &[AttrDef] = &[attr("of", AttrKind::Int, Default::Required)];
 
 /// A factorisation of matrices of any shape.
-const FACTORS: OpDef =
-    OpDef { kind: Kind::Matrix, operands: &[X], attrs: OF, noun: "factor", ..BASE };
+const FACTORS: OpDef = OpDef {
+    kind: Kind::Matrix,
+    operands: &[X],
+    attrs: OF,
+    noun: "factor",
+    batch: Batch::Broadcast,
+    ..BASE
+};
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {

@@ -1,5 +1,6 @@
 //! Pooling: reductions over windows.
 
+use super::batch::Batch;
 use super::window::{DILATIONS, Padding, STRIDES, Window, padding_of, windows, windows_gradient};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
@@ -15,6 +16,7 @@ const POOL: OpDef = OpDef {
     kind: Kind::Composite,
     operands: &[operand("x", Class::Float)],
     shape: ShapeRule::Rule(pool_shape),
+    batch: Batch::Leading,
     ..BASE
 };
 const SIZES: super::AttrDef = attr("sizes", AttrKind::Ints, Default::Required);

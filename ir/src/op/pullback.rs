@@ -1,6 +1,7 @@
 //! Gradients for which frameworks have dedicated operations: the definitions of these operations,
 //! and the rules that use them.
 
+use super::batch::Batch;
 use super::layers::{
     ALPHA, AXIS, BETA, BIAS, EPSILON, SLOPE, WEIGHT, X, check_scales, log_softmax_gradient,
     normalised, softmax_gradient,
@@ -98,6 +99,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "gelu_tanh_gradient",
+        batch: Batch::Leading,
         doc: "The gradient of `gelu_tanh`.",
         kind: Kind::Elementwise,
         meaning: Meaning::Scalar(

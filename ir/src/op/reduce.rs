@@ -1,6 +1,7 @@
 //! Reductions and scans along axes.
 
 use super::access::{Access, Fold, Library};
+use super::batch::Batch;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr,
     operand,
@@ -13,7 +14,7 @@ use crate::dtype::DType;
 use crate::eval::{cumulate, reduce, sort};
 use crate::shape::Shape;
 
-const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::None);
+const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::None).axes();
 const KEEPDIM: super::AttrDef = attr("keepdim", AttrKind::Bool, Default::Bool(false));
 const ACC: super::AttrDef = attr("acc", AttrKind::DType, Default::None);
 
@@ -22,6 +23,7 @@ const REDUCE: OpDef = OpDef {
     operands: &[operand("x", Class::Number)],
     attrs: &[AXES, KEEPDIM],
     shape: ShapeRule::Rule(over_axes),
+    batch: Batch::Leading,
     ..BASE
 };
 const ACCUMULATE: OpDef = OpDef {
@@ -35,14 +37,14 @@ const ACCUMULATE: OpDef = OpDef {
 const BOOL_REDUCE: OpDef =
     OpDef { operands: &[operand("x", Class::Bool)], gradient: Gradient::Zero, ..REDUCE };
 const ARG_EXTREMUM: OpDef = OpDef {
-    attrs: &[attr("axis", AttrKind::Int, Default::None), KEEPDIM],
+    attrs: &[attr("axis", AttrKind::Int, Default::None).axes(), KEEPDIM],
     shape: ShapeRule::Rule(over_axis),
     dtype: DTypeRule::Fixed(DType::I64),
     gradient: Gradient::Zero,
     ..REDUCE
 };
 pub(super) const SCAN: OpDef = OpDef {
-    attrs: &[attr("axis", AttrKind::Int, Default::Required)],
+    attrs: &[attr("axis", AttrKind::Int, Default::Required).axes()],
     shape: ShapeRule::Rule(along_axis),
     ..REDUCE
 };
@@ -153,7 +155,7 @@ pub(super) const OPS: &[OpDef] = &[
               the largest.",
         kind: Kind::Order,
         attrs: &[
-            attr("axis", AttrKind::Int, Default::Int(-1)),
+            attr("axis", AttrKind::Int, Default::Int(-1)).axes(),
             attr("descending", AttrKind::Bool, Default::Bool(false)),
         ],
         meaning: Meaning::Kernel(|i| sort::sort(i.arg(0), i.required_axis(), i.bool("descending"))),
@@ -175,7 +177,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The indices that sort the elements along `axis`; equal elements keep their order.",
         kind: Kind::Order,
         attrs: &[
-            attr("axis", AttrKind::Int, Default::Int(-1)),
+            attr("axis", AttrKind::Int, Default::Int(-1)).axes(),
             attr("descending", AttrKind::Bool, Default::Bool(false)),
         ],
         dtype: DTypeRule::Fixed(DType::I64),

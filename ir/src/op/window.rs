@@ -2,6 +2,7 @@
 //! over which its gradient sums.
 
 use super::access::Access;
+use super::batch::Batch;
 use super::view::{AxisMap, IndexMap, View, axis_from_front};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
@@ -14,8 +15,13 @@ use crate::dtype::DType;
 use crate::message;
 use crate::shape::Shape;
 
-const VIEW: OpDef = OpDef { kind: Kind::Layout, operands: &[operand("x", Class::Any)], ..BASE };
-const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required);
+const VIEW: OpDef = OpDef {
+    kind: Kind::Layout,
+    operands: &[operand("x", Class::Any)],
+    batch: Batch::Leading,
+    ..BASE
+};
+const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required).axes();
 pub(super) const STRIDES: super::AttrDef = attr("strides", AttrKind::Ints, Default::None);
 pub(super) const DILATIONS: super::AttrDef = attr("dilations", AttrKind::Ints, Default::None);
 
@@ -41,7 +47,7 @@ pub(super) const OPS: &[OpDef] = &[
               range for every tap.",
         attrs: &[
             AXES,
-            attr("taps", AttrKind::Ints, Default::Required),
+            attr("taps", AttrKind::Ints, Default::Required).axes(),
             attr("shifts", AttrKind::Ints, Default::Required),
         ],
         shape: ShapeRule::Rule(skew_shape),

@@ -241,12 +241,7 @@ impl Tape<'_> {
         let sequences = inputs.len() - carries;
         inputs.extend(kept(true));
         let reverse = matches!(attrs[3], Attr::Bool(true));
-        let attrs = smallvec![
-            Attr::Function(body.name.clone()),
-            Attr::Int(carries as i64),
-            Attr::Int(sequences as i64),
-            Attr::Bool(!reverse),
-        ];
+        let attrs = op::scan_attrs(&body.name, carries, sequences, !reverse);
         let operands = plan.by_class(&functions.operands);
         let back = BackwardCall { op: site.operation.op, function: body, attrs, inputs, operands };
         Ok((results, back))

@@ -162,12 +162,7 @@ impl Tape<'_> {
         varying.insert(carries + 1, false);
         let scan = Operation {
             op: op::get("scan"),
-            attrs: smallvec![
-                Attr::Function(step.name.clone()),
-                Attr::Int(carries as i64 + 1),
-                Attr::Int(1),
-                Attr::Bool(false),
-            ],
+            attrs: op::scan_attrs(&step.name, carries + 1, 1, false),
             operands: operands.iter().copied().collect(),
             first: site.operation.first,
             results: carries as u32 + 1,

@@ -50,7 +50,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         &["grad", "value_and_grad", "backward", "autograd"],
         "`evaluate(params, inputs, output_gradients=…)` of a compiled model returns gradients",
     ),
-    (&["jit", "vmap", "pmap"], "`ml.compile` compiles a model: `jit=True` its source, too"),
+    (&["jit", "pmap"], "`ml.compile` compiles a model: `jit=True` its source, too"),
     (
         &["Module", "ModuleList", "ModuleDict", "nn", "functional"],
         "build a `Model()` from blocks, which are in `mithril.models`",

@@ -290,6 +290,7 @@ impl Input {
                 rule: given.unwrap_or(Rule::Known(self.init)),
                 fan_of: None,
                 transposed: self.transposed,
+                stacked: false,
             },
             ..Terminal::data(self.name, self.class)
         }

@@ -92,6 +92,8 @@ pub enum Kind {
     Strs,
     /// A dict of strings, stored as a list of pairs.
     Names,
+    /// An axis, or a dict from names to axes. `None`: no axis.
+    Axes,
     Floats,
     /// A dim: an integer, -1 or `None` for an open one, or a scalar that the model computes.
     Dim,
@@ -134,6 +136,7 @@ impl Kind {
             }
             Kind::Strs => "a list of strings".into(),
             Kind::Names => "a dict of strings".into(),
+            Kind::Axes => "an integer, or a dict from names to integers or None".into(),
             Kind::Floats => "a list of finite numbers".into(),
             Kind::Dim => "a dim: an integer, -1, None or a connection".into(),
             Kind::Dims => "a list of dims: integers, None or connections".into(),
@@ -183,6 +186,7 @@ impl Kind {
             let items: Option<Vec<Setting>> = items.iter().map(|s| kind.accept(s)).collect();
             Some(Setting::List(items?.into()))
         };
+        let pairs = |kinds| setting.as_list().unwrap_or(&[]).iter().all(|s| is_pair(s, kinds));
         let computed = matches!(setting, Setting::Connection(_) | Setting::Terminal);
         let fits = match (self, setting) {
             (Kind::Float(range), Setting::Int(v)) => {
@@ -191,7 +195,10 @@ impl Kind {
             }
             (Kind::Float(range), Setting::Float(v)) => range.holds(*v),
             (Kind::Bool, Setting::Bool(_))
-            | (Kind::Int | Kind::IntOrNone | Kind::Scalar | Kind::Ints, Setting::Int(_))
+            | (
+                Kind::Int | Kind::IntOrNone | Kind::Scalar | Kind::Ints | Kind::Axes,
+                Setting::Int(_),
+            )
             | (Kind::IntOrNone | Kind::Dim, Setting::None)
             | (Kind::DType, Setting::DType(_))
             | (Kind::Str, Setting::Str(_))
@@ -200,18 +207,13 @@ impl Kind {
             (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
             (Kind::Ints, Setting::List(_)) => return each(Kind::Int),
             (Kind::Counts, Setting::List(_)) => return each(Kind::Count),
-            (Kind::Pairs, Setting::List(items)) => items.iter().all(|pair| {
-                let pair = pair.as_list().unwrap_or(&[]);
-                pair.len() == 2 && pair.iter().all(|s| s.as_int().is_some())
-            }),
+            (Kind::Pairs, Setting::List(_)) => pairs([Kind::Int, Kind::Int]),
             (Kind::Padding, Setting::Int(_)) => true,
             (Kind::Padding, Setting::Str(name)) => ["same", "valid"].contains(&&**name),
             (Kind::Padding, Setting::List(items)) => items.iter().all(is_padding),
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
-            (Kind::Names, Setting::List(items)) => items.iter().all(|pair| {
-                let pair = pair.as_list().unwrap_or(&[]);
-                pair.len() == 2 && pair.iter().all(|s| matches!(s, Setting::Str(_)))
-            }),
+            (Kind::Names, Setting::List(_)) => pairs([Kind::Str, Kind::Str]),
+            (Kind::Axes, Setting::List(_)) => pairs([Kind::Str, Kind::IntOrNone]),
             (Kind::Floats, Setting::List(_)) => return each(Kind::Float(Range::Finite)),
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
             (Kind::BlocksOrNone, Setting::List(items)) => {
@@ -236,6 +238,12 @@ impl Kind {
         };
         fits.then(|| setting.clone())
     }
+}
+
+/// Whether the setting is a list of two settings of these kinds.
+fn is_pair(setting: &Setting, kinds: [Kind; 2]) -> bool {
+    let pair = setting.as_list().unwrap_or(&[]);
+    pair.len() == 2 && pair.iter().zip(kinds).all(|(own, kind)| kind.accept(own).is_some())
 }
 
 /// Whether the setting is the padding of one axis: a number or a pair of numbers.

@@ -161,6 +161,7 @@ fn norm_terminals(settings: &Settings) -> Result<Vec<Terminal>> {
         rule: Rule::Known(Init::Norms(norms)),
         fan_of: Some(at as u32),
         transposed: start.transposed,
+        stacked: false,
     };
     terminals.push(learned(named(settings, "g"), Role::Param, start));
     Ok(terminals)

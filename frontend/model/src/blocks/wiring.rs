@@ -63,6 +63,7 @@ impl Wiring<'_> {
             ids: body.ids.clone(),
             body: Body {
                 carries,
+                axes: vec![self.axis; sequences.len()],
                 sequences,
                 steps: self.steps,
                 collected,

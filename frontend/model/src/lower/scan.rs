@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use mithril_ir::algebra::Var;
-use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{ResultDef, Role};
 use mithril_ir::op;
 use mithril_ir::shape::Type;
-use smallvec::smallvec;
 
 use super::Cx;
 use super::instance::{Generalised, Spec};
@@ -64,12 +62,7 @@ impl<'a> Cx<'a> {
         let results =
             results.map(|(name, value)| ResultDef { name: (*name).into(), value, state: None });
         let function = Arc::new(builder.finish(results.collect())?);
-        let attrs = smallvec![
-            Attr::Function(function.name.clone()),
-            Attr::Int(first as i64),
-            Attr::Int(scan.sequences.len() as i64),
-            Attr::Bool(scan.reverse),
-        ];
+        let attrs = op::scan_attrs(&function.name, first, scan.sequences.len(), scan.reverse);
         let operands: Vec<_> = named().map(|(_, operand)| operand.value).collect();
         let values = self.builder.call(op::get("scan"), &function, attrs, &operands)?;
         self.steps.add(&function);

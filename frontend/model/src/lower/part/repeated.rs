@@ -86,10 +86,10 @@ impl<'a> Frame<'a, '_> {
                 specs[at as usize] = Spec::Typed(self.builder.ty(*value));
             }
         }
-        for &at in &body.sequences {
+        for (&at, &axis) in body.sequences.iter().zip(&body.axes) {
             let Spec::Typed(ty) = &mut specs[at as usize] else { continue };
             let name = &part.definition.inputs[at as usize].name;
-            let axis = axis_of(name, &ty.shape, body.axis)?;
+            let axis = axis_of(name, &ty.shape, axis)?;
             ty.shape.dims.remove(axis);
         }
         Ok(())
@@ -177,16 +177,8 @@ impl<'a> Frame<'a, '_> {
         let step = self.step(part, body, instance, &operands)?;
         let mut values = Vec::new();
         for &input in operands.all() {
-            let ty = || {
-                let arg = instance.args.iter().position(|own| *own == input).unwrap_or(0);
-                let callee = &instance.function;
-                generalised.to_caller(callee.ty(callee.arg(arg)))
-            };
-            let value = self.operand(&slots[input as usize], &part.inputs[input as usize], ty)?;
-            values.push(match operands.sequences.contains(&input) {
-                true => self.first_axis(value, body.axis),
-                false => value,
-            });
+            let ty = |arg: Value| generalised.to_caller(instance.function.ty(arg));
+            values.push(self.passed(part, body, instance, slots, (input, &ty))?);
         }
         let mut sequences = operands.sequences.len();
         if let Some(steps) = body.steps {
@@ -196,16 +188,19 @@ impl<'a> Frame<'a, '_> {
             values.insert(operands.carries.len(), self.builder.op("iota", &[], &attrs)?);
             sequences += 1;
         }
-        let name = Attr::Function(step.name.clone());
         let (op, attrs) = match body.control {
             Control::While { max_steps, .. } => {
                 values.insert(0, self.first_condition(part, body, slots)?);
-                ("while", smallvec![name, max_steps.map_or(Attr::None, Attr::Int)])
+                let most = max_steps.map_or(Attr::None, Attr::Int);
+                ("while", smallvec![Attr::Function(step.name.clone()), most])
             }
             Control::Slices | Control::Branches => {
-                let carries = Attr::Int(operands.carries.len() as i64);
-                let sequences = Attr::Int(sequences as i64);
-                ("scan", smallvec![name, carries, sequences, Attr::Bool(body.reverse)])
+                let carries = operands.carries.len();
+                let mut attrs = op::scan_attrs(&step.name, carries, sequences, body.reverse);
+                if let Some(at) = op::get("scan").attr_index("batched") {
+                    attrs[at] = Attr::Bool(body.batched);
+                }
+                ("scan", attrs)
             }
         };
         let done = self.builder.call(op::get(op), &step, attrs, &values);
@@ -224,6 +219,41 @@ impl<'a> Frame<'a, '_> {
             self.next_state(&part.inputs[*input as usize], *value);
         }
         Ok(())
+    }
+
+    /// The value of an input that is passed to the scan: a sequence with its axis in front, or the
+    /// value as it is. `ty` is the type of an argument of the body's instance.
+    fn passed(
+        &mut self,
+        part: &Part,
+        body: &Body,
+        instance: &Instance,
+        slots: &[Slot],
+        (input, ty): (u32, &dyn Fn(Value) -> Type),
+    ) -> BlockResult<Value> {
+        let sequence = body.sequences.iter().position(|own| *own == input);
+        let length = sequence.and_then(|_| self.length(body, slots));
+        let ty = || {
+            let arg = instance.args.iter().position(|own| *own == input).unwrap_or(0);
+            let mut ty = ty(instance.function.arg(arg));
+            // Only params are inferred, and they are cut along their first axis.
+            if let Some(length) = length.clone() {
+                ty.shape.dims.insert(0, length);
+            }
+            ty
+        };
+        let value = self.operand(&slots[input as usize], &part.inputs[input as usize], ty)?;
+        Ok(sequence.map_or(value, |at| self.first_axis(value, body.axes[at])))
+    }
+
+    /// The number of steps, as the first sequence of a known type gives it.
+    fn length(&self, body: &Body, slots: &[Slot]) -> Option<Dim> {
+        body.sequences.iter().zip(&body.axes).find_map(|(at, axis)| {
+            let Slot::Value(value) = slots[*at as usize] else { return None };
+            let shape = self.builder.ty(value).shape;
+            let axis = axis_of("", &shape, *axis).ok()?;
+            Some(shape.dims[axis].clone())
+        })
     }
 
     /// The value of an operand. An inferred param gets the type that the body gives it.
