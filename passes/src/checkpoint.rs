@@ -1,18 +1,24 @@
 //! `checkpoint`: recomputes inner values of functions for gradients instead of keeping them.
 
+mod segments;
+
 use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Symbol;
-use mithril_ir::graph::{Function, Module, ResultDef, Role, Value};
+use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
 use mithril_ir::op::{self, Gradient};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use segments::Segments;
+
 use crate::autodiff::forward_backward::{arguments_binding, copy};
+use crate::call_graph;
 use crate::context::PassContext;
 use crate::pass::{Limit, Pass};
+use crate::rebuild::Rebuild;
 
 /// The statistic that counts the calls that are recomputed.
 pub const COUNT: &str = "calls-recomputed";
@@ -21,7 +27,8 @@ pass! {
     /// Marks the calls of the entry so that gradients recompute their inner values, except for the
     /// last call, whose values are needed at once. If the entry calls nothing, its operations are
     /// first divided into functions at points where few values are live (Chen et al. 2016). Then
-    /// marks the bodies of scans, whose steps keep their carries alone.
+    /// marks the bodies of scans, whose steps keep their carries alone. A number beyond these
+    /// divides scans into segments, of which each keeps its first carries alone.
     pub struct Checkpoint("checkpoint") {
         /// The number of calls and scans to mark, counted from the first call.
         count: Limit = Limit::All,
@@ -59,29 +66,75 @@ impl Pass for Checkpoint {
 }
 
 impl Checkpoint {
-    /// Marks the bodies of scans in all functions. `calls` others come first. Returns their number.
+    /// Marks the bodies of scans in all functions, then divides the scans into segments, as far as
+    /// the count goes. `calls` others come first. Returns their number.
     fn scans(&self, module: &mut Module, calls: usize) -> Result<usize> {
-        let mut count = 0;
         let names: Vec<Arc<str>> = module.functions.keys().cloned().collect();
+        let own = |name: &Arc<str>| module.get(name).map_or(0, |own| scans(module, own).count());
+        let total: usize = names.iter().map(own).sum();
+        let (mut number, mut count) = (0, 0);
         for name in names {
             let Some(function) = module.get(&name).cloned() else { continue };
-            let mut changed = Function::clone(&function);
+            let chosen: Vec<usize> = scans(module, &function).collect();
+            if chosen.is_empty() || !self.count.allows(calls + number) {
+                continue;
+            }
+            let lookup = module.clone();
+            let mut rebuild = Rebuild::new(&lookup, &function);
             for (at, operation) in function.ops.iter().enumerate() {
-                let body = operation.functions().next().and_then(|name| module.get(name)).cloned();
-                let scan = matches!(operation.op.gradient, Gradient::Scan);
-                let Some(body) = body.filter(|body| scan && body.ops.len() > 1) else { continue };
-                if !self.count.allows(calls + count) {
+                if !chosen.contains(&at) || !self.count.allows(calls + number) {
+                    rebuild.keep(operation)?;
                     continue;
                 }
-                let marked = recomputed(&body, module.fresh_name(&body.name))?;
-                changed.ops[at].attrs[0] = Attr::Function(marked.name.clone());
-                module.insert(marked);
-                count += 1;
+                rebuild.builder.set_loc(operation.loc.clone());
+                let operands = rebuild.operands(operation);
+                let name = operation.functions().next().expect("a scan names its body");
+                let body = call_graph::function(&lookup, name)?;
+                let divides = match self.count {
+                    Limit::At(limit) => limit > calls + total + number,
+                    Limit::All => false,
+                };
+                let own =
+                    divides.then(|| Segments::of(&rebuild.builder, operation, body, &operands));
+                let values = match own.flatten() {
+                    Some(segments) => segments.build(module, &operands)?,
+                    None => marked(module, &rebuild.builder, operation, body, &operands)?,
+                };
+                count += 1 + usize::from(divides);
+                number += 1;
+                for (old, new) in operation.results().zip(values) {
+                    rebuild.replace(old, new);
+                }
             }
-            module.insert(changed);
+            module.insert(rebuild.finish()?);
         }
         Ok(count)
     }
+}
+
+/// The indices of the scans of a function whose bodies have operations to recompute.
+fn scans<'a>(module: &'a Module, function: &'a Function) -> impl Iterator<Item = usize> + 'a {
+    let wanted = move |at: &usize| {
+        let operation = &function.ops[*at];
+        let body = operation.functions().next().and_then(|name| module.get(name));
+        matches!(operation.op.gradient, Gradient::Scan) && body.is_some_and(|b| b.ops.len() > 1)
+    };
+    (0..function.ops.len()).filter(wanted)
+}
+
+/// A scan whose gradient recomputes the inner values of each step.
+fn marked(
+    module: &mut Module,
+    builder: &Builder,
+    operation: &Operation,
+    body: &Function,
+    operands: &[Value],
+) -> Result<Vec<Value>> {
+    let marked = recomputed(body, module.fresh_name(&body.name))?;
+    module.insert(marked.clone());
+    let mut attrs = operation.attrs.clone();
+    attrs[0] = Attr::Function(marked.name.clone());
+    Ok(builder.call(operation.op, &marked, attrs, operands)?.to_vec())
 }
 
 /// A function that calls another, and whose gradient recomputes the inner values.

@@ -115,6 +115,48 @@ def test_steps_of_a_scan_are_recomputed():
     assert compiled(memory_budget=budget).memory()["total"] <= budget
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("steps", [400, 407])
+def test_a_long_loop_is_divided_into_segments(steps, reverse):
+    """The carries of all steps do not fit into the budget; those of about sqrt(steps) segments do.
+    Gradients stay the same, of carries, sequences and params."""
+    step = Model()
+    step |= Linear(64, name="own")(input="h", output="kept")
+    step |= ml.Add()(left="kept", right="x", output="sum")
+    step |= Tanh()(input="sum", output="next")
+    step |= ml.Sum(axis=-1)(input="next", output="total")
+    step.expose("next")
+    scan = ml.Scan(step, carry={"h": "next"}, over=["x"], reverse=reverse)
+    shapes = {"h": [16, 64], "x": [steps, 1, 64]}
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    weights = {"own.w": rng.standard_normal((64, 64)).astype(np.float32) / 16}
+    weights["own.b"] = np.zeros(64, np.float32)
+    totals, found = [], []
+    for options in ({}, {"gradient_checkpointing": True}, {"memory_budget": 0}):
+        if "memory_budget" in options:
+            # Half of the carries of all steps must not be kept.
+            options["memory_budget"] = totals[-1] - 4 * 16 * 64 * steps // 2
+        model = Model()
+        model |= scan(h="h", x="x", next="last", total="totals")
+        compiled = ml.compile(
+            model, ml.CpuBackend(), shapes=shapes, trainable_keys=["h", "x"], **options
+        )
+        params = {
+            n: next(w for own, w in weights.items() if n.endswith(own))
+            for n in compiled.params
+            if n not in arrays
+        }
+        totals.append(compiled.memory()["total"])
+        seeds = {"last": np.ones((16, 64), np.float32)}
+        seeds["totals"] = np.ones((steps, 16), np.float32)
+        outputs, gradients = compiled.evaluate({**params, **arrays}, {}, output_gradients=seeds)
+        found.append({**outputs, **gradients})
+    assert totals[2] < totals[1] <= totals[0]
+    for name, value in found[0].items():
+        np.testing.assert_allclose(found[2][name], value, rtol=2e-4, atol=2e-4)
+
+
 @pytest.mark.parametrize(
     ("backend", "call"), [(ml.TorchBackend, "_checkpoint("), (ml.JaxBackend, "_checkpoint(")]
 )

@@ -34,7 +34,8 @@ pub fn within<T>(
     if required_bytes(&program)? <= budget {
         return Ok(Choice { checkpoint: Limit::At(0), program });
     }
-    let (mut best, count) = make(Limit::All)?;
+    // A number beyond all functions also divides loops into segments.
+    let (mut best, count) = make(Limit::At(usize::MAX))?;
     if required_bytes(&best)? > budget {
         return smallest_count(budget, count, &mut make, &required_bytes);
     }
