@@ -50,6 +50,7 @@ SIGNED = {"Eigh", "SVD"}
 
 INT, BOOL, LABELS = {"*": ml.int64}, {"*": ml.bool}, {"target": ml.int64}
 M, V = (3, 4), (4,)
+SMALL = {"dimension": 4, "heads": 2, "feedforward": 5, "dropout": 0.0}
 # The cases of blocks that the default (no settings, (3, 4) for every terminal) does not suit.
 CASES: dict[str, Any] = {
     "LogicalNot": case(M, dtypes=BOOL),
@@ -131,7 +132,13 @@ CASES: dict[str, Any] = {
     "GlobalMaxPool": case((2, 3, 6, 5)),
     "AdaptiveAvgPool": case((2, 7, 6, 5), output_size=(4, 2)),
     "AdaptiveMaxPool": case((2, 7, 6, 5), output_size=(4, 2)),
+    "MaxUnpool1d": case((2, 7, 6), (2, 7, 6), kernel_size=2),
     "MaxUnpool2d": case((2, 7, 6, 5), (2, 7, 6, 5), kernel_size=2),
+    "MaxUnpool3d": case((2, 7, 5, 2, 5), (2, 7, 5, 2, 5), kernel_size=2),
+    "FractionalMaxPool2d": case((2, 7, 6, 5), (2, 7, 2), kernel_size=2, output_size=3, draw=False),
+    "FractionalMaxPool3d": case(
+        (2, 7, 5, 5, 6), (2, 7, 3), kernel_size=2, output_size=2, draw=False
+    ),
     "ReflectionPad": case((2, 7, 6, 5), padding=((1, 2), (0, 3))),
     "ReplicationPad": case((2, 7, 6, 5), padding=((1, 2), (0, 3))),
     "CircularPad": case((2, 7, 6, 5), padding=((1, 2), (0, 3))),
@@ -141,6 +148,7 @@ CASES: dict[str, Any] = {
     "Fold": case((2, 12, 12), output_size=(5, 4), kernel_size=2),
     "Upsample": case((2, 7, 6, 5), scale=1.5, mode="bilinear"),
     "GridSample": case((7, 4, 5, 8), (7, 5, 9, 2)),
+    "AffineGrid": case((5, 2, 3), size=(4, 7)),
     "BatchNorm1d": case(M),
     "BatchNorm2d": case((2, 7, 6, 5)),
     "BatchNorm3d": case((2, 7, 5, 2, 5)),
@@ -161,6 +169,8 @@ CASES: dict[str, Any] = {
     "Unflatten": case(M, axis=1, sizes=(2, -1)),
     "MultiMargin": case(M, (3,), dtypes=LABELS),
     "MultiLabelMargin": case(M, M, dtypes=LABELS),
+    "LinearCrossEntropy": case(M, (3,), dtypes=LABELS, classes=3),
+    "AdaptiveLogSoftmax": case((3, 16), (3,), dtypes=LABELS, classes=6, cutoffs=[1, 2]),
     "ElementWiseAffine": case(M),
     "Dropout": case(M, rate=0.5),
     "Bernoulli": case(M),
@@ -177,6 +187,13 @@ CASES: dict[str, Any] = {
     "Sequential": case(M, blocks=[models.Relu(), models.Sigmoid()]),
     "Residual": case(M, block=models.Tanh()),
     "MoE": case((2, 3, 4), experts=3, k=2),
+    "TransformerEncoderLayer": case((2, 3, 4), **SMALL),
+    "TransformerDecoderLayer": case((2, 3, 4), (2, 5, 4), **SMALL),
+    "TransformerEncoder": case((2, 3, 4), layer=models.TransformerEncoderLayer(**SMALL), layers=1),
+    "TransformerDecoder": case(
+        (2, 3, 4), (2, 5, 4), layer=models.TransformerDecoderLayer(**SMALL), layers=1
+    ),
+    "Transformer": case((2, 3, 4), (2, 5, 4), **SMALL, encoder_layers=1, decoder_layers=1),
     "SpectralNorm": case(M, block=models.Linear(5), n_power_iterations=30),
     "WeightNorm": case(M, block=models.Linear(5)),
     "RNNCell": case(M, dimension=5),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from own_transformers import OWN_TRANSFORMERS
 from scipy import special
 from sklearn import metrics
 
@@ -247,7 +248,17 @@ def regress(x: Any, samples: Any, label: Any, *params: Any) -> Any:
     return predict(kernel(samples, samples), kernel(x, samples), kernel(x, x), label, noise)
 
 
+def adaptive(x: Any, y: Any, *weights: Any) -> Any:
+    """The loss of six classes, of which the second one and the last four are clusters."""
+    w_head, first, second, w_out_0, w_out_1 = weights
+    head = torch.log_softmax(x @ w_head, -1)
+    tails = [torch.log_softmax(x @ a @ b, -1) for a, b in [(first, w_out_0), (second, w_out_1)]]
+    parts = [head[:, :1], *(head[:, 1 + i, None] + tail for i, tail in enumerate(tails))]
+    return -torch.cat(parts, -1).gather(-1, y[:, None])[:, 0]
+
+
 OWN: dict[str, Callable[..., Any]] = {
+    **OWN_TRANSFORMERS,
     "GaussianProcessLoss": likelihood,
     "GaussianProcessCore": predict,
     "GaussianProcessRegression": regress,
@@ -289,6 +300,12 @@ OWN: dict[str, Callable[..., Any]] = {
     "MultiMargin": lambda x, y: F.multi_margin_loss(x, y, reduction="none"),
     "MultiLabelMargin": lambda x, y: F.multilabel_margin_loss(x, y, reduction="none"),
     "MultiLabelSoftMargin": lambda x, y: F.multilabel_soft_margin_loss(x, y, reduction="none"),
+    "LinearCrossEntropy": lambda x, y, w: F.cross_entropy(x @ w, y, reduction="none"),
+    "AdaptiveLogSoftmax": adaptive,
+    "TripletMarginWithDistance": lambda x, y, z: F.triplet_margin_with_distance_loss(
+        x, y, z, reduction="none"
+    ),
+    "Pdist": torch.pdist,
     "LeakyRelu": F.leaky_relu,
     "Elu": F.elu,
     "Selu": F.selu,
@@ -474,6 +491,12 @@ OWN: dict[str, Callable[..., Any]] = {
     "LpPool": lambda x: F.lp_pool2d(x, 3, (2, 1)),
     "GlobalAvgPool": lambda x: F.adaptive_avg_pool2d(x, 1).flatten(1),
     "GlobalMaxPool": lambda x: x.amax((2, 3)),
+    "FractionalMaxPool2d": lambda x, s: (
+        F.fractional_max_pool2d(x, 2, 3, _random_samples=s.detach()) + 0 * s.sum()
+    ),
+    "FractionalMaxPool3d": lambda x, s: (
+        F.fractional_max_pool3d(x, 2, 2, _random_samples=s.detach()) + 0 * s.sum()
+    ),
     "AdaptiveAvgPool": lambda x: F.adaptive_avg_pool2d(x, (4, 2)),
     "AdaptiveMaxPool": lambda x: maxima(maxima(x, -2, 4), -1, 2),
     "ReflectionPad": lambda x: F.pad(x, (0, 3, 1, 2), "reflect"),
@@ -485,6 +508,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "Fold": lambda x: F.fold(x, (5, 4), 2),
     "Upsample": lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"),
     "GridSample": lambda x, g: F.grid_sample(x, g, align_corners=False),
+    "AffineGrid": lambda x: F.affine_grid(x, [len(x), 1, 4, 7], align_corners=False),
     "BatchNorm1d": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
     "BatchNorm2d": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
     "BatchNorm3d": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
@@ -553,7 +577,9 @@ ALONE = {
     "RRelu",
     "GumbelSoftmax",
     # torch takes indices of distinct elements only.
+    "MaxUnpool1d",
     "MaxUnpool2d",
+    "MaxUnpool3d",
     "Randn",
     "RandUniform",
     "RandInt",

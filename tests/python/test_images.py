@@ -279,34 +279,6 @@ def test_indices_of_maxima(make, shape, settings, named):
 
 
 @pytest.mark.parametrize("make", BACKENDS)
-@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
-@pytest.mark.parametrize("border", ["zeros", "border"])
-@pytest.mark.parametrize("align", [False, True])
-def test_sampling_at_a_grid(make, mode, border, align):
-    x, backend = numbers((2, 3, 5, 6), 1), make()
-    grid = np.random.default_rng(2).uniform(-1.3, 1.3, (2, 4, 7, 2)).astype(np.float32)
-    grid[0, 0, 0] = 1e30
-    images, at = torch.tensor(x, requires_grad=True), torch.tensor(grid, requires_grad=True)
-    options = {"mode": mode, "padding_mode": border, "align_corners": align}
-    want = F.grid_sample(images, at, **options)
-    seed = numbers(tuple(want.shape), 5)
-    want.backward(torch.tensor(seed))
-    model = Model()
-    model |= models.GridSample(**options)(input="input", grid="grid", output="output")
-    shapes = {"input": ["n", 3, "h", "w"], "grid": ["n", "i", "j", 2]}
-    compiled = ml.compile(model, backend, shapes=shapes, trainable_keys=["input", "grid"])
-    outputs, gradients = compiled.evaluate(
-        {"input": backend.array(x), "grid": backend.array(grid)},
-        {},
-        output_gradients={"output": backend.array(seed)},
-    )
-    near(backend.to_numpy(outputs["output"]), want, 1e-5)
-    near(backend.to_numpy(gradients["input"]), images.grad, 1e-5)
-    if mode == "bilinear":
-        near(backend.to_numpy(gradients["grid"]), at.grad, 1e-4)
-
-
-@pytest.mark.parametrize("make", BACKENDS)
 @pytest.mark.parametrize(
     ("block", "shape"), [("Dropout1d", (40, 50, 3)), ("Dropout2d", (40, 50, 2, 3))]
 )

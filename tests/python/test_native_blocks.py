@@ -21,16 +21,24 @@ Arrays = dict[str, Any]
 # Names of the dims that replace the sizes of a block's case.
 NAMES = {2: "a", 3: "b", 4: "c", 5: "d", 6: "e"}
 # Sizes that must stay: those that settings, heads or pairs need, and of vectors with an angle.
-KEPT = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
+KEPT: dict[str, Any] = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
 KEPT |= dict.fromkeys(["PixelShuffle", "PixelUnshuffle", "GroupNorm", "Conv1d"], 4)
 KEPT |= dict.fromkeys(["Glu", "ChannelShuffle", "Unflatten"], 4)
 # With hundreds of labels, a gradient is a difference of large sums.
 KEPT |= {"MultiLabelMargin": 4}
+KEPT |= dict.fromkeys(["TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer"], 4)
+KEPT |= dict.fromkeys(["TransformerEncoder", "TransformerDecoder"], 4)
+# The weights of the clusters depend on the width.
+KEPT |= {"AdaptiveLogSoftmax": 16}
+# Logits of hundreds of features have rounding errors beyond those of the loss.
+KEPT |= {"LinearCrossEntropy": 4}
 KEPT |= {"Fold": 12, "GridSample": 2, "ConvTranspose1d": 4}
+KEPT |= {"FractionalMaxPool2d": 2, "FractionalMaxPool3d": 3, "AffineGrid": (2, 3)}
 KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder", "CTC"], 4)
 # The products of all pairs of 333 features, and the differences of rows with as many features,
 # would take gigabytes.
 KEPT |= dict.fromkeys(["PolynomialFeatures", "PolynomialRegression", "EncoderDistanceMatrix"], 4)
+KEPT |= {"Pdist": 4}
 KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
 # The gradient of a bucket would be a sum over half a million pairs of positions.
 KEPT |= {"RelativePositionBias": 3}
@@ -52,6 +60,8 @@ SIZES = [
 NOT_EMPTY = {"BatchNorm1d", "Conv2d", "EncoderDecoder"}
 # A window over channels needs one, and torch does not divide the sizes of empty images.
 NOT_EMPTY |= {"LocalResponseNorm", "PixelUnshuffle"}
+# torch crashes in the gradient of no pairs.
+NOT_EMPTY |= {"Pdist"}
 # These need pairs of different rows.
 PAIRS = {"MDS", "TSNECore", "TSNE"}
 # Errors of other libraries for sizes at which a function is not defined.
@@ -110,9 +120,10 @@ class Native:
         self.name, self.backend = name, backend
         case = variants(name)[0]
         self.model, shapes = build(name, replace(case, dtypes=dtypes or case.dtypes))
-        kept = KEPT.get(name)
+        kept = KEPT.get(name, ())
+        kept = kept if isinstance(kept, tuple) else (kept,)
         self.shapes = {
-            n: [d if d == kept else NAMES.get(d, d) for d in dims] for n, dims in shapes.items()
+            n: [d if d in kept else NAMES.get(d, d) for d in dims] for n, dims in shapes.items()
         }
         probe = self.compile(ml.NumpyBackend(), jit=False)
         self.floats = [n for n in probe.inputs if probe._arguments.dtypes[n].startswith("float")]

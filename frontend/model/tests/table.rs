@@ -47,6 +47,10 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
             ("Upsample", "size"),
             ("OneToMany", "steps"),
             ("EncoderDecoder", "steps"),
+            ("Transformer", "dimension"),
+            ("Transformer", "heads"),
+            ("FractionalMaxPool2d", "output_size"),
+            ("FractionalMaxPool3d", "output_size"),
         ];
         p.default == Default::Required || named.contains(&(entry.name, p.name))
     };
@@ -68,6 +72,16 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
                 ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),
                 ("SwapAxes", "first") => 0.into(),
                 ("Unflatten", "sizes") => vec![2, 2].into(),
+                (name, "dimension") if name.starts_with("Transformer") => 4.into(),
+                ("TransformerEncoder", "layer") => {
+                    block!(TransformerEncoderLayer(dimension = 4, heads = 2)).unwrap().into()
+                }
+                ("TransformerDecoder", "layer") => {
+                    block!(TransformerDecoderLayer(dimension = 4, heads = 2)).unwrap().into()
+                }
+                ("AdaptiveLogSoftmax", "classes") => 4.into(),
+                ("AdaptiveLogSoftmax", "cutoffs") => vec![1, 2].into(),
+                ("AffineGrid", "size") => vec![2, 2].into(),
                 ("While", "condition") => block!(IsNan()).unwrap().into(),
                 ("ExpandDims" | "Flip", _) => 0.into(),
                 ("RandInt", "low") => 0.into(),
@@ -88,6 +102,10 @@ fn shape(block: &str, terminal: &str) -> &'static [usize] {
         ("GaussianProcessLoss", "target") => &[4],
         ("GaussianProcessCore" | "GaussianProcessRegression", "label") => &[4],
         ("MaxUnpool2d", _) => &[1, 4, 2, 2],
+        ("MaxUnpool1d", _) => &[1, 8, 2],
+        ("MaxUnpool3d", _) => &[1, 2, 2, 2, 2],
+        ("AffineGrid", _) => &[4, 2, 3],
+        ("AdaptiveLogSoftmax", "input") => &[4, 16],
         ("RNN" | "LSTM" | "GRU" | "ManyToOne", _) => &[4, 2, 2],
         ("CTC" | "EncoderDecoder", "input") => &[4, 2, 2],
         (name, _) if name.ends_with("1d") => &[1, 4, 4],
@@ -156,8 +174,9 @@ fn every_block_is_lowered() {
         for terminal in block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional) {
             let ones = |shape: &[usize]| f64s(shape, &vec![0.5; shape.iter().product()]);
             let matrix: Source = match terminal.class {
-                Class::Int if entry.name == "MaxUnpool2d" => {
-                    i64s(&[1, 4, 2, 2], &(0..16).collect::<Vec<_>>()).into()
+                Class::Int if entry.name.starts_with("MaxUnpool") => {
+                    let places = (0..16).map(|i| i % 4).collect::<Vec<_>>();
+                    i64s(shape(entry.name, "indices"), &places).into()
                 }
                 Class::Int if &*terminal.name == "shape" => i64s(&[2], &[4, 4]).into(),
                 Class::Int if MATRICES.contains(&entry.name) => i64s(&[4, 4], &[1; 16]).into(),

@@ -69,6 +69,18 @@ const CONSTRUCTORS: &[Case] = &[
         block!(While(condition = block!(Dropout(rate = 0.5))?, body = block!(Relu())?)).map(drop)
     }),
     ("more experts for a token than there are", || block!(MoE(experts = 2, k = 3)).map(drop)),
+    ("classes of clusters that are not in order", || {
+        block!(AdaptiveLogSoftmax(classes = 10, cutoffs = vec![4, 2])).map(drop)
+    }),
+    ("a distance of one input", || {
+        block!(TripletMarginWithDistance(distance = block!(Relu())?)).map(drop)
+    }),
+    ("neither a size nor a ratio", || block!(FractionalMaxPool2d(kernel_size = 2)).map(drop)),
+    ("an affine grid of one axis", || block!(AffineGrid(size = 4)).map(drop)),
+    ("a decoder of layers that read no context", || {
+        let layer = block!(TransformerEncoderLayer(dimension = 8, heads = 2))?;
+        block!(TransformerDecoder(layer = layer, layers = 2)).map(drop)
+    }),
     ("a norm of a transform that does not exist", || block!(FFT(norm = "orthogonal")).map(drop)),
     ("a stride of 0", || block!(MaxPool2d(kernel_size = 2, stride = 0)).map(drop)),
     ("groups that do not divide the filters", || {
@@ -265,6 +277,30 @@ const SHAPES: &[Case] = &[
     ("nothing left of a transposed convolution", || {
         let conv = block!(ConvTranspose1d(filters = 4, kernel_size = 3, padding = 2))?;
         compile(&one(conv)?, |o| shape(o, "input", &[1, 3, 2]))
+    }),
+    ("a cubic interpolation of volumes", || {
+        let model = one(block!(GridSample(mode = "bicubic"))?)?;
+        compile(&model, |o| {
+            shape(o, "input", &[1, 3, 4, 4, 4]);
+            shape(o, "grid", &[1, 2, 2, 2, 3]);
+        })
+    }),
+    ("positions of another batch", || {
+        compile(&one(block!(GridSample())?)?, |o| {
+            shape(o, "input", &[1, 3, 4, 4]);
+            shape(o, "grid", &[2, 2, 2, 2]);
+        })
+    }),
+    ("more windows than elements", || {
+        let pool = block!(FractionalMaxPool2d(kernel_size = 3, output_size = 3))?;
+        compile(&one(pool)?, |o| shape(o, "input", &[1, 3, 4, 9]))
+    }),
+    ("a cluster without features", || {
+        let loss = block!(AdaptiveLogSoftmax(classes = 10, cutoffs = vec![2, 4]))?;
+        compile(&one(loss)?, |o| shape(o, "input", &[3, 8]))
+    }),
+    ("distances of rows of a vector", || {
+        compile(&one(block!(Pdist())?)?, |o| shape(o, "input", &[3]))
     }),
     ("a mode for images on a sequence", || {
         let block = block!(Upsample(size = 4, mode = "bilinear"))?;

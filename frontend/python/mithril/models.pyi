@@ -208,6 +208,7 @@ __all__ = [
     "LocalResponseNorm",
     "CosineSimilarity",
     "PairwiseDistance",
+    "Pdist",
     "Normalize",
     "Bilinear",
     "ChannelShuffle",
@@ -235,7 +236,11 @@ __all__ = [
     "GlobalMaxPool",
     "AdaptiveAvgPool",
     "AdaptiveMaxPool",
+    "MaxUnpool1d",
     "MaxUnpool2d",
+    "MaxUnpool3d",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "ReflectionPad",
     "ReplicationPad",
     "CircularPad",
@@ -245,6 +250,7 @@ __all__ = [
     "Fold",
     "Upsample",
     "GridSample",
+    "AffineGrid",
     "ScaledDotProduct",
     "MultiHeadAttention",
     "RotaryEmbedding",
@@ -255,6 +261,11 @@ __all__ = [
     "MLP",
     "Sequential",
     "Residual",
+    "TransformerEncoderLayer",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerDecoder",
+    "Transformer",
     "MoE",
     "SpectralNorm",
     "WeightNorm",
@@ -313,6 +324,9 @@ __all__ = [
     "MultiMargin",
     "MultiLabelSoftMargin",
     "MultiLabelMargin",
+    "LinearCrossEntropy",
+    "AdaptiveLogSoftmax",
+    "TripletMarginWithDistance",
     "CTC",
     "GaussianProcessLoss",
     "L1",
@@ -2456,6 +2470,17 @@ class PairwiseDistance(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class Pdist(Block):
+    """The norms of the differences of all pairs of rows i < j of `input`, (n, features), as a vector: first those of row 0, as in `torch.pdist`. Distances of 0 have a gradient of 0."""
+
+    def __init__(
+        self,
+        p: float = 2.0,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class Normalize(Block):
     """`input` divided by its norm along `axis`."""
 
@@ -2820,6 +2845,20 @@ class AdaptiveMaxPool(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class MaxUnpool1d(Block):
+    """The reverse of `MaxPool1d`: zeros, with the elements of `input`, (…, length), at `indices` of the last axis."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        output_size: int | Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class MaxUnpool2d(Block):
     """The reverse of `MaxPool2d`: zeros, with the elements of `input`, (…, height, width), at `indices` of the flattened height and width."""
 
@@ -2832,6 +2871,48 @@ class MaxUnpool2d(Block):
         *,
         name: str | None = None,
         gradient: Block | None = None,
+    ) -> None: ...
+
+class MaxUnpool3d(Block):
+    """The reverse of `MaxPool3d`: zeros, with the elements of `input`, (…, depth, height, width), at `indices` of the flattened depth, height and width."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        output_size: int | Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class FractionalMaxPool2d(Block):
+    """The maximum of each of `output_size` windows along the height and the width of (batch, channels, height, width). Distances between windows vary at random, so that the output may have any size below that of the input. `samples` are a number from 0 to 1 for the width and one for the height of each channel, as in `torch.nn.functional.fractional_max_pool2d`."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        output_size: int | Sequence[int] | None = None,
+        output_ratio: float | None = None,
+        return_indices: bool = False,
+        draw: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class FractionalMaxPool3d(Block):
+    """`FractionalMaxPool2d` of volumes, (batch, channels, depth, height, width). `samples` are a number from 0 to 1 for the depth, the height and the width of each channel."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        output_size: int | Sequence[int] | None = None,
+        output_ratio: float | None = None,
+        return_indices: bool = False,
+        draw: bool = True,
+        *,
+        name: str | None = None,
     ) -> None: ...
 
 class ReflectionPad(Block):
@@ -2933,12 +3014,24 @@ class Upsample(Block):
     ) -> None: ...
 
 class GridSample(Block):
-    """Images, (batch, channels, height, width), read at the positions `grid`: x and y go from -1 at the left and top edge to 1 at the right and bottom edge, as in `torch.nn.functional.grid_sample`."""
+    """Images, (batch, channels, height, width), or volumes, (batch, channels, depth, height, width), read at the positions `grid`: x and y go from -1 at the left and top edge to 1 at the right and bottom edge, as in `torch.nn.functional.grid_sample`. "bicubic" is cubic convolution (Keys 1981, eq. 4) with a = -0.75."""
 
     def __init__(
         self,
-        mode: typing.Literal["bilinear", "nearest"] = "bilinear",
-        padding_mode: typing.Literal["zeros", "border"] = "zeros",
+        mode: typing.Literal["bilinear", "nearest", "bicubic"] = "bilinear",
+        padding_mode: typing.Literal["zeros", "border", "reflection"] = "zeros",
+        align_corners: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class AffineGrid(Block):
+    """The positions that `GridSample` reads to transform images by an affine map: the product of each matrix with (x, y, 1), or (x, y, z, 1), of each element of an image of this size, as in `torch.nn.functional.affine_grid`."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
         align_corners: bool = False,
         *,
         name: str | None = None,
@@ -2955,9 +3048,9 @@ class ScaledDotProduct(Block):
         grouped: bool = False,
         window: int | Sequence[int] | None = None,
         softcap: float | None = None,
+        dropout: float = 0.0,
         *,
         name: str | None = None,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class MultiHeadAttention(Block):
@@ -2974,6 +3067,7 @@ class MultiHeadAttention(Block):
         softcap: float | None = None,
         alibi: bool = False,
         use_sinks: bool = False,
+        dropout: float = 0.0,
         *,
         name: str | None = None,
     ) -> None: ...
@@ -3072,6 +3166,99 @@ class Residual(Block):
     def __init__(
         self,
         block: Block,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class TransformerEncoderLayer(Block):
+    """Attention of `input` to itself and a hidden layer for each position, with residuals and norms, as `torch.nn.TransformerEncoderLayer` with `batch_first=True`. The params are `attention.w_query`, …, `norm_0.w`, `linear_0.w`, `linear_1.w`, `norm_1.w`. A bool mask is True where a query attends to a key, as in `MultiHeadAttention`. `init` is that of the attention and of the linear layers."""
+
+    def __init__(
+        self,
+        dimension: int,
+        heads: int,
+        feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Block | None = None,
+        eps: float = 1e-5,
+        norm_first: bool = False,
+        is_causal: bool = False,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class TransformerDecoderLayer(Block):
+    """`TransformerEncoderLayer` with attention to `context` after that to itself, as `torch.nn.TransformerDecoderLayer` with `batch_first=True`. The further params are `context_attention.w_query`, … and those of `norm_2`."""
+
+    def __init__(
+        self,
+        dimension: int,
+        heads: int,
+        feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Block | None = None,
+        eps: float = 1e-5,
+        norm_first: bool = False,
+        is_causal: bool = False,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class TransformerEncoder(Block):
+    """`layers` copies of a layer such as `TransformerEncoderLayer`, one after another, and `norm` after the last one. Each copy has its own params, `layer_0.…`, `layer_1.…`, and reads the same masks."""
+
+    def __init__(
+        self,
+        layer: Block,
+        layers: int,
+        norm: Block | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class TransformerDecoder(Block):
+    """`layers` copies of a layer such as `TransformerDecoderLayer`, one after another, and `norm` after the last one. Each copy has its own params, `layer_0.…`, `layer_1.…`, and reads the same `context` and masks."""
+
+    def __init__(
+        self,
+        layer: Block,
+        layers: int,
+        norm: Block | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Transformer(Block):
+    """A `TransformerEncoder` of `input`, and a `TransformerDecoder` of `target` that attends to its result, each with a norm at the end, as `torch.nn.Transformer` with `batch_first=True`. The params are `encoder.layer_0.…`, `encoder.norm.w`, `decoder.layer_0.…` and `decoder.norm.w`. `is_causal` is for the decoder. Linear layers start Xavier uniform unless `init` is given, and their biases as in `Linear`."""
+
+    def __init__(
+        self,
+        dimension: int = 512,
+        heads: int = 8,
+        encoder_layers: int = 6,
+        decoder_layers: int = 6,
+        feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Block | None = None,
+        eps: float = 1e-5,
+        norm_first: bool = False,
+        is_causal: bool = False,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
         checkpoint: bool = False,
@@ -3798,6 +3985,53 @@ class MultiLabelMargin(Block):
         self,
         *,
         name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class LinearCrossEntropy(Block):
+    """`CrossEntropy` of the logits that a `Linear` computes from `input`, (…, features). Its param is `linear.w`. With `sizes`, there are as many logits of each class as their product, and `target` is (…, sizes …)."""
+
+    def __init__(
+        self,
+        classes: int,
+        sizes: int | Sequence[int] | None = None,
+        use_bias: bool = False,
+        weights: Sequence[float] | None = None,
+        label_smoothing: float = 0.0,
+        ignore_index: int | None = None,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class AdaptiveLogSoftmax(Block):
+    """The negative logarithm of the probability of `target`, an integer for each row of `input`, (…, features), for classes that are sorted by frequency. The first `cutoffs[0]` classes are in the head; each further range of classes, up to the next cutoff, is a cluster, of which the head has one logit. A cluster has the weights `w_in_0`, (features, features / div_value), and `w_out_0`, the next one has a width that is `div_value` times less, and so on. `log_probs` are those of all classes. They start as in `torch.nn.AdaptiveLogSoftmaxWithLoss`, whose `output` is the negated loss."""
+
+    def __init__(
+        self,
+        classes: int,
+        cutoffs: int | Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        return_log_probs: bool = False,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class TripletMarginWithDistance(Block):
+    """`max(0, distance(anchor, positive) - distance(anchor, negative) + margin)` for a block of two inputs as `distance`. `TripletMargin` is the loss of norms."""
+
+    def __init__(
+        self,
+        distance: Block | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        *,
+        name: str | None = None,
+        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 

@@ -14,12 +14,12 @@ use super::layers::{INIT, LAYER};
 use super::parameter::{Range, required, with};
 use super::settings::Settings;
 use super::{
-    Default, Entry, Input, Kind, Meaning, Parameter, Value, data, gives, param, positions,
+    Default, Entry, Input, KEY, Kind, Meaning, Parameter, Value, data, gives, param, positions,
 };
 use crate::init::Init;
 use crate::lower::Cx;
 
-const MASK: Input = Input {
+pub(super) const MASK: Input = Input {
     mask: true,
     ..data("mask", Class::Any)
         .own_dtype()
@@ -35,6 +35,12 @@ const WINDOW: Parameter = with("window", Kind::Ints, Default::None).doc(
 );
 const SOFTCAP: Parameter =
     with("softcap", Kind::Float(Range::Positive), Default::None).doc("the bound of the scores");
+const DROPOUT: Parameter = with("dropout", Kind::Float(Range::Unit), Default::Float(0.0))
+    .doc("the rate of dropout of the weights of keys, in training");
+/// The key of the dropout.
+const DROPOUT_KEY: Input = Input { name: "dropout_key", ..KEY }
+    .in_training()
+    .when(|s| s.float("dropout").is_some_and(|p| p > 0.0));
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
@@ -60,6 +66,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 .doc("several heads of `query` share each head of `key` and `value`"),
             WINDOW,
             SOFTCAP,
+            DROPOUT,
         ],
         inputs: &[
             data("query", Class::Float),
@@ -69,6 +76,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             data("sinks", Class::Float)
                 .optional()
                 .doc("one logit per head, (…, heads): a further score, whose value is 0"),
+            DROPOUT_KEY,
         ],
         valid: valid_window,
         meaning: Meaning::Lower(|cx| {
@@ -109,6 +117,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 .doc("add the bias of `AlibiBias` to the scores"),
             with("use_sinks", Kind::Bool, Default::Bool(false))
                 .doc("learn the logit of a sink for each head, a further score whose value is 0"),
+            DROPOUT,
         ],
         inputs: &[
             data("input", Class::Float),
@@ -146,6 +155,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             param("sinks", Init::Zeros, |cx| Ok(Shape::new([Dim::Const(cx.int("heads"))])))
                 .when(|s| s.flag("use_sinks"))
                 .doc("(heads)"),
+            DROPOUT_KEY,
         ],
         valid: valid_window,
         meaning: Meaning::Lower(multi_head),
@@ -200,7 +210,7 @@ fn attend<'a>(
         _ => mask,
     }));
     operands.extend(sinks);
-    let attrs = [
+    let attrs: [(&str, Attr); 6] = [
         ("scale", scale.into()),
         ("causal", cx.flag("is_causal").into()),
         ("left", left.into()),
@@ -208,7 +218,53 @@ fn attend<'a>(
         ("softcap", cx.settings.float("softcap").into()),
         ("grouped", grouped.into()),
     ];
-    Ok(cx.op("attention", &operands, &attrs))
+    match cx.optional("dropout_key").filter(|_| cx.training() && cx.float("dropout") > 0.0) {
+        Some(key) => dropped(cx, operands, &attrs, grouped, key),
+        None => Ok(cx.op("attention", &operands, &attrs)),
+    }
+}
+
+/// Attention with dropout of the weights of keys, which are the result for the identity as values.
+fn dropped<'a>(
+    cx: &Cx<'a>,
+    mut operands: Vec<Var<'a>>,
+    attrs: &[(&str, Attr)],
+    grouped: bool,
+    key: Var<'a>,
+) -> Result<Var<'a>> {
+    let (value, rate) = (operands[2], cx.float("dropout"));
+    let shape = value.shape();
+    let keys = shape.need_trailing(2)?[0].clone();
+    let square = Shape::new([keys.clone(), keys]);
+    let eye = [("shape", square.clone().into()), ("dtype", value.dtype().into())];
+    operands[2] = cx.op("eye", &[], &eye);
+    if grouped {
+        let groups = shape.need_trailing(3)?[0].clone();
+        let each = [groups].into_iter().chain(square.dims.iter().cloned());
+        operands[2] = operands[2].broadcast_to(Shape::new(each.collect::<Vec<_>>()));
+    }
+    let weights = cx.op("attention", &operands, attrs);
+    cx.builder.check()?;
+    let whole = weights.shape();
+    let drawn = [("shape", whole.clone().into()), ("dtype", DType::F32.into())];
+    let draw = key.unary("uniform", &drawn);
+    let zero = weights.scalar(0.0);
+    let larger = if rate < 1.0 { weights / (1.0 - rate) } else { zero };
+    let weights = draw.binary("ge", draw.scalar(rate)).select(larger, zero);
+    if !grouped {
+        return Ok(weights.matmul(value));
+    }
+    // Each head of the values with its own heads of the query.
+    let rank = whole.need_rank()?;
+    let (front, own) = whole.dims.split_at(rank - 3);
+    let groups = shape.need_trailing(3)?[0].clone();
+    let times = own[0].exact_div(&groups).unwrap_or_else(|| own[0].floor_div(&groups));
+    let split = [groups, times].into_iter().chain(own[1..].iter().cloned());
+    let split = Shape::new(front.iter().cloned().chain(split).collect::<Vec<_>>());
+    let product = weights.reshape(split).matmul(value.expand_dims(&[-3]));
+    let width = shape.need_trailing(1)?[0].clone();
+    let whole = whole.dims[..rank - 1].iter().cloned().chain([width]);
+    Ok(product.reshape(Shape::new(whole.collect::<Vec<_>>())))
 }
 
 /// The number of key/value heads, and the width of one head.

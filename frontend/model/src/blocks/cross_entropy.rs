@@ -15,9 +15,9 @@ use super::{Default, Input, Kind, Output, Parameter, Settings, Value, data, out}
 use crate::lower::Cx;
 use crate::setting::Setting;
 
-const WEIGHTS: Parameter =
+pub(super) const WEIGHTS: Parameter =
     with("weights", Kind::Floats, Default::None).doc("a weight for each class");
-const IGNORED: Parameter =
+pub(super) const IGNORED: Parameter =
     with("ignore_index", Kind::Int, Default::None).doc("the target that is ignored");
 const AXIS: Parameter = with("axis", Kind::Int, Default::Int(-1)).doc("the axis of the classes");
 

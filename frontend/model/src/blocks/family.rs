@@ -1,11 +1,12 @@
 //! Families of blocks, as listed in the pages and the index.
 
 use super::{
-    Entry, attention, binary, borders, channels, class_margins, classical, compose, control,
-    convolution, create, ctc, einsum, elementwise, encoder_decoder, experts, fourier,
-    gaussian_process, index, layers, likelihoods, linear_algebra, losses, manifold, margins,
-    metrics, pixels, pooling, positions, random, recurrent, reduce, regularizers, resize, segments,
-    sequences, shape, similarity, special, statistics, thresholds, weights,
+    Entry, attention, binary, borders, channels, class_losses, class_margins, classical, compose,
+    control, convolution, create, ctc, einsum, elementwise, encoder_decoder, experts, fourier,
+    gaussian_process, grid_sample, index, layers, likelihoods, linear_algebra, losses, manifold,
+    margins, metrics, pixels, pooling, positions, random, recurrent, reduce, regularizers, resize,
+    segments, sequences, shape, similarity, special, statistics, thresholds, transformer,
+    unpooling, weights,
 };
 
 /// Related blocks, which share a page.
@@ -124,13 +125,13 @@ pub const FAMILIES: &[Family] = &[
         title: "Convolution and pooling",
         about: "Blocks whose windows slide over the last axes of sequences, images or volumes, \
                 (batch, channels, …).",
-        tables: &[convolution::BLOCKS, pooling::BLOCKS],
+        tables: &[convolution::BLOCKS, pooling::BLOCKS, unpooling::BLOCKS],
     },
     Family {
         name: "resizing",
         title: "Padding and resizing images",
         about: "Padding by elements of the input, and other sizes of images.",
-        tables: &[borders::BLOCKS, pixels::BLOCKS, resize::BLOCKS],
+        tables: &[borders::BLOCKS, pixels::BLOCKS, resize::BLOCKS, grid_sample::BLOCKS],
     },
     Family {
         name: "attention",
@@ -142,7 +143,7 @@ pub const FAMILIES: &[Family] = &[
         name: "composites",
         title: "Blocks of blocks",
         about: "Frequently used models.",
-        tables: &[compose::BLOCKS, experts::BLOCKS, weights::BLOCKS],
+        tables: &[compose::BLOCKS, transformer::BLOCKS, experts::BLOCKS, weights::BLOCKS],
     },
     Family {
         name: "recurrent",
@@ -179,6 +180,7 @@ pub const FAMILIES: &[Family] = &[
             likelihoods::BLOCKS,
             margins::BLOCKS,
             class_margins::BLOCKS,
+            class_losses::BLOCKS,
             ctc::BLOCKS,
             gaussian_process::LOSS,
             regularizers::BLOCKS,

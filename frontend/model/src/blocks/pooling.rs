@@ -5,7 +5,6 @@ use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, done};
@@ -13,7 +12,7 @@ use super::example::Example;
 use super::layers::LAYER;
 use super::parameter::{Range, required, with};
 use super::windows::{self, DILATION, KERNEL, PADDING, STRIDE_OF_KERNEL, each_axis};
-use super::{Default, Entry, Kind, Output, Parameter, Settings, Value, data, gives, out};
+use super::{Default, Entry, Kind, Output, Parameter, Settings, Value, gives, out};
 use crate::lower::Cx;
 
 const CEIL: Parameter = with("ceil_mode", Kind::Bool, Default::Bool(false))
@@ -147,35 +146,13 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| adaptive(cx, maxima_of_ranges),
         )
     },
-    Entry {
-        example: gives(&["[[[[4]]]]", "[[[[3]]]]"], "[[[[0. 0.]\n   [0. 4.]]]]")
-            .with_settings("kernel_size=2"),
-        parameters: &[
-            KERNEL,
-            STRIDE_OF_KERNEL,
-            with("padding", Kind::Ints, Default::Int(0)).doc("the padding of the pooling"),
-            with("output_size", Kind::Counts, Default::None)
-                .doc("height and width of the output; defaults to the smallest that fits"),
-        ],
-        inputs: &[
-            data("input", Class::Float),
-            data("indices", Class::Int).own_dtype().doc("positions in the flattened output"),
-        ],
-        valid: |settings| windows::valid(settings, 2),
-        ..LAYER.row(
-            "MaxUnpool2d",
-            "The reverse of `MaxPool2d`: zeros, with the elements of `input`, (…, height, width), \
-             at `indices` of the flattened height and width.",
-            unpool,
-        )
-    },
 ];
 
 const KEEPDIM: Parameter =
     with("keepdim", Kind::Bool, Default::Bool(false)).doc("keep the reduced axes, with size 1");
 const OUTPUT_SIZE: Parameter = required("output_size", Kind::Counts)
     .doc("the size of all pooled axes of the output, or of each of them");
-const OUTPUTS: &[Output] =
+pub(super) const OUTPUTS: &[Output] =
     &[out("output"), out("indices").when(|settings| settings.flag("return_indices"))];
 
 const fn max_pool<const AXES: usize>(
@@ -446,32 +423,4 @@ fn maxima_of_ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: i64) -> Resu
     let taken = cx.op("take", &[x, index.binary("minimum", end - 1.0)], &attrs);
     let taken = inside.select(taken, x.scalar(f64::NEG_INFINITY));
     Ok(taken.reduce("max", Some(&[axis as i64 + 1]), false))
-}
-
-fn unpool(cx: &Cx) -> Result<Vec<Value>> {
-    let (x, indices, settings) = (cx.var("input"), cx.var("indices"), cx.settings);
-    let shape = x.shape();
-    let dims = shape.need_trailing(2)?;
-    let list = |name| each_axis(settings, name, 2);
-    let (sizes, strides, padding) = (list("kernel_size"), list("stride"), list("padding"));
-    let size = |i: usize| match settings.ints("output_size") {
-        Some(_) => Dim::Const(each_axis(settings, "output_size", 2)[i]),
-        None => &(&dims[i] + -1) * &Dim::Const(strides[i]) + (sizes[i] - 2 * padding[i]),
-    };
-    let plane = [size(0), size(1)];
-    let lead = &shape.dims[..shape.need_rank()? - 2];
-    let flat = |last: Dim| Shape::new(lead.iter().cloned().chain([last]));
-    let count = |pair: &[Dim]| &pair[0] * &pair[1];
-    let zeros = x.scalar(0.0).broadcast_to(flat(count(&plane)));
-    let own = flat(count(dims));
-    let attrs = [("axis", (-1).into())];
-    let indices = indices.reshape(own.clone());
-    let scattered = |zeros, values| cx.op("scatter_add_along", &[zeros, indices, values], &attrs);
-    let mut whole = scattered(zeros, x.reshape(own));
-    // Windows that overlap may have the same maximum.
-    if sizes.iter().zip(&strides).any(|(size, stride)| size > stride) {
-        let counts = scattered(zeros, x.scalar(1.0).broadcast_to(indices.shape()));
-        whole = whole / counts.binary("maximum", counts.scalar(1.0));
-    }
-    done(whole.reshape(Shape::new(lead.iter().cloned().chain(plane))))
 }

@@ -174,6 +174,15 @@ pub const PUBLICATIONS: &[Publication] = &[
                Efficient Sub-Pixel Convolutional Neural Network. CVPR 2016, arXiv:1609.05158.",
     },
     Publication {
+        short: "Grave et al. 2017",
+        full: "E. Grave, A. Joulin, M. Cissé, D. Grangier, H. Jégou. Efficient Softmax \
+               Approximation for GPUs. ICML 2017.",
+    },
+    Publication {
+        short: "Graham 2014",
+        full: "B. Graham. Fractional Max-Pooling. arXiv:1412.6071, 2014.",
+    },
+    Publication {
         short: "Jaderberg et al. 2015",
         full: "M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu. Spatial Transformer \
                Networks. NIPS 2015, arXiv:1506.02025.",

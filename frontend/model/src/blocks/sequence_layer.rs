@@ -5,7 +5,7 @@ use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
-use mithril_ir::shape::{Guard, Shape, unify};
+use mithril_ir::shape::Shape;
 
 use super::layers::{INIT, USE_BIAS};
 use super::parameter::{required, with};
@@ -68,16 +68,6 @@ pub(super) static GRU_LAYER: Entry = Entry {
     ..CELL
 };
 
-/// Errors: the dims differ.
-fn same(cx: &Cx, one: &Dim, other: &Dim, error: impl FnOnce() -> Diagnostic) -> Result<()> {
-    let mut guards: Vec<Guard> = Vec::new();
-    if unify(one, other, &mut guards).is_none() {
-        return error().err();
-    }
-    cx.builder.add_guards(guards);
-    Ok(())
-}
-
 /// The first state of this layer, (batch, dimension). Errors: another shape.
 fn first<'a>(cx: &Cx<'a>, name: &str, batch: &Dim) -> Result<Var<'a>> {
     let own = Shape::new([batch.clone(), width(cx)]);
@@ -94,7 +84,7 @@ fn first<'a>(cx: &Cx<'a>, name: &str, batch: &Dim) -> Result<Var<'a>> {
         return wrong().err();
     }
     for (one, other) in states.shape().dims.iter().zip(&wanted.dims) {
-        same(cx, one, other, wrong)?;
+        cx.need_same(one, other, wrong)?;
     }
     let index = cx.int("index");
     let [starts, limits] = [index, index + 1].map(|at| Shape::new([Dim::Const(at)]));
@@ -115,7 +105,7 @@ fn inside<'a>(cx: &Cx<'a>, batch: &Dim, time: &Dim) -> Result<Option<Var<'a>>> {
     if lengths.shape().need_rank()? != 1 {
         return wrong().err();
     }
-    same(cx, &lengths.shape().dims[0], batch, wrong)?;
+    cx.need_same(&lengths.shape().dims[0], batch, wrong)?;
     let lengths = lengths.reshape(Shape::new([Dim::Const(1), batch.clone(), Dim::Const(1)]));
     let steps = Shape::new([time.clone(), Dim::Const(1), Dim::Const(1)]);
     Ok(Some(cx.iota(steps, 0, lengths.dtype()).binary("lt", lengths).named("inside")))

@@ -71,6 +71,18 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
+        formula: "array([sum(abs(input[i] - input[j]) ** p) ** (1 / p) for i in range(len(input)) \
+                  for j in range(i + 1, len(input))])",
+        example: gives(&["[[0, 0], [3, 4], [3, 0]]"], "[5. 3. 4.]"),
+        parameters: &[ORDER],
+        ..LAYER.row(
+            "Pdist",
+            "The norms of the differences of all pairs of rows i < j of `input`, (n, features), as a \
+             vector: first those of row 0, as in `torch.pdist`. Distances of 0 have a gradient of 0.",
+            pairs,
+        )
+    },
+    Entry {
         formula: "input / maximum(sum(abs(input) ** p, axis, keepdims=True) ** (1 / p), eps)",
         example: gives(&["[[3, 4], [0, 2]]"], "[[0.6 0.8]\n [0.  1. ]]"),
         parameters: &[
@@ -159,6 +171,51 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
 ];
+
+/// The number of the row in which each pair of rows stands, in a triangle without its diagonal of n
+/// rows.
+fn rows_of_pairs<'a>(cx: &Cx<'a>, rows: &Dim, pairs: &Dim) -> Var<'a> {
+    // Every row but the first starts with a mark. The last one is empty.
+    let later = (rows + -2).max(&Dim::Const(0));
+    let row = cx.iota(Shape::new([later]), 0, cx.index) + 1.0;
+    let marks = row.scalar(0.0).broadcast_to(Shape::new([pairs.clone()]));
+    let starts = first_of_row(cx, row);
+    let ones = row.scalar(1.0).broadcast_to(starts.shape());
+    let axis = [("axis", 0.into())];
+    cx.op("scatter_add", &[marks, starts, ones], &axis).unary("cumsum", &axis)
+}
+
+/// The place of the first pair of each row.
+fn first_of_row<'a>(cx: &Cx<'a>, row: Var<'a>) -> Var<'a> {
+    let count = cx.var("input").dim(0).cast(row.dtype());
+    (row * (count * 2.0 - row - 1.0)).binary("floor_div", row.scalar(2.0))
+}
+
+fn pairs(cx: &Cx) -> Result<Vec<Value>> {
+    let x = cx.var("input");
+    let shape = x.shape();
+    if shape.need_rank()? != 2 {
+        return Diagnostic::of(ErrorKind::Shapes, "`Pdist` takes rows of a matrix")
+            .got(&shape)
+            .expected("(n, features)")
+            .err();
+    }
+    let rows = &shape.dims[0];
+    let count = (rows * &(rows + -1)).floor_div(&Dim::Const(2));
+    let first = rows_of_pairs(cx, rows, &count);
+    let place = cx.iota(Shape::new([count]), 0, cx.index);
+    let second = place - first_of_row(cx, first) + first + 1.0;
+    let row = |index: Var| {
+        let own = cx.builder.var(index.value);
+        cx.builder.var(cx.op("take", &[x, own], &[("axis", 0.into())]).value)
+    };
+    let (mut difference, p) = (row(first) - row(second), cx.float("p"));
+    if p != 2.0 {
+        // Frameworks differ in the slope of the magnitude at 0. This one is 0, as in PyTorch.
+        difference = difference * difference.unary("sign", &[]).stop_gradient();
+    }
+    done(norm(difference, p, Some(&[-1]), false))
+}
 
 fn bilinear(cx: &Cx) -> Result<Vec<Value>> {
     let (left, right, w) = (cx.var("left"), cx.var("right"), cx.var("w"));

@@ -112,7 +112,7 @@ pub(super) fn valid(settings: &Settings, axes: usize) -> Result<()> {
     Ok(())
 }
 
-fn counted(name: &str, count: usize, axes: usize) -> Result<()> {
+pub(super) fn counted(name: &str, count: usize, axes: usize) -> Result<()> {
     let (what, expected) = match axes {
         1 => ("1 axis".to_string(), "one value".to_string()),
         _ => (format!("{axes} axes"), format!("one value, or a list of {axes}")),

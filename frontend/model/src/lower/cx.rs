@@ -6,7 +6,7 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::{Dim, Relation, Symbol};
 use mithril_ir::dtype::DType;
-use mithril_ir::shape::{Guard, Shape};
+use mithril_ir::shape::{Guard, Shape, unify};
 use rustc_hash::FxHashMap;
 
 use super::Mode;
@@ -154,6 +154,22 @@ impl<'a> Cx<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Requires that two dims are equal, at compile time if that is decided, otherwise at each call.
+    /// Errors: they differ.
+    pub fn need_same(
+        &self,
+        one: &Dim,
+        other: &Dim,
+        error: impl FnOnce() -> Diagnostic,
+    ) -> Result<()> {
+        let mut guards: Vec<Guard> = Vec::new();
+        if unify(one, other, &mut guards).is_none() {
+            return error().err();
+        }
+        self.builder.add_guards(guards);
+        Ok(())
     }
 
     /// Builds an operation that `Var` has no method for.

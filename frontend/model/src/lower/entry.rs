@@ -178,7 +178,8 @@ pub fn open_dtypes(block: &Block, options: &Options) -> Result<Vec<Arc<str>>> {
     let requested = TerminalOptions::new(options);
     let is_open = |terminal: &&Terminal| {
         let stated = given_dtype(terminal, &requested).or(terminal.dtype);
-        let skipped = terminal.in_training && options.mode == Mode::Inference;
+        let left_out = terminal.optional && requested.stated(terminal).is_none();
+        let skipped = left_out || terminal.in_training && options.mode == Mode::Inference;
         terminal.mask
             && stated.is_none()
             && requested.role(terminal) == Role::Data
