@@ -215,7 +215,7 @@ fn adaptive_terminals(settings: &Settings) -> Result<Vec<Terminal>> {
     let learned = |name: String, fan_of: Option<u32>| Terminal {
         role: Role::Param,
         inferred: true,
-        start: Start { rule: Rule::Known(Init::FanIn), fan_of, transposed: false },
+        start: Start { fan_of, ..Init::FanIn.into() },
         ..Terminal::data(name, Class::Float)
     };
     let mut terminals = vec![
