@@ -9,6 +9,7 @@ from typing import Any
 
 import grower_functions
 import grower_images
+import grower_models
 import numpy as np
 
 import mithril as ml
@@ -56,6 +57,8 @@ APART = 0.1234
 IMAGES = 1_500_000_000
 # Seeds from this one on draw loops, matrices and spectra as well.
 FUNCTIONS = 1_600_000_000
+# Seeds from this one on draw statistics, losses, attention and batches of models as well.
+MODELS = 1_700_000_000
 # Attention over more rows takes NumPy too long.
 MOST_QUERIES = 300
 
@@ -432,6 +435,10 @@ class Grower:
         """Loops, conditions, matrices, spectra and similar."""
         grower_functions.grow(self)
 
+    def learned(self) -> None:
+        """Statistics, losses, attention, batches of models and similar."""
+        grower_models.grow(self)
+
     def below(self, i: Any, size: int) -> Any:
         """Integers as indices of an axis of this size."""
         return (i if size < 128 else self.apply(Cast(ml.int64), i)) % size
@@ -444,6 +451,8 @@ class Grower:
             kinds += [self.images, self.images]
         if self.seed >= FUNCTIONS:
             kinds += [self.functions] * 6
+        if self.seed >= MODELS:
+            kinds += [self.learned] * 8
         for _ in range(self.choose.randint(4, 16)):
             self.choose.choice(kinds)()
         for name, among in (("y", self.floats), ("i", self.integers), ("p", self.truths)):
