@@ -8,10 +8,10 @@ Prints the seeds whose results differ, and how. `--keep` adds them to a file of 
 `test_fuzz.py` runs again. A seed draws a model by `grower.py`, a dtype, the inputs, with or without
 special values, and the gradients of the output. It also draws whether the model is compiled for
 these shapes, for named dims, or without shapes. Dims are at most 4; for seeds from 1000000000 on
-they are 1 to 33, and some are known while others are open. From 1500000000 on, models have blocks of
-images as well; from 1600000000 on loops, matrices and spectra; from 1700000000 on statistics, losses,
-attention and batches of models. `--levels` are the processors to compile native code and C for,
-`--compilers` the compilers of C.
+they are 1 to 33, and some are known while others are open. From 1500000000 on, models have blocks
+of images as well; from 1600000000 on loops, matrices and spectra; from 1700000000 on statistics,
+losses, attention and batches of models. `--levels` are the processors to compile native code and C
+for, `--compilers` the compilers of C.
 """
 
 from __future__ import annotations
