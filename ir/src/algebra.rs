@@ -402,6 +402,8 @@ impl<'a> Terms<'a, '_> {
             Some(0.0) => return None,
             Some(1.0) => return Some(g),
             Some(-1.0) => return Some(-g),
+            // A product with NaN would be NaN in second derivatives of the other branch, too.
+            Some(x) if x.is_nan() => return Some(g.full_like(x)),
             Some(x) => return Some(g * x),
             None => {}
         }

@@ -14,7 +14,7 @@ use crate::dtype::DType;
 use crate::eval::Array;
 use crate::evaluate::Calls;
 use crate::message;
-use crate::shape::{Type, unify};
+use crate::shape::{Guard, Type, unify};
 use crate::signature::CallTypes;
 
 const CONDITIONAL: &[Operand] = &[
@@ -78,6 +78,15 @@ pub(super) const OPS: &[OpDef] = &[
     },
 ];
 
+/// Whether a step returns the type of a carry. Dims that may be equal are guarded.
+fn fits(result: &Type, carry: &Type, guards: &mut Vec<Guard>) -> bool {
+    let (one, other) = (&result.shape, &carry.shape);
+    result.dtype == carry.dtype
+        && one.lead == other.lead
+        && one.dims.len() == other.dims.len()
+        && one.dims.iter().zip(&other.dims).all(|(a, b)| unify(a, b, guards).is_some())
+}
+
 /// The attributes of a `scan` of this function.
 pub fn scan_attrs(
     callee: &Arc<str>,
@@ -136,7 +145,9 @@ fn scan_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
     let borrowed: Vec<&Type> = steps.iter().collect();
     let mut results = cx.instantiate(&borrowed)?;
     for (i, carry) in steps[..carries].iter().enumerate() {
-        if results.get(i) != Some(carry) {
+        if let Some(result) = results.get_mut(i).filter(|own| fits(own, carry, cx.guards)) {
+            result.clone_from(carry);
+        } else {
             return Diagnostic::new(message![
                 format!("carry {i} of "),
                 SCAN,
@@ -258,8 +269,15 @@ fn while_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
     }
     let (condition, operands) = cx.operands.split_at(1);
     let mut results = cx.instantiate(operands)?;
-    let carried = condition.iter().chain(operands);
-    let changed = results.iter().zip(carried).position(|(result, first)| result != *first);
+    let carried: Vec<&Type> = condition.iter().chain(operands).copied().collect();
+    let mut pairs = results.iter_mut().zip(&carried);
+    let changed = pairs.position(|(result, first)| {
+        let fits = fits(result, first, cx.guards);
+        if fits {
+            result.clone_from(first);
+        }
+        !fits
+    });
     if results.len() > cx.operands.len() || changed.is_some() {
         let at = changed.unwrap_or(results.len());
         let what = match at {

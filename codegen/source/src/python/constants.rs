@@ -13,6 +13,7 @@ use mithril_ir::tensor::{Tensor, float_text};
 use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
 use super::names::{identifier, string};
+use super::prelude::defines;
 use super::template::{Filling, fill, parse};
 use super::unit::File;
 use crate::backends::is_foreign;
@@ -72,7 +73,10 @@ impl File<'_> {
         if let Some(name) = self.hoisted.get(tensor) {
             return Ok(name.clone());
         }
-        let plain = self.names.unique(&identifier(preferred));
+        let mut plain = self.names.unique(&identifier(preferred));
+        while defines(self.backend.prelude, &format!("_{plain}")) {
+            plain = self.names.unique(&format!("{plain}_values"));
+        }
         let name = format!("_{plain}");
         let expr = match tensor.len() <= MAX_WRITTEN {
             true => {

@@ -55,6 +55,11 @@ pub fn needed<'a>(prelude: &'a str, names: &FxHashSet<String>) -> Vec<Definition
     kept.filter(|d| wanted.contains(d.name)).collect()
 }
 
+/// Whether the prelude of a framework, or that of all, has a definition of this name.
+pub fn defines(prelude: &str, name: &str) -> bool {
+    [prelude, EVERY].into_iter().flat_map(definitions).any(|own| own.name == name)
+}
+
 /// The words of a text: its runs of letters, digits and underscores, such as identifiers.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty())
