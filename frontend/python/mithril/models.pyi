@@ -1848,24 +1848,26 @@ class SegmentMax(Block):
     ) -> None: ...
 
 class TakeAlongAxis(Block):
-    """For each element of `indices`, the element of `input` at that index along `axis` and at the same position along the other axes, whose sizes are equal."""
+    """For each element of `indices`, the element of `input` at that index along `axis` and at the same position along the other axes, whose sizes are equal. With `partial`, `indices` may be smaller along the other axes, as in `torch.gather`."""
 
     def __init__(
         self,
         axis: int = 0,
+        partial: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
 class ScatterReduce(Block):
-    """`input` with each element of `updates` combined with that at its index along `axis`, as `torch.scatter_reduce` does it. Elements that no index names stay. Equal maxima, or minima, share the gradient."""
+    """`input` with each element of `updates` combined with that at its index along `axis`, as `torch.scatter_reduce` does it. Elements that no index names stay. Equal maxima, or minima, share the gradient. With `partial`, `indices` may be smaller than `updates`, and than `input` along the other axes: those of the first positions are used."""
 
     def __init__(
         self,
         axis: int = 0,
         reduce: typing.Literal["sum", "prod", "mean", "amax", "amin"] = "sum",
         include_self: bool = True,
+        partial: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,
@@ -3368,7 +3370,7 @@ class RNN(Block):
     ) -> None: ...
 
 class LSTM(Block):
-    """`LSTMCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` and `last_cell` have those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell."""
+    """`LSTMCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` and `last_cell` have those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell. With `projection`, the hidden state of each step is multiplied by `w_projection`, (dimension, projection), and `output` and `last_hidden` have that width (Sak et al. 2014), as with `proj_size` of `torch.nn.LSTM`."""
 
     def __init__(
         self,
@@ -3380,6 +3382,7 @@ class LSTM(Block):
         use_bias: bool = True,
         dropout: float = 0.0,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        projection: int | None = None,
         *,
         name: str | None = None,
         checkpoint: bool = False,
@@ -3413,6 +3416,7 @@ class ManyToOne(Block):
         cell: Block,
         head: Block | None = None,
         carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        use_lengths: bool = False,
         *,
         name: str | None = None,
         checkpoint: bool = False,
@@ -3446,6 +3450,7 @@ class EncoderDecoder(Block):
         head: Block | None = None,
         carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
         teacher_forcing: bool = False,
+        use_lengths: bool = False,
         *,
         name: str | None = None,
         checkpoint: bool = False,
@@ -3453,7 +3458,7 @@ class EncoderDecoder(Block):
     ) -> None: ...
 
 class Scan(Block):
-    """Calls `body` once for each slice of its sequences, one after another. The terminals are those of `body`: an input in `over` takes a sequence, whose slices along `axis` the steps read; an input in `carry` takes the value for the first step, and in each later step has the value that the output next to it had in the step before; every other input, and every param, is the same in all steps. An output in `carry` is that of the last step; one in `collect` is stacked along `axis`. An output that is both gives its last value by its own name, and all values by its name with the suffix `_sequence`. A body that draws random numbers gets a new key in each step."""
+    """Calls `body` once for each slice of its sequences, one after another. The terminals are those of `body`: an input in `over` takes a sequence, whose slices along `axis` the steps read; an input in `carry` takes the value for the first step, and in each later step has the value that the output next to it had in the step before; every other input, and every param, is the same in all steps. An output in `carry` is that of the last step; one in `collect` is stacked along `axis`. An output that is both gives its last value by its own name, and all values by its name with the suffix `_sequence`. A body that draws random numbers gets a new key in each step. With `use_lengths`, there is an input `lengths`, (batch), for the first axis of the slices and of the carries: steps beyond the end of a sequence leave the carries as they are, and stack zeros of the other outputs. The names of params then begin with `body`."""
 
     def __init__(
         self,
@@ -3464,6 +3469,7 @@ class Scan(Block):
         axis: int = 0,
         reverse: bool = False,
         steps: int | None = None,
+        use_lengths: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,

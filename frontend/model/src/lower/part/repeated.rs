@@ -86,13 +86,44 @@ impl<'a> Frame<'a, '_> {
                 specs[at as usize] = Spec::Typed(self.builder.ty(*value));
             }
         }
-        for &at in &body.sequences {
+        if let Some(at) = body.lengths {
+            let inside = self.inside(body, at, slots)?;
+            slots[at as usize] = Slot::Value(inside.value);
+            let mut ty = inside.ty();
+            ty.shape.dims.remove(0);
+            specs[at as usize] = Spec::Typed(ty);
+        }
+        for &at in body.sequences.iter().filter(|at| Some(**at) != body.lengths) {
             let Spec::Typed(ty) = &mut specs[at as usize] else { continue };
             let name = &part.definition.inputs[at as usize].name;
             let axis = axis_of(name, &ty.shape, body.axis)?;
             ty.shape.dims.remove(axis);
         }
         Ok(())
+    }
+
+    /// Whether each step is inside, (time, …), from the lengths at index `at`.
+    fn inside(&self, body: &Body, at: u32, slots: &[Slot]) -> Result<Var<'_>> {
+        let value = |at: u32| match slots[at as usize] {
+            Slot::Value(value) => Some(self.builder.var(value)),
+            _ => None,
+        };
+        let other = body.sequences.iter().find(|own| **own != at).copied();
+        let (Some(lengths), Some(sequence)) = (value(at), other.and_then(value)) else {
+            return Diagnostic::of(ErrorKind::Shapes, "the number of steps is not known")
+                .expected("sequences and `lengths` of known ranks")
+                .err();
+        };
+        let name = &body.definition.inputs[other.unwrap_or(at) as usize].name;
+        let (shape, own) = (sequence.shape(), lengths.shape());
+        let mut time = vec![Dim::Const(1); own.need_rank()? + 1];
+        time[0] = shape.dims[axis_of(name, &shape, body.axis)?].clone();
+        let dtype = ("dtype", lengths.dtype().into());
+        let attrs = [("shape", Shape::new(time).into()), ("axis", 0.into()), dtype];
+        let step = self.builder.var(self.builder.op("iota", &[], &attrs)?);
+        let inside = step.binary("lt", lengths.expand_dims(&[0]));
+        self.builder.check()?;
+        Ok(inside)
     }
 
     pub(super) fn literal(&self, terminal: &Terminal, literal: &Literal) -> Result<Value> {
@@ -183,10 +214,8 @@ impl<'a> Frame<'a, '_> {
                 generalised.to_caller(callee.ty(callee.arg(arg)))
             };
             let value = self.operand(&slots[input as usize], &part.inputs[input as usize], ty)?;
-            values.push(match operands.sequences.contains(&input) {
-                true => self.first_axis(value, body.axis),
-                false => value,
-            });
+            let is_cut = Some(input) != body.lengths && operands.sequences.contains(&input);
+            values.push(if is_cut { self.first_axis(value, body.axis) } else { value });
         }
         let mut sequences = operands.sequences.len();
         if let Some(steps) = body.steps {
