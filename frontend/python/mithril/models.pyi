@@ -3195,7 +3195,7 @@ class TransformerEncoderLayer(Block):
     ) -> None: ...
 
 class TransformerDecoderLayer(Block):
-    """`TransformerEncoderLayer` with attention to `context` after that to itself, as `torch.nn.TransformerDecoderLayer` with `batch_first=True`. The further params are `context_attention.w_query`, … and those of `norm_2`."""
+    """`TransformerEncoderLayer` with attention to `context` after that to itself, as `torch.nn.TransformerDecoderLayer` with `batch_first=True`. The further params are `context_attention.w_query`, … and those of `norm_2`. `init` is that of the attention and of the linear layers."""
 
     def __init__(
         self,
@@ -3284,7 +3284,7 @@ class MoE(Block):
     ) -> None: ...
 
 class SpectralNorm(Block):
-    """`block` with its weight divided by its spectral norm, the largest singular value of the weight as a matrix (outputs, all other axes). The terminals are those of `block`. For a weight `w`, the states `w_u` and `w_v` are estimates of the singular vectors. Each call in training improves them by steps of the power iteration; inference only uses them. They start standard normal."""
+    """`block` with its weight divided by its spectral norm, the largest singular value of the weight as a matrix (outputs, all other axes). The terminals are those of `block`. For a weight `w`, the states `w_u` and `w_v` are estimates of the singular vectors. Each call in training improves them by steps of the power iteration; inference only uses them. They start as PyTorch's do: random numbers, improved by 15 steps for the weight of the first call."""
 
     def __init__(
         self,
@@ -3980,7 +3980,7 @@ class MultiLabelMargin(Block):
     ) -> None: ...
 
 class LinearCrossEntropy(Block):
-    """`CrossEntropy` of the logits that a `Linear` computes from `input`, (…, features). Its param is `linear.w`. With `sizes`, there are as many logits of each class as their product, and `target` is (…, sizes …)."""
+    """`CrossEntropy` of the logits that a `Linear` computes from `input`, (…, features). Its param is `linear.w`. With `sizes`, there are as many logits of each class as their product, and `target` is (…, sizes …). `init` is that of the `Linear`."""
 
     def __init__(
         self,
