@@ -44,10 +44,17 @@ def inside(params: dict[str, Any], path: str) -> dict[str, Any]:
     return {n.rsplit(".", 1)[1]: params[n] for n in of}
 
 
-def read(kind: str, params: Any, x: Any, state: Any = None) -> Any:
+def read(kind: str, params: Any, x: Any, state: Any = None, lengths: Any = None) -> Any:
+    """The states after the last step, or after as many steps as each sequence is long."""
     step = stepper(kind, params)
-    for part in x.unbind(1):
-        state = step(part, state)
+    for at, part in enumerate(x.unbind(1)):
+        after = step(part, state)
+        if lengths is not None:
+            state = state or [torch.zeros_like(part) for part in after]
+            inside = (at < lengths)[:, None]
+            pairs = zip(after, state, strict=True)
+            after = tuple(torch.where(inside, new, old) for new, old in pairs)
+        state = after
     return state
 
 
@@ -75,7 +82,10 @@ def compare(block: ml.Block, arrays: dict[str, Any], reference: Any, *rest: Any)
         shapes[name] = [*dims.get(name, ["batch"]), shape[-1]][-array.ndim :] if named else shape
     if named and arrays["input"].ndim == 2:
         shapes["input"] = ["batch", arrays["input"].shape[1]]
-    compiled = ml.compile(model, backend, shapes=shapes, trainable_keys=list(arrays))
+    if "lengths" in arrays:
+        shapes["lengths"] = ["batch"] if named else [2]
+    floats = [n for n in arrays if n != "lengths"]
+    compiled = ml.compile(model, backend, shapes=shapes, trainable_keys=floats)
     drawn = compiled.randomize_params()
     params = {n: arrays[n] if n in arrays else numbers(*drawn[n].shape) / 2 for n in drawn}
     leaves = {n: torch.tensor(p, requires_grad=True) for n, p in params.items()}
@@ -84,7 +94,9 @@ def compare(block: ml.Block, arrays: dict[str, Any], reference: Any, *rest: Any)
     torch.autograd.backward(list(want.values()), [torch.tensor(s) for s in seeds.values()])
     given = {n: backend.array(p) for n, p in params.items()}
     outputs, gradients = compiled.evaluate(
-        given, {}, output_gradients={n: backend.array(s) for n, s in seeds.items()}
+        given,
+        {n: a for n, a in arrays.items() if n not in floats},
+        output_gradients={n: backend.array(s) for n, s in seeds.items()},
     )
     to = backend.to_numpy
     for name, y in want.items():
@@ -114,6 +126,38 @@ def test_many_to_one(kind, named, backend):
         return (*last, last[0] @ head["w"] + head["b"] if head else last[0])
 
     compare(block, arrays, reference, backend, named)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("lengths", [[5, 2], [0, 1]])
+def test_lengths_of_sequences(lengths, kind, named, backend):
+    """Steps past the end of a sequence leave the states as they are, and are not read."""
+    block = ml.ManyToOne(CELLS[kind](4), use_lengths=True)
+    arrays = {"input": numbers(2, 5, 3), "lengths": np.array(lengths, np.int32)}
+    if kind != "GRU":
+        arrays["hidden"] = numbers(2, 4)
+    if kind == "LSTM":
+        arrays["cell"] = numbers(2, 4)
+    counts = torch.tensor(lengths)
+
+    def reference(leaves: Any) -> Any:
+        state = tuple(leaves[n] for n in ("hidden", "cell") if n in arrays) or None
+        last = read(kind, inside(leaves, "scan.cell"), leaves["input"], state, counts)
+        return (*last, last[0])
+
+    compare(block, arrays, reference, backend, named)
+    more = {"steps": 3, "head": ml.Linear(2)}
+    block = ml.EncoderDecoder(CELLS[kind](4), CELLS[kind](4), use_lengths=True, **more)
+    arrays = {"input": numbers(2, 5, 3), "start": numbers(2, 2), "lengths": arrays["lengths"]}
+
+    def both(leaves: Any) -> Any:
+        own = inside(leaves, "encoder.scan.cell")
+        state = read(kind, own, leaves["input"], None, counts)
+        own, head = inside(leaves, "decoder.scan.cell"), inside(leaves, "head")
+        return [write(kind, own, leaves["start"], state, head=head, target=None, steps=3)]
+
+    compare(block, arrays, both, backend, named)
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -41,6 +41,8 @@ def theirs(kind: str, own: dict[str, Any], width: int, suffix: str) -> dict[str,
             first = torch.cat([first[: 2 * width], own["b"][2 * width :]])
             second = torch.cat([second[: 2 * width], own["b_new"]])
         params |= {"bias_ih": first, "bias_hh": second}
+    if "w_projection" in own:
+        params["weight_hr"] = own["w_projection"].T
     return {name + suffix: value for name, value in params.items()}
 
 
@@ -167,6 +169,10 @@ NETWORKS = [
     Network(ml.LSTM(4, reverse=True), lengths=[5, 2, 3], state=True),
     Network(ml.LSTM(4, return_sequence=False), lengths=[5, 2, 3]),
     Network(ml.LSTM(4, return_sequence=False, bidirectional=True, layers=2)),
+    Network(ml.LSTM(4, projection=2), state=True),
+    Network(ml.LSTM(3, projection=2, bidirectional=True, layers=2), lengths=[1, 5, 3], state=True),
+    Network(ml.LSTM(4, projection=3, reverse=True, use_bias=False), lengths=[5, 2, 3]),
+    Network(ml.LSTM(3, projection=1, layers=2, return_sequence=False), batch=1, time=1),
     Network(ml.GRU(4)),
     Network(ml.GRU(4, use_bias=False), state=True),
     Network(ml.GRU(3, bidirectional=True, layers=2), lengths=[4, 4, 1], state=True),
@@ -181,12 +187,15 @@ def torch_network(network: Network, inputs: Any, params: Any) -> Any:
     reverse = network.setting("reverse", False)
     layers, both = network.setting("layers", 1), network.setting("bidirectional", False)
     own: dict[str, Any] = {}
-    width = next(iter(params.values()))["u"].shape[0]
+    first = next(iter(params.values()))
+    width = first.get("w_projection", first["u"]).shape[0]
     for path, values in params.items():
         layer = int(re.search(r"layer_(\d+)", path)[1])
         suffix = f"_l{layer}" + ("_reverse" if path.endswith("backward") else "")
         own |= theirs(block.kind, values, width, suffix)
     settings = {"nonlinearity": "relu"} if "relu" in repr(block) else {}
+    if "w_projection" in first:
+        settings["proj_size"] = first["w_projection"].shape[1]
     bias = network.setting("use_bias", True)
     x, lengths = inputs["input"], inputs.get("lengths")
     if lengths is None:
@@ -233,6 +242,8 @@ def test_networks_are_those_of_torch(case, named, backend):
         count = network.setting("layers", 1) * (1 + network.setting("bidirectional", False))
         names = ("hidden", "cell") if block.kind == "LSTM" else ("hidden",)
         arrays |= {n: numbers(count, network.batch, width) for n in names}
+        if projected := network.setting("projection", None):
+            arrays["hidden"] = numbers(count, network.batch, projected)
     compare(block, arrays, lambda x, p: torch_network(network, x, p), backend, named)
 
 
@@ -301,6 +312,12 @@ def test_first_values_are_those_of_torch():
     for name, value in params.items():
         assert 0.9 / 8 < np.abs(value).max() <= 1 / 8, name
         assert abs(value.mean()) < 0.02, name
+    projected = ml.LSTM(64, projection=4, bidirectional=True)
+    compiled = ml.compile(projected, ml.NumpyBackend(), shapes={"input": [1, 2, 500]})
+    params = compiled.randomize_params(seed=2)
+    assert len(params) == 8
+    for name, value in params.items():
+        assert 0.9 / 8 < np.abs(value).max() <= 1 / 8, name
     eye = ml.compile(ml.LSTMCell(4, init="orthogonal"), ml.NumpyBackend(), shapes={"input": [1, 3]})
     u = eye.randomize_params()["u"]
     np.testing.assert_allclose(u @ u.T, np.eye(4), atol=1e-6)

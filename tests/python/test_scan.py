@@ -322,3 +322,99 @@ def test_mistakes_are_explained():
     text = message(lambda: ml.Map(body), shapes={"a": [3, 2], "b": [4, 2]})
     assert "the sequences of `Map` differ in length" in text
     assert "3 and 4" in text
+
+
+def masked_steps(x: Any, hidden: Any, lengths: Any, reverse: bool) -> Any:
+    """The last state, all states and all products of steps inside the sequences, time first."""
+    states, products = [], []
+    steps = range(len(x))
+    for at in reversed(steps) if reverse else steps:
+        new = torch.tanh(x[at] + 0.5 * hidden)
+        inside = (at < lengths)[:, None]
+        hidden = torch.where(inside, new, hidden)
+        states.append(hidden)
+        products.append(torch.where(inside, new * x[at], torch.zeros_like(new)))
+    if reverse:
+        states, products = states[::-1], products[::-1]
+    return hidden, torch.stack(states), torch.stack(products)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("named", [False, True])
+def test_lengths(named, axis, reverse, backend):
+    """Steps beyond the end of a sequence keep the carry, and stack zeros."""
+    body = ml.Model()
+    body |= ml.Multiply()(left="h", right=0.5, output="half")
+    body |= ml.Add()(left="x", right="half", output="sum")
+    body |= ml.Tanh()(input="sum", output="next_h")
+    body |= ml.Multiply()(left="next_h", right="x", output="product")
+    body.expose("next_h")
+    scan = ml.Scan(
+        body,
+        carry={"h": "next_h"},
+        over=["x"] if reverse else None,
+        collect=["next_h", "product"],
+        axis=axis,
+        reverse=reverse,
+        use_lengths=True,
+    )
+    rng = np.random.default_rng(3)
+    x, h = rng.standard_normal((5, 3, 2)), rng.standard_normal((3, 2))
+    x, h, lengths = x.astype(np.float32), h.astype(np.float32), np.array([5, 2, 0], np.int32)
+    leaves = {"x": torch.tensor(x, requires_grad=True), "h": torch.tensor(h, requires_grad=True)}
+    want = masked_steps(leaves["x"], leaves["h"], torch.tensor(lengths), reverse)
+    want = dict(zip(("next_h", "next_h_sequence", "product"), want, strict=True))
+    seeds = {n: rng.standard_normal(y.shape).astype(np.float32) for n, y in want.items()}
+    torch.autograd.backward(list(want.values()), [torch.tensor(s) for s in seeds.values()])
+    turned = lambda y: np.swapaxes(y, 0, axis) if y.ndim == 3 else y  # noqa: E731
+    arrays = {"x": turned(x), "h": h}
+    dims = {"x": ["b", "t", 2] if axis else ["t", "b", 2], "h": ["b", 2], "lengths": ["b"]}
+    fixed = {n: list(a.shape) for n, a in (arrays | {"lengths": lengths}).items()}
+    compiled = ml.compile(scan, backend, shapes=dims if named else fixed, trainable_keys=["x", "h"])
+    outputs, gradients = compiled.evaluate(
+        {n: backend.array(a) for n, a in arrays.items()},
+        {"lengths": lengths},
+        output_gradients={n: backend.array(turned(s)) for n, s in seeds.items()},
+    )
+    assert set(outputs) == set(want)
+    for name, y in want.items():
+        got = turned(backend.to_numpy(outputs[name]))
+        np.testing.assert_allclose(got, y.detach(), rtol=1e-5, atol=1e-6, err_msg=name)
+    for name, leaf in leaves.items():
+        got = turned(backend.to_numpy(gradients[name]))
+        np.testing.assert_allclose(got, leaf.grad, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_lengths_of_cells_that_learn(backend):
+    """A cell as the body: the states after each sequence's own end; the first state is 0."""
+    scan = ml.Scan(ml.GRUCell(4), carry={"hidden": "output"}, axis=1, use_lengths=True)
+    shapes = {"input": [3, 5, 2], "lengths": [3]}
+    compiled = ml.compile(scan, backend, shapes=shapes)
+    params = compiled.randomize_params(seed=1)
+    x = np.random.default_rng(3).standard_normal((3, 5, 2)).astype(np.float32)
+    inputs = {"input": backend.array(x), "lengths": np.array([5, 2, 0], np.int32)}
+    got = backend.to_numpy(compiled.evaluate(params, inputs)["output"])
+    whole = ml.ManyToOne(ml.GRUCell(4), use_lengths=True)
+    own = ml.compile(whole, backend, shapes=shapes)
+    renamed = dict(zip(own.params, params.values(), strict=True))
+    want = backend.to_numpy(own.evaluate(renamed, inputs)["output"])
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+    assert not got[2].any()
+
+
+def test_mistakes_with_lengths():
+    body = ml.Model()
+    body |= ml.Add()(left="h", right="x", output="next_h")
+    carry = {"h": "next_h"}
+    with pytest.raises(ml.MithrilError, match="`use_lengths` of `Scan` needs a sequence"):
+        ml.Scan(body, carry=carry, over=[], use_lengths=True)
+    other = ml.Model()
+    other |= ml.Add()(left="h", right="lengths", output="next_h")
+    with pytest.raises(ml.MithrilError, match="the body of `Scan` has an input `lengths`"):
+        ml.Scan(other, carry=carry, use_lengths=True)
+    scan = ml.Scan(body, carry=carry, use_lengths=True)
+    shapes = {"x": [5, 3], "h": [3], "lengths": [4]}
+    with pytest.raises(ml.MithrilError) as caught:
+        ml.compile(scan, ml.NumpyBackend(), shapes=shapes)
+    assert "lengths" in str(caught.value)

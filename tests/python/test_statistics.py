@@ -54,6 +54,11 @@ def scatter(axis: int, reduce: str, include: bool) -> Callable[..., Any]:
     return lambda x, i, u: x.scatter_reduce(axis, i, u, reduce, include_self=include)
 
 
+def first_updates(function: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch has no gradient for more updates than indices."""
+    return lambda x, i, y: function(x, i, y[tuple(slice(size) for size in i.shape)])
+
+
 def quantile(q: float, how: str, **settings: Any) -> Callable[..., Any]:
     return lambda x: torch.quantile(x, q, interpolation=how, **settings)
 
@@ -110,6 +115,37 @@ CASES: list[tuple[Any, list[Any], Callable[..., Any]]] = [
         lambda x, i: torch.take_along_dim(x, i, 1),
     ),
     (ml.TakeAlongAxis(), [numbers(3), ids(3, 5)], lambda x, i: torch.take_along_dim(x, i, 0)),
+    *[
+        (
+            ml.TakeAlongAxis(axis=axis, partial=True),
+            [numbers(*shape), ids(shape[axis], *part)],
+            lambda x, i, axis=axis: torch.gather(x, axis, i),
+        )
+        for axis, shape, part in (
+            (0, (4, 5), (7, 2)),
+            (1, (4, 5), (1, 3)),
+            (-1, (2, 3, 4), (1, 3, 6)),
+            (1, (2, 3, 4), (2, 0, 3)),
+            (0, (3, 2), (4, 2)),
+            (0, (3,), (2,)),
+        )
+    ],
+    *[
+        (
+            ml.ScatterReduce(axis=axis, reduce=reduce, include_self=include, partial=True),
+            [own(include, *shape), ids(shape[axis], *part), ties(*updates)],
+            first_updates(scatter(axis, reduce, include)),
+        )
+        for reduce in ("sum", "prod", "mean", "amax", "amin")
+        for include in (True, False)
+        for axis, shape, part, updates in (
+            (0, (4, 5), (7, 2), (8, 3)),
+            (-1, (2, 3, 4), (1, 2, 6), (2, 2, 6)),
+            (0, (4, 3), (6, 3), (6, 4)),
+            (0, (3,), (2,), (5,)),
+            (1, (2, 3), (0, 2), (2, 2)),
+        )
+    ],
     *[
         (ml.Quantile(q, interpolation=how, **own), [x], quantile(q, how, **theirs))
         for how in ("linear", "lower", "higher", "midpoint", "nearest")
@@ -358,6 +394,8 @@ def test_places_among_many_boundaries(named, backend):
         (ml.SegmentMax(3), {"input": [4], "segment_ids": [4, 1]}, "`segment_ids` does not match"),
         (ml.Bucketize(), {"input": [4], "boundaries": [4, 1]}, "are not a vector"),
         (ml.SearchSorted(), {"input": [4], "boundaries": [2, 4]}, "`boundaries` does not match"),
+        (ml.TakeAlongAxis(partial=True), {"input": [4, 2], "indices": [3, 3]}, "not a part of"),
+        (ml.TakeAlongAxis(partial=True), {"input": [4, 2], "indices": [3]}, "not a part of"),
         (ml.Quantile(0.5), {"input": [0]}, "a quantile of no elements"),
         (ml.Median(axis=0), {"input": [0, 3]}, "a quantile of no elements"),
         (ml.Histogram(3), {"input": [0]}, "needs a range"),

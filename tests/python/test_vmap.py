@@ -250,3 +250,37 @@ def test_batches_of_different_sizes_are_errors():
     model |= ml.Add()(left="a", right="b", output="y")
     with pytest.raises(MithrilError, match="differ in length"):
         ml.compile(ml.vmap(model), ml.NumpyBackend(), shapes={"a": [3, 4], "b": [2, 4]})
+
+
+def test_states_of_an_ensemble():
+    """With params of its own, each index has running statistics of its own."""
+    model = ml.Model()
+    model |= ml.Linear(2, name="layer")(input="x", output="hidden")
+    model |= ml.BatchNorm1d(name="norm")(input="hidden", output="y")
+    alone = ml.compile(model, ml.NumpyBackend(), shapes={"x": [8, 3]})
+    together = ml.compile(ml.vmap(model, params=True), ml.NumpyBackend(), shapes={"x": [4, 8, 3]})
+    params, x = together.randomize_params(seed=0), numbers(4, 8, 3)
+    y = together.evaluate(params, {"x": x})["y"]
+    for at in range(4):
+        own = {n: params[next(m for m in params if m.endswith(n))][at] for n in alone.params}
+        alone.state = alone.initial_state()
+        np.testing.assert_allclose(alone.evaluate(own, {"x": x[at]})["y"], y[at], 1e-5, 1e-6)
+        for name, value in alone.state.items():
+            (state,) = [s for n, s in together.state.items() if n.endswith(name)]
+            np.testing.assert_allclose(state[at], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [ml.WeightNorm, ml.SpectralNorm])
+def test_norms_of_an_ensemble_start_as_those_of_each_weight(norm):
+    together = ml.vmap(norm(ml.Linear(3, name="layer")), params=True)
+    compiled = ml.compile(together, ml.NumpyBackend(), shapes={"input": [4, 2, 5]})
+    params = compiled.randomize_params(seed=0)
+    (weight,) = [w for w in params.values() if w.ndim == 3 and w.shape[1] == 5]
+    x = numbers(4, 2, 5)
+    y = compiled.evaluate(params, {"input": x})["output"]
+    (bias,) = [b for n, b in params.items() if n.endswith("b")]
+    own = weight
+    if norm is ml.SpectralNorm:
+        own = weight / np.linalg.norm(weight, 2, axis=(1, 2), keepdims=True)
+    # A few steps of the power iteration are near the norm.
+    np.testing.assert_allclose(y, x @ own + bias[:, None], rtol=0.02, atol=0.02)

@@ -208,3 +208,86 @@ def test_saved_blocks_load():
     for block in (ml.SpectralNorm(ml.Linear(3)), ml.WeightNorm(ml.Conv2d(2, 3), whole=True)):
         again = ml.Block.from_json(block.to_json())
         assert again.to_json() == block.to_json()
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("case", range(len(LAYERS)))
+def test_vectors_start_as_singular_vectors_of_the_weight(case, named, backend):
+    """After 15 steps from random numbers, as in PyTorch, both are near those of the largest value.
+    So the first calls, and inference without training, divide by nearly the spectral norm."""
+    make, theirs, layout, shape = LAYERS[case]
+    weight = theirs().weight.detach()
+    transposed = isinstance(theirs(), nn.ConvTranspose2d)
+    order = (1, 0, 2, 3) if transposed else tuple(range(weight.ndim))
+    matrix = weight.permute(order).flatten(1).numpy()
+    # Two clear directions, so that 15 steps suffice.
+    left, values, right = np.linalg.svd(matrix.astype(np.float64), full_matrices=False)
+    values = values.max() * 0.4 ** np.arange(len(values))
+    rows = torch.tensor((left * values) @ right).reshape([weight.shape[i] for i in order])
+    weight = rows.permute(order).float()
+    compiled = compiled_layer(ml.SpectralNorm(make()), backend, shape, named, inference=True)
+    name = suffixed(compiled.params, "w")
+    params = compiled_layer(ml.SpectralNorm(make()), backend, shape, False).randomize_params()
+    params[name] = backend.array(np.ascontiguousarray(layout(weight.numpy())))
+    x = numbers(*shape)
+    state = compiled.initial_state(params, {"x": backend.array(x)})
+    u, v = (backend.to_numpy(state[f"{name}_{n}"]).astype(np.float64) for n in "uv")
+    assert abs(np.linalg.norm(u) - 1) < 1e-5
+    assert abs(np.linalg.norm(v) - 1) < 1e-5
+    assert abs(abs(u @ left[:, 0]) - 1) < 1e-5
+    assert abs(abs(v @ right[0]) - 1) < 1e-5
+    assert abs(u @ ((left * values) @ right) @ v / values[0] - 1) < 1e-5
+    layer = theirs()
+    with torch.no_grad():
+        layer.weight.copy_(weight / values[0])
+        if layer.bias is not None:
+            layer.bias.copy_(torch.tensor(backend.to_numpy(params[suffixed(params, "b")])))
+    outputs = compiled.evaluate(params, {"x": backend.array(x)})
+    close(backend, outputs["y"], layer(torch.tensor(x)).detach())
+
+
+def test_vectors_of_traced_params_start_at_random():
+    """The elements of params that JAX traces are not known."""
+    jax = pytest.importorskip("jax")
+    backend = ml.JaxBackend()
+    compiled = compiled_layer(ml.SpectralNorm(ml.Linear(5)), backend, [3, 4], False)
+    params = compiled.randomize_params()
+    x = backend.array(numbers(3, 4))
+    state = compiled.initial_state(params, {"x": x})
+    call = lambda p, s: compiled.evaluate(p, {"x": x}, state=s)[0]["y"]  # noqa: E731
+    np.testing.assert_allclose(jax.jit(call)(params, state), call(params, state), rtol=1e-5)
+    traced = jax.jit(lambda p: compiled.initial_state(p, {"x": x}))(params)
+    assert set(traced) == set(state)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_norms_of_a_weight_that_a_function_draws(whole, backend):
+    """Norms follow from the weight also if `init` is a function, or is given with the params."""
+
+    def drawn(key: Any, shape: Any) -> Any:
+        assert key.shape == (2,)
+        return np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
+
+    def check(params: Any) -> None:
+        direction = backend.to_numpy(params[suffixed(params, "w_v")]).astype(np.float64)
+        norm = backend.to_numpy(params[suffixed(params, "w_g")])
+        wanted = np.sqrt((direction**2).sum(None if whole else 0, keepdims=not whole))
+        np.testing.assert_allclose(norm, wanted, rtol=1e-6)
+
+    block = ml.WeightNorm(ml.Linear(5, init=drawn), whole=whole)
+    params = compiled_layer(block, backend, [3, 4], False).randomize_params()
+    direction = backend.to_numpy(params[suffixed(params, "w_v")])
+    np.testing.assert_array_equal(direction, np.arange(1.0, 21).reshape(4, 5))
+    check(params)
+    compiled = compiled_layer(ml.WeightNorm(ml.Linear(5), whole=whole), backend, [3, 4], False)
+    params = compiled.randomize_params(init={"*w_v": 2.0})
+    np.testing.assert_array_equal(backend.to_numpy(params[suffixed(params, "w_v")]), 2)
+    check(params)
+    check(compiled.randomize_params(init={"*w_v": drawn}))
+    given = compiled.randomize_params(init={"*w_g": 3.0})
+    np.testing.assert_array_equal(backend.to_numpy(given[suffixed(given, "w_g")]), 3)
+    # The shape is known at the first call only.
+    deferred = ml.compile(ml.WeightNorm(ml.Linear(5, init=drawn), whole=whole), backend)
+    params = deferred.randomize_params()
+    deferred.evaluate(params, {"input": backend.array(numbers(3, 4))})
+    check({name: params[name] for name in params})

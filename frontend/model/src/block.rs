@@ -85,6 +85,7 @@ impl Block {
                 checkpoint: self.checkpoint,
                 carries: Vec::new(),
                 sequences: Vec::new(),
+                lengths: None,
                 steps: None,
                 collected: Vec::new(),
                 axes: Vec::new(),

@@ -76,6 +76,9 @@ pub struct Body {
     pub(crate) carries: Vec<(u32, u32)>,
     /// The inputs that take slices. The remaining inputs have the same value in each step.
     pub(crate) sequences: Vec<u32>,
+    /// The sequence that tells whether a step is inside, which is computed from the lengths that the
+    /// block takes in its place.
+    pub(crate) lengths: Option<u32>,
     /// The number of steps, if there are no sequences.
     pub(crate) steps: Option<i64>,
     /// The outputs that are stacked.

@@ -17,6 +17,11 @@ pub fn key(seed: u64, name: &str) -> Key {
 }
 
 impl Draw {
+    /// Fills `values` with standard normal numbers of a key.
+    pub(crate) fn fill_normal(key: Key, values: &mut [f64]) {
+        fill_pairs(values, &|pair| normal(key, pair));
+    }
+
     /// Draws the elements of an array in row-major order.
     ///
     /// Errors: out of memory; those of [`Draw::fill`].

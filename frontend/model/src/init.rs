@@ -46,6 +46,8 @@ pub enum Init {
     Scaled,
     /// The norms of the first values of the array that `fan_of` names.
     Norms(Norms),
+    /// An estimate of a singular vector of another array.
+    Singular(Singular),
 }
 
 /// The axis along which norms lie.
@@ -59,14 +61,19 @@ pub enum Norms {
 }
 
 impl Norms {
-    /// The norms of an array.
-    pub fn of(self, values: &[f64], shape: &[usize]) -> Vec<f64> {
+    /// The axis in an array of this shape.
+    pub(crate) fn axis(self, shape: &[usize]) -> Option<usize> {
         let axis = match self {
             Norms::Whole => None,
             Norms::Along(axis) => Some(axis.rem_euclid(shape.len().max(1) as i64) as usize),
             Norms::Outputs => Some(usize::from(shape.len() == 2)),
         };
-        let axis = axis.filter(|axis| *axis < shape.len());
+        axis.filter(|axis| *axis < shape.len())
+    }
+
+    /// The norms of an array.
+    pub fn of(self, values: &[f64], shape: &[usize]) -> Vec<f64> {
+        let axis = self.axis(shape);
         let count = axis.map_or(1, |axis| shape[axis]);
         let inner = axis.map_or(1, |axis| shape[axis + 1..].iter().product::<usize>().max(1));
         let mut squares = vec![0.0; count];
@@ -76,6 +83,14 @@ impl Norms {
         }
         squares.into_iter().map(f64::sqrt).collect()
     }
+}
+
+/// A singular vector of an array, as a matrix (outputs, all other axes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Singular {
+    pub axis: Norms,
+    /// Whether it is the vector over the outputs.
+    pub is_left: bool,
 }
 
 /// The array that another one takes its fan or its norms from.
@@ -134,6 +149,7 @@ impl Init {
             Init::Projection => "Xavier uniform, as columns of one matrix".into(),
             Init::Scaled => "normal with standard deviation 1/sqrt(dim before the last)".into(),
             Init::Norms(_) => "as the norms of the weight".into(),
+            Init::Singular(_) => "as an estimate of a singular vector of the weight".into(),
         }
     }
 }
@@ -270,6 +286,11 @@ impl Start {
         own.draw(name, sizes, other)
     }
 
+    /// Whether the value follows from that of another array.
+    pub fn is_derived(&self) -> bool {
+        matches!(self.rule, Rule::Known(Init::Norms(_) | Init::Singular(_)))
+    }
+
     /// The distribution for an array of these sizes. `other` is the input that gives the fan. Errors: a rule for matrices with an array of fewer than two dims.
     pub fn draw(&self, name: &str, sizes: &[i64], other: Option<Other>) -> Result<Draw> {
         if let (true, [_, rest @ ..], Rule::Known(_)) = (self.stacked, sizes, &self.rule) {
@@ -295,7 +316,7 @@ impl Start {
             Init::Zeros => Draw::Constant(0.0),
             Init::Ones => Draw::Constant(1.0),
             Init::Constant(bits) => Draw::Constant(f64::from_bits(bits)),
-            Init::Normal => Draw::Normal(1.0),
+            Init::Normal | Init::Singular(_) => Draw::Normal(1.0),
             Init::Uniform => Draw::Uniform(0.0, 1.0),
             Init::TruncatedNormal => Draw::TruncatedNormal,
             Init::XavierUniform => required_fans().map(|(i, o)| within((6.0 / (i + o)).sqrt()))?,

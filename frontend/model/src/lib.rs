@@ -34,6 +34,7 @@
 pub mod block;
 pub mod blocks;
 pub mod definition;
+mod derived;
 pub mod draw;
 mod function;
 mod identity;

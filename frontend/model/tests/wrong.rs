@@ -76,6 +76,12 @@ const CONSTRUCTORS: &[Case] = &[
         block!(TripletMarginWithDistance(distance = block!(Relu())?)).map(drop)
     }),
     ("neither a size nor a ratio", || block!(FractionalMaxPool2d(kernel_size = 2)).map(drop)),
+    ("lengths without a sequence", || {
+        let carry = vec![vec!["left", "output"]];
+        let over: Vec<&str> = Vec::new();
+        let body = block!(Add())?;
+        block!(Scan(body = body, carry = carry, over = over, use_lengths = true)).map(drop)
+    }),
     ("an affine grid of one axis", || block!(AffineGrid(size = 4)).map(drop)),
     ("a decoder of layers that read no context", || {
         let layer = block!(TransformerEncoderLayer(dimension = 8, heads = 2))?;
@@ -289,6 +295,19 @@ const SHAPES: &[Case] = &[
         compile(&one(block!(GridSample())?)?, |o| {
             shape(o, "input", &[1, 3, 4, 4]);
             shape(o, "grid", &[2, 2, 2, 2]);
+        })
+    }),
+    ("indices that are no part of the elements", || {
+        compile(&one(block!(TakeAlongAxis(partial = true))?)?, |o| {
+            shape(o, "input", &[4, 2]);
+            shape(o, "indices", &[3, 3]);
+        })
+    }),
+    ("a state of the width before the projection", || {
+        let lstm = block!(LSTM(dimension = 4, projection = 2))?;
+        compile(&one(lstm.connect([("input", "x"), ("hidden", "h")])?)?, |o| {
+            shape(o, "x", &[3, 5, 2]);
+            shape(o, "h", &[1, 3, 4]);
         })
     }),
     ("more windows than elements", || {

@@ -20,6 +20,11 @@ class Argument:
         Whether integers of every dtype are accepted, and converted.
         """
     @property
+    def derived(self, /) -> bool:
+        """
+        Whether the initial value follows from that of the argument `fan_of`.
+        """
+    @property
     def dims(self, /) -> list[str]:
         """
         The dims as text: numbers, names, or expressions.
@@ -727,6 +732,13 @@ class Program:
         determines the fan. `init` overrides the block's rule.
 
         Errors: an unknown `init`; an `init` for matrices with a shape of fewer than two dims.
+        """
+    def initial_from(self, /, name: str, values: bytes, shape: SupportsGetItem[int, SupportsIndex]) -> bytearray:
+        """
+        The bytes of the initial value of an argument that follows from another array, as 64-bit
+        floats: those of `values`, an array of this shape.
+
+        Errors: the argument's value does not follow from another array.
         """
     @property
     def is_open(self, /) -> bool:

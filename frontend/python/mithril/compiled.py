@@ -287,13 +287,14 @@ class CompiledModel:
     get_parameters = randomize_params
 
     def initial_state(self, params: Arrays | None = None, inputs: Arrays | None = None) -> Arrays:
-        """The initial state: arrays by name. `params` and `inputs` are needed only if the shapes of
-        states depend on them.
+        """The initial state: arrays by name. `params` and `inputs` are needed only if states or
+        their shapes depend on them.
 
         Errors: `MithrilError` if the shape of a state is not known.
         """
         shapes = self._arguments.checker.shapes if self._variants is None else self._variants.shapes
-        return drawing.state(self._own, self.backend, shapes(dict(params or {}), inputs or {}))
+        known = shapes(dict(params or {}), inputs or {})
+        return drawing.state(self._own, self.backend, known, params or {})
 
     @property
     def state(self) -> Arrays:

@@ -49,6 +49,10 @@ def params(
         argument = arguments[name]
         draw = _drawing_function(program, backend, argument, seed, chosen.get(name))
         fan = arguments.get(argument.fan_of or "") if name not in chosen else None
+        if fan is not None and argument.derived:
+            source = _drawing_function(program, backend, fan, seed, chosen.get(fan.name))
+            own_fan = arguments.get(fan.fan_of or "")
+            draw = _derived(program, backend, argument, source, own_fan)
         value = Deferred(name, draw, fan.name if fan else None)
         needed = [argument] if fan is None else [argument, fan]
         shapes = {a.name: a.shape for a in needed if a.shape is not None}
@@ -57,9 +61,13 @@ def params(
 
 
 def state(
-    program: _core.Program, backend: Backend, known: Mapping[str, list[int]]
+    program: _core.Program,
+    backend: Backend,
+    known: Mapping[str, list[int]],
+    given: Mapping[str, Array],
 ) -> dict[str, Array]:
-    """Initial states by name. `known` gives the shapes of states whose shapes are open.
+    """Initial states by name. `known` gives the shapes of states whose shapes are open, and `given`
+    the arrays from which some states follow.
 
     Errors: `MithrilError` if a shape is not known.
     """
@@ -72,9 +80,12 @@ def state(
                     f"the shape of the state `{argument.name}` is not known"
                     "\n  hint: compile with `shapes=`, or give the inputs"
                 )
-            drawn[argument.name] = _drawing_function(program, backend, argument, 0)(
-                tuple(shape), None
-            )
+            source = given.get(argument.fan_of or "")
+            if argument.derived and source is not None and backend.is_readable(source):
+                drawn[argument.name] = _from(program, backend, argument, source, tuple(shape))
+            else:
+                draw = _drawing_function(program, backend, argument, 0)
+                drawn[argument.name] = draw(tuple(shape), None)
     return drawn
 
 
@@ -158,6 +169,35 @@ def _drawing_function(
                 f"\n  got: a shape of {list(shape)}",
                 code="E0506",
             ) from error
+
+    return draw
+
+
+def _from(
+    program: _core.Program, backend: Backend, argument: _core.Argument, source: Array, shape: Shape
+) -> Array:
+    """The initial value of an argument that follows from another array."""
+    import numpy as np  # noqa: PLC0415
+
+    values = backend.to_numpy(source).astype(np.float64)
+    found = program.initial_from(argument.name, values.tobytes(), list(values.shape))
+    return backend.initial(np.frombuffer(found, np.float64).reshape(shape), shape, argument.dtype)
+
+
+def _derived(
+    program: _core.Program,
+    backend: Backend,
+    argument: _core.Argument,
+    source: Callable[[Shape, Shape | None], Array],
+    fan: _core.Argument | None,
+) -> Callable[[Shape, Shape | None], Array]:
+    """A function that draws an argument whose value follows from another array, which `source`
+    draws again, with the fan of the argument `fan`."""
+
+    def draw(shape: Shape, fan_of: Shape | None) -> Array:
+        assert fan_of is not None
+        own = None if fan is None or fan.shape is None else tuple(fan.shape)
+        return _from(program, backend, argument, source(fan_of, own), shape)
 
     return draw
 

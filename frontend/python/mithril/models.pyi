@@ -1849,24 +1849,26 @@ class SegmentMax(Block):
     ) -> None: ...
 
 class TakeAlongAxis(Block):
-    """For each element of `indices`, the element of `input` at that index along `axis` and at the same position along the other axes, whose sizes are equal."""
+    """For each element of `indices`, the element of `input` at that index along `axis` and at the same position along the other axes, whose sizes are equal. With `partial`, `indices` may be smaller along the other axes, as in `torch.gather`."""
 
     def __init__(
         self,
         axis: int = 0,
+        partial: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
 class ScatterReduce(Block):
-    """`input` with each element of `updates` combined with that at its index along `axis`, as `torch.scatter_reduce` does it. Elements that no index names stay. Equal maxima, or minima, share the gradient."""
+    """`input` with each element of `updates` combined with that at its index along `axis`, as `torch.scatter_reduce` does it. Elements that no index names stay. Equal maxima, or minima, share the gradient. With `partial`, `indices` may be smaller than `updates`, and than `input` along the other axes: those of the first positions are used."""
 
     def __init__(
         self,
         axis: int = 0,
         reduce: typing.Literal["sum", "prod", "mean", "amax", "amin"] = "sum",
         include_self: bool = True,
+        partial: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,
@@ -3194,7 +3196,7 @@ class TransformerEncoderLayer(Block):
     ) -> None: ...
 
 class TransformerDecoderLayer(Block):
-    """`TransformerEncoderLayer` with attention to `context` after that to itself, as `torch.nn.TransformerDecoderLayer` with `batch_first=True`. The further params are `context_attention.w_query`, … and those of `norm_2`."""
+    """`TransformerEncoderLayer` with attention to `context` after that to itself, as `torch.nn.TransformerDecoderLayer` with `batch_first=True`. The further params are `context_attention.w_query`, … and those of `norm_2`. `init` is that of the attention and of the linear layers."""
 
     def __init__(
         self,
@@ -3283,7 +3285,7 @@ class MoE(Block):
     ) -> None: ...
 
 class SpectralNorm(Block):
-    """`block` with its weight divided by its spectral norm, the largest singular value of the weight as a matrix (outputs, all other axes). The terminals are those of `block`. For a weight `w`, the states `w_u` and `w_v` are estimates of the singular vectors. Each call in training improves them by steps of the power iteration; inference only uses them. They start standard normal."""
+    """`block` with its weight divided by its spectral norm, the largest singular value of the weight as a matrix (outputs, all other axes). The terminals are those of `block`. For a weight `w`, the states `w_u` and `w_v` are estimates of the singular vectors. Each call in training improves them by steps of the power iteration; inference only uses them. They start as PyTorch's do: random numbers, improved by 15 steps for the weight of the first call."""
 
     def __init__(
         self,
@@ -3369,7 +3371,7 @@ class RNN(Block):
     ) -> None: ...
 
 class LSTM(Block):
-    """`LSTMCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` and `last_cell` have those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell."""
+    """`LSTMCell` over sequences. `output` is (batch, time, directions * dimension), or the states after the last step, (batch, directions * dimension), with `return_sequence=False`; `last_hidden` and `last_cell` have those of every layer and direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and `layer_0.backward.w` in two directions. `init` is that of each cell. With `projection`, the hidden state of each step is multiplied by `w_projection`, (dimension, projection), and `output` and `last_hidden` have that width (Sak et al. 2014), as with `proj_size` of `torch.nn.LSTM`."""
 
     def __init__(
         self,
@@ -3381,6 +3383,7 @@ class LSTM(Block):
         use_bias: bool = True,
         dropout: float = 0.0,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        projection: int | None = None,
         *,
         name: str | None = None,
         checkpoint: bool = False,
@@ -3414,6 +3417,7 @@ class ManyToOne(Block):
         cell: Block,
         head: Block | None = None,
         carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
+        use_lengths: bool = False,
         *,
         name: str | None = None,
         checkpoint: bool = False,
@@ -3447,6 +3451,7 @@ class EncoderDecoder(Block):
         head: Block | None = None,
         carry: Mapping[str, str] | Sequence[Sequence[str]] | None = None,
         teacher_forcing: bool = False,
+        use_lengths: bool = False,
         *,
         name: str | None = None,
         checkpoint: bool = False,
@@ -3454,7 +3459,7 @@ class EncoderDecoder(Block):
     ) -> None: ...
 
 class Scan(Block):
-    """Calls `body` once for each slice of its sequences, one after another. The terminals are those of `body`: an input in `over` takes a sequence, whose slices along `axis` the steps read; an input in `carry` takes the value for the first step, and in each later step has the value that the output next to it had in the step before; every other input, and every param, is the same in all steps. An output in `carry` is that of the last step; one in `collect` is stacked along `axis`. An output that is both gives its last value by its own name, and all values by its name with the suffix `_sequence`. A body that draws random numbers gets a new key in each step."""
+    """Calls `body` once for each slice of its sequences, one after another. The terminals are those of `body`: an input in `over` takes a sequence, whose slices along `axis` the steps read; an input in `carry` takes the value for the first step, and in each later step has the value that the output next to it had in the step before; every other input, and every param, is the same in all steps. An output in `carry` is that of the last step; one in `collect` is stacked along `axis`. An output that is both gives its last value by its own name, and all values by its name with the suffix `_sequence`. A body that draws random numbers gets a new key in each step. With `use_lengths`, there is an input `lengths`, (batch), for the first axis of the slices and of the carries: steps beyond the end of a sequence leave the carries as they are, and stack zeros of the other outputs. The names of params then begin with `body`."""
 
     def __init__(
         self,
@@ -3465,6 +3470,7 @@ class Scan(Block):
         axis: int = 0,
         reverse: bool = False,
         steps: int | None = None,
+        use_lengths: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,
@@ -3989,7 +3995,7 @@ class MultiLabelMargin(Block):
     ) -> None: ...
 
 class LinearCrossEntropy(Block):
-    """`CrossEntropy` of the logits that a `Linear` computes from `input`, (…, features). Its param is `linear.w`. With `sizes`, there are as many logits of each class as their product, and `target` is (…, sizes …)."""
+    """`CrossEntropy` of the logits that a `Linear` computes from `input`, (…, features). Its param is `linear.w`. With `sizes`, there are as many logits of each class as their product, and `target` is (…, sizes …). `init` is that of the `Linear`."""
 
     def __init__(
         self,

@@ -40,6 +40,8 @@ pub struct Argument {
     shape: Option<Vec<i64>>,
     /// The argument whose shape determines the fan of the initial values, if it is another one.
     fan_of: Option<String>,
+    /// Whether the initial value follows from that of the argument `fan_of`.
+    derived: bool,
     /// Whether integers of every dtype are accepted, and converted.
     any_integer: bool,
 }
@@ -207,6 +209,7 @@ impl Program {
             dims: dims(&own.ty),
             shape: own.sizes(),
             fan_of: own.fan_of.as_ref().map(|name| name.to_string()),
+            derived: own.start.is_derived(),
             any_integer: own.takes_any_integer(framework_dtype(own.ty.dtype)),
         };
         self.program.arguments.iter().map(argument).collect()
@@ -336,6 +339,34 @@ impl Program {
                     (None, Some(numbers(py, sizes.iter().product(), &fill)?), None)
                 }
             })
+        })
+    }
+
+    /// The bytes of the initial value of an argument that follows from another array, as 64-bit
+    /// floats: those of `values`, an array of this shape.
+    ///
+    /// Errors: the argument's value does not follow from another array.
+    fn initial_from<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        values: &[u8],
+        shape: Vec<usize>,
+    ) -> Answer<Bound<'py, PyByteArray>> {
+        guarded(|| {
+            let number = |bytes: &[u8]| f64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+            let values: Vec<f64> = values.chunks_exact(size_of::<f64>()).map(number).collect();
+            let argument = self.program.arguments.iter().find(|a| *a.name == *name);
+            let derived = argument.and_then(|own| own.start.derived(name, &values, &shape));
+            let Some(derived) = derived else {
+                let what = format!("the initial value of `{name}` follows from no other array");
+                return Err(Box::new(Diagnostic::new(what)).into());
+            };
+            let fill = |values: &mut [f64]| {
+                values.copy_from_slice(&derived);
+                Ok(())
+            };
+            numbers(py, derived.len(), &fill)
         })
     }
 

@@ -46,6 +46,10 @@ pub(super) fn batched(
     let builder = Builder::like(name, source);
     let size = Dim::symbol(size_symbol(source, &builder));
     builder.with_mut(|own| {
+        // The function is called inside another: it holds no states.
+        for argument in own.args.iter_mut().filter(|own| own.role == Role::State) {
+            argument.role = Role::Data;
+        }
         let arguments = own.args.iter_mut().zip(&mut own.values).zip(flags);
         for ((argument, info), _) in arguments.filter(|(_, flag)| **flag) {
             argument.role = Role::Data;
@@ -67,7 +71,7 @@ pub(super) fn batched(
     let results = source.results.iter().zip(lanes.iter().zip(&batched));
     let results = results.map(|(own, (lane, batched))| {
         let var = if *batched { lane.repeated(&batcher.size) } else { lane.var };
-        ResultDef { value: var.value, ..own.clone() }
+        ResultDef { value: var.value, name: own.name.clone(), state: None }
     });
     let results = results.collect();
     drop(batcher);

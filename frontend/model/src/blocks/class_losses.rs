@@ -16,7 +16,7 @@ use super::losses::LOSS;
 use super::parameter::{Range, required, with};
 use super::{Default, Entry, Kind, Meaning, Settings, Value, Wrapper, build, data, gives, written};
 use crate::definition::{Outlet, Terminal};
-use crate::init::{Init, Rule, Start};
+use crate::init::{Init, Start};
 use crate::lower::Cx;
 use crate::model::{Model, Source};
 use crate::setting::Setting;
@@ -26,7 +26,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "LinearCrossEntropy",
         doc: "`CrossEntropy` of the logits that a `Linear` computes from `input`, (…, features). Its \
               param is `linear.w`. With `sizes`, there are as many logits of each class as their \
-              product, and `target` is (…, sizes …).",
+              product, and `target` is (…, sizes …). `init` is that of the `Linear`.",
         example: written(
             "block = ml.LinearCrossEntropy(classes=3, ignore_index=-1)\n\
              compiled = ml.compile(block, ml.NumpyBackend())\n\

@@ -6,7 +6,9 @@ use mithril_ir::graph::Role;
 use super::layers::LAYER;
 use super::parameter::{required, with};
 use super::wiring::Wiring;
-use super::{Default, Entry, Kind, Meaning, Parameter, Settings, conditions, written};
+use super::{
+    Default, Entry, Kind, Meaning, Parameter, Settings, conditions, masked_steps, written,
+};
 use crate::block::{Block, quoted};
 use crate::definition::{Terminal, Wired};
 use crate::setting::Setting;
@@ -24,7 +26,10 @@ pub(super) const BLOCKS: &[Entry] = &[
               other input, and every param, is the same in all steps. An output in `carry` is that \
               of the last step; one in `collect` is stacked along `axis`. An output that is both \
               gives its last value by its own name, and all values by its name with the suffix \
-              `_sequence`. A body that draws random numbers gets a new key in each step.",
+              `_sequence`. A body that draws random numbers gets a new key in each step. With \
+              `use_lengths`, there is an input `lengths`, (batch), for the first axis of the slices \
+              and of the carries: steps beyond the end of a sequence leave the carries as they are, \
+              and stack zeros of the other outputs. The names of params then begin with `body`.",
         example: written(
             "body = ml.Model()\n\
              body |= ml.Add()(left=\"total\", right=\"x\", output=\"next_total\")\n\
@@ -51,6 +56,8 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("reverse", Kind::Bool, Default::Bool(false)).doc("start with the last slice"),
             with("steps", Kind::Count, Default::None)
                 .doc("the number of steps, if there is no sequence to go over"),
+            with("use_lengths", Kind::Bool, Default::Bool(false))
+                .doc("take the length of each sequence as the input `lengths`"),
         ],
         inputs: &[],
         outputs: &[],
@@ -89,8 +96,9 @@ pub(super) const BLOCKS: &[Entry] = &[
         doc: "Computes `body` for all indices of an axis at once: the batch. Its results are those \
               of `Map`, but its operations get one more axis instead of being repeated. Inputs \
               have the axis that `axis` gives, or none if it gives None; outputs have it at \
-              `out_axis`. Params are shared by the whole batch. With `params`, they have an axis \
-              of their own in front: each index has its own params, and its own gradients. \
+              `out_axis`. Params are shared by the whole batch. With `params`, they and \
+              running states have an axis of their own in front: each index has its own params, \
+              and its own gradients. \
               `ml.vmap` makes this block, too.",
         example: written(
             "body = ml.Model()\n\
@@ -219,7 +227,7 @@ fn text(setting: &Setting) -> Option<&str> {
 }
 
 fn scan(settings: &Settings) -> Result<Wired> {
-    let wiring = Wiring {
+    let mut wiring = Wiring {
         kind: "Scan",
         carry: carry(settings),
         steps: settings.int("steps"),
@@ -228,7 +236,16 @@ fn scan(settings: &Settings) -> Result<Wired> {
         axis: settings.int("axis").unwrap_or(0),
         reverse: settings.flag("reverse"),
     };
-    wiring.of(body(settings)?)
+    let own = body(settings)?;
+    if !settings.flag("use_lengths") {
+        return wiring.of(own);
+    }
+    let named: Vec<&str> = wiring.named_inputs().collect();
+    let masked = masked_steps::masked(own, &wiring.carry, &named)?;
+    if let Some(over) = &mut wiring.over {
+        over.push(masked_steps::STEP);
+    }
+    masked_steps::with_lengths(wiring.of(&masked)?)
 }
 
 /// The axis of each input that a `Vmap` has in its batch. Optional inputs have it only if they are
@@ -270,7 +287,8 @@ fn vmap(settings: &Settings) -> Result<Wired> {
     wired.body.axes = axes.into_iter().map(|(_, axis)| axis).collect();
     if settings.flag("params") {
         let params = wired.inputs.iter_mut().enumerate();
-        for (at, terminal) in params.filter(|(_, own)| own.role == Role::Param) {
+        let own = |role: Role| matches!(role, Role::Param | Role::State);
+        for (at, terminal) in params.filter(|(_, terminal)| own(terminal.role)) {
             wired.body.sequences.push(at as u32);
             wired.body.axes.push(0);
             terminal.start.stacked = true;

@@ -148,6 +148,7 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("num_embeddings", "size"),
     ("hidden_size", "dimension"),
     ("num_layers", "layers"),
+    ("proj_size", "projection"),
     ("nhead", "heads"),
     ("d_model", "dimension"),
     ("dim_feedforward", "feedforward"),

@@ -4,6 +4,7 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::graph::Role;
 use mithril_ir::op::Class;
 
+use super::masked_steps::{INSIDE, kept};
 use super::parameter::{required, with};
 use super::recurrent::CELL;
 use super::{
@@ -24,6 +25,12 @@ const STEPS: Parameter =
 const TEACHER_FORCING: Parameter = with("teacher_forcing", Kind::Bool, Default::Bool(false))
     .doc("each step reads the target of the step before instead of its output");
 
+const USE_LENGTHS: Parameter = with("use_lengths", Kind::Bool, Default::Bool(false))
+    .doc("take the length of each sequence as the input `lengths`");
+const LENGTHS: Input = data("lengths", Class::Int)
+    .own_dtype()
+    .when(|settings| settings.flag("use_lengths"))
+    .doc("(batch), with `use_lengths`: later steps leave the states as they are");
 const HIDDEN: Input = data("hidden", Class::Float)
     .optional()
     .doc("the first state, (batch, dimension); defaults to 0");
@@ -42,8 +49,18 @@ pub(super) const BLOCKS: &[Entry] = &[
               `LSTMCell`, `last_cell`.",
         example: gives(&["np.ones((2, 5, 3), \"float32\")"], "(2, 4) (2, 4)")
             .with_settings("ml.GRUCell(4)"),
-        parameters: &[required("cell", Kind::Block).doc("the block of one step"), HEAD, CARRY],
-        inputs: &[data("input", Class::Float).doc("(batch, time, features)"), HIDDEN, CELL_STATE],
+        parameters: &[
+            required("cell", Kind::Block).doc("the block of one step"),
+            HEAD,
+            CARRY,
+            USE_LENGTHS,
+        ],
+        inputs: &[
+            data("input", Class::Float).doc("(batch, time, features)"),
+            LENGTHS,
+            HIDDEN,
+            CELL_STATE,
+        ],
         outputs: &[out("output"), out("last_hidden")],
         meaning: Meaning::Compose(many_to_one),
         ..CELL
@@ -106,9 +123,11 @@ pub(super) const BLOCKS: &[Entry] = &[
             HEAD,
             CARRY,
             TEACHER_FORCING,
+            USE_LENGTHS,
         ],
         inputs: &[
             data("input", Class::Float).doc("(batch, time, features)"),
+            LENGTHS,
             data("start", Class::Float)
                 .doc("what the first step of the decoder reads, (batch, features)"),
             TARGET,
@@ -144,6 +163,8 @@ struct Step {
     model: Model,
     /// The inputs of the cell that are carried.
     states: Vec<String>,
+    /// Whether steps beyond the end of a sequence leave the states as they are.
+    masked: bool,
 }
 
 /// The carried inputs of a cell, and their outputs. Errors: the cell has none.
@@ -192,8 +213,9 @@ fn step(settings: &Settings, cell: &Block) -> Result<Step> {
         }
     }
     let mut written = String::from("cell_output");
+    let masked = settings.flag("use_lengths");
     for (input, output) in &carry {
-        let next = format!("next_{input}");
+        let next = format!("{}_{input}", if masked { "new" } else { "next" });
         if *output == result {
             written.clone_from(&next);
         }
@@ -203,6 +225,9 @@ fn step(settings: &Settings, cell: &Block) -> Result<Step> {
         given.push((result, "cell_output".into()));
     }
     model.connect(named(cell, "cell")?.connect(given)?)?;
+    for (input, _) in carry.iter().filter(|_| masked) {
+        model.connect(kept(input)?)?;
+    }
     let last = match settings.block("head") {
         Some(head) => named(head, "head")?,
         None => build("Buffer", vec![], vec![])?,
@@ -213,7 +238,7 @@ fn step(settings: &Settings, cell: &Block) -> Result<Step> {
     }
     let optional = cell.inputs().iter().filter(|terminal| terminal.optional);
     model.set_optional(optional.map(|terminal| &*terminal.name));
-    Ok(Step { model, states: carry.into_iter().map(|(input, _)| input).collect() })
+    Ok(Step { model, masked, states: carry.into_iter().map(|(input, _)| input).collect() })
 }
 
 impl Step {
@@ -229,6 +254,7 @@ impl Step {
                 carry.push(pair("input", "prediction"));
                 named.push(("steps", steps.into()));
             }
+            None if self.masked => named.push(("over", ["input", "inside"].into())),
             None => named.push(("over", ["input"].into())),
         }
         named.push(("carry", Setting::List(carry.into())));
@@ -261,6 +287,11 @@ fn many_to_one(settings: &Settings) -> Result<Model> {
     given.extend(lasts.iter().map(|(next, last)| (next.clone(), (**last).into())));
     let model = Model::of_kind("many_to_one");
     model.add_input("input")?;
+    if step.masked {
+        let pairs = [("input", Source::from("input")), ("lengths", "lengths".into())];
+        let inside = INSIDE.block(vec![], vec![])?.named("inside")?;
+        given.push(("inside".into(), model.apply(inside.connect(pairs)?)?.into()));
+    }
     model.connect(step.scan(None, false)?.connect(given)?)?;
     let head = match settings.block("head") {
         Some(head) => named(head, "head")?,
@@ -307,7 +338,7 @@ fn one_to_many(settings: &Settings) -> Result<Model> {
 
 fn encoder_decoder(settings: &Settings) -> Result<Model> {
     let own = |name: &'static str| (name, settings.get(name).clone());
-    let encoder = vec![("cell", settings.get("encoder").clone()), own("carry")];
+    let encoder = vec![("cell", settings.get("encoder").clone()), own("carry"), own("use_lengths")];
     let encoder = build("ManyToOne", vec![], encoder)?.named("encoder")?;
     let decoder = vec![
         ("cell", settings.get("decoder").clone()),
@@ -319,6 +350,9 @@ fn encoder_decoder(settings: &Settings) -> Result<Model> {
     let decoder = build("OneToMany", vec![], decoder)?.named("decoder")?;
     let states = carried(settings, cell(settings, "decoder")?)?;
     let mut read: Vec<(String, Source)> = vec![("input".into(), "input".into())];
+    if settings.flag("use_lengths") {
+        read.push(("lengths".into(), "lengths".into()));
+    }
     let mut wrote: Vec<(String, Source)> =
         vec![("input".into(), "start".into()), ("output".into(), "output".into())];
     if settings.flag("teacher_forcing") {

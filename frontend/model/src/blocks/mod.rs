@@ -52,6 +52,7 @@ mod loss_terms;
 mod losses;
 mod manifold;
 mod margins;
+mod masked_steps;
 mod metric_terms;
 mod metrics;
 mod parameter;

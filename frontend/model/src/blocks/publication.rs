@@ -179,6 +179,11 @@ pub const PUBLICATIONS: &[Publication] = &[
                Approximation for GPUs. ICML 2017.",
     },
     Publication {
+        short: "Sak et al. 2014",
+        full: "H. Sak, A. Senior, F. Beaufays. Long Short-Term Memory Recurrent Neural Network \
+               Architectures for Large Scale Acoustic Modeling. Interspeech 2014.",
+    },
+    Publication {
         short: "Graham 2014",
         full: "B. Graham. Fractional Max-Pooling. arXiv:1412.6071, 2014.",
     },

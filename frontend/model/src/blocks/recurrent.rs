@@ -30,6 +30,15 @@ pub(super) enum Recurrence {
 }
 
 impl Recurrence {
+    /// The name of the function of a step.
+    pub fn step(self) -> &'static str {
+        match self {
+            Recurrence::Rnn => "rnn_step",
+            Recurrence::Lstm => "lstm_step",
+            Recurrence::Gru => "gru_step",
+        }
+    }
+
     fn gates(self) -> i64 {
         match self {
             Recurrence::Rnn => 1,
@@ -67,6 +76,14 @@ pub(super) const LSTM_W: Input =
 pub(super) const LSTM_U: Input =
     recurrent_weights(|cx| from_hidden(cx, Recurrence::Lstm)).doc("(dimension, 4 * dimension)");
 pub(super) const LSTM_B: Input = biases(|cx| gates(cx, Recurrence::Lstm)).doc("(4 * dimension)");
+/// The params of an LSTM with a projection, which all start within the bound of its width.
+pub(super) const PROJECTED_W: Input = Input { fan_of: Some("w_projection"), ..LSTM_W };
+pub(super) const PROJECTED_U: Input =
+    Input { init: Init::FanOf, fan_of: Some("w_projection"), ..LSTM_U };
+pub(super) const PROJECTED_B: Input = Input { fan_of: Some("w_projection"), ..LSTM_B };
+pub(super) const PROJECTION: Input =
+    param("w_projection", Init::FanIn, |cx| Ok(Shape::new([width(cx), hidden_width(cx)])))
+        .takes_init();
 pub(super) const GRU_W: Input =
     weights(|cx| from_input(cx, Recurrence::Gru)).doc("(features, 3 * dimension)");
 pub(super) const GRU_U: Input =
@@ -139,6 +156,11 @@ pub(super) fn width(cx: &Cx) -> Dim {
     Dim::Const(cx.int("dimension"))
 }
 
+/// The width of the hidden state, which is that of the projection of an LSTM with one.
+pub(super) fn hidden_width(cx: &Cx) -> Dim {
+    cx.settings.int("projection").map_or_else(|| width(cx), Dim::Const)
+}
+
 fn gates(cx: &Cx, kind: Recurrence) -> Result<Shape> {
     Ok(Shape::new([width(cx) * Dim::Const(kind.gates())]))
 }
@@ -148,7 +170,7 @@ fn from_input(cx: &Cx, kind: Recurrence) -> Result<Shape> {
 }
 
 fn from_hidden(cx: &Cx, kind: Recurrence) -> Result<Shape> {
-    Ok(Shape::new([width(cx), width(cx) * Dim::Const(kind.gates())]))
+    Ok(Shape::new([hidden_width(cx), width(cx) * Dim::Const(kind.gates())]))
 }
 
 /// The state input of this name. Errors: another width than the block's.
@@ -178,6 +200,7 @@ fn cell(cx: &Cx, kind: Recurrence) -> Result<Vec<Value>> {
         cell,
         u: cx.var("u"),
         b_new: cx.optional("b_new"),
+        projection: None,
     };
     Ok(step.next().into_iter().map(|value| value.value).collect())
 }
@@ -194,6 +217,8 @@ pub(super) struct Step<'a> {
     pub cell: Option<Var<'a>>,
     pub u: Var<'a>,
     pub b_new: Option<Var<'a>>,
+    /// The matrix that the hidden state of an LSTM is multiplied by.
+    pub projection: Option<Var<'a>>,
 }
 
 impl<'a> Step<'a> {
@@ -228,7 +253,8 @@ impl<'a> Step<'a> {
         let added = gate(0, "sigmoid") * gate(2, "tanh");
         let cell = self.cell.map_or(added, |cell| gate(1, "sigmoid") * cell + added);
         let cell = cell.named("next_cell");
-        vec![gate(3, "sigmoid") * cell.unary("tanh", &[]), cell]
+        let hidden = gate(3, "sigmoid") * cell.unary("tanh", &[]);
+        vec![self.projection.map_or(hidden, |projection| hidden.matmul(projection)), cell]
     }
 
     fn gru(&self) -> Var<'a> {

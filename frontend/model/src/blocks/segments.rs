@@ -1,12 +1,14 @@
 //! Blocks that reduce elements at equal indices: segments, scatters by other operators.
 
 use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::{Guard, Shape};
 
-use super::elementwise::{NUMBER, done, one};
+use super::elementwise::done;
+use super::indexer::{Bounds, slice};
 use super::metric_terms::over;
 use super::parameter::{required, with};
 use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, data, gives};
@@ -14,6 +16,8 @@ use crate::lower::Cx;
 
 const COUNT: &[Parameter] = &[required("num_segments", Kind::Count).doc("the number of segments")];
 const AXIS: Parameter = with("axis", Kind::Int, Default::Int(0)).doc("the axis");
+const PARTIAL: Parameter = with("partial", Kind::Bool, Default::Bool(false))
+    .doc("let `indices` be smaller along the other axes");
 
 const IDS: Input = data("segment_ids", Class::Int)
     .own_dtype()
@@ -73,14 +77,25 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        doc: "For each element of `indices`, the element of `input` at that index along `axis` and \
-              at the same position along the other axes, whose sizes are equal.",
         formula: "take_along_axis(input, indices, axis)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]", "[[1, 0, 1]]"], "[[4. 2. 6.]]"),
         group: Group::Shape,
-        parameters: &[AXIS],
+        parameters: &[AXIS, PARTIAL],
         inputs: &[data("input", Class::Any), data("indices", Class::Int).own_dtype()],
-        ..one("TakeAlongAxis", "take_along", NUMBER)
+        ..SEGMENT.row(
+            "TakeAlongAxis",
+            "For each element of `indices`, the element of `input` at that index along `axis` and \
+             at the same position along the other axes, whose sizes are equal. With `partial`, \
+             `indices` may be smaller along the other axes, as in `torch.gather`.",
+            |cx| {
+                let (mut x, indices) = (cx.var("input"), cx.var("indices"));
+                if cx.flag("partial") {
+                    let bounds = first_part(cx, "input", x, &indices.shape(), true)?;
+                    x = slice(x, &bounds);
+                }
+                done(cx.op("take_along", &[x, indices], &[("axis", cx.int("axis").into())]))
+            },
+        )
     },
     Entry {
         example: gives(&["[1, 2, 3]", "[2, 0, 2]", "[4, 5, 6]"], "[ 6.  2. 13.]"),
@@ -95,6 +110,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             .doc("how elements at one index are combined"),
             with("include_self", Kind::Bool, Default::Bool(true))
                 .doc("whether the element of `input` is one of them"),
+            PARTIAL,
         ],
         inputs: &[
             data("input", Class::Number),
@@ -105,7 +121,8 @@ pub(super) const BLOCKS: &[Entry] = &[
             "ScatterReduce",
             "`input` with each element of `updates` combined with that at its index along `axis`, \
              as `torch.scatter_reduce` does it. Elements that no index names stay. Equal maxima, \
-             or minima, share the gradient.",
+             or minima, share the gradient. With `partial`, `indices` may be smaller than `updates`, \
+             and than `input` along the other axes: those of the first positions are used.",
             scatter_reduce,
         )
     },
@@ -152,9 +169,59 @@ fn trailing<'a>(x: Var<'a>, axes: &[i64]) -> Var<'a> {
     if axes.is_empty() { x } else { x.expand_dims(axes) }
 }
 
+/// The bounds of the first elements of an input along each axis, as many as `part` has. Errors: it
+/// has fewer, or another number of axes.
+fn first_part(cx: &Cx, name: &str, x: Var, part: &Shape, is_input: bool) -> Result<Vec<Bounds>> {
+    let whole = x.shape();
+    let wrong = || {
+        let mut error =
+            Diagnostic::of(ErrorKind::Shapes, format!("`indices` is not a part of `{name}`"));
+        error = error.got(format!("{part} for {whole}"));
+        match is_input {
+            true => error.expected("sizes of at most those of `input` along the other axes"),
+            false => error.expected(format!("sizes of at most those of `{name}`")),
+        }
+    };
+    if part.need_rank()? != whole.need_rank()? {
+        return wrong().err();
+    }
+    let skipped = if is_input { Some(whole.axis(cx.int("axis"))?) } else { None };
+    let mut bounds = Vec::new();
+    for (axis, (all, some)) in whole.dims.iter().zip(&part.dims).enumerate() {
+        if skipped == Some(axis) || cx.is_equal(all, some) == Some(true) {
+            continue;
+        }
+        cx.need(&(all - some), 0, wrong)?;
+        bounds.push((axis as i64, Dim::Const(0), some.clone(), 1));
+    }
+    Ok(bounds)
+}
+
 fn scatter_reduce(cx: &Cx) -> Result<Vec<Value>> {
-    let (input, indices) = (cx.var("input"), cx.var("indices"));
-    let (x, updates) = (input.widened(), cx.var("updates").widened());
+    let (whole, indices) = (cx.var("input"), cx.var("indices"));
+    let mut updates = cx.var("updates");
+    if !cx.flag("partial") {
+        return done(scattered(cx, whole, indices, updates));
+    }
+    let part = indices.shape();
+    let bounds = first_part(cx, "updates", updates, &part, false)?;
+    updates = slice(updates, &bounds);
+    let bounds = first_part(cx, "input", whole, &part, true)?;
+    let changed = scattered(cx, slice(whole, &bounds), indices, updates);
+    if bounds.is_empty() {
+        return done(changed);
+    }
+    let attrs = [
+        ("axes", Attr::ints(bounds.iter().map(|bound| bound.0))),
+        ("starts", Shape::new(bounds.iter().map(|bound| bound.1.clone())).into()),
+        ("limits", Shape::new(bounds.iter().map(|bound| bound.2.clone())).into()),
+    ];
+    done(cx.op("slice_update", &[whole, changed], &attrs))
+}
+
+/// The elements combined with the updates at their indices.
+fn scattered<'a>(cx: &Cx<'a>, input: Var<'a>, indices: Var<'a>, updates: Var<'a>) -> Var<'a> {
+    let (x, updates) = (input.widened(), updates.widened());
     let axis = [("axis", cx.int("axis").into())];
     let (op, identity) = match cx.text("reduce") {
         "prod" => ("scatter_mul_along", 1.0),
@@ -182,5 +249,5 @@ fn scatter_reduce(cx: &Cx) -> Result<Vec<Value>> {
             false => result.binary("floor_div", own),
         };
     }
-    done(result.cast(input.dtype()))
+    result.cast(input.dtype())
 }

@@ -10,10 +10,11 @@ use mithril_ir::shape::Shape;
 use super::layers::{INIT, USE_BIAS};
 use super::parameter::{required, with};
 use super::recurrent::{
-    ACTIVATION, CELL, DIMENSION, GRU_B, GRU_B_NEW, GRU_U, GRU_W, LSTM_B, LSTM_U, LSTM_W, RNN_B,
-    RNN_U, RNN_W, Recurrence, Step, width,
+    ACTIVATION, CELL, DIMENSION, GRU_B, GRU_B_NEW, GRU_U, GRU_W, LSTM_B, LSTM_U, LSTM_W,
+    PROJECTED_B, PROJECTED_U, PROJECTED_W, PROJECTION, RNN_B, RNN_U, RNN_W, Recurrence, Step,
+    hidden_width, width,
 };
-use super::{Default, Entry, Input, Kind, Meaning, Output, Parameter, Value, data, out};
+use super::{Default, Entry, Input, Kind, Meaning, Output, Parameter, Settings, Value, data, out};
 use crate::lower::{Cx, Scan};
 
 /// The number of the layer among all layers and directions, which finds its first state.
@@ -39,6 +40,11 @@ pub(super) const CELL_STATE: Input = data("cell", Class::Float)
 
 const PARAMETERS: &[Parameter] =
     &[DIMENSION, ACTIVATION, USE_BIAS, INIT, REVERSE, COLLECT, INDEX, COUNT];
+/// Those of an LSTM.
+const LSTM_PARAMETERS: &[Parameter] =
+    &[DIMENSION, ACTIVATION, USE_BIAS, INIT, REVERSE, COLLECT, INDEX, COUNT, PROJECTED];
+pub(super) const PROJECTED: Parameter = with("projection", Kind::Count, Default::None)
+    .doc("the width to which a learned matrix projects the hidden state; none if omitted");
 const OUTPUT: Output = out("output").when(|s| s.flag("return_sequence"));
 
 pub(super) static RNN_LAYER: Entry = Entry {
@@ -52,8 +58,20 @@ pub(super) static RNN_LAYER: Entry = Entry {
 
 pub(super) static LSTM_LAYER: Entry = Entry {
     name: "LSTMLayer",
-    parameters: PARAMETERS,
-    inputs: &[SEQUENCE, LENGTHS, HIDDEN, CELL_STATE, LSTM_W, LSTM_U, LSTM_B],
+    parameters: LSTM_PARAMETERS,
+    inputs: &[
+        SEQUENCE,
+        LENGTHS,
+        HIDDEN,
+        CELL_STATE,
+        LSTM_W.when(is_plain),
+        LSTM_U.when(is_plain),
+        LSTM_B.when(|s| is_plain(s) && s.flag("use_bias")),
+        PROJECTED_W.when(is_projected),
+        PROJECTED_U.when(is_projected),
+        PROJECTED_B.when(|s| is_projected(s) && s.flag("use_bias")),
+        PROJECTION.when(is_projected),
+    ],
     outputs: &[OUTPUT, out("last_hidden"), out("last_cell")],
     meaning: Meaning::Lower(|cx| layer(cx, Recurrence::Lstm)),
     ..CELL
@@ -68,17 +86,25 @@ pub(super) static GRU_LAYER: Entry = Entry {
     ..CELL
 };
 
-/// The first state of this layer, (batch, dimension). Errors: another shape.
-fn first<'a>(cx: &Cx<'a>, name: &str, batch: &Dim) -> Result<Var<'a>> {
-    let own = Shape::new([batch.clone(), width(cx)]);
+fn is_projected(settings: &Settings) -> bool {
+    !is_plain(settings)
+}
+
+fn is_plain(settings: &Settings) -> bool {
+    settings.get("projection").is_none()
+}
+
+/// The first state of this layer, (batch, width). Errors: another shape.
+fn first<'a>(cx: &Cx<'a>, name: &str, batch: &Dim, width: Dim) -> Result<Var<'a>> {
+    let own = Shape::new([batch.clone(), width.clone()]);
     let Some(states) = cx.optional(name) else {
         return Ok(cx.var("input").scalar(0.0).broadcast_to(own));
     };
-    let wanted = Shape::new([Dim::Const(cx.int("count")), batch.clone(), width(cx)]);
+    let wanted = Shape::new([Dim::Const(cx.int("count")), batch.clone(), width]);
     let wrong = || {
         Diagnostic::of(ErrorKind::Shapes, format!("`{name}` has the wrong shape"))
             .got(states.shape())
-            .expected(format!("{wanted}: (layers * directions, batch, dimension)"))
+            .expected(format!("{wanted}: (layers * directions, batch, width)"))
     };
     if states.shape().need_rank()? != 3 {
         return wrong().err();
@@ -122,26 +148,24 @@ fn layer(cx: &Cx, kind: Recurrence) -> Result<Vec<Value>> {
     let (batch, time) = (&shape.dims[0], &shape.dims[1]);
     let product = cx.var("input").transpose(&[1, 0, 2]).matmul(cx.var("w"));
     let sums = cx.optional("b").map_or(product, |b| product + b).named("sums");
-    let mut carries = vec![("hidden", first(cx, "hidden", batch)?)];
-    if kind == Recurrence::Lstm {
-        carries.push(("cell", first(cx, "cell", batch)?));
+    let is_lstm = kind == Recurrence::Lstm;
+    let mut carries = vec![("hidden", first(cx, "hidden", batch, hidden_width(cx))?)];
+    if is_lstm {
+        carries.push(("cell", first(cx, "cell", batch, width(cx))?));
     }
     let mut sequences = vec![("sum", sums)];
     let mask = inside(cx, batch, time)?;
     sequences.extend(mask.map(|mask| ("inside", mask)));
     let mut captures = vec![("u", cx.var("u"))];
-    captures.extend(cx.optional("b_new").map(|b| ("b_new", b)));
+    let last = ["b_new", "w_projection"].into_iter();
+    captures.extend(last.filter_map(|name| Some((name, cx.optional(name)?))));
     let collects = cx.flag("return_sequence");
     let names = ["next_hidden", "next_cell"].into_iter().take(carries.len());
     let results: Vec<&'static str> = names.chain(collects.then_some("output")).collect();
-    let (is_lstm, is_relu) = (kind == Recurrence::Lstm, cx.text("activation") == "relu");
+    let is_relu = cx.text("activation") == "relu";
     let (own, count, width) = (mask.is_some(), carries.len(), cx.int("dimension"));
     let scan = Scan {
-        name: match kind {
-            Recurrence::Rnn => "rnn_step",
-            Recurrence::Lstm => "lstm_step",
-            Recurrence::Gru => "gru_step",
-        },
+        name: kind.step(),
         carries: &carries,
         sequences: &sequences,
         captures: &captures,
@@ -150,9 +174,10 @@ fn layer(cx: &Cx, kind: Recurrence) -> Result<Vec<Value>> {
     };
     let mut results = cx.scan(&scan, |values| {
         let (old, rest) = values.split_at(count);
-        let (u, b_new) = (rest[1 + usize::from(own)], rest.get(2 + usize::from(own)).copied());
+        let (u, last) = (rest[1 + usize::from(own)], rest.get(2 + usize::from(own)).copied());
+        let (b_new, projection) = if is_lstm { (None, last) } else { (last, None) };
         let (hidden, cell) = (Some(old[0]), is_lstm.then(|| old[1]));
-        let step = Step { kind, width, is_relu, sum: rest[0], hidden, cell, u, b_new };
+        let step = Step { kind, width, is_relu, sum: rest[0], hidden, cell, u, b_new, projection };
         let new = step.next();
         let mask = own.then(|| rest[1]);
         let kept = |(new, old): (&Var<'_>, &Var<'_>)| select(mask, *new, *old).value;

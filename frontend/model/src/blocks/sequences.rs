@@ -7,7 +7,7 @@ use super::layers::{INIT, USE_BIAS};
 use super::parameter::{Range, with};
 use super::recurrent::{ACTIVATION, CELL, DIMENSION};
 use super::sequence_layer::{
-    CELL_STATE, COLLECT, GRU_LAYER, HIDDEN, LENGTHS, LSTM_LAYER, REVERSE, RNN_LAYER,
+    CELL_STATE, COLLECT, GRU_LAYER, HIDDEN, LENGTHS, LSTM_LAYER, PROJECTED, REVERSE, RNN_LAYER,
 };
 use super::{Default, Entry, Input, Kind, Meaning, Parameter, Settings, build, data, gives, out};
 use crate::block::Block;
@@ -55,10 +55,23 @@ pub(super) const BLOCKS: &[Entry] = &[
               states after the last step, (batch, directions * dimension), with \
               `return_sequence=False`; `last_hidden` and `last_cell` have those of every layer and \
               direction. The params of layer 0 are `layer_0.w`, …, or `layer_0.forward.w` and \
-              `layer_0.backward.w` in two directions. `init` is that of each cell.",
+              `layer_0.backward.w` in two directions. `init` is that of each cell. With \
+              `projection`, the hidden state of each step is multiplied by `w_projection`, \
+              (dimension, projection), and `output` and `last_hidden` have that width (Sak et al. \
+              2014), as with `proj_size` of `torch.nn.LSTM`.",
         example: gives(&["np.ones((2, 5, 3), \"float32\")"], "(2, 5, 4) (1, 2, 4) (1, 2, 4)")
             .with_settings("dimension=4"),
-        parameters: &[DIMENSION, BIDIRECTIONAL, LAYERS, REVERSE, COLLECT, USE_BIAS, DROPOUT, INIT],
+        parameters: &[
+            DIMENSION,
+            BIDIRECTIONAL,
+            LAYERS,
+            REVERSE,
+            COLLECT,
+            USE_BIAS,
+            DROPOUT,
+            INIT,
+            PROJECTED,
+        ],
         inputs: &[INPUT, LENGTHS, HIDDEN, CELL_STATE],
         outputs: &[out("output"), out("last_hidden"), out("last_cell")],
         valid: check,
@@ -188,8 +201,10 @@ impl Network<'_> {
             ("index", Setting::Int(index)),
             ("count", Setting::Int(layers * self.directions)),
         ];
-        if self.settings.iter().any(|(parameter, _)| parameter.name == "activation") {
-            named.push(own("activation"));
+        for name in ["activation", "projection"] {
+            if self.settings.iter().any(|(parameter, _)| parameter.name == name) {
+                named.push(own(name));
+            }
         }
         self.layer.block(vec![], named)
     }

@@ -78,7 +78,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "TransformerDecoderLayer",
         doc: "`TransformerEncoderLayer` with attention to `context` after that to itself, as \
               `torch.nn.TransformerDecoderLayer` with `batch_first=True`. The further params are \
-              `context_attention.w_query`, … and those of `norm_2`.",
+              `context_attention.w_query`, … and those of `norm_2`. `init` is that of the attention \
+              and of the linear layers.",
         source: "Vaswani et al. 2017",
         example: gives(
             &["np.ones((2, 5, 8), \"float32\")", "np.ones((2, 3, 8), \"float32\")"],

@@ -108,7 +108,7 @@ impl Wiring<'_> {
         }
     }
 
-    fn named_inputs(&self) -> impl Iterator<Item = &str> {
+    pub fn named_inputs(&self) -> impl Iterator<Item = &str> {
         let carry = self.carry.iter().map(|(input, _)| *input);
         carry.chain(self.over.iter().flatten().copied())
     }

@@ -237,6 +237,10 @@ class Backend(ABC):
 
         return np.asarray(array) if self.is_array(array) else self._as_numpy(array)
 
+    def is_readable(self, value: object) -> bool:
+        """Whether this is an array whose elements are known now."""
+        return hasattr(value, "shape")
+
     @abstractmethod
     def is_array(self, value: object) -> bool:
         """Whether `value` is an array of the framework."""

@@ -65,6 +65,9 @@ class JaxBackend(Backend):
     def from_numpy(self, array: NDArray[Any]) -> Any:
         return self.framework.device_put(narrow(self.framework, array), self.device)
 
+    def is_readable(self, value: object) -> bool:
+        return super().is_readable(value) and not isinstance(value, self.framework.core.Tracer)
+
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Array)
 

@@ -86,13 +86,45 @@ impl<'a> Frame<'a, '_> {
                 specs[at as usize] = Spec::Typed(self.builder.ty(*value));
             }
         }
-        for (&at, &axis) in body.sequences.iter().zip(&body.axes) {
+        if let Some(at) = body.lengths {
+            let inside = self.inside(body, at, slots)?;
+            slots[at as usize] = Slot::Value(inside.value);
+            let mut ty = inside.ty();
+            ty.shape.dims.remove(0);
+            specs[at as usize] = Spec::Typed(ty);
+        }
+        let cut = body.sequences.iter().zip(&body.axes);
+        for (&at, &axis) in cut.filter(|(at, _)| Some(**at) != body.lengths) {
             let Spec::Typed(ty) = &mut specs[at as usize] else { continue };
             let name = &part.definition.inputs[at as usize].name;
             let axis = axis_of(name, &ty.shape, axis)?;
             ty.shape.dims.remove(axis);
         }
         Ok(())
+    }
+
+    /// Whether each step is inside, (time, …), from the lengths at index `at`.
+    fn inside(&self, body: &Body, at: u32, slots: &[Slot]) -> Result<Var<'_>> {
+        let value = |at: u32| match slots[at as usize] {
+            Slot::Value(value) => Some(self.builder.var(value)),
+            _ => None,
+        };
+        let other = body.sequences.iter().find(|own| **own != at).copied();
+        let (Some(lengths), Some(sequence)) = (value(at), other.and_then(value)) else {
+            return Diagnostic::of(ErrorKind::Shapes, "the number of steps is not known")
+                .expected("sequences and `lengths` of known ranks")
+                .err();
+        };
+        let name = &body.definition.inputs[other.unwrap_or(at) as usize].name;
+        let (shape, own) = (sequence.shape(), lengths.shape());
+        let mut time = vec![Dim::Const(1); own.need_rank()? + 1];
+        time[0] = shape.dims[axis_of(name, &shape, body.axis)?].clone();
+        let dtype = ("dtype", lengths.dtype().into());
+        let attrs = [("shape", Shape::new(time).into()), ("axis", 0.into()), dtype];
+        let step = self.builder.var(self.builder.op("iota", &[], &attrs)?);
+        let inside = step.binary("lt", lengths.expand_dims(&[0]));
+        self.builder.check()?;
+        Ok(inside)
     }
 
     pub(super) fn literal(&self, terminal: &Terminal, literal: &Literal) -> Result<Value> {
@@ -206,6 +238,7 @@ impl<'a> Frame<'a, '_> {
         let done = self.builder.call(op::get(op), &step, attrs, &values);
         let done = done.map_err(|error| self.own_error(part, error))?;
         let (carried, stacked) = done.split_at(operands.carries.len());
+        let (stacked, states) = stacked.split_at(body.collected.len());
         let mut results = carried[..body.carries.len()].to_vec();
         for value in stacked {
             let name = &part.definition.outputs[results.len()].name;
@@ -215,7 +248,9 @@ impl<'a> Frame<'a, '_> {
         for (net, value) in part.outputs.iter().flatten().zip(&results) {
             self.bind(*net, *value)?;
         }
-        for (input, value) in instance.states.iter().zip(&carried[body.carries.len()..]) {
+        // States of the body are carried, or each step has its own.
+        let states = if states.is_empty() { &carried[body.carries.len()..] } else { states };
+        for (input, value) in instance.states.iter().zip(states) {
             self.next_state(&part.inputs[*input as usize], *value);
         }
         Ok(())
@@ -231,7 +266,11 @@ impl<'a> Frame<'a, '_> {
         slots: &[Slot],
         (input, ty): (u32, &dyn Fn(Value) -> Type),
     ) -> BlockResult<Value> {
-        let sequence = body.sequences.iter().position(|own| *own == input);
+        let mut sequences = body.sequences.iter();
+        let sequence = sequences
+            .position(|own| *own == input)
+            // Those of steps inside a sequence have their axis in front.
+            .filter(|_| Some(input) != body.lengths);
         let length = sequence.and_then(|_| self.length(body, slots));
         let ty = || {
             let arg = instance.args.iter().position(|own| *own == input).unwrap_or(0);
@@ -355,9 +394,14 @@ impl Operands {
         let is_key = |input: &&u32| part.definition.inputs[**input as usize].role == Role::Key;
         let key = instance.args.iter().find(is_key).copied();
         let mut carries: Vec<u32> = body.carries.iter().map(|(input, _)| *input).collect();
-        carries.extend(&instance.states);
+        carries.extend(instance.states.iter().filter(|own| !body.sequences.contains(own)));
         carries.extend(key);
-        let sequences = body.sequences.clone();
+        // A param or a state that the body does not read is no argument.
+        let read = |own: &&u32| {
+            let role = part.definition.inputs[**own as usize].role;
+            role == Role::Data || instance.args.contains(own)
+        };
+        let sequences: Vec<u32> = body.sequences.iter().filter(read).copied().collect();
         let rest = |input: &u32| !carries.contains(input) && !sequences.contains(input);
         let captures = instance.args.iter().copied().filter(rest).collect();
         Operands { carries, sequences, captures, key }
@@ -373,6 +417,8 @@ impl Operands {
 fn results(part: &Part, body: &Body, made: &[Value], next_key: Option<Value>) -> Vec<ResultDef> {
     let (outputs, states) = made.split_at(body.definition.outputs.len());
     let carried = body.carries.iter().map(|(_, at)| outputs[*at as usize]);
+    let is_own = body.batched && body.sequences.iter().any(|at| is_state(part, *at));
+    let (own, states) = if is_own { (states, &[][..]) } else { (&[][..], states) };
     let mut values: Vec<Value> = carried.chain(states.iter().copied()).chain(next_key).collect();
     let names = part.definition.outputs.iter().map(|outlet| outlet.name.to_string());
     let mut names: Vec<String> = names.collect();
@@ -384,6 +430,8 @@ fn results(part: &Part, body: &Body, made: &[Value], next_key: Option<Value>) ->
         names.insert(0, "running".to_string());
     }
     values.extend(body.collected.iter().map(|at| outputs[*at as usize]));
+    values.extend(own);
+    names.extend((0..own.len()).map(|at| format!("next_state_{at}")));
     let mut unique = Unique::default();
     let mut taken: FxHashSet<Arc<str>> = FxHashSet::default();
     let mut result = |(name, value): (&String, Value)| {
@@ -392,6 +440,10 @@ fn results(part: &Part, body: &Body, made: &[Value], next_key: Option<Value>) ->
         ResultDef { name, value, state: None }
     };
     names.iter().zip(values).map(&mut result).collect()
+}
+
+fn is_state(part: &Part, input: u32) -> bool {
+    part.definition.inputs[input as usize].role == Role::State
 }
 
 /// The error for a carry whose output has another type than its input.
