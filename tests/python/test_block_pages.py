@@ -43,6 +43,7 @@ WITHOUT = {
     "Layer",
     "MLP",
     "MoE",
+    "GroupedMatrixMultiply",
     "MultiHeadAttention",
     "PositionalEncoding",
     "Precision",

@@ -50,6 +50,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (&["affine_grid"], "`AffineGrid(size)` makes the grid that `GridSample` reads"),
     (&["grid_sample"], "`GridSample` reads images at a grid"),
+    (&["grouped_mm"], "`GroupedMatrixMultiply` is that product"),
     (&["conv_tbc"], "`Conv1d` is that block, of (batch, channels, time)"),
     (
         &["AdaptiveLogSoftmaxWithLoss"],

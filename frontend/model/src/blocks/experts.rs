@@ -6,6 +6,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
+use super::elementwise::done;
 use super::layers::{INIT, LAYER};
 use super::parameter::{required, with};
 use super::{Default, Entry, Kind, Meaning, Output, Value, data, gives, out, param};
@@ -81,6 +82,53 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
     meaning: Meaning::Lower(mixture),
     ..LAYER
 }];
+
+/// The product that a mixture consists of.
+pub(super) const PRODUCTS: &[Entry] = &[Entry {
+    example: gives(&["[[1, 2], [3, 4], [5, 6]]", "[[[1], [0]], [[0], [1]]]", "[1, 3]"], "[[1.]\n [4.]\n [6.]]"),
+    inputs: &[
+        data("left", Class::Float).doc("(rows, k)"),
+        data("right", Class::Float).doc("(groups, k, n)"),
+        data("offsets", Class::Int)
+            .own_dtype()
+            .doc("(groups), the end of each group of rows, in ascending order"),
+    ],
+    ..LAYER.row(
+        "GroupedMatrixMultiply",
+        "The product of each row of `left` with the matrix of its group: (rows, n). Group i has the \
+         rows from `offsets[i - 1]` to `offsets[i]`, as in `torch.nn.functional.grouped_mm`. Rows \
+         after the last group give 0.",
+        grouped,
+    )
+}];
+
+fn grouped(cx: &Cx) -> Result<Vec<Value>> {
+    let (left, right, offsets) = (cx.var("left"), cx.var("right"), cx.var("offsets"));
+    let wrong = || {
+        Diagnostic::of(ErrorKind::Shapes, "rows, matrices and offsets do not match")
+            .got(format!("{}, {} and {}", left.shape(), right.shape(), offsets.shape()))
+            .expected("(rows, k), (groups, k, n) and (groups), with a known number of groups")
+    };
+    for (part, rank) in [(left, 2), (right, 3), (offsets, 1)] {
+        if part.shape().need_rank()? != rank {
+            return wrong().err();
+        }
+    }
+    let groups = right.shape().dims[0].clone();
+    if groups.as_const().is_none_or(|groups| groups < 1) {
+        return wrong().err();
+    }
+    cx.need_same(&groups, &offsets.shape().dims[0], wrong)?;
+    let rows = Shape::new([left.shape().dims[0].clone(), Dim::Const(1)]);
+    let row = cx.iota(rows, 0, offsets.dtype());
+    let after = row.binary("ge", offsets.expand_dims(&[0])).cast(offsets.dtype());
+    let group = after.sum(Some(&[-1]), false);
+    let last = group.scalar((groups.as_const().unwrap_or(1) - 1) as f64);
+    let inside = group.binary("le", last).expand_dims(&[-1]);
+    let group = group.binary("minimum", last);
+    let product = cx.op("grouped_matmul", &[left, right, group], &[]);
+    done(inside.select(product, product.scalar(0.0)))
+}
 
 const ACTIVATIONS: &[&str] = &["relu", "gelu", "silu", "tanh", "sigmoid"];
 
