@@ -9,7 +9,7 @@ use mithril_ir::shape::Shape;
 use super::elementwise::done;
 use super::layers::{INIT, LAYER};
 use super::parameter::{required, with};
-use super::{Default, Entry, Kind, Meaning, Output, Value, data, gives, out, param};
+use super::{Default, Entry, Kind, Meaning, Output, Value, data, gives, out, param, written};
 use crate::init::Init;
 use crate::lower::Cx;
 
@@ -85,7 +85,18 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
 
 /// The product that a mixture consists of.
 pub(super) const PRODUCTS: &[Entry] = &[Entry {
-    example: gives(&["[[1, 2], [3, 4], [5, 6]]", "[[[1], [0]], [[0], [1]]]", "[1, 3]"], "[[1.]\n [4.]\n [6.]]"),
+    example: written(
+        "shapes = {\"left\": [\"rows\", 2], \"right\": [2, 2, 1], \"offsets\": [2]}\n\
+         block = ml.GroupedMatrixMultiply()\n\
+         compiled = ml.compile(block, ml.NumpyBackend(), shapes=shapes)\n\
+         inputs = {\n\
+         \x20   \"left\": np.float32([[1, 2], [3, 4], [5, 6]]),\n\
+         \x20   \"right\": np.float32([[[1], [0]], [[0], [1]]]),\n\
+         \x20   \"offsets\": np.array([1, 3]),\n\
+         }\n\
+         print(compiled.evaluate({}, inputs)[\"output\"])\n",
+        "[[1.]\n [4.]\n [6.]]",
+    ),
     inputs: &[
         data("left", Class::Float).doc("(rows, k)"),
         data("right", Class::Float).doc("(groups, k, n)"),
@@ -110,13 +121,13 @@ fn grouped(cx: &Cx) -> Result<Vec<Value>> {
             .expected("(rows, k), (groups, k, n) and (groups), with a known number of groups")
     };
     for (part, rank) in [(left, 2), (right, 3), (offsets, 1)] {
-        if part.shape().need_rank()? != rank {
-            return wrong().err();
-        }
+        cx.need_rank(part, rank, wrong)?;
     }
     let groups = right.shape().dims[0].clone();
-    if groups.as_const().is_none_or(|groups| groups < 1) {
-        return wrong().err();
+    match groups.as_const() {
+        Some(1..) => {}
+        Some(_) => return wrong().err(),
+        None => return wrong().hint("give the number of groups in `shapes=`").err(),
     }
     cx.need_same(&groups, &offsets.shape().dims[0], wrong)?;
     let rows = Shape::new([left.shape().dims[0].clone(), Dim::Const(1)]);
