@@ -186,6 +186,7 @@ CASES: dict[str, Any] = {
     "MLP": case(M, activations=[models.Tanh(), None], dimensions=[5, 2]),
     "Sequential": case(M, blocks=[models.Relu(), models.Sigmoid()]),
     "Residual": case(M, block=models.Tanh()),
+    "GroupedMatrixMultiply": case((6, 4), (3, 4, 5), (3,)),
     "MoE": case((2, 3, 4), experts=3, k=2),
     "TransformerEncoderLayer": case((2, 3, 4), **SMALL),
     "TransformerDecoderLayer": case((2, 3, 4), (2, 5, 4), **SMALL),

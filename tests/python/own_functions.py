@@ -257,6 +257,14 @@ def adaptive(x: Any, y: Any, *weights: Any) -> Any:
     return -torch.cat(parts, -1).gather(-1, y[:, None])[:, 0]
 
 
+def grouped(left: Any, right: Any, ends: Any) -> Any:
+    """The product of each row with the matrix of the first group that ends after it."""
+    own = (torch.arange(len(left))[:, None] >= ends).sum(-1)
+    inside = (own < len(right))[:, None]
+    products = (left[:, :, None] * right[own.clamp(max=len(right) - 1)]).sum(1)
+    return torch.where(inside, products, torch.zeros_like(products))
+
+
 OWN: dict[str, Callable[..., Any]] = {
     **OWN_TRANSFORMERS,
     "GaussianProcessLoss": likelihood,
@@ -524,6 +532,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "Sequential": lambda x: torch.sigmoid(torch.relu(x)),
     "Residual": lambda x: x + torch.tanh(x),
     "MoE": mixture,
+    "GroupedMatrixMultiply": grouped,
     "SpectralNorm": lambda x, b, w: x @ (w / torch.linalg.matrix_norm(w, 2)) + b,
     "WeightNorm": lambda x, b, g, v: x @ (g * v / v.norm(dim=0, keepdim=True)) + b,
     "HingeLoss": lambda x, y: torch.relu(1 - x * y),

@@ -44,6 +44,7 @@ WITHOUT = {
     "Layer",
     "MLP",
     "MoE",
+    "GroupedMatrixMultiply",
     "MultiHeadAttention",
     "PositionalEncoding",
     "Precision",

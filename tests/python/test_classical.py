@@ -147,6 +147,34 @@ def test_polynomial_features(degree, bias, backend):
         near(gradients["input"][:, feature], slope.sum(1) / (2 * step), 1e-3)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("degree", [1, 2, 3, 5])
+def test_polynomial_features_of_an_open_width(degree, bias, backend):
+    """The values and gradients are those of a known width, for several widths."""
+    block = ml.PolynomialFeatures(degree, include_bias=bias)
+    opened = ml.compile(block, backend, shapes={"input": ["n", "d"]}, trainable_keys=["input"])
+    rng = np.random.default_rng(4)
+    for width in (1, 2, 3, 6):
+        x = rng.uniform(-1, 1, (4, width)).astype(np.float32)
+        params = {"input": backend.array(x)}
+        own = PolynomialFeatures(degree, include_bias=bias).fit_transform(x)
+        seeds = {"output": backend.array(rng.uniform(-1, 1, own.shape).astype(np.float32))}
+        outputs, gradients = opened.evaluate(params, {}, output_gradients=seeds)
+        near(backend.to_numpy(outputs["output"]), own, 1e-5)
+        shapes = {"input": [4, width]}
+        fixed = ml.compile(block, backend, shapes=shapes, trainable_keys=["input"])
+        want = backend.to_numpy(fixed.evaluate_gradients(params, {}, seeds)["input"])
+        near(backend.to_numpy(gradients["input"]), want, 1e-5)
+    model = ml.PolynomialRegression(degree)
+    compiled = ml.compile(model, backend, shapes={"input": ["n", "d"]}, inference=True)
+    weights = compiled.randomize_params()
+    x = rng.uniform(-1, 1, (4, 3)).astype(np.float32)
+    outputs = compiled.evaluate(weights, {"input": backend.array(x)})
+    w, b = (backend.to_numpy(weights[f"linear.{n}"]) for n in "wb")
+    own = PolynomialFeatures(degree, include_bias=False).fit_transform(x)
+    near(backend.to_numpy(outputs["output"]), own @ w + b, 1e-5)
+
+
 def test_decision_function_of_a_support_vector_machine(backend):
     data, target = datasets.load_iris(return_X_y=True)
     data, target = data[:100, :2].astype(np.float32), target[:100]
@@ -377,7 +405,7 @@ def test_small_blocks(backend):
     ("block", "shapes", "message"),
     [
         (ml.RBFKernel(), {"input1": [3], "input2": [4, 3]}, "samples are rows of a matrix"),
-        (ml.PolynomialFeatures(2), {"input": [3, "d"]}, "needs a known last dim"),
+        (ml.PolynomialFeatures(13), {"input": [3, "d"]}, "needs a known last dim"),
         (ml.PolynomialFeatures(20), {"input": [3, 40]}, "has too many"),
         (ml.TSNECore(), {"distances": [3, 3], "pred_distances": [3, 4]}, "of all pairs of samples"),
         (ml.TSNECore(), {"distances": [3], "pred_distances": [3, 3]}, "of all pairs of samples"),

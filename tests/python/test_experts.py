@@ -154,3 +154,52 @@ def test_wrong_settings() -> None:
         MoE(2, k=3)
     with pytest.raises(ml.MithrilError, match="activation"):
         MoE(2, activation="nothing")
+
+
+@pytest.mark.parametrize("make", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend])
+@pytest.mark.parametrize("ends", [[2, 2, 10], [0, 4, 7], [10, 10, 10], [0, 0, 0]])
+def test_products_of_groups(make, ends):
+    """Rows after the last group give 0."""
+    backend = make()
+    rng = np.random.default_rng(3)
+    left = rng.standard_normal((10, 8)).astype(np.float32)
+    right = rng.standard_normal((3, 8, 4)).astype(np.float32)
+    leaves = [torch.tensor(a, requires_grad=True) for a in (left, right)]
+    starts = [0, *ends[:-1]]
+    parts = [
+        leaves[0][a:b] @ leaves[1][i] for i, (a, b) in enumerate(zip(starts, ends, strict=True))
+    ]
+    want = torch.cat([*parts, torch.zeros(10 - ends[-1], 4)])
+    own = F.grouped_mm(*leaves, offs=torch.tensor(ends, dtype=torch.int32))
+    np.testing.assert_allclose(own[: ends[-1]].detach(), want[: ends[-1]].detach(), atol=1e-5)
+    seed = rng.standard_normal((10, 4)).astype(np.float32)
+    if want.requires_grad:
+        want.backward(torch.tensor(seed))
+    for rows in (10, "n"):
+        shapes = {"left": [rows, 8], "right": [3, 8, 4], "offsets": [3]}
+        block = ml.GroupedMatrixMultiply()
+        compiled = ml.compile(block, backend, shapes=shapes, trainable_keys=["left", "right"])
+        outputs, gradients = compiled.evaluate(
+            {"left": backend.array(left), "right": backend.array(right)},
+            {"offsets": np.array(ends, np.int32)},
+            output_gradients={"output": backend.array(seed)},
+        )
+        got = backend.to_numpy(outputs["output"])
+        np.testing.assert_allclose(got, want.detach(), rtol=1e-5, atol=1e-5)
+        for name, leaf in zip(("left", "right"), leaves, strict=True):
+            grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            got = backend.to_numpy(gradients[name])
+            np.testing.assert_allclose(got, grad, rtol=1e-4, atol=1e-5)
+
+
+def test_mistakes_with_groups():
+    for shapes in (
+        {"left": [10, 8], "right": [3, 8, 4], "offsets": [2]},
+        {"left": [10], "right": [3, 8, 4], "offsets": [3]},
+        {"left": [10, 8], "right": ["g", 8, 4], "offsets": ["g"]},
+    ):
+        with pytest.raises(ml.MithrilError, match="rows, matrices and offsets do not match"):
+            ml.compile(ml.GroupedMatrixMultiply(), ml.NumpyBackend(), shapes=shapes)
+    shapes = {"left": [10, 7], "right": [3, 8, 4], "offsets": [3]}
+    with pytest.raises(ml.MithrilError):
+        ml.compile(ml.GroupedMatrixMultiply(), ml.NumpyBackend(), shapes=shapes)

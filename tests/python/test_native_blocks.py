@@ -28,6 +28,8 @@ KEPT |= dict.fromkeys(["Glu", "ChannelShuffle", "Unflatten"], 4)
 KEPT |= {"MultiLabelMargin": 4}
 KEPT |= dict.fromkeys(["TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer"], 4)
 KEPT |= dict.fromkeys(["TransformerEncoder", "TransformerDecoder"], 4)
+# The number of groups is known.
+KEPT |= {"GroupedMatrixMultiply": 3}
 # The weights of the clusters depend on the width.
 KEPT |= {"AdaptiveLogSoftmax": 16}
 # Logits of hundreds of features have rounding errors beyond those of the loss.

@@ -278,3 +278,63 @@ def test_second_derivatives_are_those_of_torch(case, make):
     for got, want, rtol in zip(found, (first.detach(), second), (1e-9, 1e-8), strict=True):
         both = [np.asarray(v) for v in (got, want)]
         near(*(v + v.T if is_symmetric else v for v in both), rtol)
+
+
+WIDE_AND_TALL = [*SHAPES, *EMPTY]
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("shape", WIDE_AND_TALL)
+def test_complete_factors(shape, named, backend):
+    """The first columns, and gradients of these, are those of the reduced factors."""
+    x = (spread(*shape) if 0 not in shape else numbers(*shape)).astype(np.float32)
+    rows, columns = shape[-2:]
+    size = min(rows, columns)
+    results = {}
+    for block in (ml.QR(), ml.QR(mode="complete"), ml.SVD(), ml.SVD(full_matrices=True)):
+        own = {"autodiff": "mithril"} if is_refused(ml.QR(), shape, backend.kind) else {}
+        model = compiled(block, shape, backend, named, trainable_keys=["input"], **own)
+        outputs = model.evaluate({"input": backend.array(x)}, {})
+        got = {n: np.asarray(backend.to_numpy(v)) for n, v in outputs.items()}
+        rng = np.random.default_rng(3)
+        seeds = {n: np.zeros(v.shape, np.float32) for n, v in got.items()}
+        for n, v in seeds.items():
+            part = (..., slice(size)) if n == "s" else (..., slice(rows), slice(columns))
+            part = (..., slice(rows), slice(size)) if n in ("q", "u") else part
+            part = (..., slice(size), slice(columns)) if n in ("r", "vh") else part
+            v[part] = rng.standard_normal(v[part].shape)
+        given = {n: backend.array(v) for n, v in seeds.items()}
+        gradient = model.evaluate_gradients({"input": backend.array(x)}, {}, given)["input"]
+        results[repr(block)] = got, np.asarray(backend.to_numpy(gradient))
+    (reduced, slope), (complete, other), (some, few), (whole, all_) = results.values()
+    assert complete["q"].shape == (*shape[:-1], rows)
+    assert complete["r"].shape == shape
+    assert whole["u"].shape == (*shape[:-1], rows)
+    assert whole["vh"].shape == (*shape[:-2], columns, columns)
+    for square in (complete["q"], whole["u"], transposed(whole["vh"])):
+        identity = np.broadcast_to(np.eye(square.shape[-1]), square.shape)
+        np.testing.assert_allclose(transposed(square) @ square, identity, atol=1e-5)
+    np.testing.assert_allclose(complete["q"][..., :size], reduced["q"], atol=1e-6)
+    np.testing.assert_allclose(complete["r"][..., :size, :], reduced["r"], atol=1e-6)
+    assert not complete["r"][..., size:, :].any()
+    np.testing.assert_allclose(whole["u"][..., :size], some["u"], atol=1e-6)
+    np.testing.assert_allclose(whole["vh"][..., :size, :], some["vh"], atol=1e-6)
+    np.testing.assert_allclose(whole["s"], some["s"], atol=1e-6)
+    want = torch.linalg.qr(torch.tensor(x), mode="complete")
+    np.testing.assert_allclose(complete["q"] @ complete["r"], x, atol=1e-4)
+    assert tuple(want[0].shape) == complete["q"].shape
+    assert tuple(want[1].shape) == complete["r"].shape
+    near(other, slope, 1e-3)
+    near(all_, few, 1e-3)
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_complete_factors_of_degenerate_matrices(name, backend):
+    x = DEGENERATE[name].astype(np.float32)[:, :-2]
+    (q, r) = run(ml.QR(mode="complete"), backend, x)
+    orthonormal(q.astype(np.float64), 1e-5)
+    scale = max(np.abs(x).max(), 1e-30)
+    np.testing.assert_allclose(q @ r / scale, x / scale, atol=2e-6)
+    u, _, vh = run(ml.SVD(full_matrices=True), backend, x.T)
+    orthonormal(u.astype(np.float64), 1e-5)
+    orthonormal(vh.astype(np.float64).T, 1e-5)

@@ -104,6 +104,7 @@ fn shape(block: &str, terminal: &str) -> &'static [usize] {
         ("MaxUnpool2d", _) => &[1, 4, 2, 2],
         ("MaxUnpool1d", _) => &[1, 8, 2],
         ("MaxUnpool3d", _) => &[1, 2, 2, 2, 2],
+        ("GroupedMatrixMultiply", "right") => &[4, 4, 4],
         ("AffineGrid", _) => &[4, 2, 3],
         ("AdaptiveLogSoftmax", "input") => &[4, 16],
         ("RNN" | "LSTM" | "GRU" | "ManyToOne", _) => &[4, 2, 2],

@@ -310,6 +310,13 @@ const SHAPES: &[Case] = &[
             shape(o, "h", &[1, 3, 4]);
         })
     }),
+    ("more ends than groups", || {
+        compile(&one(block!(GroupedMatrixMultiply())?)?, |o| {
+            shape(o, "left", &[6, 4]);
+            shape(o, "right", &[3, 4, 5]);
+            shape(o, "offsets", &[4]);
+        })
+    }),
     ("more windows than elements", || {
         let pool = block!(FractionalMaxPool2d(kernel_size = 3, output_size = 3))?;
         compile(&one(pool)?, |o| shape(o, "input", &[1, 3, 4, 9]))

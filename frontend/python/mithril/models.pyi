@@ -172,6 +172,7 @@ __all__ = [
     "ZerosLike",
     "OnesLike",
     "Einsum",
+    "GroupedMatrixMultiply",
     "FFT",
     "InverseFFT",
     "RealFFT",
@@ -2043,6 +2044,16 @@ class Einsum(Block):
         name: str | None = None,
     ) -> None: ...
 
+class GroupedMatrixMultiply(Block):
+    """The product of each row of `left` with the matrix of its group: (rows, n). Group i has the rows from `offsets[i - 1]` to `offsets[i]`, as in `torch.nn.functional.grouped_mm`. Rows after the last group give 0."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
 class FFT(Block):
     """The discrete Fourier transform along `axis`: for each k the sum of `input[j] exp(-2 π i j k / n)`. Its parts are the outputs `real` and `imaginary`."""
 
@@ -2172,10 +2183,11 @@ class MatrixPower(Block):
     ) -> None: ...
 
 class QR(Block):
-    """The factors of `input = q @ r`, where the columns of `q` are orthonormal and `r` is upper triangular. They have as many columns or rows as the shorter side of `input`, and LAPACK's signs."""
+    """The factors of `input = q @ r`, where the columns of `q` are orthonormal and `r` is upper triangular. They have as many columns or rows as the shorter side of `input`, and LAPACK's signs. The further columns of a complete `q` have no gradient."""
 
     def __init__(
         self,
+        mode: typing.Literal["reduced", "complete"] = "reduced",
         *,
         name: str | None = None,
         gradient: Block | None = None,
@@ -2202,10 +2214,11 @@ class Eigvalsh(Block):
     ) -> None: ...
 
 class SVD(Block):
-    """The factors of `input = u @ diag(s) @ vh`: left singular vectors in columns, singular values in descending order, and right singular vectors in rows, as many as the shorter side of `input`. The signs of pairs of vectors differ between backends, so a loss must not depend on them. If singular values are equal, or 0, the gradient of the vectors is not finite, as in PyTorch."""
+    """The factors of `input = u @ diag(s) @ vh`: left singular vectors in columns, singular values in descending order, and right singular vectors in rows, as many as the shorter side of `input`. The signs of pairs of vectors differ between backends, so a loss must not depend on them. If singular values are equal, or 0, the gradient of the vectors is not finite, as in PyTorch. The further vectors of `full_matrices` have no gradient."""
 
     def __init__(
         self,
+        full_matrices: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,

@@ -5,16 +5,16 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
-use mithril_ir::tensor::Tensor;
 
 use super::compose::{block, linear};
 use super::elementwise::{INPUT, done};
 use super::layers::LAYER;
 use super::parameter::{required, with};
+use super::polynomials::polynomial_features;
 use super::reduce::above_zero;
 use super::{
-    BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Settings, Value, build, data,
-    gives, out, param, written,
+    BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Settings, build, data, gives,
+    out, param, written,
 };
 use crate::init::Init;
 use crate::lower::Cx;
@@ -346,55 +346,3 @@ fn regression(settings: &Settings) -> Result<Model> {
     model.connect(linear.input(features)?.output("output")?)?;
     Ok(model)
 }
-
-fn polynomial_features(cx: &Cx) -> Result<Vec<Value>> {
-    let x = cx.var("input");
-    let Some(count) = cx.last_dim("input")?.as_const() else {
-        return Diagnostic::of(ErrorKind::Shapes, "`PolynomialFeatures` needs a known last dim")
-            .got(x.shape())
-            .expected("the number of features as an integer")
-            .hint("give it in `shapes=`")
-            .err();
-    };
-    let take = |v: Var<'_>, places: &[i64]| {
-        let places = Tensor::from_i64s(cx.index, vec![places.len()], places);
-        let places = cx.builder.var(cx.builder.constant(places));
-        cx.op("take", &[cx.builder.var(v.value), places], &[("axis", (-1).into())]).value
-    };
-    let take = |v: Var, places: &[i64]| cx.builder.var(take(v, places));
-    let mut parts = vec![];
-    if cx.flag("include_bias") && count > 0 {
-        parts.push(take(x, &[0]).full_like(1.0));
-    }
-    parts.push(x);
-    // Where the products that begin with each feature start, among those of the last degree.
-    let (mut last, mut starts): (Var, Vec<i64>) = (x, (0..count).collect());
-    let mut length = count;
-    for _ in 1..cx.int("degree") {
-        let (mut firsts, mut rests, mut next) = (vec![], vec![], vec![]);
-        for feature in 0..count {
-            next.push(firsts.len() as i64);
-            for rest in starts[feature as usize]..length {
-                firsts.push(feature);
-                rests.push(rest);
-            }
-            if firsts.len() > MOST_FEATURES {
-                return Diagnostic::of(ErrorKind::Setting, "`PolynomialFeatures` has too many")
-                    .got(format!("{count} features of degree {}", cx.int("degree")))
-                    .expected(format!("at most {MOST_FEATURES} products of one degree"))
-                    .err();
-            }
-        }
-        length = firsts.len() as i64;
-        last = take(x, &firsts) * take(last, &rests);
-        starts = next;
-        parts.push(last);
-    }
-    done(match &parts[..] {
-        [only] => *only,
-        _ => cx.op("concat", &parts, &[("axis", (-1).into())]),
-    })
-}
-
-/// Of one degree: their indices are constants of the program.
-const MOST_FEATURES: usize = 1 << 20;

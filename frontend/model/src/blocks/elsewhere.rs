@@ -50,6 +50,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (&["affine_grid"], "`AffineGrid(size)` makes the grid that `GridSample` reads"),
     (&["grid_sample"], "`GridSample` reads images at a grid"),
+    (&["grouped_mm"], "`GroupedMatrixMultiply` is that product"),
     (&["conv_tbc"], "`Conv1d` is that block, of (batch, channels, time)"),
     (
         &["AdaptiveLogSoftmaxWithLoss"],
@@ -186,10 +187,16 @@ pub fn block_called(word: &str) -> Option<&'static str> {
     super::table().map(|entry| entry.name).find(|name| name.to_lowercase() == word)
 }
 
-/// The replacement for a name from other libraries; `None` if the name is not known.
+/// The replacement for a name from other libraries; `None` if the name is not known. Functions have
+/// the names of blocks, in other letters: `mse_loss`.
 pub fn elsewhere(name: &str) -> Option<&'static str> {
-    let (_, place) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name))?;
-    Some(place)
+    let place = |is_own: &dyn Fn(&str) -> bool| {
+        let found = ELSEWHERE.iter().find(|(names, _)| names.iter().any(|own| is_own(own)));
+        found.map(|(_, place)| *place)
+    };
+    let plain = |name: &str| name.to_lowercase().replace('_', "");
+    let word = plain(name);
+    place(&|own| own == name).or_else(|| place(&|own| plain(own) == word))
 }
 
 #[cfg(test)]

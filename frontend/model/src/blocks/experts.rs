@@ -6,9 +6,10 @@ use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
+use super::elementwise::done;
 use super::layers::{INIT, LAYER};
 use super::parameter::{required, with};
-use super::{Default, Entry, Kind, Meaning, Output, Value, data, gives, out, param};
+use super::{Default, Entry, Kind, Meaning, Output, Value, data, gives, out, param, written};
 use crate::init::Init;
 use crate::lower::Cx;
 
@@ -81,6 +82,64 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
     meaning: Meaning::Lower(mixture),
     ..LAYER
 }];
+
+/// The product that a mixture consists of.
+pub(super) const PRODUCTS: &[Entry] = &[Entry {
+    example: written(
+        "shapes = {\"left\": [\"rows\", 2], \"right\": [2, 2, 1], \"offsets\": [2]}\n\
+         block = ml.GroupedMatrixMultiply()\n\
+         compiled = ml.compile(block, ml.NumpyBackend(), shapes=shapes)\n\
+         inputs = {\n\
+         \x20   \"left\": np.float32([[1, 2], [3, 4], [5, 6]]),\n\
+         \x20   \"right\": np.float32([[[1], [0]], [[0], [1]]]),\n\
+         \x20   \"offsets\": np.array([1, 3]),\n\
+         }\n\
+         print(compiled.evaluate({}, inputs)[\"output\"])\n",
+        "[[1.]\n [4.]\n [6.]]",
+    ),
+    inputs: &[
+        data("left", Class::Float).doc("(rows, k)"),
+        data("right", Class::Float).doc("(groups, k, n)"),
+        data("offsets", Class::Int)
+            .own_dtype()
+            .doc("(groups), the end of each group of rows, in ascending order"),
+    ],
+    ..LAYER.row(
+        "GroupedMatrixMultiply",
+        "The product of each row of `left` with the matrix of its group: (rows, n). Group i has the \
+         rows from `offsets[i - 1]` to `offsets[i]`, as in `torch.nn.functional.grouped_mm`. Rows \
+         after the last group give 0.",
+        grouped,
+    )
+}];
+
+fn grouped(cx: &Cx) -> Result<Vec<Value>> {
+    let (left, right, offsets) = (cx.var("left"), cx.var("right"), cx.var("offsets"));
+    let wrong = || {
+        Diagnostic::of(ErrorKind::Shapes, "rows, matrices and offsets do not match")
+            .got(format!("{}, {} and {}", left.shape(), right.shape(), offsets.shape()))
+            .expected("(rows, k), (groups, k, n) and (groups), with a known number of groups")
+    };
+    for (part, rank) in [(left, 2), (right, 3), (offsets, 1)] {
+        cx.need_rank(part, rank, wrong)?;
+    }
+    let groups = right.shape().dims[0].clone();
+    match groups.as_const() {
+        Some(1..) => {}
+        Some(_) => return wrong().err(),
+        None => return wrong().hint("give the number of groups in `shapes=`").err(),
+    }
+    cx.need_same(&groups, &offsets.shape().dims[0], wrong)?;
+    let rows = Shape::new([left.shape().dims[0].clone(), Dim::Const(1)]);
+    let row = cx.iota(rows, 0, offsets.dtype());
+    let after = row.binary("ge", offsets.expand_dims(&[0])).cast(offsets.dtype());
+    let group = after.sum(Some(&[-1]), false);
+    let last = group.scalar((groups.as_const().unwrap_or(1) - 1) as f64);
+    let inside = group.binary("le", last).expand_dims(&[-1]);
+    let group = group.binary("minimum", last);
+    let product = cx.op("grouped_matmul", &[left, right, group], &[]);
+    done(inside.select(product, product.scalar(0.0)))
+}
 
 const ACTIVATIONS: &[&str] = &["relu", "gelu", "silu", "tanh", "sigmoid"];
 

@@ -83,9 +83,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "products",
         title: "Sums of products",
-        about: "Einstein summation. A plain matrix product is \
+        about: "Einstein summation, and products of groups of rows. A plain matrix product is \
                 [`MatrixMultiply`](arithmetic.md#matrixmultiply).",
-        tables: &[einsum::BLOCKS],
+        tables: &[einsum::BLOCKS, experts::PRODUCTS],
     },
     Family {
         name: "fourier",

@@ -51,7 +51,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         source: "Jaderberg et al. 2015, eq. 1",
-        example: gives(&["[[[1, 0, 0.5], [0, 2, 0]]]"], "[[[[0.  0. ]\n   [1.  0. ]]]]")
+        example: gives(&["[[[1, 0, 0.5], [0, 2, 0]]]"], "[[[[0. 0.]\n   [1. 0.]]]]")
             .with_settings("size=(1, 2)"),
         parameters: &[
             required("size", Kind::Counts)
@@ -286,9 +286,7 @@ fn affine_grid(cx: &Cx) -> Result<Vec<Value>> {
             .expected(format!("(batch, {axes}, {})", axes + 1))
             .hint("`size` says of how many axes the images are")
     };
-    if shape.need_rank()? != 3 {
-        return wrong().err();
-    }
+    cx.need_rank(own, 3, wrong)?;
     for (axis, size) in [(1, axes), (2, axes + 1)] {
         cx.need_equal(&shape.dims[axis], size as i64, wrong)?;
     }

@@ -1,8 +1,10 @@
 //! Factorisations of matrices, systems of equations and determinants. All take leading batch axes.
 
 use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, done};
 use super::parameter::{required, with};
@@ -131,13 +133,15 @@ pub(super) const BLOCKS: &[Entry] = &[
             &["[[3, 1], [4, 3]]"],
             "[[-0.6 -0.8]\n [-0.8  0.6]] [[-5. -3.]\n [ 0.  1.]]",
         ),
+        parameters: &[with("mode", Kind::OneOf(&["reduced", "complete"]), Default::Str("reduced"))
+            .doc("\"complete\" adds columns to `q` that make it square, and zeros to `r`")],
         outputs: &[out("q"), out("r")],
         ..FACTORS.row(
             "QR",
             "The factors of `input = q @ r`, where the columns of `q` are orthonormal and `r` is \
              upper triangular. They have as many columns or rows as the shorter side of `input`, \
-             and LAPACK's signs.",
-            |cx| parts(cx, "qr", 2),
+             and LAPACK's signs. The further columns of a complete `q` have no gradient.",
+            factors,
         )
     },
     Entry {
@@ -170,6 +174,8 @@ pub(super) const BLOCKS: &[Entry] = &[
             &["[[3, 0], [4, 0]]"],
             "[[-0.6 -0.8]\n [-0.8  0.6]] [5. 0.] [[-1. -0.]\n [ 0.  1.]]",
         ),
+        parameters: &[with("full_matrices", Kind::Bool, Default::Bool(false))
+            .doc("add vectors that make `u` and `vh` square")],
         outputs: &[out("u"), out("s"), out("vh")],
         ..FACTORS.row(
             "SVD",
@@ -177,8 +183,9 @@ pub(super) const BLOCKS: &[Entry] = &[
              values in descending order, and right singular vectors in rows, as many as the \
              shorter side of `input`. The signs of pairs of vectors differ between backends, so a \
              loss must not depend on them. If singular values are equal, or 0, the gradient of the \
-             vectors is not finite, as in PyTorch.",
-            |cx| parts(cx, "svd", 3),
+             vectors is not finite, as in PyTorch. The further vectors of `full_matrices` have no \
+             gradient.",
+            singular,
         )
     },
 ];
@@ -187,6 +194,65 @@ pub(super) const BLOCKS: &[Entry] = &[
 fn parts(cx: &Cx, op: &str, count: i64) -> Result<Vec<Value>> {
     let part = |of: i64| single(cx, op, &[("of", of.into())]).value;
     Ok((0..count).map(part).collect())
+}
+
+fn factors(cx: &Cx) -> Result<Vec<Value>> {
+    let found = parts(cx, "qr", 2)?;
+    if cx.text("mode") != "complete" {
+        return Ok(found);
+    }
+    let [q, r] = [found[0], found[1]].map(|value| cx.builder.var(value));
+    let Some(others) = complement(cx, q)? else { return Ok(found) };
+    let mut shape = r.shape();
+    let (rows, at) = (others.shape().need_trailing(1)?[0].clone(), shape.dims.len() - 2);
+    shape.dims[at] = rows;
+    let zeros = r.scalar(0.0).broadcast_to(shape);
+    let q = cx.op("concat", &[q, others], &[("axis", (-1).into())]);
+    let r = cx.op("concat", &[r, zeros], &[("axis", (-2).into())]);
+    Ok(vec![q.value, r.value])
+}
+
+fn singular(cx: &Cx) -> Result<Vec<Value>> {
+    let found = parts(cx, "svd", 3)?;
+    if !cx.flag("full_matrices") {
+        return Ok(found);
+    }
+    let [u, vh] = [found[0], found[2]].map(|value| cx.builder.var(value));
+    let square = |columns: Var| -> Result<Value> {
+        let own = cx.builder.var(columns.value);
+        let Some(others) = complement(cx, own)? else { return Ok(own.value) };
+        Ok(cx.op("concat", &[own, others], &[("axis", (-1).into())]).value)
+    };
+    let rows = cx.builder.var(square(vh.swap_last())?).swap_last();
+    Ok(vec![square(u)?, found[1], rows.value])
+}
+
+/// Columns that make an orthonormal matrix square, without a gradient. `None`: it is square. They
+/// are those that a factorisation of the matrix, next to the identity, adds.
+fn complement<'a>(cx: &Cx<'a>, columns: Var<'a>) -> Result<Option<Var<'a>>> {
+    cx.builder.check()?;
+    let shape = columns.shape();
+    let last = shape.need_trailing(2)?;
+    let (rows, count) = (last[0].clone(), last[1].clone());
+    if cx.is_equal(&rows, &count) == Some(true) {
+        return Ok(None);
+    }
+    let wide = columns.stop_gradient().widened();
+    let square = Shape::new([rows.clone(), rows.clone()]);
+    let eye = cx.op("eye", &[], &[("shape", square.into()), ("dtype", wide.dtype().into())]);
+    let mut whole = shape.clone();
+    let at = whole.dims.len() - 1;
+    whole.dims[at] = rows.clone();
+    let both = [wide, eye.broadcast_to(whole)];
+    let joined = cx.op("concat", &both, &[("axis", (-1).into())]);
+    let attrs = [
+        ("axes", Attr::ints([-1])),
+        ("starts", Shape::new([count]).into()),
+        ("limits", Shape::new([rows]).into()),
+    ];
+    let others = joined.unary("qr", &[("of", 0.into())]).unary("slice", &attrs);
+    cx.builder.check()?;
+    Ok(Some(others.stop_gradient().cast(columns.dtype())))
 }
 
 /// Errors: the last two dims of an input are known to differ.

@@ -57,6 +57,7 @@ mod metric_terms;
 mod metrics;
 mod parameter;
 mod pixels;
+mod polynomials;
 mod pooling;
 mod positions;
 mod publication;

@@ -194,12 +194,11 @@ fn first_of_row<'a>(cx: &Cx<'a>, row: Var<'a>) -> Var<'a> {
 fn pairs(cx: &Cx) -> Result<Vec<Value>> {
     let x = cx.var("input");
     let shape = x.shape();
-    if shape.need_rank()? != 2 {
-        return Diagnostic::of(ErrorKind::Shapes, "`Pdist` takes rows of a matrix")
+    cx.need_rank(x, 2, || {
+        Diagnostic::of(ErrorKind::Shapes, "`Pdist` takes rows of a matrix")
             .got(&shape)
             .expected("(n, features)")
-            .err();
-    }
+    })?;
     let rows = &shape.dims[0];
     let count = (rows * &(rows + -1)).floor_div(&Dim::Const(2));
     let first = rows_of_pairs(cx, rows, &count);

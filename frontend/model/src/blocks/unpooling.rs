@@ -240,13 +240,11 @@ fn samples<'a>(cx: &Cx<'a>, lead: &[Dim], axes: usize) -> Result<Var<'a>> {
             .got(&shape)
             .expected(format!("{wanted}: (batch, channels, pooled axes)"))
     };
-    if shape.need_rank()? != 3 {
-        return wrong().err();
-    }
+    cx.need_rank(samples, 3, wrong)?;
     for (one, other) in shape.dims.iter().zip(&wanted.dims) {
         cx.need_same(one, other, wrong)?;
     }
-    Ok(samples.stop_gradient().cast(dtype))
+    Ok(samples.stop_gradient().reshape(wanted).cast(dtype))
 }
 
 /// The first elements of the windows along an axis, (batch, channels, windows).
@@ -267,13 +265,12 @@ fn starts<'a>(cx: &Cx<'a>, sample: Var<'a>, axis: usize, size: &Dim, kernel: i64
 fn fractional_pool(cx: &Cx, axes: usize) -> Result<Vec<Value>> {
     let x = cx.var("input");
     let shape = x.shape();
-    if shape.need_rank()? != axes + 2 {
+    cx.need_rank(x, axes + 2, || {
         let spatial = if axes == 2 { "height, width" } else { "depth, height, width" };
-        return Diagnostic::of(ErrorKind::Shapes, "`input` has the wrong number of axes")
+        Diagnostic::of(ErrorKind::Shapes, "`input` has the wrong number of axes")
             .got(&shape)
             .expected(format!("(batch, channels, {spatial})"))
-            .err();
-    }
+    })?;
     let (lead, dims) = shape.dims.split_at(2);
     let kernel = each_axis(cx.settings, "kernel_size", axes);
     let sizes = pooled_sizes(cx, dims, &kernel)?;

@@ -156,6 +156,26 @@ impl<'a> Cx<'a> {
         }
     }
 
+    /// Requires that a value has this rank, which is the only one that the block takes. Errors: it has
+    /// another one, or an unknown one.
+    pub fn need_rank(
+        &self,
+        value: Var,
+        rank: usize,
+        error: impl FnOnce() -> Diagnostic,
+    ) -> Result<()> {
+        match value.shape().need_rank() {
+            Ok(own) if own == rank => Ok(()),
+            Ok(_) => error().err(),
+            Err(mut unknown) => {
+                if let Some(needs) = unknown.needs_rank.as_mut() {
+                    needs.rank = Some(rank);
+                }
+                Err(unknown)
+            }
+        }
+    }
+
     /// Requires that two dims are equal, at compile time if that is decided, otherwise at each call.
     /// Errors: they differ.
     pub fn need_same(
