@@ -18,6 +18,7 @@ MAKERS = {
     "numpy": "NumpyBackend",
     "torch": "TorchBackend",
     "jax": "JaxBackend",
+    "mlx": "MlxBackend",
     "cpu": "CpuBackend",
     "c": "CBackend",
 }

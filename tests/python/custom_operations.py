@@ -48,6 +48,8 @@ def bodies(**more) -> dict[str, str]:
         "numpy": "e = np.exp(-x)\nreturn x / (1 + e)",
         "torch": "return F.silu(x)",
         "jax": "return jax.nn.silu(x)",
+        # MLX computes `mx.exp` in single precision.
+        "mlx": "return x / (1 + mx.power(2.718281828459045, -x))",
         **more,
     }
 
@@ -59,6 +61,10 @@ GRADIENT = {
     """,
     "torch": "s = torch.sigmoid(x)\nreturn output_gradient * (s + output * (1 - s))",
     "jax": "s = jax.nn.sigmoid(x)\nreturn output_gradient * (s + output * (1 - s))",
+    "mlx": """
+        s = 1 / (1 + mx.power(2.718281828459045, -x))
+        return output_gradient * (s + output * (1 - s))
+    """,
 }
 
 
@@ -83,8 +89,9 @@ def product() -> ml.Block:
         numpy="y = x @ w\nreturn y, y * scale",
         torch="y = x @ w\nreturn y, y * scale",
         jax="y = x @ w\nreturn y, y * scale",
+        mlx="y = x @ w\nreturn y, y * scale",
         gradient=dict.fromkeys(
-            ("numpy", "torch", "jax"),
+            ("numpy", "torch", "jax", "mlx"),
             """
             g = product_gradient + scaled_gradient * scale
             return g @ w.T, x.T @ g

@@ -101,7 +101,32 @@ class Jax(Numpy):
         return jax.jit(gradients)(params, seeds)
 
 
-BRIDGES = {"numpy": Numpy, "torch": Torch, "jax": Jax}
+class Mlx(Numpy):
+    def into(self, x):
+        import mlx.core as mx  # noqa: PLC0415
+
+        if x.dtype == ml_dtypes.bfloat16:
+            return mx.array(x.view(np.int16)).view(mx.bfloat16)
+        return mx.array(x, dtype=mx.float64 if x.dtype == np.float64 else None)
+
+    def back(self, x):
+        import mlx.core as mx  # noqa: PLC0415
+
+        if x.dtype == mx.bfloat16:
+            return np.asarray(x.view(mx.int16)).view(ml_dtypes.bfloat16)
+        return np.asarray(x)
+
+    def gradients(self, outputs, params, seeds):
+        import mlx.core as mx  # noqa: PLC0415
+
+        def total(params):
+            found = outputs(params)
+            return sum(mx.sum(found[name] * seed) for name, seed in seeds.items())
+
+        return mx.grad(total)(params)
+
+
+BRIDGES = {"numpy": Numpy, "torch": Torch, "jax": Jax, "mlx": Mlx}
 
 
 def difference(framework, got, want, tolerance=None, least=0):
@@ -223,7 +248,7 @@ def excuse(framework, case, why):
     """Whether a case may fail: the op reference says so, or the dtype or call is refused."""
     if "note" not in case or not case.get("corner", "elements").endswith("elements"):
         return REFUSALS.match(why)
-    names = {"numpy": "NumPy", "torch": "torch", "jax": "JAX"}
+    names = {"numpy": "NumPy", "torch": "torch", "jax": "JAX", "mlx": "MLX"}
     told = names[framework] in case["note"] or "rameworks" in case["note"]
     hard = "expression" in case or "evaluator" in case
     return told or (hard and case["name"] in CONDITIONED)

@@ -20,7 +20,7 @@ LOST = np.array([2**24, 1, -(2**24)], np.float32)
 ONES = np.ones(4099, np.float16)
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "mlx"])
 @pytest.mark.parametrize(
     ("x", "dtype", "acc", "want"),
     [
@@ -30,7 +30,8 @@ ONES = np.ones(4099, np.float16)
     ],
 )
 def test_sums_and_products_use_the_accumulator_dtype(framework, x, dtype, acc, want):
-    convert = pytest.importorskip({"jax": "jax.numpy"}.get(framework, framework)).asarray
+    modules = {"jax": "jax.numpy", "mlx": "mlx.core"}
+    convert = pytest.importorskip(modules.get(framework, framework)).asarray
     forward = emitted(TEXT.replace("DTYPE", dtype).replace("ACC", acc), framework)["forward"]
     outputs = forward({}, {"x": convert(x), "y": convert(np.ones_like(x))})
     for result in map(np.asarray, outputs.values()):

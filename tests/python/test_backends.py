@@ -16,6 +16,7 @@ OPTIONS = {
     "CBackend": [{}, {"dtype": np.float64}],
     "TorchBackend": [{}, {"device": "cpu", "requires_grad": True}],
     "JaxBackend": [{}, {"device": "cpu"}],
+    "MlxBackend": [{}, {"device": "cpu"}],
 }
 CASES = [(name, options) for name, all_ in OPTIONS.items() for options in all_]
 

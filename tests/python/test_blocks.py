@@ -14,7 +14,7 @@ import mithril as ml
 from mithril import _core, models
 
 TOLERANCE = 1e-12
-BACKENDS = (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend)
+BACKENDS = (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend)
 if has("cpu"):
     BACKENDS = (*BACKENDS, ml.CpuBackend)
 if has("c"):

@@ -21,6 +21,7 @@ extern func @scaled(%x: tensor<n x f32>, %i: tensor<n x i32>)
   body numpy "return {x} * {i}.astype(np.float32), {i}"
   body torch "return {x} * {i}, {i}"
   body jax "return {x} * {i}, {i}"
+  body mlx "return {x} * {i}, {i}"
 }
 
 // Not the true gradient: the result shows that it is taken.
@@ -60,7 +61,22 @@ def of_jax(text, params, inputs, seeds):
     return outputs, gradients
 
 
-RUNS = {"numpy": of_numpy, "torch": of_torch, "jax": of_jax}
+def of_mlx(text, params, inputs, seeds):
+    """Outputs, and gradients by MLX."""
+    mx = pytest.importorskip("mlx.core")
+    params, inputs, seeds = (
+        {name: mx.array(x) for name, x in arrays.items()} for arrays in (params, inputs, seeds)
+    )
+
+    def total(params):
+        outputs = emitted(text, "mlx")["forward"](params, inputs)
+        return sum(mx.sum(outputs[name] * seed) for name, seed in seeds.items()), outputs
+
+    (_, outputs), gradients = mx.value_and_grad(total)(params)
+    return tuple({name: np.asarray(x) for name, x in own.items()} for own in (outputs, gradients))
+
+
+RUNS = {"numpy": of_numpy, "torch": of_torch, "jax": of_jax, "mlx": of_mlx}
 
 
 @pytest.mark.parametrize("framework", RUNS)
@@ -73,7 +89,7 @@ def test_custom_gradient_of_an_external_function_is_used(framework):
     np.testing.assert_allclose(gradients["x"], 3 * 2 * (x * i) * seed, rtol=1e-6)
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize("framework", ["torch", "jax", "mlx"])
 @pytest.mark.parametrize("length", [0, 1, 6])
 def test_scans_agree_with_their_derived_gradients(framework, length):
     """`test_differential` compares NumPy's with the evaluator."""

@@ -26,7 +26,14 @@ from mithril.models import (
     Tanh,
 )
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
+BACKENDS = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.CpuBackend,
+    ml.CBackend,
+]
 
 
 def layers(count: int, width: int, *, checkpoint: bool = False) -> Model:
@@ -158,7 +165,12 @@ def test_a_long_loop_is_divided_into_segments(steps, reverse):
 
 
 @pytest.mark.parametrize(
-    ("backend", "call"), [(ml.TorchBackend, "_checkpoint("), (ml.JaxBackend, "_checkpoint(")]
+    ("backend", "call"),
+    [
+        (ml.TorchBackend, "_checkpoint("),
+        (ml.JaxBackend, "_checkpoint("),
+        (ml.MlxBackend, "_checkpoint("),
+    ],
 )
 def test_checkpoints_become_framework_checkpoints(backend, call):
     chosen, first = gradients(layers(3, 6, checkpoint=True), backend, (4, 6))

@@ -45,6 +45,7 @@ ALL = {
     "numpy": ml.NumpyBackend,
     "torch": ml.TorchBackend,
     "jax": ml.JaxBackend,
+    "mlx": ml.MlxBackend,
     "cpu": ml.CpuBackend,
 }
 BACKENDS = {name: backend for name, backend in ALL.items() if has(name)}
@@ -230,7 +231,7 @@ def test_gradients_of_an_open_rank_and_an_axis_that_may_be_empty(name, rows, wid
     backend = BACKENDS[name]()
     model = Model()
     model |= MatrixMultiply()(left="x", right="w", output="y")
-    own = {"autodiff": "mithril"} if name in ("torch", "jax") else {}
+    own = {"autodiff": "mithril"} if name in ("torch", "jax", "mlx") else {}
     shapes = {"w": ["k", 4]}
     compiled = ml.compile(model, backend, shapes=shapes, trainable_keys=["x", "w"], **own)
     params = {"x": backend.ones(rows, 2, width), "w": backend.ones(width, 4)}

@@ -66,7 +66,14 @@ def test_peak_of_unknown_dims_is_a_maximum_of_candidates():
     assert known == max(8 * 100 + 40, 40 * 3 + 40)
 
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
+BACKENDS = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.CpuBackend,
+    ml.CBackend,
+]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -14,8 +14,15 @@ from custom_operations import AFFINE, GRADIENT, SWISH, C, bodies, product, swish
 import mithril as ml
 from mithril.models import Linear, Model, Relu, SquaredError, Sum
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
-SOURCES = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend]
+BACKENDS = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.CpuBackend,
+    ml.CBackend,
+]
+SOURCES = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend]
 
 
 def evaluated(block, backend, x, dtype="float64", **options):
@@ -115,7 +122,7 @@ def test_bodies_and_a_gradient_in_source(backend, autodiff):
     np.testing.assert_allclose(gradient, swish_gradient(X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend])
+@pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend, ml.MlxBackend])
 def test_frameworks_differentiate_bodies(backend):
     block = ml.custom(shape="(x: [*b]) -> [*b]", **bodies())
     y, gradient = evaluated(block, backend, X)

@@ -9,7 +9,7 @@ from custom_operations import GRADIENT, SWISH, C, product, swish
 import mithril as ml
 from mithril.models import Model, Relu
 
-SOURCES = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend]
+SOURCES = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend]
 NATIVE = [ml.CBackend, ml.CpuBackend]
 
 
@@ -77,8 +77,8 @@ SHAPE = "(x: [*b]) -> [*b]"
         ({"mir": SWISH, "shape": SHAPE}, "has two signatures"),
         (
             {"nunpy": "return x", "shape": SHAPE},
-            "`custom` has no keyword `nunpy`\n  expected: mir, numpy, torch, jax, cpu, c, name, "
-            "shape, gradient\n  hint: did you mean `numpy`?",
+            "`custom` has no keyword `nunpy`\n  expected: mir, numpy, torch, jax, mlx, cpu, c, "
+            "name, shape, gradient\n  hint: did you mean `numpy`?",
         ),
         ({"numpy": "return x", "shpe": SHAPE}, "did you mean `shape`?"),
         ({"numpy": np.exp, "shape": SHAPE}, "`numpy` of `custom` must be a string\n  got: ufunc"),
@@ -109,7 +109,9 @@ def test_arguments_that_do_not_fit(arguments, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend])
+@pytest.mark.parametrize(
+    "backend", [ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend, ml.CBackend]
+)
 def test_a_missing_body(backend):
     model = Model()
     model |= ml.custom(name="swish", shape=SHAPE, numpy="return x")(x="x", output="y")

@@ -76,7 +76,7 @@ class Wrong(ml.NumpyBackend):
 def test_all_backends_agree_block_by_block_and_in_gradients():
     found = ml.diff(classifier(), shapes={"input": ["batch", 4]}, gradients=True, bisect=True)
     assert found.agrees
-    assert [f.backend for f in found.findings] == ["numpy", "torch", "jax", "cpu", "c"]
+    assert [f.backend for f in found.findings] == ["numpy", "torch", "jax", "mlx", "cpu", "c"]
     for finding in found.findings:
         assert {"first", "mlp", "norm", "last", "output"} <= set(finding.errors)
         assert "gradient of mlp.linear_0.w" in finding.outputs
@@ -109,7 +109,7 @@ def test_a_wrong_function_of_a_target_is_found_in_its_block():
     assert " !" in text
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "cpu", "c"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "mlx", "cpu", "c"])
 def test_a_rule_that_changes_numbers_is_named(backend):
     zeros = {"input": np.zeros((2, 4), "float32")}
     shapes = {"input": ["n", 4]}
@@ -210,7 +210,8 @@ def test_diff_command_reports_by_exit_status(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "backend", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
+    "backend",
+    [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend, ml.CBackend],
 )
 def test_kept_blocks_are_outputs_at_any_depth(backend):
     model, shapes = classifier(), {"input": [2, 4]}
@@ -256,7 +257,7 @@ def test_hooks_on_blocks_with_states():
     assert seen == [(6, 4)] and compiled.outputs == ("output",)
 
 
-@pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend])
+@pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend, ml.MlxBackend])
 @pytest.mark.parametrize("jit", [False, None])
 def test_gradients_in_the_source_are_those_of_the_framework(backend, jit):
     model = Model()

@@ -33,14 +33,14 @@ def same(got, want):
 @pytest.mark.parametrize("kind", KINDS)
 def test_softmax_of_infinity_differs_between_frameworks(kind):
     output, _ = answers(kind, Softmax(), {"input": [np.inf, 1]})
-    same(output, [NAN, NAN] if kind in ("torch", "jax") else [NAN, 0])
+    same(output, [NAN, NAN] if kind in ("torch", "jax", "mlx") else [NAN, 0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_clamp_at_its_edges(kind):
     output, gradients = answers(kind, Clamp(0.0, 1.0), {"input": [0, 1, 0.5]})
     same(output, [0, 1, 0.5])
-    edge = {"torch": 0, "jax": 0.5}.get(kind, 1)
+    edge = {"torch": 0, "jax": 0.5, "mlx": 0}.get(kind, 1)
     same(gradients["input"], [edge, edge, 1])
 
 
@@ -48,12 +48,13 @@ def test_clamp_at_its_edges(kind):
 def test_zero_to_the_power_of_zero(kind):
     output, gradients = answers(kind, Power(), {"base": [0], "exponent": [0]})
     same(output, [1])
-    same(gradients["base"], [NAN if kind == "jax" else 0])
-    same(gradients["exponent"], [0])
+    same(gradients["base"], [NAN if kind in ("jax", "mlx") else 0])
+    same(gradients["exponent"], [-np.inf if kind == "mlx" else 0])
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("kind", KINDS)
+# MLX reads beyond the array.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "mlx"])
 def test_take_out_of_range(kind, axis):
     backend = getattr(ml, MAKERS[kind])()
     shapes = {"input": [3, 3], "indices": [2]}

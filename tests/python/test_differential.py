@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 KINDS = ["forward", "corners", "gradients", "hard", "kinks", "models"]
 
 
-@pytest.mark.parametrize("framework", ["jax", "torch", "numpy"])
+@pytest.mark.parametrize("framework", ["jax", "torch", "numpy", "mlx"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_operations_agree_with_the_evaluator(framework, kind, tmp_path):
     command = ["cargo", "run", "--release", "--quiet", "--package", "mithril-source"]

@@ -99,7 +99,7 @@ def test_unsupported_arrays_are_errors() -> None:
             compiled.evaluate({}, {"input": wrong})
 
 
-FRAMEWORKS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, *BACKENDS]
+FRAMEWORKS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, *BACKENDS]
 
 
 @pytest.mark.parametrize("make", FRAMEWORKS)

@@ -189,7 +189,14 @@ def test_second_order(backend):
 def test_halves_are_computed_in_single_precision():
     x = (numbers(3, 50) * 30).astype(np.float16)
     want = torch.fft.rfft(torch.tensor(x).float())
-    for make in (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend):
+    for make in (
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.CpuBackend,
+        ml.CBackend,
+    ):
         backend = make(dtype=ml.float16)
         compiled = ml.compile(ml.RealFFT(), backend, shapes={"input": [3, 50]})
         got = compiled.evaluate({}, {"input": backend.array(x)})

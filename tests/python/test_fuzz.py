@@ -7,7 +7,7 @@ import levels
 import pytest
 
 # The results of frameworks do not depend on the level.
-BACKENDS = ["cpu", "c"] if levels.OTHER else ["torch", "jax", "cpu", "c"]
+BACKENDS = ["cpu", "c"] if levels.OTHER else ["torch", "jax", "mlx", "cpu", "c"]
 ALL = BACKENDS if levels.OTHER else list(fuzz.BACKENDS)
 # Seeds that differed once, or resemble one that did, each with a note.
 KEPT = Path(__file__).with_name("records") / "fuzz.txt"

@@ -33,7 +33,7 @@ from mithril.models import (
     Triu,
 )
 
-KINDS = [kind for kind in INSTALLED if kind in ("numpy", "torch", "jax")]
+KINDS = [kind for kind in INSTALLED if kind in ("numpy", "torch", "jax", "mlx")]
 
 
 def code(kind, block, shapes=None, **options):
@@ -58,12 +58,22 @@ LINES = {
     "tril": (
         Tril,
         {"input": [4, 4]},
-        {"numpy": "np.tril(x)", "torch": "torch.tril(x)", "jax": "jnp.tril(x)"},
+        {
+            "numpy": "np.tril(x)",
+            "torch": "torch.tril(x)",
+            "jax": "jnp.tril(x)",
+            "mlx": "mx.tril(x)",
+        },
     ),
     "triu": (
         lambda: Triu(1),
         {"input": ["n", "m"]},
-        {"numpy": "np.triu(x, 1)", "torch": "torch.triu(x, 1)", "jax": "jnp.triu(x, 1)"},
+        {
+            "numpy": "np.triu(x, 1)",
+            "torch": "torch.triu(x, 1)",
+            "jax": "jnp.triu(x, 1)",
+            "mlx": "mx.triu(x, 1)",
+        },
     ),
     "logsumexp": (
         lambda: LogSumExp(axis=-1),
@@ -72,12 +82,17 @@ LINES = {
             "numpy": "np.squeeze(logs + detached, -1)",
             "torch": "torch.logsumexp(x, -1)",
             "jax": "jax.nn.logsumexp(x, axis=-1)",
+            "mlx": "mx.logsumexp(x, axis=-1)",
         },
     ),
     "logsumexp of all": (
         LogSumExp,
         {"input": [4, 5]},
-        {"torch": "torch.logsumexp(x.flatten(), 0)", "jax": "jax.nn.logsumexp(x)"},
+        {
+            "torch": "torch.logsumexp(x.flatten(), 0)",
+            "jax": "jax.nn.logsumexp(x)",
+            "mlx": "mx.logsumexp(x)",
+        },
     ),
     "stack": (
         stacked,
@@ -86,6 +101,7 @@ LINES = {
             "numpy": "np.stack([a, b], axis=1)",
             "torch": "torch.stack([a, b], dim=1)",
             "jax": "jnp.stack([a, b], axis=1)",
+            "mlx": "mx.stack([a, b], axis=1)",
         },
     ),
     "one hot": (
@@ -114,6 +130,7 @@ LINES = {
             "numpy": "np.arange(5, dtype=np.int64)",
             "torch": "torch.arange(5, dtype=torch.int64)",
             "jax": "jnp.arange(5, dtype=jnp.int32)",
+            "mlx": "mx.arange(5, dtype=mx.int64)",
         },
     ),
     "a diagonal": (
@@ -132,6 +149,7 @@ LINES = {
             "numpy": "np.roll(x, 2, axis=1)",
             "torch": "torch.roll(x, 2, 1)",
             "jax": "jnp.roll(x, 2, axis=1)",
+            "mlx": "mx.roll(x, 2, axis=1)",
         },
     ),
     "tiles": (
@@ -141,6 +159,7 @@ LINES = {
             "numpy": "np.tile(x, (2, 3))",
             "torch": "torch.tile(x, (2, 3))",
             "jax": "jnp.tile(x, (2, 3))",
+            "mlx": "mx.tile(x, (2, 3))",
         },
     ),
     "a repeat": (
@@ -150,6 +169,7 @@ LINES = {
             "numpy": "np.repeat(x, 2, axis=0)",
             "torch": "x.repeat_interleave(2, dim=0)",
             "jax": "jnp.repeat(x, 2, axis=0)",
+            "mlx": "mx.repeat(x, 2, axis=0)",
         },
     ),
     "a pad": (
@@ -159,6 +179,7 @@ LINES = {
             "numpy": "np.pad(x, ((1, 1), (0, 2)))",
             "torch": "F.pad(x, (0, 2, 1, 1))",
             "jax": "jnp.pad(x, ((1, 1), (0, 2)))",
+            "mlx": "mx.pad(x, ((1, 1), (0, 2)))",
         },
     ),
     "a pad of ones": (
@@ -168,6 +189,7 @@ LINES = {
             "numpy": "np.pad(x, ((1, 1), (0, 2)), constant_values=1.0)",
             "torch": "F.pad(x, (0, 2, 1, 1), value=1.0)",
             "jax": "jnp.pad(x, ((1, 1), (0, 2)), constant_values=1.0)",
+            "mlx": "mx.pad(x, ((1, 1), (0, 2)), constant_values=1.0)",
         },
     ),
     "a crop": (
@@ -178,7 +200,7 @@ LINES = {
     "a scaled matrix": (
         scaled,
         {"x": [2, 3], "scale": []},
-        dict.fromkeys(("numpy", "torch", "jax"), "x * scale"),
+        dict.fromkeys(("numpy", "torch", "jax", "mlx"), "x * scale"),
     ),
 }
 

@@ -112,12 +112,12 @@ def test_names_of_all_kinds_are_harmless(backend):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["NumpyBackend", "TorchBackend", "JaxBackend"])
+@pytest.mark.parametrize("kind", ["NumpyBackend", "TorchBackend", "JaxBackend", "MlxBackend"])
 def test_source_contains_only_known_calls_whatever_the_names(kind):
     code = ml.compile(layers(), getattr(ml, kind)()).code
     nodes = list(ast.walk(ast.parse(code)))
     imported = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
-    assert imported <= {"math", "numpy", "torch", "jax", "jax.numpy"}
+    assert imported <= {"math", "numpy", "torch", "jax", "jax.numpy", "mlx.core"}
     called = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     assert called <= {"outputs_and_gradients", "output_gradients"}
     # Names in source are ASCII, so look-alikes differ visibly.

@@ -11,7 +11,14 @@ import mithril as ml
 
 RNG = np.random.default_rng(8)
 L = torch.linalg
-DOUBLE = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
+DOUBLE = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.CpuBackend,
+    ml.CBackend,
+]
 
 
 def numbers(*shape: int) -> Any:
@@ -210,7 +217,9 @@ def test_large_matrices(shape, make):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("make", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend])
+@pytest.mark.parametrize(
+    "make", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend]
+)
 def test_halves_are_computed_in_single_precision(make, dtype):
     backend = make(dtype=dtype)
     own = backend.array(symmetric(5, 5))

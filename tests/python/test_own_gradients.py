@@ -9,7 +9,14 @@ import torch
 import mithril as ml
 from mithril.models import Buffer, Linear, Model, Multiply, Round, SquaredError, Sum
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
+BACKENDS = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.CpuBackend,
+    ml.CBackend,
+]
 
 
 def straight() -> Model:
@@ -148,7 +155,7 @@ def rounding() -> Model:
 
 
 @pytest.mark.parametrize(
-    "backend", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend]
+    "backend", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend]
 )
 @pytest.mark.parametrize("inference", [True, False])
 def test_keep_works_inside_custom_gradients(backend, inference):

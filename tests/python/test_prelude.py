@@ -1,8 +1,9 @@
 """The helper functions that generated source contains where a framework lacks one."""
 
-import importlib.util
 import math
 import pathlib
+import types
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,14 +11,21 @@ import pytest
 FOLDER = pathlib.Path(__file__).parents[2] / "codegen/source/src/backends/prelude"
 
 
+# Converts a NumPy array to the framework's, by the modules that its prelude imports.
+INTO = {
+    "torch": lambda module, x: module.torch.from_numpy(x.copy()),
+    "jax": lambda module, x: module.jnp.asarray(x),
+    "mlx": lambda module, x: module.mx.array(x),
+}
+
+
 def prelude(framework):
     """The prelude of a framework. Skips the test if the framework is not installed."""
     pytest.importorskip(framework)
-    spec = importlib.util.spec_from_file_location(
-        f"prelude_{framework}", FOLDER / f"{framework}.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = types.ModuleType(f"prelude_{framework}")
+    # The functions of a framework may be in several files.
+    for path in sorted(FOLDER.glob(f"{framework}*.py")):
+        exec(compile(path.read_text(), path, "exec"), module.__dict__)
     return module
 
 
@@ -48,31 +56,38 @@ def test_erf_inv_of_numpy_undoes_erf(dtype):
 def test_threefry_is_that_of_jax():
     jax = pytest.importorskip("jax")
     torch = pytest.importorskip("torch")
+    mx = pytest.importorskip("mlx.core")
     numpy_key = np.array([1, 2], dtype=np.uint32)
+    of_mlx, mlx_key = prelude("mlx"), mx.array(numpy_key)
     key = jax.numpy.asarray(numpy_key)
     numpy, of_torch = prelude("numpy"), prelude("torch")
     torch_key = torch.tensor([1, 2], dtype=torch.uint32)
     bits = np.asarray(jax.random.bits(key, (5, 3)))
     np.testing.assert_array_equal(numpy._random_bits(numpy_key, (5, 3), np.uint32), bits)
     np.testing.assert_array_equal(of_torch._random_bits(torch_key, (5, 3), torch.uint32), bits)
+    np.testing.assert_array_equal(of_mlx._random_bits(mlx_key, (5, 3), mx.uint32), bits)
     split = np.asarray(jax.random.split(key, 3))
+    np.testing.assert_array_equal(of_mlx._key_split(mlx_key, 3), split)
     np.testing.assert_array_equal(numpy._key_split(numpy_key, 3), split)
     np.testing.assert_array_equal(of_torch._key_split(torch_key, 3), split)
     folded = np.asarray(jax.random.fold_in(key, 7))
     np.testing.assert_array_equal(numpy._key_fold(numpy_key, 7), folded)
     np.testing.assert_array_equal(of_torch._key_fold(torch_key, 7), folded)
+    np.testing.assert_array_equal(of_mlx._key_fold(mlx_key, 7), folded)
     uniform = np.asarray(jax.random.uniform(key, (40,)))
+    np.testing.assert_array_equal(of_mlx._uniform(mlx_key, (40,), mx.float32), uniform)
     np.testing.assert_array_equal(numpy._uniform(numpy_key, (40,), np.float32), uniform)
     np.testing.assert_array_equal(of_torch._uniform(torch_key, (40,), torch.float32), uniform)
     normal = np.asarray(jax.random.normal(key, (40,)))
     np.testing.assert_allclose(numpy._normal(numpy_key, (40,), np.float32), normal, rtol=2e-5)
+    np.testing.assert_allclose(of_mlx._normal(mlx_key, (40,), mx.float32), normal, rtol=2e-5)
     np.testing.assert_allclose(of_torch._normal(torch_key, (40,), torch.float32), normal, rtol=2e-5)
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "mlx"])
 def test_layouts(framework):
     module = prelude(framework)
-    into = {"torch": lambda x: module.torch.from_numpy(x.copy())}.get(framework, lambda x: x)
+    into = partial(INTO.get(framework, lambda module, x: x), module)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(module._sum_to(into(x), (1, 3)), [[3, 5, 7]])
     np.testing.assert_array_equal(module._sum_to(into(x), ()), 15)
@@ -80,10 +95,10 @@ def test_layouts(framework):
     np.testing.assert_array_equal(got, np.broadcast_to(x.T[:, None, :], (3, 4, 2)))
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "mlx"])
 def test_pads_and_blocks(framework):
     module = prelude(framework)
-    into = {"torch": lambda x: module.torch.from_numpy(x.copy())}.get(framework, lambda x: x)
+    into = partial(INTO.get(framework, lambda module, x: x), module)
     x = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
     got = module._pad(into(x), 9, [(1, 0, 1), (-1, 2, 0)])
     want = [[9, 9, 9, 9], [2, 3, 9, 9], [9, 9, 9, 9], [5, 6, 9, 9]]
@@ -102,13 +117,10 @@ def test_numpy_prelude_sorts_like_the_evaluator():
     np.testing.assert_array_equal(module._argsort(x, -1, False), [2, 0, 3, 1])
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "mlx"])
 def test_scatters_add_repeated_indices(framework):
     module = prelude(framework)
-    into = {
-        "torch": lambda x: module.torch.from_numpy(x.copy()),
-        "jax": getattr(getattr(module, "jnp", None), "asarray", None),
-    }.get(framework, lambda x: x)
+    into = partial(INTO.get(framework, lambda module, x: x), module)
     x, indices = into(np.zeros((2, 3), dtype=np.float32)), into(np.array([0, 2, 0], dtype=np.int32))
     updates = into(np.ones((2, 3), dtype=np.float32))
     got = module._scatter_add(x, indices, updates, 1)

@@ -455,7 +455,7 @@ def test_calls_may_be_traced():
     assert gradient["after.w"].shape == (4, 3)
 
 
-@pytest.mark.parametrize("kind", [k for k in INSTALLED if k in ("torch", "jax")])
+@pytest.mark.parametrize("kind", [k for k in INSTALLED if k in ("torch", "jax", "mlx")])
 def test_new_ranks_compile_once(kind):
     backend = made(kind)
     compiled = ml.compile(layered(), backend, jit=True)

@@ -26,6 +26,7 @@ BACKENDS = {
     "numpy": ml.NumpyBackend(),
     "torch": ml.TorchBackend(),
     "jax": ml.JaxBackend(),
+    "mlx": ml.MlxBackend(),
     "cpu": ml.CpuBackend(),
 }
 CLASSES, WIDTH = 500, 64

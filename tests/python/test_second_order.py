@@ -31,6 +31,7 @@ BACKENDS: list[Callable[..., Any]] = [
     ml.NumpyBackend,
     ml.TorchBackend,
     ml.JaxBackend,
+    ml.MlxBackend,
     ml.CpuBackend,
     ml.CBackend,
 ]

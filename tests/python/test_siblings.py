@@ -10,7 +10,14 @@ import pytest
 import mithril as ml
 from mithril.models import Linear, Model, Tanh
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
+BACKENDS = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.CpuBackend,
+    ml.CBackend,
+]
 
 
 def siblings(width: int, count: int = 3, **settings: Any) -> Model:

@@ -51,6 +51,7 @@ FUNCTIONS: dict[str, tuple[Any, Callable[..., Any], Callable[..., Any], Any]] = 
 }
 # Functions of frameworks, which lose digits: torch's and JAX's near zeros of the result.
 OWN = {"numpy": {"i0", "sinc"}, "torch": set(FUNCTIONS), "jax": set(FUNCTIONS)}
+OWN["mlx"] = {"sinc"}
 
 
 @cache
@@ -99,7 +100,7 @@ def check(got: Any, truth: Any, x: Any, units: float, own: bool) -> None:
 
 
 # Frameworks' derivatives with few digits.
-FEW_DIGITS = {("torch", "digamma"), ("jax", "erfinv"), ("jax", "digamma")}
+FEW_DIGITS = {("torch", "digamma"), ("jax", "erfinv"), ("jax", "digamma"), ("mlx", "digamma")}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

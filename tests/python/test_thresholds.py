@@ -11,7 +11,14 @@ import torch.nn.functional as F
 import mithril as ml
 from mithril.errors import MithrilError
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CBackend, ml.CpuBackend]
+BACKENDS = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.CBackend,
+    ml.CpuBackend,
+]
 RNG = np.random.default_rng(4)
 # The bounds themselves, both sides, infinities and NaN.
 SPECIAL = [-7.0, -1.0, -0.5, -0.25, -0.0, 0.0, 0.25, 0.5, 1.0, 6.0, 7.0, 1e30, np.inf, -np.inf]

@@ -9,7 +9,14 @@ from comparing import near
 import mithril as ml
 from mithril.models import Conv2d, MaxPool2d, Model
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CBackend, ml.CpuBackend]
+BACKENDS = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.CBackend,
+    ml.CpuBackend,
+]
 # Shapes of images and filters, and the settings of the block.
 CONVS = [
     ((2, 3, 8, 9), 4, {"kernel_size": 3}),

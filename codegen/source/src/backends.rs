@@ -29,9 +29,10 @@
 //!
 //! Conditions are `attribute == value` and `slot is word`, joined by ` and `. The words are:
 //! - for operands: `number`, `array`, `zero`, `one` (the form in which the operand is available),
+//!   `computed` (its elements depend on floats), `filled` (it has elements),
 //!   `scalar`, `vector`, `matrix`, `alike` (several of one dtype), `smaller` (than the first
 //!   operand, along some axis), dtypes, and `half`, `index`, `integer`, `unsigned` (of more than 8
-//!   bits), `float`, `bool`
+//!   bits), `short` (an integer of less than 32 bits), `float`, `bool`
 //! - for attributes: `default`, `single`, `empty`, `natural` (nowhere negative), and dtypes
 //! - `result is matmul`, `result is tensordot`: `@` or `tensordot` can compute the result; `result is summed`: a plain sum can;
 //!   `result is scaled`: one operand is a number
@@ -50,6 +51,7 @@
 mod array_api;
 mod fourier;
 mod jax;
+mod mlx;
 mod numpy;
 mod torch;
 
@@ -63,7 +65,8 @@ use mithril_passes::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Every backend.
-pub static BACKENDS: [&Backend; 3] = [&numpy::BACKEND, &torch::BACKEND, &jax::BACKEND];
+pub static BACKENDS: [&Backend; 4] =
+    [&numpy::BACKEND, &torch::BACKEND, &jax::BACKEND, &mlx::BACKEND];
 
 /// The backend of this name.
 pub fn find(name: &str) -> Option<&'static Backend> {
@@ -82,8 +85,8 @@ pub struct Backend {
     pub target: Target,
     /// What `@` stands for in templates.
     pub module: &'static str,
-    /// Functions that supply what the framework lacks.
-    pub prelude: &'static str,
+    /// Files of functions that supply what the framework lacks.
+    pub prelude: &'static [&'static str],
     /// Templates that take precedence over those of the array API.
     pub spellings: Spellings,
     /// Templates of operations on keys, for the framework's own generator. A folded key is then a
@@ -99,6 +102,9 @@ pub struct Backend {
     pub ones: &'static str,
     /// Makes an array from a NumPy array, such as the constants stored next to the file.
     pub load: &'static str,
+    /// Makes an array of a dtype that NumPy lacks from its elements as integers. `None` if `load`
+    /// takes arrays of `ml_dtypes`.
+    pub load_bits: Option<&'static str>,
     /// The name of the bool dtype.
     pub truth: &'static str,
     /// The module of the dtypes that NumPy lacks, if it is not the array module.

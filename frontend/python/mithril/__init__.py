@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .backends.c import CBackend as CBackend
     from .backends.cpu import CpuBackend as CpuBackend
     from .backends.jax import JaxBackend as JaxBackend
+    from .backends.mlx import MlxBackend as MlxBackend
     from .backends.numpy import NumpyBackend as NumpyBackend
     from .backends.torch import TorchBackend as TorchBackend
     from .batching import vmap as vmap

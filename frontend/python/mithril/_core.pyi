@@ -699,6 +699,11 @@ class Program:
         `tolerance`: the pass, and its rule and blocks if they are known. `None` if no pass does.
         `arrays` are those of a call, by name.
         """
+    @property
+    def branches(self, /) -> bool:
+        """
+        Whether elements of arrays decide which operations run.
+        """
     def checker(self, /, samples: "dict[str, object]") -> Checker:
         """
         The checker for the arrays of calls. `samples` are 2 x 3 arrays of the framework by dtype.
@@ -962,8 +967,8 @@ def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dic
 def custom(*, name: "str | None" = None, mir: "str | None" = None, shape: "str | None" = None, gradient: "Block | dict[str, str] | None" = None, **bodies: "str | None") -> "Block":
     """
     Creates a block for a custom operation. Each body is source text. `mir` is the body for all
-    backends. The keywords `numpy`, `torch`, `jax`, `cpu` and `c` give bodies for single backends,
-    which take precedence. Native code also uses the body for `c`.
+    backends. The keywords `numpy`, `torch`, `jax`, `mlx`, `cpu` and `c` give bodies for single
+    backends, which take precedence. Native code also uses the body for `c`.
 
     A body in Python or C is the body of a function that reads the inputs by their names. Python
     code returns the outputs, C code stores them. `shape` declares the inputs and the outputs, such
@@ -974,7 +979,7 @@ def custom(*, name: "str | None" = None, mir: "str | None" = None, shape: "str |
     `gradient` is a block that computes the gradients, or a dict of bodies such as `{"numpy":
     "return y_gradient * 2"}`. Its inputs are named after this block's inputs, its outputs, and its
     outputs with the suffix `_gradient`. Its outputs are named after this block's inputs with the
-    suffix `_gradient`. Without `gradient`, PyTorch and JAX differentiate the body; other backends
+    suffix `_gradient`. Without `gradient`, PyTorch, JAX and MLX differentiate the body; other backends
     use the gradients of `mir`.
 
     Errors: `UsageError` for invalid arguments; `MithrilError` for invalid text, with its line and

@@ -49,8 +49,8 @@ def diff(
 ) -> Difference:
     """Runs a model on several backends with the same arrays, and compares the values of blocks.
 
-    `backends` are backends or their names (numpy, torch, jax, cpu, c); the default is all that are
-    installed. `dtype` is the dtype of backends given by name. The reference is NumPy's source
+    `backends` are backends or their names (numpy, torch, jax, mlx, cpu, c); the default is all that
+    are installed. `dtype` is the dtype of backends given by name. The reference is NumPy's source
     without optimizations, in the dtype of the first backend. `against="float64"` computes the
     reference in double precision; `against` can also be a backend.
 
@@ -365,13 +365,9 @@ def _cast_to(arrays: Arrays, compiled: CompiledModel) -> Arrays:
 
 
 def _as_numpy(value: Any) -> NDArray[Any]:
-    import numpy as np  # noqa: PLC0415
+    from .backends.foreign import as_numpy  # noqa: PLC0415
 
-    if hasattr(value, "detach"):
-        from .backends.torch import as_numpy  # noqa: PLC0415
-
-        return as_numpy(value)
-    return np.asarray(value)
+    return as_numpy(value)
 
 
 def _errors(

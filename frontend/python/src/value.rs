@@ -119,8 +119,8 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
             .expected("a name, a connection, a number, an array, or a list of these"),
         )
     };
-    let array = match value.hasattr("detach")? {
-        true => py.import("mithril.backends.torch")?.call_method1("as_numpy", (value,))?,
+    let array = match value.hasattr("__dlpack__")? || value.hasattr("detach")? {
+        true => py.import("mithril.backends.foreign")?.call_method1("as_numpy", (value,))?,
         false if value.hasattr("__array__")? || sequence(value).is_some() => {
             let asarray = py.import("numpy")?.getattr("asarray")?;
             asarray.call1((value,)).map_err(|_| wrong())?

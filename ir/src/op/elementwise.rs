@@ -32,6 +32,9 @@ const LOGIC: OpDef =
 const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
 const BINARY: OpDef = OpDef { operands: NUMBER_PAIR, ..ELEMENTWISE };
 
+const TIES_NOTE: &str = "The operands share the gradient where they are equal. MLX gives all of it \
+                         to `y`.";
+
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "add",
@@ -68,7 +71,8 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The quotient rounded towards minus infinity.",
         meaning: Meaning::Scalar("x // y"),
         note: "An integer divided by zero gives -1 (all bits set) on the evaluator and native \
-               targets; NumPy gives 0 with a warning, torch raises, JAX gives other numbers.",
+               targets; NumPy gives 0 with a warning, torch raises, JAX and MLX give other \
+               numbers.",
         ..BINARY
     },
     OpDef {
@@ -77,8 +81,8 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The remainder of `floor_div`, with the sign of `y`.",
         meaning: Meaning::Scalar("x % y"),
         note: "The remainder of an integer by zero is `x` on the evaluator and native targets; \
-               NumPy gives 0 with a warning, torch raises, JAX gives other numbers. torch gives \
-               NaN where the quotient of floats overflows.",
+               NumPy gives 0 with a warning, torch raises, JAX and MLX give other numbers. torch \
+               gives NaN where the quotient of floats overflows.",
         ..BINARY
     },
     OpDef {
@@ -87,8 +91,9 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`x` to the power `y`.",
         meaning: Meaning::Scalar("x ** y"),
         note: "A negative integer exponent gives 0 unless the base is 1 or -1; NumPy raises, \
-               torch raises if the exponent is a Python number, JAX gives other numbers. `0 ** 0` \
-               is 1, and both of its gradients are 0; JAX gives NaN for that of the base.",
+               torch raises if the exponent is a Python number, JAX and MLX give other numbers. `0 ** 0` \
+               is 1, and both of its gradients are 0; JAX and MLX give NaN for that of the base, and MLX \
+               -inf for that of the exponent.",
         ..BINARY
     },
     OpDef {
@@ -104,6 +109,7 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "minimum",
         doc: "The smaller of two numbers; NaN if either is NaN.",
         meaning: Meaning::Scalar("min(x, y)"),
+        note: TIES_NOTE,
         ..BINARY
     },
     OpDef {
@@ -111,6 +117,7 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "maximum",
         doc: "The larger of two numbers; NaN if either is NaN.",
         meaning: Meaning::Scalar("max(x, y)"),
+        note: TIES_NOTE,
         ..BINARY
     },
     OpDef {
@@ -181,7 +188,8 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`x` shifted left by `y` bits; zeros are shifted in.",
         operands: INT_PAIR,
         meaning: Meaning::Scalar("x << y"),
-        note: "A shift by the width or more gives 0 on the evaluator and native targets.",
+        note: "A shift by the width or more gives 0 on the evaluator and native targets; MLX \
+               gives other numbers.",
         ..LOGIC
     },
     OpDef {
@@ -191,7 +199,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: INT_PAIR,
         meaning: Meaning::Scalar("x >> y"),
         note: "A shift by the width or more gives 0, or -1 if `x` is negative, on the evaluator \
-               and native targets.",
+               and native targets; MLX gives other numbers.",
         ..LOGIC
     },
     OpDef {

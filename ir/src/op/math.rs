@@ -97,7 +97,13 @@ pub(super) const OPS: &[OpDef] = &[
         pullback: pullback::of_result("tanh_gradient"),
         ..UNARY
     },
-    OpDef { name: "erf", doc: "The error function.", meaning: Meaning::Scalar("erf(x)"), ..UNARY },
+    OpDef {
+        name: "erf",
+        doc: "The error function.",
+        meaning: Meaning::Scalar("erf(x)"),
+        note: "MLX loses digits near 0 in single precision.",
+        ..UNARY
+    },
     OpDef {
         name: "square",
         doc: "`x * x`.",
@@ -255,7 +261,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("min(max(x, min), max)"),
         gradient: Gradient::Partials(&["select((x >= min) & (x <= max), 1, 0)"]),
         note: "The gradient where `x` equals `min` or `max` is 1 on the evaluator, NumPy and \
-               native targets, 0 on torch, 1/2 on JAX.",
+               native targets, 0 on torch and MLX, 1/2 on JAX.",
         ..UNARY
     },
     OpDef {

@@ -140,14 +140,15 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The gradient of `elu`.",
         attrs: &[ALPHA],
         meaning: Meaning::Decompose(|r| partial(r, "elu")),
-        note: "torch gives the slope 1 at NaN.",
+        note: "torch gives the slope 1 at NaN. MLX has the derivative of the left side at 0.",
         ..PULLBACK
     },
     OpDef {
         name: "selu_gradient",
         doc: "The gradient of `selu`.",
         meaning: Meaning::Decompose(|r| partial(r, "selu")),
-        note: "torch gives the slope of the positive side at NaN.",
+        note: "torch gives the slope of the positive side at NaN. MLX has the derivative of the left \
+               side at 0.",
         ..PULLBACK
     },
     OpDef {

@@ -19,7 +19,7 @@ pub static BACKEND: Backend = Backend {
         bodies: &["numpy"],
     },
     module: "np",
-    prelude: include_str!("prelude/numpy.py"),
+    prelude: &[include_str!("prelude/numpy.py")],
     spellings: SPELLINGS,
     random: &[
         ("key_fold", "(*{key}, {data.word})"),
@@ -42,6 +42,7 @@ pub static BACKEND: Backend = Backend {
     zeros: "@zeros({shape}, dtype={dtype})",
     ones: "@ones({shape}, dtype={dtype})",
     load: "{x}",
+    load_bits: None,
     truth: "bool_",
     foreign: Some("ml_dtypes"),
     lacks: &[],

@@ -27,7 +27,7 @@ pub static BACKEND: Backend = Backend {
         bodies: &["torch"],
     },
     module: "torch",
-    prelude: include_str!("prelude/torch.py"),
+    prelude: &[include_str!("prelude/torch.py")],
     spellings: SPELLINGS,
     random: &[
         ("key_fold", "(*_key_words({key}), {data.word})"),
@@ -51,6 +51,7 @@ pub static BACKEND: Backend = Backend {
     zeros: "@zeros({shape}, dtype={dtype}[, device={device}])",
     ones: "@ones({shape}, dtype={dtype}[, device={device}])",
     load: "@from_numpy({x})",
+    load_bits: Some("@from_numpy({x}).view({dtype})"),
     truth: "bool",
     foreign: None,
     lacks: &[DType::I4, DType::U4],

@@ -100,11 +100,9 @@ impl File<'_> {
             return self.fill(self.backend.load, stored, dtype);
         }
         let view = |x: Expr, as_: Expr| x.attribute("view").call([Argument::plain(as_)]);
-        if self.backend.devices {
+        if let Some(template) = self.backend.load_bits {
             let bits = if dtype.bytes() == 2 { "int16" } else { "uint8" };
-            let raw = view(stored, Expr::name("np").attribute(bits));
-            let loaded = self.fill(self.backend.load, raw, dtype)?;
-            return Ok(view(loaded, self.dtype(dtype)?));
+            return self.fill(template, view(stored, Expr::name("np").attribute(bits)), dtype);
         }
         let typed = view(stored, self.dtype(dtype)?);
         self.fill(self.backend.load, typed, dtype)

@@ -150,6 +150,22 @@ impl<'a> Facts<'a> {
         low == high && padding.all(|(i, n)| *n >= 0 && fits(i, *n))
     }
 
+    /// Whether the elements of an operand depend on floats, as those of `argmax` do.
+    fn depends_on_floats(&self, at: usize) -> bool {
+        let mut seen = FxHashSet::default();
+        let mut left = vec![self.op.operands[at]];
+        while let Some(value) = left.pop() {
+            let Some(op) = self.neighbours.producer(value).filter(|_| seen.insert(value)) else {
+                continue;
+            };
+            if op.operands.iter().any(|v| self.function.ty(*v).dtype.is_float()) {
+                return true;
+            }
+            left.extend(&op.operands);
+        }
+        false
+    }
+
     /// Whether the module has an operation of this name.
     fn is_used(&self, name: &str) -> bool {
         self.used.contains(name)
@@ -162,6 +178,12 @@ impl<'a> Facts<'a> {
             ("zero", form) => form == OperandForm::Literal(0.0),
             ("picked", _) => self.is_picked,
             ("smaller", _) => self.is_smaller(at),
+            ("computed", _) => self.depends_on_floats(at),
+            ("filled", _) => {
+                let shape = &self.ty(at).shape;
+                let some = |dim: &Dim| dim.lower_bound().is_some_and(|least| least > 0);
+                shape.lead.is_none() && shape.dims.iter().all(some)
+            }
             ("one", form) => form == OperandForm::Literal(1.0),
             ("alike", _) => {
                 let dtype = |i: usize| self.ty(i).dtype;
@@ -259,6 +281,7 @@ fn dtype_is(dtype: DType, word: &str) -> bool {
         "index" => matches!(dtype, DType::I32 | DType::I64),
         "integer" => dtype.is_int(),
         "unsigned" => matches!(dtype, DType::U16 | DType::U32 | DType::U64),
+        "short" => dtype.is_int() && dtype.bits() < 32,
         "float" => dtype.is_float(),
         "bool" => dtype == DType::Bool,
         _ => DType::ALL.iter().any(|d| *d == dtype && d.name() == word),

@@ -20,13 +20,14 @@ mod release;
 
 /// Modules that files may import, in the order of their lines: name, import line, and whether the
 /// module is part of Python.
-const IMPORTS: [(&str, &str, bool); 9] = [
+const IMPORTS: [(&str, &str, bool); 10] = [
     ("hashlib", "import hashlib", true),
     ("math", "import math", true),
     ("Path", "from pathlib import Path", true),
     ("jax", "import jax", false),
     ("jnp", "import jax.numpy as jnp", false),
     ("ml_dtypes", "import ml_dtypes", false),
+    ("mx", "import mlx.core as mx", false),
     ("np", "import numpy as np", false),
     ("torch", "import torch", false),
     ("F", "import torch.nn.functional as F", false),

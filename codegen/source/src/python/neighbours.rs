@@ -53,6 +53,13 @@ impl<'m> Neighbours<'m> {
         self.numbered(Some(&self.readers[value.index()]))
     }
 
+    /// The operation that computes a value; `None` for an argument.
+    pub fn producer(&self, value: Value) -> Option<&'m Operation> {
+        let ops = &self.function.ops;
+        let at = ops.partition_point(|op| op.first.index() <= value.index());
+        ops.get(at.checked_sub(1)?).filter(|op| op.results().any(|own| own == value))
+    }
+
     /// The operations of this name on these operands, in order.
     pub fn siblings<'a>(
         &'a self,

@@ -36,8 +36,8 @@ const EVERY: &str = include_str!("../backends/prelude/every.py");
 
 /// The definitions of these names and of everything they use, in the order of the files: those of
 /// a framework's prelude, then those of every framework.
-pub fn needed<'a>(prelude: &'a str, names: &FxHashSet<String>) -> Vec<Definition<'a>> {
-    let definitions: Vec<_> = [prelude, EVERY].into_iter().flat_map(definitions).collect();
+pub fn needed<'a>(prelude: &[&'a str], names: &FxHashSet<String>) -> Vec<Definition<'a>> {
+    let definitions: Vec<_> = prelude.iter().chain(&[EVERY]).flat_map(|f| definitions(f)).collect();
     let mut wanted: FxHashSet<&str> = names.iter().map(String::as_str).collect();
     loop {
         let before = wanted.len();

@@ -12,10 +12,19 @@ if TYPE_CHECKING:
     from .c import CBackend as CBackend
     from .cpu import CpuBackend as CpuBackend
     from .jax import JaxBackend as JaxBackend
+    from .mlx import MlxBackend as MlxBackend
     from .numpy import NumpyBackend as NumpyBackend
     from .torch import TorchBackend as TorchBackend
 
-__all__ = ["Backend", "CBackend", "CpuBackend", "JaxBackend", "NumpyBackend", "TorchBackend"]
+__all__ = [
+    "Backend",
+    "CBackend",
+    "CpuBackend",
+    "JaxBackend",
+    "MlxBackend",
+    "NumpyBackend",
+    "TorchBackend",
+]
 
 _MODULES = {"Backend": "base", **{target.class_name: target.name for target in targets()}}
 

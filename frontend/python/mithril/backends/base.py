@@ -10,7 +10,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType, Target
-from ..errors import BackendError, UsageError, shown
+from ..errors import BackendError, MithrilError, UsageError, shown
 from ..memory import host_memory
 from .dtypes import numpy_dtype, samples
 from .functions import FUNCTIONS
@@ -297,18 +297,15 @@ class Backend(ABC):
         return self.from_numpy(taken.astype(numpy_dtype(want)))
 
     def _as_numpy(self, value: object) -> NDArray[Any]:
-        import numpy as np  # noqa: PLC0415
 
         if self.is_array(value):
             return self.to_numpy(value)
-        if hasattr(value, "detach"):
-            from .torch import as_numpy  # noqa: PLC0415
+        from .foreign import as_numpy  # noqa: PLC0415
 
-            return as_numpy(value)
-        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-            return np.from_dlpack(value)
         try:
-            return np.asarray(value)
+            return as_numpy(value)
+        except MithrilError:
+            raise
         except ValueError as error:
             raise UsageError(
                 f"this is not an array of numbers\n  got: {shown(value)}"

@@ -1,0 +1,551 @@
+"""Functions that MLX lacks. A file contains those that it calls."""
+# ruff: noqa: F821 — some names are those of the other files.
+
+import math
+
+import mlx.core as mx
+
+
+def _with_gradient(result, x, backward):
+    """`result`, a function of x, with the gradient `backward(x, gradient)`."""
+    found = mx.custom_function(lambda x: result)
+    found.vjp(lambda x, gradient, _: backward(x, gradient))
+    return found(x)
+
+
+def _sign(x):
+    """The sign; NaN of NaN."""
+    return mx.where(mx.isnan(x), x, mx.sign(x))
+
+
+def _nonempty(x, axes, value):
+    """x, or if `axes` are empty, one row of `value`: MLX may hang without elements."""
+    if x.size:
+        return x
+    axes = range(x.ndim) if axes is None else axes
+    axes = [a % x.ndim for a in ((axes,) if isinstance(axes, int) else axes)]
+    shape = [1 if i in axes and n == 0 else n for i, n in enumerate(x.shape)]
+    return mx.full(shape, value, dtype=x.dtype)
+
+
+def _wide(x):
+    """x in the dtype in which its sums are accumulated."""
+    return x.astype(mx.float32) if x.dtype in (mx.float16, mx.bfloat16) else x
+
+
+def _sum(x, axes, keepdims, acc=None):
+    """The sum over `axes`, which may be empty."""
+    wide = _nonempty(_wide(x) if acc is None else x.astype(acc), axes, 0)
+    return mx.sum(wide, axis=axes, keepdims=keepdims).astype(x.dtype)
+
+
+def _mean(x, axes, keepdims):
+    """The mean over `axes`, which may be empty."""
+    wide = _nonempty(_wide(x), axes, mx.nan)
+    return mx.mean(wide, axis=axes, keepdims=keepdims).astype(x.dtype)
+
+
+def _sum_to(x, shape):
+    """Sums x to `shape`: the transpose of broadcasting from `shape`."""
+    new = x.ndim - len(shape)
+    repeated = [i for i, n in enumerate(shape, new) if n == 1 and x.shape[i] != 1]
+    axes = (*range(new), *repeated)
+    return _sum(x, axes, False).reshape(shape) if axes else x
+
+
+def _variance(x, axes, correction, keepdim):
+    """The variance over `axes`, divided by the count minus `correction`."""
+    wide = _wide(x)
+    deviation = wide - _mean(wide, axes, True)
+    total = _sum(deviation * deviation, axes, keepdim)
+    axes = range(x.ndim) if axes is None else axes
+    axes = (axes,) if isinstance(axes, int) else axes
+    count = math.prod(x.shape[axis] for axis in axes)
+    return (total / mx.array(count - correction, dtype=wide.dtype)).astype(x.dtype)
+
+
+def _products(equation, x, y):
+    """`einsum` of integers, which MLX does not multiply as matrices."""
+    inputs, output = equation.replace(" ", "").split("->")
+    left, right = inputs.split(",")
+    contracted = [name for name in dict.fromkeys(left + right) if name not in output]
+    names = list(output) + contracted
+    aligned = []
+    for array, own in ((x, left), (y, right)):
+        places = {name: i for i, name in enumerate(own)}
+        ordered = mx.transpose(array, [places[name] for name in names if name in own])
+        sizes = iter(ordered.shape)
+        aligned.append(ordered.reshape([next(sizes) if n in own else 1 for n in names]))
+    product = aligned[0] * aligned[1]
+    axes = tuple(range(len(output), len(names)))
+    return _sum(product, axes, False) if axes else product
+
+
+def _broadcast(x, shape, axes):
+    """Broadcasts x to `shape`; its axes become `axes` of the result."""
+    axes = [a % len(shape) for a in axes]
+    x = mx.transpose(x, sorted(range(len(axes)), key=axes.__getitem__))
+    expanded = [1] * len(shape)
+    for axis, n in zip(sorted(axes), x.shape):
+        expanded[axis] = n
+    return mx.broadcast_to(x.reshape(expanded), shape)
+
+
+def _iota(shape, axis, dtype):
+    """0, 1, 2, … along `axis` of `shape`."""
+    column = [1] * len(shape)
+    column[axis] = shape[axis]
+    return mx.broadcast_to(mx.arange(shape[axis], dtype=dtype).reshape(column), shape)
+
+
+def _position(function, x, axis, keepdims):
+    """`mx.argmax` or `mx.argmin`, which refuse arrays without elements."""
+    if x.size or axis is None:
+        return function(x, axis=axis, keepdims=keepdims)
+    return mx.sum(_nonempty(x, axis, 0) == 0, axis=axis, keepdims=keepdims)
+
+
+def _logsumexp(x, axes, keepdims):
+    """`mx.logsumexp`, which refuses arrays without elements."""
+    x = _nonempty(x, axes, -mx.inf)
+    if x.size:
+        return mx.logsumexp(x, axis=axes, keepdims=keepdims)
+    return mx.max(x, axis=axes, keepdims=keepdims)
+
+
+def _log_softmax(x, axis):
+    """The logarithm of softmax of an array that may be empty."""
+    return x - mx.logsumexp(x, axis=axis, keepdims=True) if x.size else x
+
+
+def _argsort(x, axis):
+    """The indices that sort x from the largest on; equal elements keep their order."""
+    order = mx.argsort(mx.flip(x, axis), axis=axis)
+    return x.shape[axis] - 1 - mx.flip(order, axis).astype(mx.int64)
+
+
+def _pad(x, value, padding):
+    """Pads each axis by (low, high, interior); negative numbers crop."""
+    for axis, (_, _, interior) in enumerate(padding):
+        if interior and x.shape[axis] > 1:
+            x = mx.moveaxis(x, axis, -1)
+            filled = mx.broadcast_to(
+                mx.array(value, dtype=x.dtype), (*x.shape, interior)
+            )
+            x = mx.concatenate([mx.expand_dims(x, -1), filled], axis=-1)
+            length = x.shape[-2] * x.shape[-1]
+            x = x.reshape(*x.shape[:-2], length)[..., : length - interior]
+            x = mx.moveaxis(x, -1, axis)
+    pads = [(max(low, 0), max(high, 0)) for low, high, _ in padding]
+    if isinstance(value, mx.array):
+        # MLX fails to differentiate it.
+        inside = mx.pad(mx.ones(x.shape, dtype=mx.bool_), pads)
+        x = mx.where(inside, mx.pad(x, pads), value)
+    else:
+        x = mx.pad(x, pads, constant_values=value)
+    crops = [(max(-low, 0), max(-high, 0)) for low, high, _ in padding]
+    return x[tuple(slice(low, n - high) for n, (low, high) in zip(x.shape, crops))]
+
+
+def _diagonal(x, offset=0):
+    """The diagonals of the last two axes."""
+    if x.size:
+        return mx.diagonal(x, offset, -2, -1)
+    rows, columns = x.shape[-2:]
+    size = min(rows + min(offset, 0), columns - max(offset, 0))
+    return mx.zeros((*x.shape[:-2], max(size, 0)), dtype=x.dtype)
+
+
+def _windows(x, axes, sizes, strides=None, dilations=None):
+    """Sliding windows over `axes`, which become window positions; taps come last."""
+    ones = (1,) * len(sizes)
+    strides, dilations = strides or ones, dilations or ones
+    shape, steps = list(x.shape), _steps(x)
+    taps = []
+    for axis, size, stride, gap in zip(axes, sizes, strides, dilations):
+        shape[axis] = (x.shape[axis] - gap * (size - 1) - 1) // stride + 1
+        taps.append(steps[axis] * gap)
+        steps[axis] *= stride
+    return _strided(x, (*shape, *sizes), (*steps, *taps), 0)
+
+
+def _skew(x, axes, taps, shifts):
+    """Shifts each of `axes` by the index along one of `taps`, times one of `shifts`."""
+    shape, steps, offset = list(x.shape), _steps(x), 0
+    own = list(steps)
+    for axis, tap, shift in zip(axes, taps, shifts):
+        reach = abs(shift) * max(x.shape[tap] - 1, 0)
+        shape[axis] -= reach
+        steps[tap] += shift * own[axis]
+        offset += reach * own[axis] if shift < 0 else 0
+    return _strided(x, shape, steps, offset)
+
+
+def _steps(x):
+    """The strides of the elements of x in row-major order."""
+    return [math.prod(x.shape[axis + 1 :]) for axis in range(x.ndim)]
+
+
+def _strided(x, shape, strides, offset):
+    """A view of x; zeros if it is empty, which MLX refuses."""
+    if 0 in shape:
+        return mx.zeros(shape, dtype=x.dtype)
+    return mx.as_strided(x, shape, strides, offset)
+
+
+def _grouped_matmul(x, w, group):
+    """The product of each row of x with the matrix of its group."""
+    if x.size == 0 or w.size == 0:
+        return mx.zeros((len(x), w.shape[2]), dtype=x.dtype)
+    group = mx.clip(mx.stop_gradient(group).astype(mx.int32), 0, len(w) - 1)
+    rows = mx.expand_dims(x, 1)
+    # `mx.gather_mm` has no other dtype on the CPU.
+    if x.dtype == mx.float32:
+        return mx.gather_mm(rows, w, rhs_indices=group.astype(mx.uint32))[:, 0]
+    return (rows @ w[group])[:, 0]
+
+
+def _grouped_outer(x, y, group, groups):
+    """The sums over each group's rows of the outer products of x and y."""
+    own = (group == mx.arange(groups)[:, None]).astype(x.dtype)
+    return mx.swapaxes(x, 0, 1) * own[:, None, :] @ y
+
+
+def _conv(
+    x,
+    weights,
+    strides=None,
+    dilations=None,
+    low=None,
+    high=None,
+    interior=None,
+    groups=1,
+):
+    """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
+    count = x.ndim - 2
+    ones, zeros = (1,) * count, (0,) * count
+    low, high, interior = low or zeros, high or zeros, interior or zeros
+    fits = count in (1, 2) or (count == 3 and groups == 1)
+    fits = fits and x.dtype != mx.float64
+    fits = fits and x.size > 0 and weights.size > 0
+    # MLX gives wrong gradients of operands that it dilates.
+    if not fits or min((*low, *high)) < 0 or any(interior):
+        x = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *zip(low, high, interior)])
+        low, high = zeros, zeros
+    if not fits:
+        return _correlation(x, weights, strides, dilations, groups)
+    y = mx.conv_general(
+        mx.moveaxis(x, 1, -1),
+        mx.moveaxis(weights, 1, -1),
+        stride=strides or ones,
+        padding=(low, high),
+        kernel_dilation=dilations or ones,
+        groups=groups,
+    )
+    return mx.moveaxis(y, -1, 1)
+
+
+def _correlation(x, weights, strides, dilations, groups):
+    """A convolution as a product of matrices, for what `mx.conv_general` lacks."""
+    count = x.ndim - 2
+    windows = _windows(
+        x, tuple(range(2, x.ndim)), weights.shape[2:], strides, dilations
+    )
+    positions = windows.shape[2 : 2 + count]
+    taps = range(2 + count, 2 + 2 * count)
+    columns = mx.transpose(windows, (0, 1, *taps, *range(2, 2 + count)))
+    filters, rest = weights.shape[0] // groups, math.prod(weights.shape[1:])
+    columns = columns.reshape(len(x), groups, rest, math.prod(positions))
+    y = weights.reshape(groups, filters, rest) @ columns
+    return y.reshape(len(x), groups * filters, *positions)
+
+
+def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
+    """The maximum of each window over the last axes, which are padded with -inf."""
+    count = len(sizes)
+    zeros = (0,) * count
+    pads = [(n, m, 0) for n, m in zip(low or zeros, high or zeros)]
+    x = _pad(x, -mx.inf, [(0, 0, 0)] * (x.ndim - count) + pads)
+    axes = tuple(range(x.ndim - count, x.ndim))
+    windows = _windows(x, axes, sizes, strides, dilations)
+    return mx.max(windows, axis=tuple(range(-count, 0)))
+
+
+def _take(x, indices, axis):
+    """The slices of x at `indices` along `axis`; x may be empty."""
+    if x.size and indices.size:
+        return mx.take(x, mx.stop_gradient(indices), axis=axis)
+    axis = axis % x.ndim
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    return mx.zeros(shape, dtype=x.dtype)
+
+
+def _take_along(x, indices, axis):
+    """The elements of x at `indices` along `axis`; x may be empty."""
+    if x.size and indices.size:
+        return mx.take_along_axis(x, mx.stop_gradient(indices), axis=axis)
+    return mx.zeros(indices.shape, dtype=x.dtype)
+
+
+def _scatter_add(x, indices, updates, axis):
+    """x with each slice of `updates` added at its index along `axis`."""
+    if updates.size == 0:
+        return x
+    axis = axis % x.ndim
+    front = range(axis, axis + indices.ndim)
+    rest = [i for i in range(updates.ndim) if i not in front]
+    updates = mx.transpose(updates, (*front, *rest))
+    y = mx.moveaxis(x, axis, 0).at[mx.stop_gradient(indices)].add(updates)
+    return mx.moveaxis(y, 0, axis)
+
+
+def _scatter_add_along(x, indices, updates, axis):
+    """x with each element of `updates` added at its index along `axis`."""
+    return x.at[_places(indices, axis)].add(updates) if updates.size else x
+
+
+def _scatter_mul_along(x, indices, updates, axis):
+    """x times each element of `updates` at its index along `axis`."""
+    # MLX has no gradient of it.
+    places = _places(indices, axis)
+
+    def backward(operands, gradient, _):
+        x, updates = operands
+        zeros = (x == 0).astype(x.dtype).at[places].add((updates == 0).astype(x.dtype))
+        factors = [mx.where(v == 0, 1, v) for v in (x, updates)]
+        product = gradient * _scatter_mul_along(factors[0], indices, factors[1], axis)
+        # The product of the other factors is 0 if another one is 0.
+        x_gradient = mx.where(zeros == (x == 0), product / factors[0], 0)
+        others = zeros[places] == (updates == 0)
+        return x_gradient, mx.where(others, product[places] / factors[1], 0)
+
+    scatter = mx.custom_function(lambda x, updates: x.at[places].multiply(updates))
+    scatter.vjp(backward)
+    return scatter(x, updates) if updates.size else x
+
+
+def _scatter_max_along(x, indices, updates, axis):
+    """The maximum of x and each element of `updates` at its index along `axis`."""
+    return _extremum(x, indices, updates, axis, "maximum")
+
+
+def _scatter_min_along(x, indices, updates, axis):
+    """The minimum of x and each element of `updates` at its index along `axis`."""
+    return _extremum(x, indices, updates, axis, "minimum")
+
+
+def _extremum(x, indices, updates, axis, name):
+    """The extremum of x and `updates`; elements that tie share the gradient."""
+    places = _places(indices, axis)
+
+    def backward(operands, gradient, result):
+        x, updates = operands
+        first = (x == result).astype(x.dtype)
+        second = (updates == result[places]).astype(x.dtype)
+        share = gradient / first.at[places].add(second)
+        return first * share, second * share[places]
+
+    scatter = mx.custom_function(
+        lambda x, updates: getattr(x.at[places], name)(updates)
+    )
+    scatter.vjp(backward)
+    return scatter(x, updates) if updates.size else x
+
+
+def _places(indices, axis):
+    """The index of each element, which is that of `indices` along `axis`."""
+    places = []
+    for i, n in enumerate(indices.shape):
+        column = [1] * indices.ndim
+        column[i] = n
+        places.append(mx.arange(n).reshape(column))
+    places[axis] = mx.stop_gradient(indices).astype(mx.int64)
+    return tuple(places)
+
+
+def _stack(rows, shape, dtype):
+    """Stacks rows along a new first axis; without rows, an empty array of `shape`."""
+    return mx.stack(rows) if rows else mx.zeros(shape, dtype=dtype)
+
+
+def _slice_update(x, slices, update):
+    """x with the elements at `slices` replaced by `update`."""
+    y = mx.array(x)
+    y[slices] = update
+    return y
+
+
+def _dynamic_slice(x, starts, sizes):
+    """The block of shape `sizes` at `starts`, clamped so that it lies inside x."""
+    if 0 in sizes or not sizes:
+        return mx.zeros(sizes, dtype=x.dtype) if sizes else x
+    return mx.slice(x, _first(x, starts, sizes), tuple(range(x.ndim)), sizes)
+
+
+def _dynamic_update_slice(x, update, starts):
+    """x with `update` written at `starts`, clamped so that it lies inside x."""
+    if update.size == 0 or not update.shape:
+        return x if update.size == 0 else update
+    start = _first(x, starts, update.shape)
+    return mx.slice_update(x, update, start, tuple(range(x.ndim)))
+
+
+def _first(x, starts, sizes):
+    """Where a block begins, clamped into x; negative starts count from the end."""
+    first = []
+    for start, n, size in zip(starts, x.shape, sizes):
+        at = mx.stop_gradient(mx.array(start)).astype(mx.int32)
+        first.append(mx.clip(mx.where(at < 0, at + n, at), 0, n - size))
+    return mx.stack(first)
+
+
+def _checkpoint(function, *operands):
+    """Calls `function`; the backward pass recomputes its intermediate values."""
+    # `mx.checkpoint` differentiates integers, too.
+    copied = _with_copies(function)
+    once = mx.custom_function(copied)
+
+    def backward(operands, gradients, results):
+        operands, gradients, results = map(_listed, (operands, gradients, results))
+        floats = [i for i, x in enumerate(operands) if _is_float(x)]
+
+        def varying(*given):
+            all_operands = list(operands)
+            for i, x in zip(floats, given):
+                all_operands[i] = x
+            return [y for y in _listed(copied(*all_operands)) if _is_float(y)]
+
+        seeds = [g for g, y in zip(gradients, results) if _is_float(y)]
+        given = [operands[i] for i in floats]
+        found = iter(mx.vjp(varying, given, seeds)[1])
+        return _each(
+            next(found) if _is_float(x) else mx.zeros_like(x) for x in operands
+        )
+
+    once.vjp(backward)
+    return once(*operands)
+
+
+def _custom_gradient(function, vjp, *operands):
+    """Calls `function`; `vjp(operands, results, cotangents)` gives its gradient."""
+    differentiated = mx.custom_function(_with_copies(function))
+
+    def backward(operands, gradients, results):
+        operands, gradients, results = map(_listed, (operands, gradients, results))
+        seeds = [g for g, y in zip(gradients, results) if _is_float(y)]
+        found = iter(_listed(vjp(*operands, *results, *seeds)))
+        return _each(
+            next(found) if _is_float(x) else mx.zeros_like(x) for x in operands
+        )
+
+    differentiated.vjp(backward)
+    return differentiated(*operands)
+
+
+def _with_copies(function):
+    """`function`, each of whose results is an array of its own.
+
+    MLX loses the gradient of a result that is also an operand or another result.
+    """
+
+    def copied(*operands):
+        seen, own = {id(x) for x in operands}, []
+        results = function(*operands)
+        for result in _listed(results):
+            own.append(mx.contiguous(result) if id(result) in seen else result)
+            seen.add(id(result))
+        return tuple(own) if isinstance(results, (tuple, list)) else own[0]
+
+    return copied
+
+
+def _is_float(x):
+    """Whether the elements are floats."""
+    return mx.issubdtype(x.dtype, mx.floating)
+
+
+def _each(gradients):
+    """The gradients of all operands, as MLX takes them."""
+    each = tuple(gradients)
+    return each if len(each) > 1 else each[0]
+
+
+def _listed(value):
+    """One or several arrays as a list."""
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def _threefry(key, high, low):
+    """Encrypts counters of two words: Threefry-2x32-20 (Salmon et al. 2011)."""
+    keys = [key[:1], key[1:], key[:1] ^ key[1:] ^ 0x1BD11BDA]
+    x, y = high + keys[0], low + keys[1]
+    for i in range(20):
+        bits = (13, 15, 26, 6, 17, 29, 16, 24)[i % 8]
+        x = x + y
+        y = (y << bits | y >> (32 - bits)) ^ x
+        if i % 4 == 3:
+            n = i // 4 + 1
+            x, y = x + keys[n % 3], y + keys[(n + 1) % 3] + n
+    return x, y
+
+
+def _key_split(key, count=2):
+    """`count` new keys derived from `key`, as rows."""
+    low = mx.arange(count, dtype=mx.uint32)
+    return mx.stack(_threefry(key, mx.zeros_like(low), low), axis=1)
+
+
+def _key_fold(key, data):
+    """A new key derived from `key` and a number."""
+    low = mx.array([data], dtype=mx.uint32)
+    return mx.concatenate(_threefry(key, mx.zeros_like(low), low))
+
+
+def _random_bits(key, shape, dtype):
+    """Uniform unsigned integers."""
+    counts = mx.arange(math.prod(shape), dtype=mx.uint64)
+    high, low = _threefry(
+        key, (counts >> 32).astype(mx.uint32), counts.astype(mx.uint32)
+    )
+    if dtype.size == 8:
+        return (high.astype(mx.uint64) << 32 | low).reshape(shape)
+    return (high ^ low).astype(dtype).reshape(shape)
+
+
+def _uniform(key, shape, dtype, low=0.0, high=1.0):
+    """Uniform floats in [low, high)."""
+    digits = -round(math.log2(mx.finfo(dtype).eps))
+    width = 8 if digits < 8 else dtype.size * 8
+    bits = _random_bits(key, shape, getattr(mx, f"uint{width}"))
+    # Graphics processors lack float64.
+    with mx.stream(mx.cpu):
+        unit = (bits >> (width - digits)).astype(mx.float64) * 2.0**-digits
+        low, high = mx.array(low, dtype=dtype), mx.array(high, dtype=dtype)
+        if width < 32:
+            return mx.maximum(unit.astype(dtype) * (high - low) + low, low)
+        scaled = unit * (high - low).astype(mx.float64) + low.astype(mx.float64)
+        return mx.maximum(scaled.astype(dtype), low)
+
+
+def _normal(key, shape, dtype):
+    """Standard normal floats, from uniform floats by the inverse error function."""
+    low = mx.finfo(dtype).eps / 2 - 1
+    u = _uniform(key, shape, dtype, low, 1.0)
+    root = mx.array(math.sqrt(2), dtype=dtype)
+    if dtype == mx.float64:
+        return root * _erf_inv(u)
+    return root * mx.erfinv(u.astype(mx.float32)).astype(dtype)
+
+
+def _folded(key, data):
+    """A new key from MLX's generator, derived from `key` and a number."""
+    return mx.random.split(key ^ mx.array([0, data], dtype=mx.uint32), 1)[0]
+
+
+def _bits(key, shape, dtype):
+    """Uniform unsigned integers from MLX's generator."""
+    words = mx.random.split(key, math.prod(shape))
+    if dtype.size == 8:
+        high, low = words[:, 0].astype(mx.uint64), words[:, 1].astype(mx.uint64)
+        return (high << 32 | low).reshape(shape)
+    return words[:, 0].astype(dtype).reshape(shape)
