@@ -56,8 +56,9 @@ pub fn needed<'a>(prelude: &[&'a str], names: &FxHashSet<String>) -> Vec<Definit
 }
 
 /// Whether the prelude of a framework, or that of all, has a definition of this name.
-pub fn defines(prelude: &str, name: &str) -> bool {
-    [prelude, EVERY].into_iter().flat_map(definitions).any(|own| own.name == name)
+pub fn defines(prelude: &[&str], name: &str) -> bool {
+    let files = prelude.iter().copied().chain([EVERY]);
+    files.flat_map(definitions).any(|own| own.name == name)
 }
 
 /// The words of a text: its runs of letters, digits and underscores, such as identifiers.
