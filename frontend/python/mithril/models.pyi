@@ -3503,7 +3503,7 @@ class Map(Block):
     ) -> None: ...
 
 class Vmap(Block):
-    """Computes `body` for all indices of an axis at once: the batch. Its results are those of `Map`, but its operations get one more axis instead of being repeated. Inputs have the axis that `axis` gives, or none if it gives None; outputs have it at `out_axis`. Params are shared by the whole batch. With `params`, they have an axis of their own in front: each index has its own params, and its own gradients. `ml.vmap` makes this block, too."""
+    """Computes `body` for all indices of an axis at once: the batch. Its results are those of `Map`, but its operations get one more axis instead of being repeated. Inputs have the axis that `axis` gives, or none if it gives None; outputs have it at `out_axis`. Params are shared by the whole batch. With `params`, they and running states have an axis of their own in front: each index has its own params, and its own gradients. `ml.vmap` makes this block, too."""
 
     def __init__(
         self,
