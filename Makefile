@@ -25,7 +25,7 @@ build: ## Build the package and the commands into .venv/.
 demo: build ## Train a classifier of handwritten digits; BACKENDS=numpy,torch,jax installs those named.
 	@.venv/bin/python tools/demo/digits.py $(if $(BACKENDS),--backends $(BACKENDS))
 
-test: ## Run every test: cargo, lit, pytest; at lower levels of processor a sample. Installs torch, JAX and MLX.
+test: ## Run the tests: cargo, lit, pytest; of tests with many cases, and at lower levels of processor, a sample. Installs torch, JAX and MLX.
 	@tools/setup.sh numpy llvm torch jax mlx test
 	@tools/install.sh
 	cargo test --release --workspace $(WITHOUT)
@@ -34,7 +34,7 @@ test: ## Run every test: cargo, lit, pytest; at lower levels of processor a samp
 	@tools/levels.sh $(PYTEST)
 
 test-all: export MITHRIL_TESTS = all
-test-all: test ## Run every test at every level of processor that this machine has.
+test-all: test ## Run every case at every level of processor that this machine has.
 
 fuzz: ## Compile 2000 random models for all backends and compare; SEED is the first one, FUZZ more options. Keeps those that differ.
 	.venv/bin/python tests/python/fuzz.py 2000 --first $(or $(SEED),$(shell date +%s)) $(FUZZ) \

@@ -1,8 +1,9 @@
 """Selects the tests that run for a processor level.
 
 Native code is compiled for MITHRIL_CPU in the whole run. If that is the machine's own processor,
-every test runs. At another level only the tests of native code run, and of a parametrized test only
-a sample, unless MITHRIL_TESTS is `all`. MITHRIL_SEED is the seed of the sample.
+every test runs, but of a test with very many cases only a sample. At another level only the tests
+of native code run, and of a parametrized test only a smaller sample. If MITHRIL_TESTS is `all`,
+there are no samples. MITHRIL_SEED is the seed of the samples.
 """
 
 import os
@@ -16,6 +17,8 @@ from mithril import _core
 
 # A sample has all cases of a test with at most FEW, and otherwise one in PART.
 FEW, PART = 3, 12
+# The same for the machine's own level.
+MANY, SHARE = 100, 4
 SEED = os.environ.get("MITHRIL_SEED") or "0"
 ALL = os.environ.get("MITHRIL_TESTS") == "all"
 LEVELS = _core.processors()
@@ -24,12 +27,13 @@ LEVEL = _core.processor()
 OTHER = LEVEL not in ("native", *LEVELS[-1:])
 # Matches files whose tests compile native code or C.
 NATIVE = re.compile(r"\b(CpuBackend|CBackend|INSTALLED|fuzz|c_programs|def test_\w+\(.*backend)\b")
-FRAMEWORKS = re.compile("numpy|torch|jax", re.IGNORECASE)
+FRAMEWORKS = re.compile("numpy|torch|jax|mlx", re.IGNORECASE)
 
 
 def header() -> str:
     level = LEVEL if LEVEL != "native" else f"{LEVELS[-1]} (native)" if LEVELS else "none"
-    tests = "all tests" if not OTHER else "all tests of it" if ALL else f"a sample, {seed()}"
+    large = "all tests" if ALL else f"a sample of tests with many cases, {seed()}"
+    tests = large if not OTHER else "all tests of it" if ALL else f"a sample, {seed()}"
     return f"native code for {level}, {tests}; levels: {', '.join(LEVELS)}"
 
 
@@ -51,16 +55,15 @@ def is_native(item) -> bool:
 
 def chosen(items: list) -> list:
     """The selected tests, in their order."""
-    if not OTHER:
-        return items
-    native = [item for item in items if is_native(item)]
+    own = [item for item in items if is_native(item)] if OTHER else items
     if ALL:
-        return native
+        return own
+    least, part = (FEW, PART) if OTHER else (MANY, SHARE)
     cases = defaultdict(list)
-    for item in native:
+    for item in own:
         cases[item.nodeid.partition("[")[0]].append(item.nodeid)
     kept = set()
     for drawn in cases.values():
         drawn.sort(key=lambda case: zlib.crc32(f"{SEED} {LEVEL} {case}".encode()))
-        kept.update(drawn[: max(FEW, len(drawn) // PART)])
-    return [item for item in native if item.nodeid in kept]
+        kept.update(drawn[: max(least, len(drawn) // part)])
+    return [item for item in own if item.nodeid in kept]
