@@ -10,6 +10,8 @@ use crate::blocks::{
 };
 use crate::stub::default;
 
+/// The longest line of an example.
+const WIDTH: usize = 100;
 const NOTE: &str = "Generated from the block table: `make bless` regenerates it.";
 
 /// The pages: file names under `docs/`, and their texts.
@@ -197,7 +199,13 @@ fn code(entry: &Entry) -> String {
             pairs.map(|(i, v)| item(&format!("\"{}\"", i.name), i.class, v)).collect()
         }
     };
-    let _ = writeln!(text, "compiled = ml.compile({made}, ml.NumpyBackend())");
+    let whole = format!("compiled = ml.compile({made}, ml.NumpyBackend())");
+    let _ = match whole.len() <= WIDTH {
+        true => writeln!(text, "{whole}"),
+        false => {
+            writeln!(text, "block = {made}\ncompiled = ml.compile(block, ml.NumpyBackend())")
+        }
+    };
     let learned: Vec<&Input> = entry.inputs.iter().filter(|i| i.role == Role::Param).collect();
     let drawn = !learned.is_empty() || matches!(entry.meaning, Meaning::Compose(_));
     let params = match example.params {

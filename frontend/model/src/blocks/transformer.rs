@@ -97,7 +97,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               `norm` after the last one. Each copy has its own params, `layer_0.…`, `layer_1.…`, \
               and reads the same masks.",
         example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8)").with_settings(
-            "ml.TransformerEncoderLayer(8, 2, feedforward=16, dropout=0.0), layers=2",
+            "ml.TransformerEncoderLayer(8, 2, 16, dropout=0.0), layers=2",
         ),
         parameters: STACK_PARAMETERS,
         inputs: ENCODER_INPUTS,
@@ -113,7 +113,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             &["np.ones((2, 5, 8), \"float32\")", "np.ones((2, 3, 8), \"float32\")"],
             "(2, 5, 8)",
         )
-        .with_settings("ml.TransformerDecoderLayer(8, 2, feedforward=16, dropout=0.0), layers=2"),
+        .with_settings("ml.TransformerDecoderLayer(8, 2, 16, dropout=0.0), layers=2"),
         parameters: STACK_PARAMETERS,
         inputs: DECODER_INPUTS,
         meaning: Meaning::Compose(|settings| {

@@ -47,7 +47,7 @@ def _split(results, count):
 
 
 def _while(step, state, most):
-    """Calls `step` for as long as the first part of the state is true, at most `most` times.
+    """Calls `step` while the first part of the state is true, at most `most` times.
 
     This is a scan over all steps: JAX has no reverse-mode gradient of `while_loop`.
     """
