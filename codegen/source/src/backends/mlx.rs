@@ -259,7 +259,9 @@ const SPELLINGS: Spellings = &[
     ),
     (
         "scatter_add",
-        "{x}.at[{indices}].add({updates}) if axis == 0 and updates is filled; \
+        "{x}.at[@stop_gradient({indices})].add({updates}) if axis == 0 and updates is filled and \
+         indices is computed; \
+         {x}.at[{indices}].add({updates}) if axis == 0 and updates is filled; \
          _scatter_add({x}, {indices}, {updates}, {axis})",
     ),
     ("slice_update", "_slice_update({x}, {bounds}, {update})"),

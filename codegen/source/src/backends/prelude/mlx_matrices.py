@@ -168,11 +168,24 @@ def _gaps(values):
     return differences + mx.eye(values.shape[-1], dtype=values.dtype)
 
 
+def _finite(x):
+    """Which matrices are finite, and x with zeros in place of the others.
+
+    LAPACK fails for the others, or gives numbers that vary.
+    """
+    own = mx.stop_gradient(x)
+    finite = mx.all(mx.isfinite(own), axis=(-2, -1), keepdims=True)
+    return finite, mx.where(finite, own, 0)
+
+
 def _eigh(x):
     """The eigenvalues in ascending order, and the eigenvectors in columns."""
     if x.size == 0:
         return mx.zeros(x.shape[:-1], dtype=x.dtype), x
-    values, vectors = mx.linalg.eigh(mx.stop_gradient(x), "L", stream=mx.cpu)
+    finite, own = _finite(x)
+    values, vectors = mx.linalg.eigh(own, "L", stream=mx.cpu)
+    values = mx.where(finite[..., 0], values, mx.nan)
+    vectors = mx.where(finite, vectors, mx.nan)
 
     def of_values(x, gradient):
         vectors = _eigh(x)[1]
@@ -197,8 +210,11 @@ def _svd(x):
         right = mx.eye(size, count, dtype=x.dtype)
         right = mx.broadcast_to(right, (*x.shape[:-2], size, count))
         return left, mx.zeros((*x.shape[:-2], size), dtype=x.dtype), right
-    u, s, vh = mx.linalg.svd(mx.stop_gradient(x), stream=mx.cpu)
-    u, vh = u[..., :size], vh[..., :size, :]
+    finite, own = _finite(x)
+    u, s, vh = mx.linalg.svd(own, stream=mx.cpu)
+    u = mx.where(finite, u[..., :size], mx.nan)
+    s = mx.where(finite[..., 0], s, mx.nan)
+    vh = mx.where(finite, vh[..., :size, :], mx.nan)
 
     def of_u(x, gradient):
         u, s, vh = _svd(x)
