@@ -43,7 +43,7 @@ FRONT: dict[str, dict[str, Any]] = {
     "ScatterReduce": {"axes": (0,)},
     "Scatter": {"axes": (0,)},
     "Map": {"shapes": {"left": (3, 2, 4), "right": (3, 2, 4)}, "axes": (1,)},
-    "Vmap": {"axes": (0, -1)},
+    "Vmap": {"shapes": {"left": (3, 2, 4), "right": (3, 2, 4)}, "axes": (0, 1)},
     "Scan": {"shapes": {"left": (3, 4), "right": (3, 2, 4)}, "axes": (1,)},
     "Size": {"axes": (0,)},
     "Squeeze": {"axes": (1,)},
