@@ -84,7 +84,10 @@ EVERY = [
 ]
 # A sample for C, as compiling C is slow.
 SHARE = [name for name in _core.block_names()[::6] if name not in SIGNED]
-SHARE_IN_C = list(zip(SHARE, itertools.cycle(TOLERANCES)))
+SHARE_IN_C = [
+    (name, dtype if (name, dtype) in EVERY else "float32")
+    for name, dtype in zip(SHARE, itertools.cycle(TOLERANCES))
+]
 
 
 def numpy_dtype(name: str) -> Any:
