@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Grown = tuple[Any, Shape]
+Ways = list[Callable[["Grower", Any, Shape], Grown]]
 # Longer axes take NumPy too long.
 LONGEST = 40
 
 
-def grow(grower: Grower) -> None:
-    """Applies one block, or a few, to a bounded value."""
+def grow_by(grower: Grower, ways: Ways) -> None:
+    """Applies one block, or a few, to a bounded value: one of `ways`."""
     x, shape = grower.pick()
     if not shape or not all(0 < size <= LONGEST for size in shape):
         return
     own = grower.apply(models.NanToNum(), x) if grower.special else x
     tame = grower.apply(models.Tanh(), own)
-    value, left = grower.choose.choice(WAYS)(grower, tame, shape)
+    value, left = grower.choose.choice(ways)(grower, tame, shape)
     if len(left) <= 4:
         grower.keep(value, left)
 
@@ -150,7 +151,7 @@ def distances(grower: Grower, x: Any, shape: Shape) -> Grown:
     return made(grower, block, "output", left=x, right=x), (shape[0], shape[0])
 
 
-WAYS: list[Callable[[Grower, Any, Shape], Grown]] = [
+WAYS: Ways = [
     activated,
     gated,
     directed,
@@ -162,3 +163,7 @@ WAYS: list[Callable[[Grower, Any, Shape], Grown]] = [
     repeated,
     distances,
 ]
+
+
+def grow(grower: Grower) -> None:
+    grow_by(grower, WAYS)

@@ -6,25 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from grower_functions import LONGEST, Grown, Shape, activated, made
+from grower_functions import Grown, Shape, Ways, activated, grow_by, made
 
 from mithril import models
 from mithril.models import Model
 
 if TYPE_CHECKING:
     from grower import Grower
-
-
-def grow(grower: Grower) -> None:
-    """Applies one block, or a few, to a bounded value."""
-    x, shape = grower.pick()
-    if not shape or not all(0 < size <= LONGEST for size in shape):
-        return
-    own = grower.apply(models.NanToNum(), x) if grower.special else x
-    tame = grower.apply(models.Tanh(), own)
-    value, left = grower.choose.choice(WAYS)(grower, tame, shape)
-    if len(left) <= 4:
-        grower.keep(value, left)
 
 
 def ranks(grower: Grower, size: int, count: int) -> Any:
@@ -215,7 +203,7 @@ def batched(grower: Grower, x: Any, shape: Shape) -> Grown:
     return made(grower, block, "y", x=x), (shape[axis], *left)
 
 
-WAYS: list[Callable[[Grower, Any, Shape], Grown]] = [
+WAYS: Ways = [
     ordered,
     counted,
     segments,
@@ -230,3 +218,7 @@ WAYS: list[Callable[[Grower, Any, Shape], Grown]] = [
     batched,
     batched,
 ]
+
+
+def grow(grower: Grower) -> None:
+    grow_by(grower, WAYS)
