@@ -111,3 +111,19 @@ pub const SPELLINGS: Spellings = &[
     ("svd", "@linalg.svd({x}, full_matrices=False)[{of} / 3]"),
     ("matrix_power", "@linalg.matrix_power({x}, {n})"),
 ];
+
+/// Convolutions and pooling by functions of the prelude, which JAX and MLX both have.
+pub const CONV: (&str, &str) = (
+    "conv",
+    "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+     low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
+     groups={groups}]) if acc is missing; _conv({x}.astype({acc}), \
+     {weights}.astype({acc})[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+     low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
+     groups={groups}]).astype({dtype})",
+);
+pub const MAX_POOL: (&str, &str) = (
+    "max_pool",
+    "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, \
+     dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}])",
+);

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
+use super::array_api;
 use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 
@@ -130,20 +131,8 @@ const SPELLINGS: Spellings = &[
         "jax.lax.dynamic_update_slice({x}, {update}, ({starts},)) if starts is alike; \
          _dynamic_update_slice({x}, {update}, ({starts},))",
     ),
-    (
-        "conv",
-        "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
-         groups={groups}]) if acc is missing; _conv({x}.astype({acc}), \
-         {weights}.astype({acc})[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
-         groups={groups}]).astype({dtype})",
-    ),
-    (
-        "max_pool",
-        "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, \
-         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}])",
-    ),
+    array_api::CONV,
+    array_api::MAX_POOL,
     (
         "sum_pool",
         "_sum_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \

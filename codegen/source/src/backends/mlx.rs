@@ -10,6 +10,7 @@ use mithril_ir::op::access::{Access, Attention, Library};
 use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
+use super::array_api;
 use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 
@@ -271,20 +272,8 @@ const SPELLINGS: Spellings = &[
          dilations={dilations.tuple}])",
     ),
     ("skew", "_skew({x}, {axes.tuple}, {taps.tuple}, {shifts.tuple})"),
-    (
-        "conv",
-        "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
-         groups={groups}]) if acc is missing; _conv({x}.astype({acc}), \
-         {weights}.astype({acc})[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
-         groups={groups}]).astype({dtype})",
-    ),
-    (
-        "max_pool",
-        "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, \
-         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}])",
-    ),
+    array_api::CONV,
+    array_api::MAX_POOL,
     ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
     ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),
     ("stop_gradient", "@stop_gradient({x})"),

@@ -96,9 +96,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         doc: "`layers` copies of a layer such as `TransformerEncoderLayer`, one after another, and \
               `norm` after the last one. Each copy has its own params, `layer_0.…`, `layer_1.…`, \
               and reads the same masks.",
-        example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8)").with_settings(
-            "ml.TransformerEncoderLayer(8, 2, 16, dropout=0.0), layers=2",
-        ),
+        example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8)")
+            .with_settings("ml.TransformerEncoderLayer(8, 2, 16, dropout=0.0), layers=2"),
         parameters: STACK_PARAMETERS,
         inputs: ENCODER_INPUTS,
         meaning: Meaning::Compose(|settings| stacked(settings, &["mask"])),
