@@ -65,9 +65,15 @@ impl Builder {
             f.guards = other.guards.clone();
             f.external = other.external;
             f.bodies = other.bodies.clone();
+            f.computes = other.computes.clone();
         }
         builder.fresh.set(1 + highest_fresh(other));
         builder
+    }
+
+    /// Says which standard function the operations compute.
+    pub fn set_computes(&self, name: &str) {
+        self.function.borrow_mut().computes = Some(name.into());
     }
 
     /// Sets the location of the operations added next.

@@ -159,6 +159,9 @@ pub struct Function {
     pub external: bool,
     /// Bodies for targets. A target with a body uses it instead of the operations.
     pub bodies: Vec<TargetBody>,
+    /// The standard function that the operations compute, such as `lstm`. A target that has this
+    /// function may use its own instead of the operations.
+    pub computes: Option<Arc<str>>,
 }
 
 /// `left <= right` or `left == right`, as the signature states it.
@@ -214,6 +217,7 @@ impl Function {
             constraints: Vec::new(),
             external: false,
             bodies: Vec::new(),
+            computes: None,
         }
     }
 

@@ -52,6 +52,7 @@ pub fn without_dead_operations(function: &Function) -> Option<Function> {
         constraints: function.constraints.clone(),
         external: function.external,
         bodies: function.bodies.clone(),
+        computes: function.computes.clone(),
     };
     let mut map: Vec<Value> = (0..function.values.len() as u32).map(Value).collect();
     for op in function.ops.iter().filter(|op| lives(op)) {

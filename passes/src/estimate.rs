@@ -99,7 +99,8 @@ fn of_function(
     Ok(total)
 }
 
-/// A function that consists of this operation.
+/// A function that consists of this operation. Its arguments count as states, as some targets take
+/// operations on states alone.
 pub(crate) fn single_operation(
     op: Op,
     attrs: &[Attr],
@@ -110,7 +111,7 @@ pub(crate) fn single_operation(
     let value = |ty: &Type| ValueInfo { ty: ty.clone(), name: None, known: None };
     function.values = operands.iter().map(|(_, ty)| value(ty)).collect();
     let argument =
-        |at| Argument { name: format!("x{at}").into(), role: Role::Data, donated: false };
+        |at| Argument { name: format!("x{at}").into(), role: Role::State, donated: false };
     function.args = (0..operands.len()).map(argument).collect();
     let first = Value(operands.len() as u32);
     function.values.push(value(result));

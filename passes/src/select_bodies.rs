@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::external::TargetBody;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::Gradient;
@@ -14,8 +16,10 @@ use crate::pass::Pass;
 use crate::target::{self, Language, Target};
 
 pass! {
-    /// Makes a function external that has a body for the target, and removes all other bodies from
-    /// functions with operations. Operations that `gradients` are derived from stay.
+    /// Makes a function external that has a body for the target, or computes a standard function
+    /// that the target has. Removes all other bodies from functions with operations. Operations
+    /// that `gradients` are derived from stay, and those that are batched instead of a standard
+    /// function.
     pub struct SelectBodies("select-bodies") {
         /// The target of the program.
         target: Target = *target::CORE,
@@ -27,7 +31,7 @@ pass! {
 impl Pass for SelectBodies {
     /// Errors: an external function that is called, and has no body for the target.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
-        if module.functions.values().all(|f| f.bodies.is_empty() && !f.external) {
+        if module.functions.values().all(is_plain) {
             return Ok(module.clone());
         }
         self.check(module)?;
@@ -35,19 +39,27 @@ impl Pass for SelectBodies {
             true => differentiated(module),
             false => FxHashSet::default(),
         };
+        let batched = batched(module);
         let mut out = module.clone();
         for function in module.functions.values() {
-            if function.external || function.bodies.is_empty() {
+            if function.external || is_plain(function) {
                 continue;
             }
-            let whole = self.target.body(function).is_some()
-                && !derived.contains(&function.name)
-                && !module.called_from_outside().any(|f| f.name == function.name);
-            if whole {
+            let own = self.target.body(function).cloned();
+            let standard = || match batched.contains(&function.name) {
+                true => None,
+                false => self.target.standard_body(function),
+            };
+            let body = own.or_else(standard).filter(|_| {
+                !derived.contains(&function.name)
+                    && !module.called_from_outside().any(|f| f.name == function.name)
+            });
+            if let Some(body) = body {
                 cx.count("bodies-selected", 1);
-                out.insert(declared(function));
+                out.insert(declared(function, body));
             } else {
-                out.insert(Function { bodies: Vec::new(), ..(**function).clone() });
+                let own = (**function).clone();
+                out.insert(Function { bodies: Vec::new(), computes: None, ..own });
             }
         }
         Ok(out)
@@ -78,8 +90,13 @@ impl SelectBodies {
     }
 }
 
-/// The function without its operations.
-fn declared(function: &Function) -> Function {
+/// Whether the function has only operations.
+fn is_plain(function: &Arc<Function>) -> bool {
+    function.bodies.is_empty() && !function.external && function.computes.is_none()
+}
+
+/// The function with this body instead of its operations.
+fn declared(function: &Function, body: TargetBody) -> Function {
     let count = function.args.len();
     let mut values = function.values[..count].to_vec();
     let results = function.results.iter().map(|result| {
@@ -91,7 +108,27 @@ fn declared(function: &Function) -> Function {
     });
     let results = results.collect();
     let own = function.clone();
-    Function { values, results, ops: Vec::new(), external: true, ..own }
+    Function { values, results, ops: Vec::new(), external: true, bodies: vec![body], ..own }
+}
+
+/// Whether the operation is a scan over a batch.
+fn is_batched(op: &Operation) -> bool {
+    matches!(op.op.gradient, Gradient::Scan) && *op.attr("batched") == Attr::Bool(true)
+}
+
+/// The functions that scans over a batch reach.
+fn batched(module: &Module) -> FxHashSet<Arc<str>> {
+    let mut found = FxHashSet::default();
+    let functions = module.functions.values();
+    let scans = functions.flat_map(|f| &f.ops).filter(|op| is_batched(op));
+    let mut left: Vec<&Arc<str>> = scans.flat_map(Operation::functions).collect();
+    while let Some(name) = left.pop() {
+        if found.insert(name.clone()) {
+            let callee = module.get(name).into_iter();
+            left.extend(callee.flat_map(|f| &f.ops).flat_map(Operation::functions));
+        }
+    }
+    found
 }
 
 /// The functions whose operations gradients are derived from: those that are reached without going

@@ -21,6 +21,9 @@ pub struct Target {
     pub language: Language,
     /// The targets whose bodies of external functions it takes, the preferred one first.
     pub bodies: &'static [&'static str],
+    /// The body of a standard function ([`Function::computes`]) that the target has, for the types
+    /// of this function.
+    pub standard: fn(&Function) -> Option<TargetBody>,
 }
 
 /// A language that users write bodies of external functions in.
@@ -47,6 +50,11 @@ impl Target {
         let find = |name: &&str| function.bodies.iter().find(|body| *body.target == **name);
         self.bodies.iter().find_map(find)
     }
+
+    /// The target's own body of the standard function that this function computes.
+    pub fn standard_body(&self, function: &Function) -> Option<TargetBody> {
+        function.computes.as_ref().and_then(|_| (self.standard)(function))
+    }
 }
 
 /// The target that takes only primitives.
@@ -57,6 +65,7 @@ pub const CORE: &Target = &Target {
     profile: profile::CPU,
     language: Language::Python,
     bodies: &["core"],
+    standard: |_| None,
 };
 
 /// The targets that options may name. Code generators supply them.

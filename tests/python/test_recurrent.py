@@ -297,9 +297,42 @@ def test_there_is_one_loop_for_each_layer_and_direction():
     shapes = {"input": [2, 50, 3]}
     code = ml.compile(block, ml.JaxBackend(), shapes=shapes, inference=True).code
     assert code.count("jax.lax.scan(") == 4
-    for make in (ml.NumpyBackend, ml.TorchBackend):
-        code = ml.compile(block, make(), shapes=shapes, inference=True).code
-        assert len(re.findall(r"^    for .* in ", code, re.MULTILINE)) == 4, code
+    code = ml.compile(block, ml.NumpyBackend(), shapes=shapes, inference=True).code
+    assert len(re.findall(r"^    for .* in ", code, re.MULTILINE)) == 4, code
+    code = ml.compile(block, ml.TorchBackend(), shapes=shapes, inference=True).code
+    assert not re.findall(r"^ *for .* in ", code, re.MULTILINE), code
+    assert len(re.findall(r"= lstm_\w+\(", code)) == 4, code
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+@pytest.mark.parametrize("given", [False, True])
+def test_torch_computes_whole_layers(kind, given):
+    """Layers are calls of PyTorch's functions, also for batches and sequences that are empty."""
+    block = {
+        "lstm": lambda: ml.LSTM(4, bidirectional=True),
+        "gru": lambda: ml.GRU(4, bidirectional=True),
+        "rnn_tanh": lambda: ml.RNN(4, bidirectional=True),
+        "rnn_relu": lambda: ml.RNN(4, activation="relu", bidirectional=True),
+    }[kind]()
+    shapes = {"input": ["batch", "time", 3]}
+    states = ["hidden", "cell"][: 1 + (kind == "lstm")] if given else []
+    shapes |= {name: [2, "batch", 4] for name in states}
+    runs = [ml.compile(block, make(), shapes=shapes) for make in (ml.NumpyBackend, ml.TorchBackend)]
+    assert f"torch.{kind}(" in runs[1].code
+    params = runs[0].randomize_params(seed=1)
+    for batch, time in [(2, 5), (1, 1), (0, 3), (3, 0)]:
+        inputs = {"input": numbers(batch, time, 3)}
+        inputs |= {name: numbers(2, batch, 4) for name in states}
+        got = []
+        for run in runs:
+            own = {name: run.backend.array(value) for name, value in params.items()}
+            arrays = {name: run.backend.array(value) for name, value in inputs.items()}
+            seeds = {"output": lambda y: y * 0 + 1}
+            outputs, gradients = run.evaluate(own, arrays, output_gradients=seeds)
+            values = [*outputs.values(), *(gradients[name] for name in sorted(gradients))]
+            got.append([run.backend.to_numpy(value) for value in values])
+        for want, value in zip(*got, strict=True):
+            np.testing.assert_allclose(value, want, rtol=2e-5, atol=2e-6)
 
 
 def test_first_values_are_those_of_torch():

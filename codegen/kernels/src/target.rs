@@ -19,6 +19,7 @@ pub const CPU: Target = Target {
     profile: profile::CPU,
     language: Language::C,
     bodies: &["cpu", "c"],
+    standard: |_| None,
 };
 
 /// C source.

@@ -12,7 +12,8 @@
 //! and:
 //! - `{x.number}`: may be filled with a Python number, as may every operand of an elementwise
 //!   operation; `{x.array}`: always an array; `{x.last}`: the last dim of the operand
-//! - `{axes}`: a number for one axis, a tuple for several; `{axes.tuple}`: always a tuple
+//! - `{axes}`: a number for one axis, a tuple for several; `{axes.tuple}`: always a tuple;
+//!   `{strides.same}`: a number if all are equal
 //! - `{axis.front}`: counted from the front of the result; `{data.word}`: as unsigned 32 bits
 //! - `{shape}`: a tuple or another array's shape; `{shape.args}`: arguments of a call;
 //!   `{shape.dims}`: the dims, as several arguments;
@@ -39,7 +40,7 @@
 //! - `name is sibling`: the operation of this name exists on the same operands; `name is reader`:
 //!   it
 //!   reads the result; `name is used`: it exists anywhere in the file
-//! - `axes is vacant`: one of those axes may be empty
+//! - `axes is vacant`: one of those axes may be empty; `strides is sizes`: the two are equal
 //! - `x is signal`, `image`, `volume`: a batch of channels with one, two or three axes that windows
 //!   slide over; `low is symmetric`: the padding after each axis is that before it, and at most half
 //!   of a pooling window

@@ -12,7 +12,7 @@ use mithril_ir::shape::{Guard, Type};
 use mithril_kernels::program;
 use mithril_model::block::Block;
 use mithril_model::init::{Init, Start};
-use mithril_model::lower::{self, Lowered, lower_or_try, open_dtypes};
+use mithril_model::lower::{self, Lowered, Mode, lower_or_try, open_dtypes};
 use mithril_passes::indexed::{Indexed, indexed_as};
 use mithril_passes::pipeline::OptimizationOptions;
 use mithril_passes::specialise::shapes::Shapes;
@@ -262,6 +262,7 @@ fn code(
         summary: block.name().unwrap_or(block.kind()).to_string(),
         stem: options.stem.clone(),
         random: options.random,
+        releases: options.lower.mode == Mode::Inference,
     };
     let source = simplify(logical, recipe, Shapes::default(), watch).and_then(|(module, _)| {
         let source = watch.time("emit", || python::emit(&module, backend, &names))?;

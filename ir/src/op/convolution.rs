@@ -3,7 +3,7 @@
 use super::batch;
 use super::window::{DILATIONS, Padding, STRIDES, Window, cropped, padding_of, windows};
 use super::{
-    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
+    AttrDef, BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::{Attr, AttrKind};
@@ -12,6 +12,27 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::message;
 use crate::shape::Shape;
+
+/// The attributes of convolutions.
+const CONV: &[AttrDef] = &[
+    STRIDES,
+    DILATIONS,
+    attr("low", AttrKind::Ints, Default::None),
+    attr("high", AttrKind::Ints, Default::None),
+    attr("interior", AttrKind::Ints, Default::None),
+    attr("acc", AttrKind::DType, Default::None),
+    attr("groups", AttrKind::Int, Default::Int(1)),
+];
+/// Those of transposed convolutions.
+const TRANSPOSED: &[AttrDef] = &[
+    STRIDES,
+    DILATIONS,
+    attr("low", AttrKind::Ints, Default::None),
+    attr("high", AttrKind::Ints, Default::None),
+    attr("acc", AttrKind::DType, Default::None),
+    attr("groups", AttrKind::Int, Default::Int(1)),
+];
+const BIAS: super::Operand = operand("bias", Class::Float);
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -28,15 +49,7 @@ pub(super) const OPS: &[OpDef] = &[
           before, after and between the elements of each spatial axis. Sums are accumulated as in \
           `dot_general`.",
         note: "Without input channels, torch returns no filters and may refuse gradients.",
-        attrs: &[
-            STRIDES,
-            DILATIONS,
-            attr("low", AttrKind::Ints, Default::None),
-            attr("high", AttrKind::Ints, Default::None),
-            attr("interior", AttrKind::Ints, Default::None),
-            attr("acc", AttrKind::DType, Default::None),
-            attr("groups", AttrKind::Int, Default::Int(1)),
-        ],
+        attrs: CONV,
         shape: ShapeRule::Rule(conv_shape),
         meaning: Meaning::Decompose(contraction),
         gradient: Gradient::Rule(|r| vec![Some(operand_gradient(r)), Some(weights_gradient(r))]),
@@ -52,20 +65,53 @@ pub(super) const OPS: &[OpDef] = &[
           channels, spatial axes …), adds its multiple of a kernel of `weights`, (channels, \
           filters / groups, kernel …), to the result. Kernels start `strides` apart and their taps \
           are `dilations` apart; `low` and `high` elements are cut off each end of a spatial axis.",
-        attrs: &[
-            STRIDES,
-            DILATIONS,
-            attr("low", AttrKind::Ints, Default::None),
-            attr("high", AttrKind::Ints, Default::None),
-            attr("acc", AttrKind::DType, Default::None),
-            attr("groups", AttrKind::Int, Default::Int(1)),
-        ],
+        attrs: TRANSPOSED,
         shape: ShapeRule::Rule(transpose_shape),
         meaning: Meaning::Decompose(dilated_conv),
         gradient: Gradient::Rule(transpose_gradients),
         ..BASE
     },
+    OpDef {
+        name: "biased_conv",
+        noun: "features",
+        kind: Kind::Composite,
+        operands: &[operand("x", Class::Float), operand("weights", Class::Float), BIAS],
+        doc: "`conv`, plus a bias for each filter.",
+        attrs: CONV,
+        shape: ShapeRule::Rule(|cx| with_bias(cx, conv_shape)),
+        meaning: Meaning::Decompose(|r| biased(r, "conv")),
+        ..BASE
+    },
+    OpDef {
+        name: "biased_conv_transpose",
+        noun: "features",
+        kind: Kind::Composite,
+        operands: &[operand("x", Class::Float), operand("weights", Class::Float), BIAS],
+        doc: "`conv_transpose`, plus a bias for each filter.",
+        attrs: TRANSPOSED,
+        shape: ShapeRule::Rule(|cx| with_bias(cx, transpose_shape)),
+        meaning: Meaning::Decompose(|r| biased(r, "conv_transpose")),
+        ..BASE
+    },
 ];
+
+/// The shape of a convolution. Checks the bias, which has one element for each filter.
+fn with_bias(cx: &mut Infer, shape: fn(&mut Infer) -> Result<Shape>) -> Result<Shape> {
+    let shape = shape(cx)?;
+    let (filters, bias) = (Shape::new([shape.dims[1].clone()]), cx.shape(2).clone());
+    cx.same(&filters, &bias, "the filters and the bias")?;
+    Ok(shape)
+}
+
+/// The convolution `name` of the first two operands, plus the third.
+fn biased<'a>(r: &Rule<'a>, name: &str) -> Var<'a> {
+    let attrs: Vec<(&str, Attr)> =
+        r.op.attrs.iter().map(|def| (def.name, r.attr(def.name).clone())).collect();
+    let features = r.build(name, &[r.arg(0), r.arg(1)], &attrs);
+    let later: Vec<i64> = (1..features.rank() as i64 - 1).collect();
+    let bias = if later.is_empty() { r.arg(2) } else { r.arg(2).expand_dims(&later) };
+    features + bias
+}
 
 /// Contracts the weights with the windows over the operand, batched over the samples and over the
 /// groups.

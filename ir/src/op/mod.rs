@@ -24,6 +24,7 @@ pub mod access;
 mod arrange;
 mod attention;
 pub mod batch;
+mod channels;
 mod contraction;
 mod control;
 mod convolution;
@@ -395,6 +396,7 @@ const TABLES: &[&[OpDef]] = &[
     window::OPS,
     pool::OPS,
     convolution::OPS,
+    channels::OPS,
     special::OPS,
     index::COMBINE,
     fourier::OPS,

@@ -30,7 +30,8 @@
 //! but inside brackets it divides. Inferred facts other than types are not written: they are
 //! inferred again, and missing guards are added. The strings of a body are its lines; see
 //! [`TargetBody`](crate::external::TargetBody). A function with operations may have bodies, too:
-//! a target uses its body instead of the operations.
+//! a target uses its body instead of the operations. `computes "lstm"` after a signature names the
+//! standard function that the operations compute, which a target may have itself.
 
 mod attrs;
 mod cursor;

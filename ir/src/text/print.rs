@@ -44,6 +44,9 @@ impl Display for Function {
             f.write_str(if i == 0 { " where " } else { ", " })?;
             write!(f, "{} {} {}", Side(&c.left), c.relation, Side(&c.right))?;
         }
+        if let Some(name) = &self.computes {
+            write!(f, " computes {}", Quoted(name))?;
+        }
         let lines = self.bodies.len() + self.guards.len() + self.ops.len();
         if self.external && lines == 0 {
             return f.write_str("\n");

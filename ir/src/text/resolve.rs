@@ -99,6 +99,7 @@ impl<'t, 's> Resolver<'t, 's> {
         function.external = tree.external;
         function.constraints = tree.constraints.clone();
         function.guards = tree.guards.clone();
+        function.computes = tree.computes.clone();
         function.bodies = tree.bodies.iter().map(|(body, _)| body.clone()).collect();
         let equalities = Equalities::of(&tree.guards, &tree.constraints);
         Resolver {

@@ -35,6 +35,7 @@ pub(super) struct FunctionTree<'s> {
     pub constraints: Vec<Constraint>,
     pub guards: Vec<Guard>,
     pub bodies: Vec<(TargetBody, Span)>,
+    pub computes: Option<Arc<str>>,
     pub ops: Vec<OpTree<'s>>,
     /// The returned values, and the span of `return`.
     pub returned: Option<(Vec<Label<'s>>, Span)>,
@@ -96,6 +97,7 @@ impl<'s> Reader<'s> {
             args,
             results: self.list(Self::result)?,
             constraints: self.constraints()?,
+            computes: self.computes()?,
             guards: Vec::new(),
             bodies: Vec::new(),
             ops: Vec::new(),
@@ -176,6 +178,13 @@ impl<'s> Reader<'s> {
             more = self.cursor.eat(",");
         }
         Ok(constraints)
+    }
+
+    fn computes(&mut self) -> Result<Option<Arc<str>>> {
+        match self.cursor.eat_word("computes") {
+            true => Ok(Some(self.cursor.string("the name of a standard function")?.0.into())),
+            false => Ok(None),
+        }
     }
 
     fn statement(&mut self, function: &mut FunctionTree<'s>) -> Result<()> {

@@ -315,6 +315,7 @@ pub fn attr(
         AttrKind::Int => match def.name {
             "count" | "classes" => Attr::Int(random.range(0, 5)),
             "data" => Attr::Int(random.bits() as i64),
+            "of" => Attr::Int(random.range(0, 3)),
             _ => Attr::Int(random.range(-(rank as i64) - 1, rank as i64 + 1)),
         },
         AttrKind::Float => Attr::Float(match def.name {

@@ -35,6 +35,8 @@ pub fn variation(base: &[usize], random: &mut Random) -> Vec<usize> {
         }
         7 => shape = self::base(random),
         8 if base.len() >= 2 => shape = base[base.len() - 2..].iter().rev().copied().collect(),
+        // One number for each index of an axis.
+        11 if !base.is_empty() => shape = vec![*random.pick(base)],
         _ => {}
     }
     shape

@@ -3,16 +3,21 @@
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
 use mithril_ir::op::infer::as_ints;
 use mithril_ir::shape::Shape;
+use mithril_ir::tensor::Tensor;
 
-use super::Class::{Exact, Reassociating};
+use super::Class::{Exact, Reassociating, Recognise};
 use super::matched::Match;
 use super::pattern::{Pattern, number, op, unary, vars};
 use super::{Attrs, Rule, choice};
 
 pub(super) fn rules() -> Vec<Rule> {
-    [padding(), filters(), pools(), whole(), pointwise()].into_iter().flatten().collect()
+    [padding(), filters(), biased(), norms(), pools(), whole(), pointwise()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn conv(x: Pattern, w: Pattern) -> Pattern {
@@ -126,6 +131,79 @@ fn filters() -> Vec<Rule> {
     ]
 }
 
+/// Finds convolutions with a bias, which some frameworks have whole.
+fn biased() -> Vec<Rule> {
+    let [x, w, _, b] = vars();
+    let right = |to| op(to, [x, w, op("reshape", [b]).with(bias)]).with(own_attrs);
+    let rule = |name, from, to| choice(Recognise, name, op(from, [x, w]) + b, right(to));
+    vec![
+        rule("conv-bias", "conv", "biased_conv").when(|m| m.uniform(3).is_none()),
+        rule("conv-transpose-bias", "conv_transpose", "biased_conv_transpose")
+            .when(|m| m.uniform(3).is_none()),
+    ]
+}
+
+/// The attributes of the convolution.
+fn own_attrs(m: &Match) -> Option<Attrs> {
+    m.find("conv").or_else(|| m.find("conv_transpose")).map(|at| m.attrs(at))
+}
+
+/// The shape of a bias with one element for each filter.
+fn bias(m: &Match) -> Option<Attrs> {
+    let weights = m.shape(1);
+    let filters = match m.find("conv_transpose") {
+        Some(at) => &weights.dims[1] * &Dim::Const(m.attr(at, "groups").as_int()),
+        None => weights.dims[0].clone(),
+    };
+    along_axis_1(m, 3, weights.rank()?, &filters)
+}
+
+/// The operations of a batch norm, which a convolution before it can take over.
+fn norms() -> Vec<Rule> {
+    let [x, mean, variance, weight, bias] = vars();
+    let along = |v| op("expand_dims", [v]).with(later_axes);
+    let epsilon = op("constant", []).with(epsilon_literal);
+    let normal = (x - along(mean)) / unary("sqrt")(along(variance) + epsilon);
+    let scaled = normal * along(weight);
+    let norm = op("batch_norm", [x, mean, variance]);
+    let weighted = op("batch_norm", [x, mean, variance, weight]);
+    let whole = op("batch_norm", [x, mean, variance, weight, bias]);
+    vec![
+        choice(Exact, "batch-norm-parts", norm, normal).when(is_plain_norm),
+        choice(Exact, "batch-norm-weight-parts", weighted, scaled).when(is_plain_norm),
+        choice(Exact, "batch-norm-bias-parts", whole, scaled + along(bias)).when(is_plain_norm),
+    ]
+}
+
+/// Whether a batch norm is computed in its own dtype, and has axes after the channels.
+fn is_plain_norm(m: &Match) -> bool {
+    matches!(m.dtype(0), DType::F32 | DType::F64) && m.shape(0).rank().is_some_and(|rank| rank > 2)
+}
+
+/// The axes after the channels.
+fn later_axes(m: &Match) -> Option<Attrs> {
+    Some(vec![("axes", Attr::ints(1..m.shape(0).rank()? as i64 - 1))])
+}
+
+/// The constant that is added to a variance.
+fn epsilon_literal(m: &Match) -> Option<Attrs> {
+    let Attr::Float(epsilon) = m.attr(0, "epsilon") else { return None };
+    let tensor = Tensor::scalar(m.dtype(0), *epsilon);
+    Some(vec![("value", tensor.into())])
+}
+
+/// The shape of a value that broadcasts along axis 1 of an array of this rank, without its other
+/// axes.
+fn along_axis_1(m: &Match, at: usize, rank: usize, size: &Dim) -> Option<Attrs> {
+    let shape = m.shape(at);
+    let own = shape.rank()?;
+    let place = own.checked_sub(rank - 1)?;
+    let others = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != place);
+    let is_alone = others.into_iter().all(|(_, dim)| dim.as_const() == Some(1));
+    let fits = is_alone && own <= rank && shape.dims[place] == *size;
+    fits.then(|| vec![("shape", Shape::new([size.clone()]).into())])
+}
+
 /// Moves elementwise functions and sums to where there are fewer elements.
 fn pools() -> Vec<Rule> {
     let [x, _, y, c] = vars();
@@ -169,16 +247,12 @@ fn have_equal_attrs(m: &Match) -> bool {
 /// The shape of a scale of the result of a convolution, as a factor of its weights: one number for
 /// each filter.
 fn per_filter(m: &Match) -> Option<Attrs> {
-    let (weights, scale) = (m.shape(1), m.shape(3));
-    let (rank, own) = (weights.rank()?, scale.rank()?);
-    // The axis of the filters in the result is 1, so `rank - 1` axes from its end.
-    let place = own.checked_sub(rank - 1)?;
-    let one = |axis: &usize| scale.dims[*axis].as_const() == Some(1);
-    let is_of_filters = scale.dims[place] == weights.dims[0];
-    let others = (0..own).filter(|axis| *axis != place).all(|axis| one(&axis));
-    let dims = [scale.dims[place].clone()].into_iter();
-    let shape = Shape::new(dims.chain((1..rank).map(|_| Dim::Const(1))));
-    (is_of_filters && others && own <= rank).then(|| vec![("shape", shape.into())])
+    let weights = m.shape(1);
+    let rank = weights.rank()?;
+    along_axis_1(m, 3, rank, &weights.dims[0])?;
+    let ones = (1..rank).map(|_| Dim::Const(1));
+    let shape = Shape::new([weights.dims[0].clone()].into_iter().chain(ones));
+    Some(vec![("shape", shape.into())])
 }
 
 /// Whether every window has an element of the operand, also where it is padded.

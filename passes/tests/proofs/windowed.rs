@@ -13,6 +13,11 @@ const TWO_IMAGES: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 2 
 const PAIR: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %y: tensor<n x 2 x 5 x 4 x f64>";
 const POINTS: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 1 x 1 x f64>";
 const FEATURES: &str = "tensor<n x 3 x 4 x 2 x f64>";
+const TRANSPOSED: &str =
+    "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<2 x 2 x 2 x 3 x f64>, %c: tensor<4 x 1 x 1 x f64>";
+const STATISTICS: &str =
+    "%x: tensor<n x 2 x 5 x 4 x f64>, %m: tensor<2 x f64>, %v: tensor<2 x f64>";
+const IMAGES: &str = "tensor<n x 2 x 5 x 4 x f64>";
 const HALVES: &str = "tensor<n x 2 x 4 x 3 x f64>";
 const WHOLE: &str = "tensor<n x 2 x 1 x 1 x f64>";
 
@@ -101,5 +106,21 @@ pub const WINDOWED: &[Example] = &[
     on("max-pool-whole", IMAGE, WHOLE, "%r = max_pool(%x) {sizes = [5, 4]}"),
     on("sum-pool-whole", IMAGE, WHOLE, "%r = sum_pool(%x) {sizes = [5, 4]}"),
     on("avg-pool-whole", IMAGE, WHOLE, "%r = avg_pool(%x) {sizes = [5, 4], count_pad = false}"),
+    on("conv-bias", SCALED, FEATURES, "%f = conv(%x, %w)\n%r = add(%f, %c)"),
+    on("conv-bias", BATCHED, FEATURES, "%f = conv(%x, %w) {acc = f64}\n%r = add(%c, %f)"),
+    on(
+        "conv-transpose-bias",
+        TRANSPOSED,
+        "tensor<n x 4 x 6 x 6 x f64>",
+        "%f = conv_transpose(%x, %w) {groups = 2}\n%r = add(%f, %c)",
+    ),
+    on("batch-norm-parts", STATISTICS, IMAGES, "%r = batch_norm(%x, %m, %v)"),
+    on("batch-norm-weight-parts", STATISTICS, IMAGES, "%r = batch_norm(%x, %m, %v, %m)"),
+    on(
+        "batch-norm-bias-parts",
+        STATISTICS,
+        IMAGES,
+        "%r = batch_norm(%x, %m, %v, %v, %m) {epsilon = 0.1}",
+    ),
     on("conv-pointwise", POINTS, "tensor<n x 3 x 5 x 4 x f64>", "%r = conv(%x, %w)"),
 ];

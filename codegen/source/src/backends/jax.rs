@@ -18,6 +18,7 @@ pub static BACKEND: Backend = Backend {
         profile: profile::COMPILED,
         language: Language::Python,
         bodies: &["jax"],
+        standard: |_| None,
     },
     module: "jnp",
     prelude: &[include_str!("prelude/jax.py")],

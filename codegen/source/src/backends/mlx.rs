@@ -23,6 +23,7 @@ pub static BACKEND: Backend = Backend {
         profile: profile::FRAMEWORK,
         language: Language::Python,
         bodies: &["mlx"],
+        standard: |_| None,
     },
     module: "mx",
     prelude: &[

@@ -17,6 +17,7 @@ pub static BACKEND: Backend = Backend {
         profile: profile::PLAIN,
         language: Language::Python,
         bodies: &["numpy"],
+        standard: |_| None,
     },
     module: "np",
     prelude: &[include_str!("prelude/numpy.py")],

@@ -1,11 +1,14 @@
 //! PyTorch.
 
+mod recurrent;
+mod windows;
+
 use std::sync::OnceLock;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Function, Operation};
+use mithril_ir::graph::{Function, Operation, Role, Value};
 use mithril_ir::op::Op;
 use mithril_ir::op::access::{Access, Library};
 use mithril_passes::profile;
@@ -18,13 +21,16 @@ pub static BACKEND: Backend = Backend {
     label: "PyTorch",
     target: Target {
         name: "torch",
-        takes: |_, op| BACKEND.spells(op.op) && (!is_attention(op.op) || has_kernel(op)),
+        takes: |f, op| {
+            BACKEND.spells(op.op) && (!is_attention(op.op) || has_kernel(op)) && is_fixed(f, op)
+        },
         pulls_back: |f, op, by| {
             BACKEND.spells(by) && (!is_attention(by) || has_backward_kernel(f, op))
         },
         profile: profile::FRAMEWORK,
         language: Language::Python,
         bodies: &["torch"],
+        standard: recurrent::standard,
     },
     module: "torch",
     prelude: &[include_str!("prelude/torch.py")],
@@ -280,76 +286,21 @@ const SPELLINGS: Spellings = &[
          @triu({x}[, {diagonal}])",
     ),
     ("diagonal", "@diagonal({x}[, {offset}], dim1=-2, dim2=-1)"),
-    (
-        "conv",
-        "F.conv2d({x}, {weights}[, stride={strides.tuple}][, padding={low.tuple}][, \
-         dilation={dilations.tuple}][, groups={groups}]) if x is image and low is symmetric \
-         and interior is default and acc is missing; F.conv1d({x}, {weights}[, \
-         stride={strides.tuple}][, padding={low.tuple}][, dilation={dilations.tuple}][, \
-         groups={groups}]) if x is signal and low is symmetric and interior is default and \
-         acc is missing; F.conv3d({x}, {weights}[, stride={strides.tuple}][, \
-         padding={low.tuple}][, dilation={dilations.tuple}][, groups={groups}]) if x is \
-         volume and low is symmetric and interior is default and acc is missing; _conv({x}, \
-         {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
-         groups={groups}]) if acc is missing; _conv({x}.to({acc}), {weights}.to({acc})[, \
-         strides={strides.tuple}][, dilations={dilations.tuple}][, low={low.tuple}][, \
-         high={high.tuple}][, interior={interior.tuple}][, groups={groups}]).to({dtype})",
-    ),
-    (
-        "conv_transpose",
-        "F.conv_transpose2d({x}, {weights}[, stride={strides.tuple}][, padding={low.tuple}][, \
-         dilation={dilations.tuple}][, groups={groups}]) if x is image and low is symmetric \
-         and acc is missing; F.conv_transpose1d({x}, {weights}[, stride={strides.tuple}][, \
-         padding={low.tuple}][, dilation={dilations.tuple}][, groups={groups}]) if x is \
-         signal and low is symmetric and acc is missing; F.conv_transpose3d({x}, {weights}[, \
-         stride={strides.tuple}][, padding={low.tuple}][, dilation={dilations.tuple}][, \
-         groups={groups}]) if x is volume and low is symmetric and acc is missing; \
-         _conv_transpose({x}, {weights}[, strides={strides.tuple}][, \
-         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
-         groups={groups}]) if acc is missing; _conv_transpose({x}.to({acc}), \
-         {weights}.to({acc})[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, groups={groups}]).to({dtype})",
-    ),
-    (
-        "max_pool",
-        "F.max_pool2d({x}, {sizes.tuple}, 1[, padding={low.tuple}][, \
-         dilation={dilations.tuple}]) if x is image and low is symmetric and strides is \
-         default; F.max_pool2d({x}, {sizes.tuple}, {strides.tuple}[, padding={low.tuple}][, \
-         dilation={dilations.tuple}]) if x is image and low is symmetric; F.max_pool1d({x}, \
-         {sizes.tuple}, 1[, padding={low.tuple}][, dilation={dilations.tuple}]) if x is \
-         signal and low is symmetric and strides is default; F.max_pool1d({x}, {sizes.tuple}, \
-         {strides.tuple}[, padding={low.tuple}][, dilation={dilations.tuple}]) if x is signal \
-         and low is symmetric; F.max_pool3d({x}, {sizes.tuple}, 1[, padding={low.tuple}][, \
-         dilation={dilations.tuple}]) if x is volume and low is symmetric and strides is \
-         default; F.max_pool3d({x}, {sizes.tuple}, {strides.tuple}[, padding={low.tuple}][, \
-         dilation={dilations.tuple}]) if x is volume and low is symmetric; _max_pool({x}, \
-         {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}])",
-    ),
-    (
-        "avg_pool",
-        "_avg_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \
-         high={high.tuple}][, uncounted={uncounted.tuple}][, count_pad={count_pad}]) if x is \
-         half; F.avg_pool2d({x}, {sizes.tuple}, 1[, padding={low.tuple}][, \
-         count_include_pad={count_pad}]) if x is image and low is symmetric and uncounted is \
-         default and strides is default; F.avg_pool2d({x}, {sizes.tuple}, {strides.tuple}[, \
-         padding={low.tuple}][, count_include_pad={count_pad}]) if x is image and low is \
-         symmetric and uncounted is default; F.avg_pool1d({x}, {sizes.tuple}, 1[, \
-         padding={low.tuple}][, count_include_pad={count_pad}]) if x is signal and low is \
-         symmetric and uncounted is default and strides is default; F.avg_pool1d({x}, \
-         {sizes.tuple}, {strides.tuple}[, padding={low.tuple}][, \
-         count_include_pad={count_pad}]) if x is signal and low is symmetric and uncounted is \
-         default; F.avg_pool3d({x}, {sizes.tuple}, 1) if x is volume and low is default and \
-         high is default and strides is default; F.avg_pool3d({x}, {sizes.tuple}, \
-         {strides.tuple}) if x is volume and low is default and high is default; \
-         _avg_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \
-         high={high.tuple}][, uncounted={uncounted.tuple}][, count_pad={count_pad}])",
-    ),
+    ("conv", windows::CONV),
+    ("biased_conv", windows::BIASED_CONV),
+    ("conv_transpose", windows::CONV_TRANSPOSE),
+    ("biased_conv_transpose", windows::BIASED_CONV_TRANSPOSE),
+    ("max_pool", windows::MAX_POOL),
+    ("avg_pool", windows::AVG_POOL),
     (
         "sum_pool",
         "_sum_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, low={low.tuple}][, \
          high={high.tuple}])",
+    ),
+    ("batch_norm", "F.batch_norm({x}, {mean}, {variance}[, {weight}][, {bias}][, eps={epsilon}])"),
+    (
+        "batch_norm_training",
+        "_batch_norm({x}, {mean}, {variance}, {weight}, {bias}, {momentum}, {epsilon})[{of} / 3]",
     ),
     ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
     ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),
@@ -498,4 +449,18 @@ fn has_backward_kernel(function: &Function, op: &Operation) -> bool {
     let ranks = [q, k, v].iter().all(|shape| shape.rank() == Some(4));
     let plain = ranks && has_kernel(op) && !is_masked(op);
     plain && alike(&q.dims, &k.dims) && alike(&q.dims, &v.dims) && k.dims[1] == v.dims[1]
+}
+
+/// Whether the running statistics of a batch norm are states. PyTorch's function gives them no
+/// gradients.
+fn is_fixed(function: &Function, op: &Operation) -> bool {
+    let is_state = |value: &Value| {
+        function.args.get(value.index()).is_some_and(|argument| argument.role == Role::State)
+    };
+    let reads = match op.op.name {
+        "batch_norm" => true,
+        "batch_norm_training" => *op.attr("of") != Attr::Int(0),
+        _ => false,
+    };
+    !reads || op.operands[1..3].iter().all(is_state)
 }

@@ -66,7 +66,7 @@ impl<'m> Body<'_, 'm> {
     /// Whether the operation calls a function whose body the user wrote.
     fn is_external(&self, op: &Operation) -> bool {
         let callee = op.functions().next().and_then(|name| self.file.module.get(name));
-        callee.is_some_and(|callee| callee.external)
+        callee.is_some_and(|callee| callee.external && callee.computes.is_none())
     }
 
     /// The call of an external function with a check that its results have the declared shapes, as

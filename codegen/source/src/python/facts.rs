@@ -70,6 +70,7 @@ impl<'a> Facts<'a> {
                 "matmul" => contraction::matmul((self.function, self.op)).is_some(),
                 "tensordot" => contraction::contracted((self.function, self.op)).is_some(),
                 "symmetric" => self.is_symmetric(),
+                "sizes" => self.attr(&guard.slot) == self.attr("sizes"),
                 "signal" => self.is_batch_of(1),
                 "image" => self.is_batch_of(2),
                 "volume" => self.is_batch_of(3),

@@ -33,6 +33,10 @@ const IMPORTS: [(&str, &str, bool); 10] = [
     ("F", "import torch.nn.functional as F", false),
 ];
 
+/// Forward functions with at least this many arrays of their own delete those that they no longer
+/// need. Shorter ones are easier to read without.
+const MANY: usize = 6;
+
 impl<'m> File<'m> {
     /// Writes the definitions of all functions that a function calls, directly or indirectly,
     /// callees before their callers.
@@ -79,7 +83,8 @@ impl<'m> File<'m> {
         let params = body.parameters();
         let mut statements = std::mem::take(&mut body.statements);
         let arrays = body.computed_arrays();
-        if self.backend.eager && !self.called_by_entry.contains(callee) {
+        let is_forward = self.called_by_entry.contains(callee);
+        if self.backend.eager && !is_forward || self.releases && arrays.len() >= MANY {
             release(&mut [&mut statements], &arrays, &results.iter().collect::<Vec<_>>());
         }
         let mut lines = Lines::default();
@@ -112,6 +117,15 @@ impl<'m> File<'m> {
             let key = string(&arg.name);
             if !gradients && !states.iter().any(|(name, _)| *name == key) {
                 states.push((key, body.array(value)?));
+            }
+        }
+        if body.file.releases && !gradients {
+            let arrays = body.computed_arrays();
+            let states = states.iter().map(|(_, value)| value);
+            let results: Vec<&Expr> =
+                outputs.iter().map(|(_, value)| value).chain(states).collect();
+            if arrays.len() >= MANY {
+                release(&mut [&mut body.statements], &arrays, &results);
             }
         }
         let header = body.header(&["params", "inputs", "state", "output_gradients"]);

@@ -40,11 +40,19 @@ pub struct Options {
     pub stem: String,
     /// Where random numbers come from.
     pub random: Random,
+    /// Whether forward functions of many operations delete arrays that they no longer need. Where
+    /// gradients follow, the framework keeps the arrays anyway.
+    pub releases: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { summary: "A model".into(), stem: "model".into(), random: Random::default() }
+        Options {
+            summary: "A model".into(),
+            stem: "model".into(),
+            random: Random::default(),
+            releases: false,
+        }
     }
 }
 
@@ -69,5 +77,5 @@ pub struct Source {
 ///
 /// Errors: an operation or a dtype that the framework lacks; a dim that no shape gives.
 pub fn emit(module: &Module, backend: &'static Backend, options: &Options) -> Result<Source> {
-    unit::File::new(module, backend, options.random).finish(options)
+    unit::File::new(module, backend, options).finish(options)
 }

@@ -12,6 +12,7 @@ use mithril_ir::op::Op;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::Options;
 use super::expr::Expr;
 use super::names::Names;
 use super::template::{Alternative, parse};
@@ -37,6 +38,8 @@ pub struct File<'m> {
     pub templates: FxHashMap<&'static str, Rc<[Rc<Alternative>]>>,
     /// The text of called functions, callees first.
     pub definitions: IndexMap<Arc<str>, String>,
+    /// Whether forward functions of many operations delete arrays that they no longer need.
+    pub releases: bool,
     /// The names of all operations of the module.
     pub operations: FxHashSet<&'static str>,
     /// The functions that the entry calls, directly or indirectly.
@@ -46,7 +49,7 @@ pub struct File<'m> {
 }
 
 impl<'m> File<'m> {
-    pub fn new(module: &'m Module, backend: &'static Backend, random: Random) -> File<'m> {
+    pub fn new(module: &'m Module, backend: &'static Backend, options: &Options) -> File<'m> {
         let mut names = Names::default();
         let called = module.functions.values().flat_map(|f| &f.ops).flat_map(Operation::functions);
         let called: FxHashSet<&Arc<str>> = called.collect();
@@ -55,7 +58,8 @@ impl<'m> File<'m> {
         File {
             module,
             backend,
-            random,
+            random: options.random,
+            releases: options.releases && backend.eager,
             wide: wants_wide(module),
             names,
             defs,

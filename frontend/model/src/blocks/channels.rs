@@ -294,44 +294,29 @@ fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
 }
 
 fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
-    // Squares easily overflow f16.
-    let x = cx.var("input").widened();
-    let rank = x.rank();
-    let axes: Vec<i64> = [0].into_iter().chain(2..rank as i64).collect();
-    if cx.training() {
-        need_samples(cx, &x.shape())?;
-    }
-    let running = |name: &str| along_channels(cx.var(name).widened(), rank);
-    let average = |v: Var| cx.builder.var(v.reduce("mean", Some(&axes), true).value);
-    let (mean, deviation, variance) = match cx.training() {
-        true => {
-            let mean = average(x).named("mean");
-            let deviation = (x - mean).named("deviation");
-            (mean, deviation, average(deviation * deviation).named("variance"))
-        }
-        false => {
-            let mean = running("running_mean");
-            (mean, x - mean, running("running_var"))
-        }
+    let running = ["running_mean", "running_var"].map(|name| cx.var(name));
+    // Without a scale, a shift is added by an operation of its own.
+    let affine: Vec<Var> = cx
+        .optional("w")
+        .map(|w| [w].into_iter().chain(cx.optional("b")))
+        .into_iter()
+        .flatten()
+        .collect();
+    let operands = [&[cx.var("input")], &running[..], &affine].concat();
+    let shifted = |y: Var<'_>| match affine.is_empty() {
+        true => scaled(cx, cx.builder.var(y.value)),
+        false => cx.builder.var(y.value),
     };
-    let normal = deviation / (variance + cx.float("eps")).sqrt();
-    let own = cx.var("input").dtype();
-    let output = scaled(cx, normal).cast(own);
+    let epsilon = ("epsilon", Attr::from(cx.float("eps")));
     if !cx.training() {
-        return done(output);
+        return done(shifted(cx.op("batch_norm", &operands, &[epsilon])));
     }
-    let momentum = cx.float("momentum");
-    let moved = |old: Var<'_>, new: Var<'_>| {
-        let (old, new) = (cx.builder.var(old.value).widened(), cx.builder.var(new.value));
-        (old * (1.0 - momentum) + new * momentum).cast(own).stop_gradient().value
+    need_samples(cx, &cx.var("input").shape())?;
+    let step = |of: i64| {
+        let attrs = [("momentum", cx.float("momentum").into()), epsilon.clone(), ("of", of.into())];
+        cx.op("batch_norm_training", &operands, &attrs)
     };
-    let count = x.count(Some(&axes));
-    let unbiased = variance.squeeze(&axes) * (count / (count - 1.0));
-    Ok(vec![
-        output.value,
-        moved(cx.var("running_mean"), mean.squeeze(&axes)),
-        moved(cx.var("running_var"), unbiased),
-    ])
+    Ok(vec![shifted(step(0)).value, step(1).value, step(2).value])
 }
 
 /// Normalises each group of channels of each sample.

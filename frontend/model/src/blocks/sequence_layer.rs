@@ -94,12 +94,16 @@ fn is_plain(settings: &Settings) -> bool {
     settings.get("projection").is_none()
 }
 
-/// The first state of this layer, (batch, width). Errors: another shape.
-fn first<'a>(cx: &Cx<'a>, name: &str, batch: &Dim, width: Dim) -> Result<Var<'a>> {
+/// The states of a layer with their widths.
+fn states(cx: &Cx, kind: Recurrence) -> Vec<(&'static str, Dim)> {
+    let cell = (kind == Recurrence::Lstm).then(|| ("cell", width(cx)));
+    [("hidden", hidden_width(cx))].into_iter().chain(cell).collect()
+}
+
+/// The first state of this layer, (batch, width), if one is given. Errors: another shape.
+fn first<'a>(cx: &Cx<'a>, name: &str, batch: &Dim, width: Dim) -> Result<Option<Var<'a>>> {
     let own = Shape::new([batch.clone(), width.clone()]);
-    let Some(states) = cx.optional(name) else {
-        return Ok(cx.var("input").scalar(0.0).broadcast_to(own));
-    };
+    let Some(states) = cx.optional(name) else { return Ok(None) };
     let wanted = Shape::new([Dim::Const(cx.int("count")), batch.clone(), width]);
     let wrong = || {
         Diagnostic::of(ErrorKind::Shapes, format!("`{name}` has the wrong shape"))
@@ -116,7 +120,7 @@ fn first<'a>(cx: &Cx<'a>, name: &str, batch: &Dim, width: Dim) -> Result<Var<'a>
     let [starts, limits] = [index, index + 1].map(|at| Shape::new([Dim::Const(at)]));
     let axes: &[i64] = &[0];
     let attrs = [("axes", axes.into()), ("starts", starts.into()), ("limits", limits.into())];
-    Ok(states.unary("slice", &attrs).reshape(own))
+    Ok(Some(states.unary("slice", &attrs).reshape(own)))
 }
 
 /// Whether each step lies within the sequence, (time, batch, 1). `None`: all do. Errors: lengths of
@@ -146,15 +150,56 @@ fn layer(cx: &Cx, kind: Recurrence) -> Result<Vec<Value>> {
             .err();
     }
     let (batch, time) = (&shape.dims[0], &shape.dims[1]);
+    let mut given = Vec::new();
+    for (name, width) in states(cx, kind) {
+        given.extend(first(cx, name, batch, width)?.map(|state| (name, state)));
+    }
+    let mask = inside(cx, batch, time)?;
+    if mask.is_some() || is_projected(cx.settings) {
+        return sequence(cx, kind, &given, mask);
+    }
+    let others = ["input", "w", "u", "b", "b_new"].into_iter();
+    let others = others.filter_map(|name| Some((name, cx.optional(name)?)));
+    let operands: Vec<_> = others.chain(given).collect();
+    let output = cx.flag("return_sequence").then_some("output");
+    let last = ["last_hidden", "last_cell"].into_iter().take(states(cx, kind).len());
+    let results: Vec<&'static str> = output.into_iter().chain(last).collect();
+    cx.standard(&standard_name(cx, kind), &operands, &results, |cx| {
+        let own = |(name, _)| Some((name, cx.optional(name)?));
+        let given: Vec<_> = states(cx, kind).into_iter().filter_map(own).collect();
+        sequence(cx, kind, &given, None)
+    })
+}
+
+/// The name of the standard function that a layer computes.
+fn standard_name(cx: &Cx, kind: Recurrence) -> String {
+    let name = match kind {
+        Recurrence::Rnn => format!("rnn_{}", cx.text("activation")),
+        Recurrence::Lstm => "lstm".into(),
+        Recurrence::Gru => "gru".into(),
+    };
+    if cx.flag("reverse") { format!("{name}_reversed") } else { name }
+}
+
+/// The sequence as one scan, from these states, or else zeros. `mask` tells which steps are within
+/// their sequence.
+fn sequence<'a>(
+    cx: &Cx<'a>,
+    kind: Recurrence,
+    given: &[(&'static str, Var<'a>)],
+    mask: Option<Var<'a>>,
+) -> Result<Vec<Value>> {
+    let batch = cx.var("input").shape().dims[0].clone();
+    let carry = |(name, width)| {
+        let own = given.iter().find(|(other, _)| *other == name).map(|(_, state)| *state);
+        let zero = cx.var("input").scalar(0.0);
+        (name, own.unwrap_or_else(|| zero.broadcast_to(Shape::new([batch.clone(), width]))))
+    };
+    let carries: Vec<_> = states(cx, kind).into_iter().map(carry).collect();
     let product = cx.var("input").transpose(&[1, 0, 2]).matmul(cx.var("w"));
     let sums = cx.optional("b").map_or(product, |b| product + b).named("sums");
     let is_lstm = kind == Recurrence::Lstm;
-    let mut carries = vec![("hidden", first(cx, "hidden", batch, hidden_width(cx))?)];
-    if is_lstm {
-        carries.push(("cell", first(cx, "cell", batch, width(cx))?));
-    }
     let mut sequences = vec![("sum", sums)];
-    let mask = inside(cx, batch, time)?;
     sequences.extend(mask.map(|mask| ("inside", mask)));
     let mut captures = vec![("u", cx.var("u"))];
     let last = ["b_new", "w_projection"].into_iter();

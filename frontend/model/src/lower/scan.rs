@@ -1,15 +1,17 @@
-//! Scans in primitives: a step is written in the algebra, and becomes a function of its own.
+//! Functions in primitives: the steps of scans, which are written in the algebra, and standard
+//! functions, which targets may have themselves.
 
 use std::sync::Arc;
 
 use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
-use mithril_ir::graph::{ResultDef, Role};
+use mithril_ir::graph::{ResultDef, Role, Value};
 use mithril_ir::op;
 use mithril_ir::shape::Type;
 
-use super::Cx;
+use super::cx::{Cx, Operand};
 use super::instance::{Generalised, Spec};
 
 /// The operands of a scan, each with the name of the step's argument.
@@ -28,6 +30,42 @@ pub struct Scan<'v, 'a> {
 }
 
 impl<'a> Cx<'a> {
+    /// Adds a function of the block's inputs that computes the standard function `computes`, and a
+    /// call of it. `operands` are the inputs by name; those left out are absent in `body`. `results`
+    /// are the names of the values that `body` returns.
+    pub fn standard(
+        &self,
+        computes: &str,
+        operands: &[(&str, Var<'a>)],
+        results: &[&'static str],
+        body: impl for<'s> FnOnce(&Cx<'s>) -> Result<Vec<Value>>,
+    ) -> Result<Vec<Value>> {
+        let mut specs: Vec<Spec> =
+            operands.iter().map(|(_, operand)| Spec::Typed(operand.ty())).collect();
+        Generalised::of(&mut specs);
+        let builder = Builder::new(self.steps.fresh_name(&format!("{computes}_layer")));
+        builder.set_computes(computes);
+        let mut inner = vec![Operand::Absent; self.terminals.len()];
+        for ((name, operand), spec) in operands.iter().zip(specs) {
+            let ty = if let Spec::Typed(ty) = spec { ty } else { operand.ty() };
+            let at = self.terminals.iter().position(|terminal| *terminal.name == **name);
+            let at = at.unwrap_or_else(|| panic!("the block has no input `{name}`"));
+            inner[at] = Operand::One(builder.arg(*name, self.terminals[at].role, ty));
+        }
+        let cx = Cx { builder: &builder, operands: &inner, ..*self };
+        let values = body(&cx)?;
+        builder.check()?;
+        let results = results.iter().zip(values);
+        let results =
+            results.map(|(name, value)| ResultDef { name: (*name).into(), value, state: None });
+        let function = Arc::new(builder.finish(results.collect())?);
+        let attrs = [Attr::Function(function.name.clone())].into_iter().collect();
+        let operands: Vec<_> = operands.iter().map(|(_, operand)| operand.value).collect();
+        let values = self.builder.call(op::get("call"), &function, attrs, &operands)?;
+        self.steps.add(&function);
+        Ok(values.to_vec())
+    }
+
     /// Adds a scan. `step` takes carries, slices and captures. It returns the next carries, then
     /// the values to stack. Returns the last carries, then the stacked values.
     pub fn scan(

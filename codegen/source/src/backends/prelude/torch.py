@@ -82,6 +82,7 @@ def _conv(
     high=None,
     interior=None,
     groups=1,
+    bias=None,
 ):
     """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
     count = x.ndim - 2
@@ -91,23 +92,30 @@ def _conv(
         padding = zip(low, high, interior or zeros)
         x, low = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *padding]), zeros
     if count == 0 and groups == 1:
-        return x @ weights.T
+        return F.linear(x, weights, bias)
     if count == 0:
         x, weights = x.unsqueeze(-1), weights.unsqueeze(-1)
-        return F.conv1d(x, weights, groups=groups).squeeze(-1)
+        return F.conv1d(x, weights, bias, groups=groups).squeeze(-1)
     conv = (F.conv1d, F.conv2d, F.conv3d)[count - 1]
-    return conv(x, weights, None, strides or ones, low, dilations or ones, groups)
+    return conv(x, weights, bias, strides or ones, low, dilations or ones, groups)
 
 
 def _conv_transpose(
-    x, weights, strides=None, dilations=None, low=None, high=None, groups=1
+    x,
+    weights,
+    strides=None,
+    dilations=None,
+    low=None,
+    high=None,
+    groups=1,
+    bias=None,
 ):
     """The transpose of a convolution, cropped by `low` and `high`."""
     count = x.ndim - 2
     ones, zeros = (1,) * count, (0,) * count
     if count == 0:
         x, weights = x.unsqueeze(-1), weights.unsqueeze(-1)
-        return F.conv_transpose1d(x, weights, groups=groups).squeeze(-1)
+        return F.conv_transpose1d(x, weights, bias, groups=groups).squeeze(-1)
     strides, dilations = strides or ones, dilations or ones
     if weights.numel() == 0:
         # PyTorch refuses weights without channels.
@@ -118,7 +126,17 @@ def _conv_transpose(
         conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[count - 1]
         y = conv(x, weights, None, strides, 0, 0, groups, dilations)
     crops = zip(reversed(low or zeros), reversed(high or zeros))
-    return F.pad(y, [-n for pair in crops for n in pair])
+    y = F.pad(y, [-n for pair in crops for n in pair])
+    return y if bias is None else y + bias.reshape(-1, *[1] * count)
+
+
+def _batch_norm(x, mean, variance, weight, bias, momentum, eps):
+    """x normalised per channel by its own mean and variance, and the running ones
+    moved towards these."""
+    mean, variance = mean.clone(), variance.clone()
+    cudnn = torch.backends.cudnn.enabled
+    y = torch.batch_norm(x, weight, bias, mean, variance, True, momentum, eps, cudnn)
+    return y, mean, variance
 
 
 def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):

@@ -144,6 +144,7 @@ impl<'m> Body<'_, 'm> {
                 match form {
                     "args" => return Ok(Filling::Many(items)),
                     "tuple" => Expr::Tuple(items),
+                    "same" if v.iter().all(|n| *n == v[0]) && !v.is_empty() => Expr::int(v[0]),
                     _ if items.len() == 1 => Expr::int(v[0]),
                     _ => Expr::Tuple(items),
                 }
