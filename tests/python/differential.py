@@ -20,7 +20,9 @@ import references
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 # Operations that lose digits to cancellation in every implementation, near 0 or far from it.
-CONDITIONED = {"gelu", "gelu_tanh", "gelu_tanh_gradient", "layer_norm", "inverse"}
+CONDITIONED = {
+    "batch_norm_training", "gelu", "gelu_tanh", "gelu_tanh_gradient", "inverse", "layer_norm",
+}  # fmt: skip
 # Errors by which a framework, or the emitter, refuses a dtype.
 REFUSALS = re.compile(r"NotImplementedError|Backend does not support|RuntimeError: Promotion")
 # The number of cases of each operation that may differ, by kind and framework.

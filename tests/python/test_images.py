@@ -321,13 +321,12 @@ def test_running_statistics(axes):
 @pytest.mark.parametrize(
     ("block", "call"),
     [
-        (models.Conv2d(4, 3, padding=1, groups=2), "F.conv2d({}, padding=(1, 1), groups=2)"),
-        (models.ConvTranspose2d(4, 2, stride=2), "F.conv_transpose2d({}, stride=(2, 2))"),
-        (models.MaxPool2d(2), "F.max_pool2d({}, (2, 2), (2, 2))"),
-        (
-            models.AvgPool2d(3, padding=1, stride=2),
-            "F.avg_pool2d({}, (3, 3), (2, 2), padding=(1, 1))",
-        ),
+        (models.Conv2d(4, 3, padding=1, groups=2), "F.conv2d({}, padding=1, groups=2)"),
+        (models.ConvTranspose2d(4, 2, stride=2), "F.conv_transpose2d({}, stride=2)"),
+        (models.MaxPool2d(2), "F.max_pool2d({}, 2)"),
+        (models.AvgPool2d(3, padding=1, stride=2), "F.avg_pool2d({}, 3, 2, padding=1)"),
+        (models.MaxPool2d((2, 3), stride=1), "F.max_pool2d({}, (2, 3), 1)"),
+        (models.BatchNorm2d(), "_batch_norm({}, "),
     ],
 )
 def test_torch_source_calls_torch(block, call):

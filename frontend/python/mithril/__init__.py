@@ -21,6 +21,7 @@ from ._core import (
 )
 from .errors import (
     BackendError,
+    BackendWarning,
     IndexRangeError,
     MithrilError,
     ShapeError,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendError",
+    "BackendWarning",
     "Block",
     "Connection",
     "DType",

@@ -361,6 +361,12 @@ class Cost:
         counts as two.
         """
     @property
+    def kept(self, /) -> int | str:
+        """
+        The bytes of all inner values together, without views. Gradients by a framework keep at most
+        these.
+        """
+    @property
     def params(self, /) -> int | str:
         """
         The number of elements of its params.

@@ -177,7 +177,8 @@ def compile(
         "checks": None if checks is None else as_bool(checks, "checks"),
         "memory_budget": _budget(memory_budget, backend),
         "checkpoint": as_bool(gradient_checkpointing, "gradient_checkpointing")
-        or as_bool(use_checkpointing, "use_checkpointing"),
+        or as_bool(use_checkpointing, "use_checkpointing")
+        or backend.checkpoints,
     }
     compiled = CompiledModel(
         _core.Snapshot(model),

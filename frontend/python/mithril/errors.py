@@ -11,6 +11,7 @@ MORE = "\n  more: mithril error "
 
 __all__ = [
     "BackendError",
+    "BackendWarning",
     "IndexRangeError",
     "MithrilError",
     "ShapeError",
@@ -86,6 +87,10 @@ class BackendError(MithrilError):
     """A backend cannot do something, or its framework is not installed."""
 
     code = "E0502"
+
+
+class BackendWarning(UserWarning):
+    """An option of a backend has no effect on its device."""
 
 
 class UsageError(MithrilError, TypeError):

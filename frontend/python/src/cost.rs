@@ -105,6 +105,13 @@ impl Cost {
         Number::of(&self.0.peak)
     }
 
+    /// The bytes of all inner values together, without views. Gradients by a framework keep at most
+    /// these.
+    #[getter]
+    fn kept(&self) -> Number {
+        Number::of(&self.0.kept)
+    }
+
     fn __repr__(&self) -> String {
         let BlockCost { path, cost, peak, .. } = &self.0;
         format!("Cost({path:?}, {cost}, peak {peak} B)")

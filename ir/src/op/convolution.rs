@@ -32,6 +32,8 @@ const TRANSPOSED: &[AttrDef] = &[
     attr("acc", AttrKind::DType, Default::None),
     attr("groups", AttrKind::Int, Default::Int(1)),
 ];
+const NO_CHANNELS_NOTE: &str =
+    "Without input channels, torch returns no filters and may refuse gradients.";
 const BIAS: super::Operand = operand("bias", Class::Float);
 
 pub(super) const OPS: &[OpDef] = &[
@@ -48,7 +50,7 @@ pub(super) const OPS: &[OpDef] = &[
           `strides` apart and taps `dilations` apart; `low`, `high` and `interior` zeros are added \
           before, after and between the elements of each spatial axis. Sums are accumulated as in \
           `dot_general`.",
-        note: "Without input channels, torch returns no filters and may refuse gradients.",
+        note: NO_CHANNELS_NOTE,
         attrs: CONV,
         shape: ShapeRule::Rule(conv_shape),
         meaning: Meaning::Decompose(contraction),
@@ -77,6 +79,7 @@ pub(super) const OPS: &[OpDef] = &[
         kind: Kind::Composite,
         operands: &[operand("x", Class::Float), operand("weights", Class::Float), BIAS],
         doc: "`conv`, plus a bias for each filter.",
+        note: NO_CHANNELS_NOTE,
         attrs: CONV,
         shape: ShapeRule::Rule(|cx| with_bias(cx, conv_shape)),
         meaning: Meaning::Decompose(|r| biased(r, "conv")),
@@ -88,6 +91,7 @@ pub(super) const OPS: &[OpDef] = &[
         kind: Kind::Composite,
         operands: &[operand("x", Class::Float), operand("weights", Class::Float), BIAS],
         doc: "`conv_transpose`, plus a bias for each filter.",
+        note: NO_CHANNELS_NOTE,
         attrs: TRANSPOSED,
         shape: ShapeRule::Rule(|cx| with_bias(cx, transpose_shape)),
         meaning: Meaning::Decompose(|r| biased(r, "conv_transpose")),

@@ -7,6 +7,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Module, Operation, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::nesting::deeper;
+use mithril_ir::op::access::Access;
 use mithril_ir::op::{Gradient, Kind, Meaning, Op};
 use mithril_ir::shape::Type;
 use mithril_ir::signature::{bind, passed_types};
@@ -28,6 +29,9 @@ pub struct BlockCost {
     pub params: Dim,
     /// The peak memory of inner values that are live at once while it computes, in bytes.
     pub peak: Dim,
+    /// The bytes of all inner values together, which gradients by a framework may keep. Views and
+    /// constants count none.
+    pub kept: Dim,
 }
 
 impl BlockCost {
@@ -50,9 +54,10 @@ pub fn of_blocks(module: &Module, function: &Function) -> Result<Vec<BlockCost>>
     let live_bytes = live_bytes(function);
     let mut known = FxHashMap::default();
     for (operation, live_bytes) in function.ops.iter().zip(live_bytes) {
-        for (loc, cost) in parts(module, function, operation, &mut known)? {
+        for (loc, cost, kept) in parts(module, function, operation, &mut known)? {
             all.with(loc.shortest().unwrap_or(""), &mut |block| {
                 block.cost = block.cost.clone() + cost.clone();
+                block.kept = block.kept.clone() + kept.clone();
                 block.peak = block.peak.max(&live_bytes);
             });
         }
@@ -77,6 +82,7 @@ impl Tally {
             cost: Cost { flops: zero(), bytes: zero() },
             params: zero(),
             peak: zero(),
+            kept: zero(),
         })
     }
 
@@ -90,15 +96,17 @@ impl Tally {
     }
 }
 
-/// The cost of an operation, or of each operation in the functions of control flow, with its blocks.
+/// The cost of an operation, or of each operation in the functions of control flow, with its blocks
+/// and the bytes of its results.
 fn parts(
     module: &Module,
     function: &Function,
     operation: &Operation,
     known: &mut FxHashMap<Key, Cost>,
-) -> Result<Vec<(Loc, Cost)>> {
+) -> Result<Vec<(Loc, Cost, Dim)>> {
     let Some(steps) = steps(function, operation)? else {
-        return Ok(vec![(operation.loc.clone(), of_operation(function, operation, known)?)]);
+        let cost = of_operation(function, operation, known)?;
+        return Ok(vec![(operation.loc.clone(), cost, results(function, operation))]);
     };
     let types = operation.operands.iter().map(|value| function.ty(*value).clone());
     let types: Vec<Type> = types.collect();
@@ -110,13 +118,23 @@ fn parts(
         let binding = bind(callee, &types, &mut Vec::new())?;
         let times = |dim: &Dim| binding.dim(dim) * steps.clone();
         for inner in &callee.ops {
-            for (loc, cost) in deeper(|| parts(module, callee, inner, known))? {
+            for (loc, cost, kept) in deeper(|| parts(module, callee, inner, known))? {
                 let cost = Cost { flops: times(&cost.flops), bytes: times(&cost.bytes) };
-                all.push((loc.inside(&operation.loc), cost));
+                all.push((loc.inside(&operation.loc), cost, times(&kept)));
             }
         }
     }
     Ok(all)
+}
+
+/// The bytes of the results of an operation that is no view and no constant.
+fn results(function: &Function, operation: &Operation) -> Dim {
+    let is_free = matches!(operation.op.access, Access::View(_))
+        || matches!(operation.op.kind, Kind::Constant | Kind::Dim);
+    match is_free {
+        true => Dim::Const(0),
+        false => operation.results().map(|value| bytes(function.ty(value))).sum(),
+    }
 }
 
 /// How often an operation calls its functions, if it is control flow. A `cond` counts both of its

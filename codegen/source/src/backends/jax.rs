@@ -44,6 +44,18 @@ pub static BACKEND: Backend = Backend {
     known: OnceLock::new(),
 };
 
+macro_rules! triangular {
+    ($operands:literal, $transposed:literal, $condition:literal) => {
+        concat!(
+            "jax.scipy.linalg.solve_triangular(",
+            $operands,
+            $transposed,
+            ", lower={lower}[, unit_diagonal={unit_diagonal}])",
+            $condition
+        )
+    };
+}
+
 const SPELLINGS: Spellings = &[
     ("erf", "jax.scipy.special.erf({x})"),
     ("lgamma", "jax.scipy.special.gammaln({x})"),
@@ -151,10 +163,15 @@ const SPELLINGS: Spellings = &[
     ("cholesky", "@linalg.cholesky({x})"),
     (
         "triangular_solve",
-        "jax.scipy.linalg.solve_triangular({a}, {b}, trans=1, lower={lower}[, \
-         unit_diagonal={unit_diagonal}]) if transposed == True; \
-         jax.scipy.linalg.solve_triangular({a}, {b}, lower={lower}[, \
-         unit_diagonal={unit_diagonal}])",
+        concat!(
+            triangular!("{a}, {b}", ", trans=1", " if transposed == True and a is matrix; "),
+            triangular!("{a}, {b}", "", " if a is matrix; "),
+            // JAX takes a matrix beside several matrices for several vectors.
+            triangular!("{a}, {b}[None]", ", trans=1", " if transposed == True and b is matrix; "),
+            triangular!("{a}, {b}[None]", "", " if b is matrix; "),
+            triangular!("{a}, {b}", ", trans=1", " if transposed == True; "),
+            triangular!("{a}, {b}", "", ""),
+        ),
     ),
     ("solve", "@linalg.solve({a}, {b})"),
     ("inverse", "@linalg.inv({x})"),

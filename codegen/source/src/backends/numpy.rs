@@ -91,8 +91,17 @@ const SPELLINGS: Spellings = &[
          is_inf is reader; \
          @max({x}[, axis={axes}][, keepdims={keepdim}])",
     ),
-    ("sort", "_sort({x}, {axis}, {descending})"),
-    ("argsort", "_argsort({x}, {axis}, {descending})"),
+    // `ml_dtypes` has no order of NaN.
+    (
+        "sort",
+        "_sort({x}.astype(@float32), {axis}, {descending}).astype({dtype}) if x is bf16; \
+         _sort({x}, {axis}, {descending})",
+    ),
+    (
+        "argsort",
+        "_argsort({x}.astype(@float32), {axis}, {descending}) if x is bf16; \
+         _argsort({x}, {axis}, {descending})",
+    ),
     (
         "mean",
         "@mean({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) if x is \

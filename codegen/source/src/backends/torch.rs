@@ -457,10 +457,6 @@ fn is_fixed(function: &Function, op: &Operation) -> bool {
     let is_state = |value: &Value| {
         function.args.get(value.index()).is_some_and(|argument| argument.role == Role::State)
     };
-    let reads = match op.op.name {
-        "batch_norm" => true,
-        "batch_norm_training" => *op.attr("of") != Attr::Int(0),
-        _ => false,
-    };
+    let reads = matches!(op.op.name, "batch_norm" | "batch_norm_training");
     !reads || op.operands[1..3].iter().all(is_state)
 }

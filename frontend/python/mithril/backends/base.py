@@ -68,6 +68,8 @@ class Backend(ABC):
     module: ClassVar[str]
     """The name of the module to import. `package` is the name to install it by."""
     package: ClassVar[str]
+    checkpoints: bool = False
+    """Whether all models are compiled as with `gradient_checkpointing=True`."""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
     _given: tuple[tuple[object, ...], dict[str, object]]

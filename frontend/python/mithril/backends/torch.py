@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..errors import BackendError, UsageError
+from .._core import DType
+from ..errors import BackendError, BackendWarning, UsageError
 from ..units import bytes_of
 from .base import Backend
 from .joint import JointRunner
+from .torch_memory import MemoryLimit, limited, storage_sizes
+from .torch_runner import TorchRunner, compiled, within
 
 if TYPE_CHECKING:
     import torch
@@ -35,13 +39,23 @@ class TorchBackend(Backend):
     """Runs models as PyTorch source. Arrays are `torch.Tensor`.
 
     `device` is a torch device such as `"cpu"`, `"cuda:0"` or `"mps"`. With `requires_grad`,
-    `randomize_params` returns leaf tensors that require gradients. `use_amp` runs models under
-    `torch.autocast`, in float16 on CUDA and in bfloat16 elsewhere. `jit_compile` compiles models
-    with `torch.compile`; `eager_mode` never does. `deterministic` and `benchmark` set torch's
-    switches of those names for the whole process. `memory_limit` (`"4GB"`, or bytes) limits the
-    memory that torch uses on a CUDA device. `release_unused` and `memory_efficient` free cached
-    memory after each call. `memory_allocation` can only be `"lazy"`, as torch always allocates
-    lazily.
+    `randomize_params` returns leaf tensors that require gradients.
+
+    `use_amp` runs models under `torch.autocast`: products and convolutions in float16 on CUDA, in
+    bfloat16 elsewhere, or in the dtype that is given; params, gradients and reductions keep their
+    dtype. In float16, output gradients are scaled so that no gradient becomes 0.
+
+    `jit_compile` compiles models with `torch.compile`, or with TorchScript if it is `"script"`;
+    `eager_mode` never compiles. `deterministic` and `benchmark` set torch's switches of those names
+    for the whole process.
+
+    `memory_limit` (`"4GB"`, or bytes) refuses calls that would need more, before they start; on
+    CUDA, it is also torch's own limit. `memory_efficient` compiles every model with
+    `gradient_checkpointing=True`, and frees memory as `release_unused` does: after each call, torch
+    returns the memory that it caches on CUDA. `memory_allocation` can only be `"lazy"`, as torch
+    always allocates lazily.
+
+    Options that have no effect on the device are named in a `BackendWarning`.
     """
 
     kind: ClassVar[str] = "torch"
@@ -55,8 +69,8 @@ class TorchBackend(Backend):
         precision: int | None = None,
         device: str | torch.device | None = None,
         requires_grad: bool = False,
-        use_amp: bool = False,
-        jit_compile: bool = False,
+        use_amp: object = False,
+        jit_compile: bool | Literal["script"] = False,
         eager_mode: bool = False,
         deterministic: bool | None = None,
         benchmark: bool | None = None,
@@ -70,9 +84,15 @@ class TorchBackend(Backend):
         super().__init__(dtype, precision=precision, device=device, **unknown)  # type: ignore[arg-type]
         if jit_compile and eager_mode:
             raise UsageError("`jit_compile` and `eager_mode` contradict each other")
+        if jit_compile not in (True, False, "script"):
+            raise UsageError(
+                f"`jit_compile` has an unknown value\n  got: {jit_compile!r}"
+                '\n  expected: True, False or "script"'
+            )
         self.requires_grad = requires_grad
-        self.use_amp = use_amp
+        self.amp_dtype = self._amp_dtype(use_amp)
         self.jit_compile = jit_compile
+        self.checkpoints = memory_efficient
         self.release_unused = release_unused or memory_efficient
         self._hooks: list[MemoryHook] = []
         if deterministic is not None:
@@ -84,8 +104,47 @@ class TorchBackend(Backend):
                 f"`memory_allocation` has an unknown value\n  got: {memory_allocation!r}"
                 '\n  expected: "lazy"'
             )
-        if memory_limit is not None:
-            self._limit_memory(memory_limit)
+        self.memory_limit = None if memory_limit is None else self._limit_memory(memory_limit)
+        without = {"benchmark": benchmark, "release_unused": release_unused}
+        self._warn([name for name, value in without.items() if value])
+
+    def _warn(self, cuda_only: list[str]) -> None:
+        if not cuda_only or self.device.type == "cuda":
+            return
+        names = " and ".join(f"`{name}`" for name in cuda_only)
+        verb = "has" if len(cuda_only) == 1 else "have"
+        warnings.warn(
+            f"{names} {verb} an effect on CUDA alone\n  got: the device {str(self.device)!r}",
+            BackendWarning,
+            stacklevel=3,
+        )
+
+    def _amp_dtype(self, use_amp: object) -> torch.dtype | None:
+        torch = self.framework
+        if use_amp is False or use_amp is None:
+            return None
+        if use_amp is True:
+            half = torch.float16 if self.device.type == "cuda" else torch.bfloat16
+            return half  # type: ignore[no-any-return]
+        dtype = DType(use_amp)
+        if dtype.name not in ("float16", "bfloat16"):
+            raise UsageError(
+                f"`use_amp` is not a dtype of half the width\n  got: {dtype.name}"
+                "\n  expected: True, False, float16 or bfloat16"
+            )
+        return self.own_dtype(dtype)  # type: ignore[no-any-return]
+
+    @property
+    def use_amp(self) -> bool:
+        """Whether models run in mixed precision."""
+        return self.amp_dtype is not None
+
+    @property
+    def autocast(self) -> Callable[[], Any] | None:
+        """Makes the context of mixed precision, if models run in it."""
+        if self.amp_dtype is None:
+            return None
+        return partial(self.framework.autocast, self.device.type, dtype=self.amp_dtype)
 
     def _options(self) -> tuple[str, ...]:
         names = self.__init__.__kwdefaults__ or {}  # type: ignore[misc]
@@ -99,26 +158,24 @@ class TorchBackend(Backend):
         except (RuntimeError, AssertionError) as error:
             have = ["cpu"]
             have += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+            have += ["mps"] if torch.backends.mps.is_available() else []
             raise BackendError(
                 f"torch has no device `{device}` here\n  got: {str(error).splitlines()[0]}"
                 f"\n  expected: {', '.join(have)}"
             ) from error
         return own  # type: ignore[no-any-return]
 
-    def _limit_memory(self, limit: str | int) -> None:
-        if self.device.type != "cuda":
-            raise BackendError(
-                f"torch cannot limit the memory of `{self.device}`"
-                "\n  expected: a CUDA device\n  hint: leave `memory_limit=` out"
-            )
-        total = self.framework.cuda.get_device_properties(self.device).total_memory
-        self.framework.cuda.set_per_process_memory_fraction(
-            min(1.0, bytes_of(limit, "memory_limit") / total), self.device
-        )
+    def _limit_memory(self, limit: str | int) -> int:
+        amount = bytes_of(limit, "memory_limit")
+        if self.device.type == "cuda":
+            total = self.framework.cuda.get_device_properties(self.device).total_memory
+            fraction = min(1.0, amount / total)
+            self.framework.cuda.set_per_process_memory_fraction(fraction, self.device)
+        return amount
 
     @property
     def jit_default(self) -> bool:
-        return self.jit_compile
+        return bool(self.jit_compile)
 
     # Arrays.
 
@@ -182,7 +239,7 @@ class TorchBackend(Backend):
             cuda = self.framework.cuda
             allocated = cuda.memory_allocated(self.device)
             return {"allocated": allocated, "cached": cuda.memory_reserved(self.device)}
-        return {"allocated": sum(_storage_sizes(self.framework, self.device)), "cached": 0}
+        return {"allocated": sum(storage_sizes(self.framework, self.device)), "cached": 0}
 
     def register_memory_hook(self, hook: MemoryHook) -> None:
         """Calls `hook(device, allocated, freed)`, with sizes in bytes, after each call of a model
@@ -205,23 +262,33 @@ class TorchBackend(Backend):
         self, program: Program, namespace: Namespace, *, jit: bool
     ) -> TorchRunner | JointRunner:
         own = namespace()
-        if not program.own_gradients:
-            return TorchRunner(self, own, jit=jit)
-        runner = JointRunner(self, own, compiled=self.framework.compile if jit else None)
-        # The source computes the gradients itself, so autograd does not need to record operations.
-        ungraded = _within(self.framework.no_grad, runner.gradients)
-        runner.forward, runner.gradients = self.around(runner.forward), self.around(ungraded)  # type: ignore[method-assign]
+        limit = None
+        if self.memory_limit is not None:
+            limit = MemoryLimit(program, self.memory_limit, checkpoints=self.checkpoints)
+        runner: TorchRunner | JointRunner
+        if program.own_gradients:
+            compile = partial(compiled, self.framework, how=self.jit_compile)
+            runner = JointRunner(self, own, compiled=compile if jit else None)
+            # The source computes the gradients itself, so autograd does not need to record
+            # operations.
+            gradients = within(self.framework.no_grad, runner.gradients)
+            if self.autocast:
+                runner.forward = within(self.autocast, runner.forward)
+                gradients = within(self.autocast, gradients)
+            runner.forward, runner.gradients = self.around(runner.forward), self.around(gradients)  # type: ignore[method-assign]
+        else:
+            runner = TorchRunner(self, own, jit=jit)
+        if limit is not None:
+            runner.forward = limited(limit, runner.forward, gradients=False)
+            runner.gradients = limited(limit, runner.gradients, gradients=True)  # type: ignore[method-assign]
         return runner
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a call in the contexts and hooks that the backend's options require."""
-        if self.use_amp:
-            autocast = partial(self.framework.autocast, self.device.type)
-            call = _within(autocast, call)
-        if not (self._hooks or self.release_unused):
-            return call
+        """Wraps a call in the hooks that the backend's options require."""
 
         def watched(*args: Any) -> Any:
+            if not (self._hooks or self.release_unused):
+                return call(*args)
             before = self.get_memory_stats()["allocated"] if self._hooks else 0
             result = call(*args)
             if self.release_unused:
@@ -232,46 +299,6 @@ class TorchBackend(Backend):
             return result
 
         return watched
-
-
-class TorchRunner:
-    """Calls generated PyTorch source, and computes gradients by autograd."""
-
-    def __init__(self, backend: TorchBackend, namespace: dict[str, Any], *, jit: bool) -> None:
-        self._torch = torch = backend.framework
-        forward = namespace["forward"]
-        if jit:
-            forward = torch.compile(forward)
-        self._raw = forward
-        self.forward = backend.around(forward)
-        self.gradients = backend.around(self._gradients)
-
-    def _gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        """Returns outputs, gradients by param, and the next state, all of them detached."""
-        torch = self._torch
-        own = () if state is None else (state,)
-        with torch.enable_grad():
-            leaves = {name: p.detach().requires_grad_() for name, p in params.items()}
-            result = self._raw(leaves, {n: v.detach() for n, v in inputs.items()}, *own)
-            outputs, following = (result, None) if state is None else result
-        detached = {name: value.detach() for name, value in outputs.items()}
-        if following is not None:
-            following = {name: value.detach() for name, value in following.items()}
-        given = seeds.of(detached)
-        roots = [name for name in given if outputs[name].requires_grad]
-        if not roots:
-            return detached, {n: torch.zeros_like(p) for n, p in params.items()}, following
-        gradients = torch.autograd.grad(
-            [outputs[name] for name in roots],
-            list(leaves.values()),
-            [given[name] for name in roots],
-            allow_unused=True,
-        )
-        named = {
-            name: torch.zeros_like(leaf) if gradient is None else gradient
-            for (name, leaf), gradient in zip(leaves.items(), gradients)
-        }
-        return detached, named, following
 
 
 def as_numpy(tensor: Any) -> NDArray[Any]:
@@ -297,25 +324,6 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
 
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     return tensor.numpy()  # type: ignore[no-any-return]
-
-
-def _within(context: Callable[[], Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    def inside(*args: Any) -> Any:
-        with context():
-            return call(*args)
-
-    return inside
-
-
-def _storage_sizes(torch: Any, device: torch.device) -> list[int]:
-    import gc  # noqa: PLC0415
-
-    seen = {}
-    for value in gc.get_objects():
-        if isinstance(value, torch.Tensor) and value.device == device:
-            storage = value.untyped_storage()
-            seen[storage.data_ptr()] = storage.nbytes()
-    return list(seen.values())
 
 
 def _reduce(

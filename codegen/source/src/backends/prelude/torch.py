@@ -115,7 +115,8 @@ def _conv_transpose(
     ones, zeros = (1,) * count, (0,) * count
     if count == 0:
         x, weights = x.unsqueeze(-1), weights.unsqueeze(-1)
-        return F.conv_transpose1d(x, weights, bias, groups=groups).squeeze(-1)
+        y = F.conv_transpose1d(x, weights, groups=groups).squeeze(-1)
+        return y if bias is None else y + bias
     strides, dilations = strides or ones, dilations or ones
     if weights.numel() == 0:
         # PyTorch refuses weights without channels.
@@ -180,9 +181,10 @@ def _avg_pool(
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     y = _sum_pool(wide, sizes, strides, low, high)
     ones = torch.ones(x.shape[-count:], dtype=y.dtype, device=x.device)
-    sides = zip(reversed(low), reversed(high), reversed(uncounted))
-    pads = [n for before, after, rest in sides for n in (before, after - rest)]
-    ones = F.pad(ones, pads, value=float(count_pad))
+    ends = [after - rest for after, rest in zip(high, uncounted)]
+    for pairs in ([(n, 0) for n in low], [(0, n) for n in ends]):
+        pads = [n for pair in reversed(pairs) for n in pair]
+        ones = F.pad(ones, pads, value=float(count_pad))
     rests = [n for rest in reversed(uncounted) for n in (0, rest)]
     counts = _sum_pool(F.pad(ones, rests), sizes, strides)
     return (y / counts.clamp(min=1)).to(x.dtype)

@@ -1,0 +1,96 @@
+"""The memory of models on PyTorch: how much is used, and a limit that calls are checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BackendError
+from ..units import bytes_text
+
+if TYPE_CHECKING:
+    import torch
+
+    from .._core import Program
+
+__all__ = ["MemoryLimit", "limited", "storage_sizes"]
+
+Call = Callable[..., Any]
+
+Tensors = Mapping[str, "torch.Tensor"]
+
+
+class MemoryLimit:
+    """Refuses calls that would need more memory than a limit, before they start.
+
+    What a call needs is planned from the shapes of its arrays: the arrays themselves and the peak
+    of the inner values; for gradients also one array for each param, and all inner values that are
+    no views, as autograd may keep them. With `checkpoints`, gradients keep only the peak.
+    """
+
+    def __init__(self, program: Program, limit: int, *, checkpoints: bool) -> None:
+        self._program, self._limit, self._checkpoints = program, limit, checkpoints
+        self._inner: dict[tuple[Any, ...], tuple[int, int]] = {}
+
+    def check(
+        self, params: Tensors, inputs: Tensors, state: Tensors | None, *, gradients: bool
+    ) -> None:
+        """Errors: `BackendError` if the call needs more than the limit."""
+        arrays = {**params, **inputs, **(state or {})}
+        given = sum(tensor.nbytes for tensor in arrays.values())
+        peak, kept = self._planned({name: tuple(a.shape) for name, a in arrays.items()})
+        parts = {"arrays of the call": given, "inner values at once": peak}
+        if gradients:
+            parts["gradients"] = sum(tensor.nbytes for tensor in params.values())
+            if not self._checkpoints:
+                parts["inner values that are kept"] = kept
+        total = sum(parts.values())
+        if total <= self._limit:
+            return
+        listed = ", ".join(f"{bytes_text(size)} of {name}" for name, size in parts.items() if size)
+        way = "" if self._checkpoints or not gradients else ", or `memory_efficient=True`"
+        raise BackendError(
+            "this call needs more memory than `memory_limit` allows"
+            f"\n  got: {bytes_text(total)}: {listed}"
+            f"\n  expected: at most {bytes_text(self._limit)}"
+            f"\n  hint: a smaller batch{way} needs less"
+        )
+
+    def _planned(self, shapes: dict[str, tuple[int, ...]]) -> tuple[int, int]:
+        """The bytes of inner values that are live at once, and of all of them."""
+        key = tuple(shapes.values())
+        found = self._inner.get(key)
+        if found is None:
+            inputs: dict[str, object] = {name: list(shape) for name, shape in shapes.items()}
+            total = self._program.cost(inputs, {}).total
+            found = (0, 0) if total is None else (_number(total.peak), _number(total.kept))
+            self._inner[key] = found
+        return found
+
+
+def _number(size: object) -> int:
+    """A size in bytes; 0 if it is a formula, as for a loop without a maximum."""
+    return size if isinstance(size, int) else 0
+
+
+def limited(limit: MemoryLimit, call: Call, *, gradients: bool) -> Call:
+    """The call, which is refused if it needs more memory than the limit."""
+
+    def checked(params: Tensors, inputs: Tensors, *rest: Any) -> Any:
+        limit.check(params, inputs, rest[0] if rest else None, gradients=gradients)
+        return call(params, inputs, *rest)
+
+    return checked
+
+
+def storage_sizes(torch: Any, device: torch.device) -> list[int]:
+    """The bytes of each storage of the tensors that Python holds on a device."""
+    import gc  # noqa: PLC0415
+
+    seen = {}
+    for value in gc.get_objects():
+        # `isinstance` would ask objects of other libraries for their class, which may warn.
+        if issubclass(type(value), torch.Tensor) and value.device == device:
+            storage = value.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
+    return list(seen.values())

@@ -1,0 +1,124 @@
+"""Calls of generated PyTorch source, with gradients by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .torch import TorchBackend
+
+__all__ = ["LossScaler", "TorchRunner", "compiled", "within"]
+
+Call = Callable[..., Any]
+
+
+def within(context: Callable[[], Any], call: Call) -> Call:
+    """The call inside a context that is entered anew each time."""
+
+    def inside(*args: Any) -> Any:
+        with context():
+            return call(*args)
+
+    return inside
+
+
+def compiled(torch: Any, forward: Call, how: bool | str) -> Call:
+    """The function compiled by PyTorch: by `torch.compile`, or with `"script"` by TorchScript,
+    which traces it once for each set of shapes."""
+    if how != "script":
+        compiled_forward: Call = torch.compile(forward)
+        return compiled_forward
+    traced: dict[tuple[Any, ...], Call] = {}
+
+    def call(*args: Mapping[str, Any]) -> Any:
+        tensors = [tensor for arrays in args for tensor in arrays.values()]
+        key = tuple((tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in tensors)
+        if key not in traced:
+            import warnings  # noqa: PLC0415
+
+            with warnings.catch_warnings():
+                # PyTorch tells everybody to use `torch.compile`; the user chose this.
+                warnings.simplefilter("ignore")
+                traced[key] = torch.jit.trace(forward, args, strict=False, check_trace=False)
+        return traced[key](*args)
+
+    return call
+
+
+class LossScaler:
+    """Scales output gradients up so that gradients in float16 do not become 0, and the gradients
+    down again.
+
+    The factor is halved until all gradients are finite, and doubled after 2000 steps in a row
+    without that, as `torch.amp.GradScaler` does between steps. So no step has to be left out.
+    """
+
+    start = 2.0**16
+    interval = 2000
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.factor, self._steps = self.start, 0
+
+    def gradients(self, roots: list[Any], leaves: list[Any], seeds: list[Any]) -> list[Any]:
+        """The gradients of the leaves; None for those that no root depends on."""
+        torch = self._torch
+        while True:
+            scaled = [(seed * self.factor).to(root.dtype) for root, seed in zip(roots, seeds)]
+            found = torch.autograd.grad(
+                roots, leaves, scaled, allow_unused=True, retain_graph=self.factor > 1.0
+            )
+            found = [None if g is None else g / self.factor for g in found]
+            if self.factor <= 1.0 or all(g is None or bool(g.isfinite().all()) for g in found):
+                break
+            self.factor, self._steps = max(self.factor / 2, 1.0), 0
+        self._steps += 1
+        if self._steps >= self.interval:
+            self.factor, self._steps = self.factor * 2, 0
+        return found
+
+
+class TorchRunner:
+    """Calls generated PyTorch source, and computes gradients by autograd."""
+
+    def __init__(self, backend: TorchBackend, namespace: dict[str, Any], *, jit: bool) -> None:
+        self._torch = torch = backend.framework
+        forward = namespace["forward"]
+        if jit:
+            forward = compiled(torch, forward, backend.jit_compile)
+        autocast = backend.autocast
+        # The backward pass is outside of the context: autograd takes the dtypes of the forward one.
+        self._raw = within(autocast, forward) if autocast else forward
+        self._scaler = LossScaler(torch) if backend.amp_dtype == torch.float16 else None
+        self.forward = backend.around(self._raw)
+        self.gradients = backend.around(self._gradients)
+
+    def _gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        """Returns outputs, gradients by param, and the next state, all of them detached."""
+        torch = self._torch
+        own = () if state is None else (state,)
+        with torch.enable_grad():
+            leaves = {name: p.detach().requires_grad_() for name, p in params.items()}
+            result = self._raw(leaves, {n: v.detach() for n, v in inputs.items()}, *own)
+            outputs, following = (result, None) if state is None else result
+        detached = {name: value.detach() for name, value in outputs.items()}
+        if following is not None:
+            following = {name: value.detach() for name, value in following.items()}
+        given = seeds.of(detached)
+        roots = [name for name in given if outputs[name].requires_grad]
+        if not roots:
+            return detached, {n: torch.zeros_like(p) for n, p in params.items()}, following
+        wanted = [outputs[name] for name in roots]
+        seeded = [given[name] for name in roots]
+        if self._scaler is None:
+            gradients = torch.autograd.grad(
+                wanted, list(leaves.values()), seeded, allow_unused=True
+            )
+        else:
+            gradients = self._scaler.gradients(wanted, list(leaves.values()), seeded)
+        named = {
+            name: torch.zeros_like(leaf) if gradient is None else gradient
+            for (name, leaf), gradient in zip(leaves.items(), gradients)
+        }
+        return detached, named, following

@@ -1,0 +1,264 @@
+"""What the options of the PyTorch backend promise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import mithril as ml
+from mithril.backends.torch_runner import LossScaler
+from mithril.errors import BackendError, BackendWarning, UsageError
+from mithril.models import MLP, Buffer, Conv2d, Flatten, Linear, Model, Relu, Sequential
+
+SHAPES = {"input": ["batch", 32]}
+
+
+def mlp():
+    return MLP(activations=[Relu(), Relu(), Buffer()], dimensions=[64, 64, 10])
+
+
+def by_hand(params, x):
+    """The same model as a user of PyTorch writes it."""
+    w = [params[f"linear_{i}.{name}"] for i in range(3) for name in ("w", "b")]
+    x = torch.relu(x @ w[0] + w[1])
+    x = torch.relu(x @ w[2] + w[3])
+    return x @ w[4] + w[5]
+
+
+def near(got, want, tolerance):
+    got, want = (np.asarray(x.detach().float()) for x in (got, want))
+    assert np.abs(got - want).max() <= tolerance * np.abs(want).max()
+
+
+# Mixed precision.
+
+
+@pytest.mark.parametrize("dtype", [True, torch.bfloat16, "float16"])
+def test_amp_gives_the_numbers_of_torch(dtype):
+    """Outputs and gradients equal those of the same model under `torch.autocast`; in float16, with
+    a loss scaler."""
+    half = torch.bfloat16 if dtype is True else getattr(torch, str(dtype).removeprefix("torch."))
+    compiled = ml.compile(mlp(), ml.TorchBackend(use_amp=dtype), shapes=SHAPES)
+    params = compiled.randomize_params(seed=0)
+    x = torch.randn(16, 32, generator=torch.Generator().manual_seed(0))
+    seed = torch.full((16, 10), 0.1)
+    outputs, gradients = compiled.evaluate(params, {"input": x}, output_gradients={"output": seed})
+    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+    with torch.autocast("cpu", dtype=half):
+        want = by_hand(leaves, x)
+        rounded = (x @ params["linear_0.w"]).dtype
+    scale = 2.0**16 if half == torch.float16 else 1.0
+    (want * seed.to(want.dtype)).sum().mul(scale).backward()
+    assert rounded == half
+    assert torch.equal(outputs["output"], want)
+    for name, leaf in leaves.items():
+        assert gradients[name].dtype == torch.float32
+        near(gradients[name], leaf.grad / scale, 1e-6)
+    exact = ml.compile(mlp(), ml.TorchBackend(), shapes=SHAPES)
+    assert not torch.equal(exact.evaluate(params, {"input": x})["output"], outputs["output"])
+
+
+def test_amp_of_convolutions_computes_in_half_precision():
+    model = Sequential([Conv2d(4, 3), Relu(), Flatten(start=1), Linear(5)])
+    compiled = ml.compile(model, ml.TorchBackend(use_amp=True), shapes={"input": [2, 3, 8, 8]})
+    params = compiled.randomize_params(seed=0)
+    x = torch.randn(2, 3, 8, 8)
+    with torch.autocast("cpu"):
+        want = torch.nn.functional.conv2d(x, params["conv2d.w"], params["conv2d.b"]).relu()
+        want = want.flatten(1) @ params["linear.w"] + params["linear.b"]
+    assert torch.equal(compiled.evaluate(params, {"input": x})["output"], want)
+
+
+def test_gradients_below_float16_are_kept():
+    """Without the scaler they would be 0 or far off."""
+    model = Linear(1, use_bias=False)
+    compiled = ml.compile(model, ml.TorchBackend(use_amp="float16"), shapes={"input": [4, 3]})
+    x = torch.full((4, 3), 1e-3)
+    tiny = {"output": torch.full((4, 1), 2e-7)}
+    _, gradients = compiled.evaluate({"w": torch.ones(3, 1)}, {"input": x}, output_gradients=tiny)
+    near(gradients["w"], torch.full((3, 1), 4 * 1e-3 * 2e-7), 2e-3)
+
+
+def test_the_scale_falls_where_gradients_overflow_and_grows_again(monkeypatch):
+    monkeypatch.setattr(LossScaler, "interval", 3)
+    scaler = LossScaler(torch)
+    x = torch.ones(2, requires_grad=True)
+    seed = torch.full((2,), 100.0, dtype=torch.float16)
+    # 100 * 2**16 is beyond float16, whose largest number is 65504.
+    (found,) = scaler.gradients([x.half() * 2], [x], [seed])
+    assert torch.equal(found, torch.full((2,), 200.0))
+    fallen = scaler.factor
+    assert fallen < LossScaler.start
+    for _ in range(2):
+        scaler.gradients([x.half() * 2], [x], [torch.full_like(seed, 0.5)])
+    assert scaler.factor == 2 * fallen
+    # What is infinite by itself stays so.
+    (found,) = scaler.gradients([x.half() * 2], [x], [torch.full_like(seed, torch.inf)])
+    assert bool(found.isinf().all())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_amp_refuses_other_dtypes(dtype):
+    with pytest.raises(UsageError, match="expected: True, False, float16 or bfloat16"):
+        ml.TorchBackend(use_amp=dtype)
+
+
+# Memory.
+
+
+def test_calls_beyond_the_memory_limit_are_refused_before_they_start():
+    backend = ml.TorchBackend(memory_limit="1MB")
+    compiled = ml.compile(mlp(), backend, shapes=SHAPES)
+    params = compiled.randomize_params(seed=0)
+    small, large = torch.ones(4, 32), torch.ones(4096, 32)
+    assert compiled.evaluate(params, {"input": small})["output"].shape == (4, 10)
+    seeds = {"output": torch.ones_like}
+    compiled.evaluate(params, {"input": small}, output_gradients=seeds)
+    with pytest.raises(BackendError) as error:
+        compiled.evaluate(params, {"input": large})
+    text = str(error.value)
+    assert "more memory than `memory_limit` allows" in text
+    assert "expected: at most 977 KiB" in text
+    assert "arrays of the call" in text
+    # A step of training needs more than a forward pass.
+    middle = torch.ones(1024, 32)
+    compiled.evaluate(params, {"input": middle})
+    with pytest.raises(BackendError, match="inner values that are kept"):
+        compiled.evaluate(params, {"input": middle}, output_gradients=seeds)
+
+
+def test_the_planned_memory_is_about_what_torch_allocates():
+    """The plan is compared with the peak that PyTorch's profiler sees."""
+    limit = 2**40
+    compiled = ml.compile(mlp(), ml.TorchBackend(memory_limit=limit), shapes=SHAPES)
+    params = compiled.randomize_params(seed=0)
+    x = {"input": torch.ones(4096, 32)}
+    total = compiled.cost({"input": [4096, 32]}).total
+    seeds = {"output": torch.ones(4096, 10)}
+    with torch.profiler.profile(profile_memory=True) as profile:
+        compiled.evaluate(params, x, output_gradients=seeds)
+    now = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    kept = total.kept + total.peak + sum(value.nbytes for value in params.values())
+    assert peak <= kept <= 4 * peak
+
+
+@pytest.mark.parametrize("limit", ["-1GB", "much", 1.5])
+def test_wrong_limits_are_refused(limit):
+    with pytest.raises(UsageError, match="`memory_limit` is not a size"):
+        ml.TorchBackend(memory_limit=limit)
+
+
+def test_memory_efficient_recomputes():
+    """The source of every model has checkpoints, and the numbers stay."""
+    model = Sequential([mlp() for _ in range(4)])
+    plain = ml.compile(model, ml.TorchBackend(), shapes={"input": [8, 10]})
+    efficient = ml.compile(model, ml.TorchBackend(memory_efficient=True), shapes={"input": [8, 10]})
+    assert "_checkpoint(" in efficient.code
+    assert "_checkpoint(" not in plain.code
+    params = plain.randomize_params(seed=0)
+    seeds = {"output": torch.ones(8, 10)}
+    runs = [
+        run.evaluate(params, {"input": torch.ones(8, 10)}, output_gradients=seeds)
+        for run in (plain, efficient)
+    ]
+    for name, want in runs[0][1].items():
+        near(runs[1][1][name], want, 1e-6)
+
+
+def test_memory_hooks_are_called_with_sizes():
+    backend = ml.TorchBackend()
+    compiled = ml.compile(mlp(), backend, shapes=SHAPES)
+    params = compiled.randomize_params(seed=0)
+    calls = []
+    backend.register_memory_hook(lambda *args: calls.append(args))
+    outputs = compiled.evaluate(params, {"input": torch.ones(1024, 32)})
+    ((device, allocated, freed),) = calls
+    assert device == "cpu"
+    assert allocated >= outputs["output"].nbytes
+    assert freed == 0
+    stats = backend.get_memory_stats()
+    assert stats["allocated"] >= outputs["output"].nbytes
+    assert stats["cached"] == 0
+    backend.clear_cache()
+
+
+# Compiling, switches, devices.
+
+
+@pytest.mark.parametrize("shapes", [{"input": [16, 32]}, SHAPES])
+def test_torchscript_gives_the_same_numbers(shapes):
+    plain = ml.compile(mlp(), ml.TorchBackend(), shapes=shapes)
+    backend = ml.TorchBackend(jit_compile="script")
+    scripted = ml.compile(mlp(), backend, shapes=shapes)
+    assert scripted.jit
+    params = plain.randomize_params(seed=0)
+    for batch in (16, 16, *([7] if shapes is SHAPES else [])):
+        x = torch.randn(batch, 32)
+        seeds = {"output": torch.ones(batch, 10)}
+        want = plain.evaluate(params, {"input": x}, output_gradients=seeds)
+        got = scripted.evaluate(params, {"input": x}, output_gradients=seeds)
+        near(got[0]["output"], want[0]["output"], 1e-6)
+        for name, value in want[1].items():
+            near(got[1][name], value, 1e-6)
+
+
+def test_eager_mode_is_not_compiled():
+    compiled = ml.compile(mlp(), ml.TorchBackend(eager_mode=True), shapes=SHAPES)
+    assert not compiled.jit
+    with pytest.raises(UsageError, match="contradict each other"):
+        ml.TorchBackend(eager_mode=True, jit_compile=True)
+    with pytest.raises(UsageError, match='expected: True, False or "script"'):
+        ml.TorchBackend(jit_compile="fast")
+
+
+def test_switches_are_those_of_torch():
+    code = (
+        "import torch, mithril as ml\n"
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "ml.TorchBackend(deterministic=True, benchmark=True)\n"
+        "print(torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark)\n"
+        "ml.TorchBackend(deterministic=False, benchmark=False)\n"
+        "print(torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "True", "False", "False"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the options have an effect")
+def test_options_without_an_effect_are_named_at_construction():
+    with pytest.warns(BackendWarning) as found:
+        ml.TorchBackend(benchmark=True, release_unused=True)
+    (warning,) = found
+    assert str(warning.message) == (
+        "`benchmark` and `release_unused` have an effect on CUDA alone\n  got: the device 'cpu'"
+    )
+    assert warning.filename == __file__
+    torch.backends.cudnn.benchmark = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ml.TorchBackend(memory_allocation="lazy", memory_efficient=True, benchmark=False)
+
+
+def test_absent_devices_are_listed():
+    absent = f"cuda:{torch.cuda.device_count()}"
+    with pytest.raises(BackendError, match=f"no device `{absent}` here") as error:
+        ml.TorchBackend(device=absent)
+    assert "expected: cpu" in str(error.value)
+
+
+def test_params_require_gradients_on_request():
+    model = Model()
+    model |= Linear(2)(input="input", output="output")
+    compiled = ml.compile(model, ml.TorchBackend(requires_grad=True), shapes={"input": [4, 3]})
+    params = compiled.get_parameters()
+    assert all(value.requires_grad and value.is_leaf for value in params.values())
+    torch.optim.SGD(params.values(), lr=0.1)
