@@ -417,7 +417,7 @@ def main(request: str) -> NoReturn:
 
     options = json.loads(request)
     try:
-        model = _core.Model.load(options["file"])
+        model = _core.Model.load(options["file"], options["trust_code"])
         arrays = _loaded(options["arrays"])
         keywords = {"dtype": options["dtype"], **options["keywords"]}
         found = diff(model, options["backends"], inputs=arrays, **keywords)
