@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core
+from .backends import BUILT_IN
 from .errors import BackendError, TerminalError, UsageError, mapping, shown
 from .findings import GRADIENT, Culprit, Difference, Finding
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["diff"]
 
 Arrays = dict[str, Any]
-
-BACKENDS = {target.name: target.class_name for target in _core.targets()}
-"""The classes of backends by their short names, in the order in which they are compared."""
 
 DOUBLE = ("float64", "fp64", "f64", "double")
 """The values of `against` that select NumPy's source in double precision."""
@@ -49,10 +47,10 @@ def diff(
 ) -> Difference:
     """Runs a model on several backends with the same arrays, and compares the values of blocks.
 
-    `backends` are backends or their names (numpy, torch, jax, mlx, cpu, c); the default is all that
-    are installed. `dtype` is the dtype of backends given by name. The reference is NumPy's source
-    without optimizations, in the dtype of the first backend. `against="float64"` computes the
-    reference in double precision; `against` can also be a backend.
+    `backends` are backends or their names: numpy, torch, jax, mlx, cpu, c, or that of a package.
+    The default is all of these six that are installed. `dtype` is the dtype of backends given by
+    name. The reference is NumPy's source without optimizations, in the dtype of the first backend.
+    `against="float64"` computes the reference in double precision; `against` can also be a backend.
 
     Arrays that are not given are drawn with `seed`: normally distributed floats, and integers 0 and
     1. Dims without a number become small numbers. `gradients` also compares the gradients of the
@@ -105,7 +103,7 @@ def _chosen_backends(backends: Sequence[str | Backend] | None, dtype: object) ->
     from .backends.base import Backend  # noqa: PLC0415
 
     if backends is None:
-        return [made for name in BACKENDS if (made := _installed(name, dtype)) is not None]
+        return [made for name in BUILT_IN if (made := _installed(name, dtype)) is not None]
     if isinstance(backends, (str, Backend)):
         backends = [backends]
     chosen = [_backend(b, dtype=dtype) if isinstance(b, str) else b for b in backends]
@@ -114,24 +112,23 @@ def _chosen_backends(backends: Sequence[str | Backend] | None, dtype: object) ->
         raise UsageError(
             "`backends` cannot be compared\n  got: "
             + ("none" if wrong is None else type(wrong).__name__)
-            + f"\n  expected: backends, or names of {', '.join(BACKENDS)}"
+            + f"\n  expected: backends, or names of {', '.join(BUILT_IN)}"
         )
     return chosen
 
 
 def _backend(name: str, *others: str, **options: Any) -> Backend:
     """The backend with this name. Errors: an unknown name; `others` are listed as valid, too."""
-    from . import backends  # noqa: PLC0415
+    from .backends.custom import find, names  # noqa: PLC0415
 
-    if name not in BACKENDS:
-        known = [*BACKENDS, *others]
-        near = _core.did_you_mean(name, known)
+    if name not in names():
+        known = [*BUILT_IN, *others]
+        near = _core.did_you_mean(name, [*known, *names()])
         raise UsageError(
             f"there is no backend `{name}`\n  expected: {', '.join(known)}"
             + (f"\n  hint: {near}" if near else "")
         )
-    backend: Backend = getattr(backends, BACKENDS[name])(**options)
-    return backend
+    return find(name)(**options)
 
 
 def _installed(name: str, dtype: object) -> Backend | None:

@@ -18,13 +18,14 @@ pub static BACKEND: Backend = Backend {
     label: "MLX",
     target: Target {
         name: "mlx",
-        takes: |f, op| BACKEND.spells(op.op) && supports(f, op),
-        pulls_back: |_, _, by| BACKEND.spells(by),
+        takes: &|f, op| BACKEND.spells(op.op) && supports(f, op),
+        pulls_back: &|_, _, by| BACKEND.spells(by),
         profile: profile::FRAMEWORK,
         language: Language::Python,
         bodies: &["mlx"],
     },
     module: "mx",
+    imports: &[],
     prelude: &[
         include_str!("prelude/mlx.py"),
         include_str!("prelude/mlx_functions.py"),

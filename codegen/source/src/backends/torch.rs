@@ -18,8 +18,8 @@ pub static BACKEND: Backend = Backend {
     label: "PyTorch",
     target: Target {
         name: "torch",
-        takes: |_, op| BACKEND.spells(op.op) && (!is_attention(op.op) || has_kernel(op)),
-        pulls_back: |f, op, by| {
+        takes: &|_, op| BACKEND.spells(op.op) && (!is_attention(op.op) || has_kernel(op)),
+        pulls_back: &|f, op, by| {
             BACKEND.spells(by) && (!is_attention(by) || has_backward_kernel(f, op))
         },
         profile: profile::FRAMEWORK,
@@ -27,6 +27,7 @@ pub static BACKEND: Backend = Backend {
         bodies: &["torch"],
     },
     module: "torch",
+    imports: &[],
     prelude: &[include_str!("prelude/torch.py")],
     spellings: SPELLINGS,
     random: &[

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +14,7 @@ from .._core import DType, Target
 from ..errors import BackendError, MithrilError, UsageError, shown
 from ..memory import host_memory
 from .dtypes import numpy_dtype, samples
-from .functions import FUNCTIONS
+from .functions import ALIASES, FUNCTIONS, topk_by_sort
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,9 +71,36 @@ class Backend(ABC):
     package: ClassVar[str]
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
+    # A class with a `kind` of its own is a new backend: see docs/guide/custom-backends.md.
+
+    label: ClassVar[str] = ""
+    """The framework's name in prose; `kind` by default."""
+    base: ClassVar[str | None] = None
+    """The built-in backend whose spellings it starts from. By default, that of the class that it is
+    a subclass of, or else the spellings of the Python array API."""
+    imports: ClassVar[Mapping[str, str]] = {}
+    """The modules that generated source may name, with their import lines. In templates, `@` stands
+    for the first one."""
+    spellings: ClassVar[Mapping[str, str | None]] = {}
+    """Templates by operation; None for an operation that the framework lacks."""
+    creation: ClassVar[Mapping[str, str]] = {}
+    """Templates that create arrays: `scalar`, `array`, `full`, `zeros`, `ones` and `load`."""
+    prelude: ClassVar[str] = ""
+    """Functions that templates call, as Python source. Their names begin with `_`."""
+    lacks: ClassVar[tuple[str, ...]] = ()
+    """The dtypes that the framework lacks."""
+
     _given: tuple[tuple[object, ...], dict[str, object]]
     _seed: int | None
     _generator: np.random.Generator | None
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        built_in = cls.__module__.rpartition(".")[0] == __package__
+        if "kind" in cls.__dict__ and not built_in:
+            from .custom import register  # noqa: PLC0415
+
+            register(cls)
 
     def __new__(cls, *args: object, **options: object) -> Self:
         backend = super().__new__(cls)
@@ -138,10 +166,11 @@ class Backend(ABC):
         if dtype is None:
             return DType(f"float{precision or 32}")
         own = DType(dtype)
-        if own.name not in self.dtypes:
+        floats = [name for name in self.dtypes if name not in self.lacks]
+        if own.name not in floats:
             raise BackendError(
                 f"{type(self).__name__} needs a float dtype\n  got: {own.name}"
-                f"\n  expected: {', '.join(self.dtypes)}"
+                f"\n  expected: {', '.join(floats)}"
             )
         if precision is not None and own.bits != precision:
             raise UsageError(
@@ -205,9 +234,12 @@ class Backend(ABC):
 
     # The table of functions. A function is looked up once and then stored as an attribute.
 
-    @abstractmethod
     def _function(self, name: str) -> Callable[..., Array]:
         """The framework's function that implements `name` of the table."""
+        if name == "topk":
+            return partial(topk_by_sort, self.framework)
+        function: Callable[..., Array] = getattr(self.framework, ALIASES.get(name, name))
+        return function
 
     def __getattr__(self, name: str) -> Callable[..., Array]:
         if name not in FUNCTIONS:
@@ -241,9 +273,11 @@ class Backend(ABC):
         """Whether this is an array whose elements are known now."""
         return hasattr(value, "shape")
 
-    @abstractmethod
     def is_array(self, value: object) -> bool:
         """Whether `value` is an array of the framework."""
+        import numpy as np  # noqa: PLC0415
+
+        return isinstance(value, type(self.from_numpy(np.zeros(1, np.float32))))
 
     def as_param(self, array: Array) -> Array:
         """Converts an array of the framework to a param, as `randomize_params` returns it."""
@@ -431,10 +465,25 @@ class Backend(ABC):
         and dtype objects from them."""
         return samples(self)
 
-    @abstractmethod
     def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> Any:
         """The object that calls a program's functions. `namespace` runs the generated source and
         returns its names."""
+        from .custom import runner  # noqa: PLC0415
+
+        return runner(self, program, namespace(), jit=jit)
+
+    def jit(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, compiled by the framework, for `jit=True`. It takes and returns dicts of
+        arrays."""
+        return function
+
+    def vjp(
+        self, function: Callable[[dict[str, Array]], dict[str, Array]], params: dict[str, Array]
+    ) -> tuple[dict[str, Array], Callable[[dict[str, Array]], dict[str, Array]]]:
+        """The results of `function(params)`, and the pullback by the framework's own gradient: a
+        function from gradients of all results to gradients of all params. Without this method, the
+        generated source computes the gradients."""
+        raise NotImplementedError(f"{type(self).__name__} has no `vjp`")
 
     def memory(self) -> int | None:
         """The device's memory in bytes; None if it is not known."""

@@ -1,0 +1,268 @@
+//! The checks of a definition: its templates name operands, words and functions that exist.
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dtype::DType;
+use mithril_ir::op::Op;
+
+use super::Definition;
+use crate::python::{Expr, Guard, Test, defines, has_module, is_variable, parse};
+
+/// Slots that are neither operands nor attributes.
+const SLOTS: [&str; 17] = [
+    "dtype",
+    "narrow",
+    "device",
+    "result",
+    "slices",
+    "bounds",
+    "padding",
+    "widths",
+    "pads",
+    "summed",
+    "kept",
+    "target",
+    "left",
+    "right",
+    "equation",
+    "contracted",
+    "wanted",
+];
+
+/// What may follow the dot in a slot.
+const FORMS: [&str; 9] =
+    ["number", "array", "last", "tuple", "front", "word", "args", "dims", "one"];
+
+/// The words of conditions, besides dtypes.
+const WORDS: [&str; 40] = [
+    "number",
+    "array",
+    "zero",
+    "one",
+    "picked",
+    "smaller",
+    "computed",
+    "filled",
+    "alike",
+    "scalar",
+    "vector",
+    "matrix",
+    "half",
+    "index",
+    "integer",
+    "unsigned",
+    "short",
+    "float",
+    "bool",
+    "default",
+    "single",
+    "empty",
+    "natural",
+    "missing",
+    "vacant",
+    "summed",
+    "scaled",
+    "matmul",
+    "tensordot",
+    "symmetric",
+    "signal",
+    "image",
+    "volume",
+    "sibling",
+    "reader",
+    "used",
+    "i4",
+    "u4",
+    "f8e4m3",
+    "f8e5m2",
+];
+
+/// Names of Python that templates may use.
+const PYTHON: [&str; 21] = [
+    "None", "True", "False", "...", "len", "int", "float", "bool", "complex", "min", "max", "abs",
+    "sum", "tuple", "list", "range", "slice", "sorted", "zip", "round", "reversed",
+];
+
+/// Whether the prelude has all functions that a template calls. True for text that is no template.
+pub(super) fn calls_only(template: &str, prelude: &[&str]) -> bool {
+    let mut all = true;
+    for alternative in parse(template).into_iter().flatten() {
+        alternative.expr.visit(&mut |expr| {
+            if let Expr::Name(name) = expr {
+                all &= !name.starts_with('_') || defines(prelude, name);
+            }
+        });
+    }
+    all
+}
+
+impl Definition {
+    /// Errors: no module; a name that is no variable; a line that does not import it.
+    pub(super) fn check_imports(&self) -> Result<()> {
+        if self.imports.is_empty() {
+            return self
+                .wrong("`imports` has no module".into())
+                .expected("the array module first: `{\"np\": \"import numpy as np\"}`")
+                .err();
+        }
+        for (name, line) in &self.imports {
+            let imports = ["import ", "from "].iter().any(|word| line.starts_with(word))
+                && !line.contains(['\n', '\r', ';'])
+                && line.split([' ', '.']).next_back() == Some(name);
+            if !is_variable(name) || name.starts_with('_') || !imports {
+                return self
+                    .wrong(format!("`imports` does not import `{name}`"))
+                    .got(format!("`{line}`"))
+                    .expected(format!("a line such as `import module as {name}`"))
+                    .err();
+            }
+        }
+        Ok(())
+    }
+
+    /// Errors: a template that cannot be read; an alternative that nothing selects; a slot, a word
+    /// or a function that does not exist.
+    pub(super) fn check_template(&self, op: Op, text: &str, prelude: &[&str]) -> Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let place = format!("the spelling of `{}`", op.0.name);
+        let alternatives = parse(text).map_err(|why| self.unreadable(&place, &why))?;
+        if alternatives.last().is_some_and(|last| !last.guards.is_empty()) {
+            return self
+                .wrong(format!("{place} has no form for some of its uses"))
+                .got(format!("`{text}`"))
+                .expected("a last alternative without a condition")
+                .hint("the last alternative may call a function of the prelude")
+                .err();
+        }
+        for alternative in &alternatives {
+            alternative.guards.iter().try_for_each(|guard| self.check_guard(op, &place, guard))?;
+            self.check_names(&place, &alternative.expr, prelude, &mut |slot| is_slot(op, slot))
+                .map_err(|mut error| {
+                    let own = op.0.operands.iter().map(|operand| operand.name);
+                    let own = own.chain(op.0.attrs.iter().map(|attr| attr.name)).chain(SLOTS);
+                    if let Some(slot) = unknown_slot(&alternative.expr, op) {
+                        error.hint = did_you_mean(&slot, own);
+                    }
+                    error
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Errors: those of [`Definition::check_template`], for a template that creates an array.
+    pub(super) fn check_creation(&self, name: &str, text: &str) -> Result<()> {
+        let place = format!("the template of `{name}`");
+        let alternatives = parse(text).map_err(|why| self.unreadable(&place, &why))?;
+        let [only] = &alternatives[..] else {
+            return self.wrong(format!("{place} has several alternatives")).got(text).err();
+        };
+        if !only.guards.is_empty() {
+            return self.wrong(format!("{place} has a condition")).got(text).err();
+        }
+        let slots = ["x", "dtype", "shape", "device"];
+        let prelude = [&*self.prelude];
+        self.check_names(&place, &only.expr, &prelude, &mut |slot| slots.contains(&slot))
+    }
+
+    fn unreadable(&self, place: &str, why: &str) -> Box<Diagnostic> {
+        Box::new(self.wrong(format!("{place} is not a template")).got(why))
+    }
+
+    /// Errors: a slot that is not `known`; a function or a module that does not exist.
+    fn check_names(
+        &self,
+        place: &str,
+        expr: &Expr,
+        prelude: &[&str],
+        known: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<()> {
+        let mut wrong: Option<Diagnostic> = None;
+        expr.visit(&mut |expr| {
+            let found = match expr {
+                Expr::Slot(slot) if !known(slot) => {
+                    self.wrong(format!("{place} has the unknown slot `{{{slot}}}`"))
+                }
+                Expr::Name(name) if name.starts_with('_') && !defines(prelude, name) => self
+                    .wrong(format!("{place} calls `{name}`, which the prelude does not define"))
+                    .hint(format!("define it: `def {name}(…):` in `prelude`")),
+                Expr::Name(name) if !self.is_known(name) => self
+                    .wrong(format!("{place} names `{name}`, which is not imported"))
+                    .hint(format!(
+                        "write `@{name}` for a function of the array module, or add the \
+                                   module to `imports`"
+                    )),
+                _ => return,
+            };
+            wrong.get_or_insert(found);
+        });
+        wrong.map_or(Ok(()), Diagnostic::err)
+    }
+
+    /// Whether a name is that of the array module, an imported module, or one of Python's.
+    fn is_known(&self, name: &str) -> bool {
+        name == "@"
+            || name.starts_with('_')
+            || PYTHON.contains(&name)
+            || has_module(name)
+            || self.imports.iter().any(|(own, _)| own == name)
+    }
+
+    /// Errors: a condition on what the operation does not have, or with an unknown word.
+    fn check_guard(&self, op: Op, place: &str, guard: &Guard) -> Result<()> {
+        let of_operation = op.0.operands.iter().any(|operand| operand.name == guard.slot)
+            || op.attr_index(&guard.slot).is_some();
+        let shown = format!("`{}`", guard.slot);
+        let (known, word) = match &guard.test {
+            Test::Equals(_) => (op.attr_index(&guard.slot).is_some(), None),
+            Test::Is(word) if ["sibling", "reader", "used"].contains(&word.as_str()) => {
+                (mithril_ir::op::find(&guard.slot).is_some(), None)
+            }
+            Test::Is(word) => {
+                (of_operation || ["result", "narrow", "device"].contains(&&*guard.slot), Some(word))
+            }
+        };
+        if !known {
+            let names = op.0.operands.iter().map(|operand| operand.name);
+            let names = names.chain(op.0.attrs.iter().map(|attr| attr.name));
+            let mut error = self
+                .wrong(format!("{place} has a condition on the unknown {shown}"))
+                .expected(names.clone().collect::<Vec<_>>().join(", "));
+            error.hint = did_you_mean(&guard.slot, names);
+            return error.err();
+        }
+        let dtypes = || DType::ALL.iter().map(|dtype| dtype.name());
+        match word {
+            Some(word) if !WORDS.contains(&&**word) && !dtypes().any(|dtype| dtype == word) => {
+                let mut error =
+                    self.wrong(format!("{place} has a condition with the unknown word `{word}`"));
+                error.hint = did_you_mean(word, WORDS.iter().copied().chain(dtypes()));
+                error.err()
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an operation has a slot of this name and form.
+fn is_slot(op: Op, slot: &str) -> bool {
+    let (name, form) = slot.split_once('.').map_or((slot, None), |(name, form)| (name, Some(form)));
+    let known = op.0.operands.iter().any(|operand| operand.name == name)
+        || op.attr_index(name).is_some()
+        || SLOTS.contains(&name);
+    let counted = |form: &str| name == "wanted" && form.parse::<usize>().is_ok();
+    known && form.is_none_or(|form| FORMS.contains(&form) || form == "picked" || counted(form))
+}
+
+/// The first slot of an expression that the operation does not have.
+fn unknown_slot(expr: &Expr, op: Op) -> Option<String> {
+    let mut found = None;
+    expr.visit(&mut |expr| {
+        if let Expr::Slot(slot) = expr {
+            if !is_slot(op, slot) {
+                found.get_or_insert(slot.clone());
+            }
+        }
+    });
+    found
+}
