@@ -5,14 +5,16 @@ use mithril_ir::dtype::DType;
 use mithril_ir::op::Op;
 
 use super::Definition;
-use crate::python::{Expr, Guard, Test, defines, has_module, is_variable, parse};
+use crate::backends::{BACKENDS, array_api};
+use crate::python::{
+    Alternative, Expr, Guard, MAX_PARTS, Test, defines, has_module, is_variable, parse,
+};
 
-/// Slots that are neither operands nor attributes.
-const SLOTS: [&str; 17] = [
-    "dtype",
-    "narrow",
-    "device",
-    "result",
+/// Slots of every operation that are neither operands nor attributes.
+const SLOTS: [&str; 4] = ["dtype", "narrow", "device", "result"];
+
+/// Slots and words that only operations have of which a built-in spelling names them.
+const RARE: [&str; 26] = [
     "slices",
     "bounds",
     "padding",
@@ -26,7 +28,24 @@ const SLOTS: [&str; 17] = [
     "equation",
     "contracted",
     "wanted",
+    "picked",
+    "smaller",
+    "computed",
+    "filled",
+    "alike",
+    "vacant",
+    "scaled",
+    "matmul",
+    "tensordot",
+    "symmetric",
+    "signal",
+    "image",
+    "volume",
 ];
+
+/// The longest template, and how deep its brackets may be nested.
+const MAX_LENGTH: usize = 4000;
+const MAX_DEPTH: usize = 50;
 
 /// What may follow the dot in a slot.
 const FORMS: [&str; 9] =
@@ -126,7 +145,7 @@ impl Definition {
             return Ok(());
         }
         let place = format!("the spelling of `{}`", op.0.name);
-        let alternatives = parse(text).map_err(|why| self.unreadable(&place, &why))?;
+        let alternatives = self.parsed(&place, text)?;
         if alternatives.last().is_some_and(|last| !last.guards.is_empty()) {
             return self
                 .wrong(format!("{place} has no form for some of its uses"))
@@ -153,7 +172,7 @@ impl Definition {
     /// Errors: those of [`Definition::check_template`], for a template that creates an array.
     pub(super) fn check_creation(&self, name: &str, text: &str) -> Result<()> {
         let place = format!("the template of `{name}`");
-        let alternatives = parse(text).map_err(|why| self.unreadable(&place, &why))?;
+        let alternatives = self.parsed(&place, text)?;
         let [only] = &alternatives[..] else {
             return self.wrong(format!("{place} has several alternatives")).got(text).err();
         };
@@ -165,8 +184,39 @@ impl Definition {
         self.check_names(&place, &only.expr, &prelude, &mut |slot| slots.contains(&slot))
     }
 
-    fn unreadable(&self, place: &str, why: &str) -> Box<Diagnostic> {
-        Box::new(self.wrong(format!("{place} is not a template")).got(why))
+    /// Errors: a text that is too long, or no template; a part of a call that it does not have.
+    fn parsed(&self, place: &str, text: &str) -> Result<Vec<Alternative>> {
+        let mut depth = 0_usize;
+        let deep = text.chars().any(|c| {
+            match c {
+                '(' | '[' | '{' => depth += 1,
+                ')' | ']' | '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth > MAX_DEPTH
+        });
+        if deep || text.len() > MAX_LENGTH {
+            return self
+                .wrong(format!("{place} is too long"))
+                .got(format!("{} characters", text.len()))
+                .expected(format!("at most {MAX_LENGTH}, and {MAX_DEPTH} nested brackets"))
+                .hint("write a function into `prelude`, and call it")
+                .err();
+        }
+        let wrong = |why: String| self.wrong(format!("{place} is not a template")).got(why);
+        let alternatives = parse(text).map_err(|why| Box::new(wrong(why)))?;
+        let mut parts = true;
+        for alternative in &alternatives {
+            alternative.expr.visit(&mut |expr| parts &= has_parts(expr));
+        }
+        match parts {
+            true => Ok(alternatives),
+            false => self
+                .wrong(format!("{place} takes a part of a call that it does not have"))
+                .got(text)
+                .expected(format!("`f(…)[part / count]`, of at most {MAX_PARTS} parts"))
+                .err(),
+        }
     }
 
     /// Errors: a slot that is not `known`; a function or a module that does not exist.
@@ -232,14 +282,17 @@ impl Definition {
             return error.err();
         }
         let dtypes = || DType::ALL.iter().map(|dtype| dtype.name());
-        match word {
-            Some(word) if !WORDS.contains(&&**word) && !dtypes().any(|dtype| dtype == word) => {
-                let mut error =
-                    self.wrong(format!("{place} has a condition with the unknown word `{word}`"));
+        let is_word = |word: &str| {
+            (WORDS.contains(&word) && has_rare(op, word)) || dtypes().any(|dtype| dtype == word)
+        };
+        match word.filter(|word| !is_word(word)) {
+            Some(word) => {
+                let what = format!("{place} has a condition with the unknown word `{word}`");
+                let mut error = self.wrong(what);
                 error.hint = did_you_mean(word, WORDS.iter().copied().chain(dtypes()));
                 error.err()
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 }
@@ -249,9 +302,41 @@ fn is_slot(op: Op, slot: &str) -> bool {
     let (name, form) = slot.split_once('.').map_or((slot, None), |(name, form)| (name, Some(form)));
     let known = op.0.operands.iter().any(|operand| operand.name == name)
         || op.attr_index(name).is_some()
-        || SLOTS.contains(&name);
-    let counted = |form: &str| name == "wanted" && form.parse::<usize>().is_ok();
-    known && form.is_none_or(|form| FORMS.contains(&form) || form == "picked" || counted(form))
+        || SLOTS.contains(&name)
+        || (RARE.contains(&name) && has_rare(op, name));
+    let is_form = |form: &str| match name {
+        "wanted" => form.parse().is_ok_and(|count: usize| count <= MAX_PARTS),
+        _ => (FORMS.contains(&form) || form == "picked") && has_rare(op, form),
+    };
+    known && form.is_none_or(is_form)
+}
+
+/// Whether a word is none of the rare ones, or a built-in spelling of the operation has it.
+fn has_rare(op: Op, word: &str) -> bool {
+    if !RARE.contains(&word) {
+        return true;
+    }
+    let own = BACKENDS.iter().flat_map(|backend| backend.spellings).chain(array_api::SPELLINGS);
+    let mut own = own.filter(|(name, _)| *name == op.0.name);
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    own.any(|(_, text)| text.split(|c| !is_letter(c)).any(|other| other == word))
+}
+
+/// Whether an expression takes no part of a call, or one that can exist.
+fn has_parts(expr: &Expr) -> bool {
+    let Expr::Index(_, items) = expr else { return true };
+    match &items[..] {
+        [Expr::Binary(at, "/", count)] => {
+            let number = |expr: &Expr| match expr {
+                Expr::Literal(text) => text.parse().ok(),
+                _ => None,
+            };
+            let count: Option<usize> = number(count);
+            let least = number(at).unwrap_or(0);
+            count.is_some_and(|count| least < count && count <= MAX_PARTS)
+        }
+        _ => true,
+    }
 }
 
 /// The first slot of an expression that the operation does not have.
