@@ -180,8 +180,15 @@ def declared(**attributes):
         ({"imports": {"np": "numpy"}}, "`imports` does not import `np`"),
         ({"imports": {"np": "import numpy as np; import os"}}, "`imports` does not import `np`"),
         ({"imports": {"_np": "import numpy as _np"}}, "`imports` does not import `_np`"),
+        ({"imports": {"path": "import os.path"}}, "`imports` does not import `path`"),
+        ({"imports": {"np": "import  as np"}}, "`imports` does not import `np`"),
+        ({"imports": {"np": "from . import np"}}, "`imports` does not import `np`"),
         ({"imports": {"class": "import class"}}, "`imports` does not import `class`"),
         ({"prelude": 3}, "`prelude` of WrongBackend has a wrong type"),
+        ({"base": 3}, "`base` of WrongBackend has a wrong type"),
+        ({"module": None}, "`module` of WrongBackend has a wrong type\n  got: None"),
+        ({"spellings": {"tril": "@tril({x})"}}, "`@tril`, which the array module lacks"),
+        ({"creation": {"full": "@fill({shape}, {x})"}}, "the template of `full` names `@fill`, which"),
     ],
 )
 def test_mistakes_of_a_class_are_told(given, message):
@@ -189,6 +196,85 @@ def test_mistakes_of_a_class_are_told(given, message):
         declared(**given)
     assert message in str(error.value)
     assert "wrong" not in backends.names()
+
+
+def test_what_the_framework_lacks_is_decomposed():
+    """`tiny_arrays` has no `square`, which the array API has."""
+    square = ml.load_function("""mithril 1
+func @squared(%x: tensor<n x f32>) -> (y: tensor<n x f32>) {
+  %y = square(%x)
+  return %y
+}
+""")
+    compiled = ml.compile(square, TinyBackend(), shapes={"x": ["n"]}, inference=True)
+    assert "square(" not in compiled.code.split("def forward")[1]
+    x = np.array([1, -2], "f4")
+    np.testing.assert_array_equal(compiled.evaluate({}, {"x": x})["y"], [1, 4])
+    # Nothing else can express a sine.
+    sine = ml.load_function("""mithril 1
+func @sine(%x: tensor<n x f32>) -> (y: tensor<n x f32>) {
+  %y = sin(%x)
+  return %y
+}
+""")
+    with pytest.raises(ml.BackendError, match="Backend does not support operation sin\n") as error:
+        ml.compile(sine, TinyBackend(), shapes={"x": ["n"]}, inference=True)
+    assert "backend: tiny" in str(error.value) or "for tiny" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"from_numpy": lambda self, x: None}, "`from_numpy` of OddBackend makes no array"),
+        (
+            {"from_numpy": lambda self, x: x.astype("f2")},
+            "makes another array\n  got: float16[2, 3]\n  expected: float32[2, 3]",
+        ),
+        ({"from_numpy": lambda self, x: x.T}, "got: float32[3, 2]\n  expected: float32[2, 3]"),
+        ({"is_array": lambda self, x: False}, "`is_array` of OddBackend is false for an array"),
+        ({"to_numpy": lambda self, x: x + 1}, "`to_numpy` of OddBackend does not return the array"),
+        ({"module": "nowhere.arrays"}, "OddBackend needs nowhere, which cannot be imported"),
+    ],
+)
+def test_arrays_are_checked(given, message, request):
+    kind = "odd_" + "".join(c for c in request.node.callspec.id.lower() if c.isalnum())
+    base = {"kind": kind, "module": "tiny_arrays", "from_numpy": lambda self, array: array}
+    odd = type("OddBackend", (ml.Backend,), {**base, **given})
+    with pytest.raises(ml.BackendError) as error:
+        odd()
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda function, params: function(params), "expected: a pair of the results"),
+        (
+            lambda function, params: (function(params), lambda seeds: {}),
+            "got: []\n  expected: a pullback to a dict of gradients of linear.w, linear.b",
+        ),
+        (
+            lambda function, params: (function(params), lambda seeds: None),
+            "got: None\n  expected: a pullback to a dict",
+        ),
+    ],
+)
+def test_gradients_are_checked(answer, message, request):
+    kind = "vjp_" + "".join(c for c in request.node.callspec.id.lower() if c.isalnum())
+
+    def vjp(self, function, params):
+        return answer(function, params)
+
+    odd = type("OddBackend", (TinyBackend,), {"kind": kind, "vjp": vjp})
+    model = Model()
+    model += Linear(2, name="linear")(input="x", output="y")
+    compiled = ml.compile(model, odd(), shapes={"x": [1, 3]})
+    params = compiled.randomize_params(0)
+    x, seed = np.ones((1, 3), "f4"), np.ones((1, 2), "f4")
+    with pytest.raises(ml.BackendError) as error:
+        compiled.evaluate(params, {"x": x}, output_gradients={"y": seed})
+    assert "`vjp` of OddBackend does not return gradients" in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_class_may_be_declared_again():

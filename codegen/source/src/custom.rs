@@ -1,6 +1,7 @@
 //! Backends that are registered at run time: from data, as packages give it. Registered backends
 //! stay until the process ends, so that the rest of the code can treat them like built-in ones.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock};
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
@@ -74,6 +75,9 @@ pub struct Definition {
     pub creation: Vec<(String, String)>,
     /// The names of dtypes that the framework lacks.
     pub lacks: Vec<String>,
+    /// Functions of the array module that it lacks, among those of [`Definition::functions`]. The
+    /// spellings that the definition starts from do without them.
+    pub missing: Vec<String>,
     /// Whether the framework computes gradients itself; `None` if that is as in the base.
     pub differentiates: Option<bool>,
 }
@@ -143,6 +147,10 @@ impl Definition {
             spellings: pairs("spellings")?,
             creation: pairs("creation")?,
             lacks: words(&value["lacks"], "lacks")?,
+            missing: match &value["missing"] {
+                Value::Null => Vec::new(),
+                given => words(given, "missing")?,
+            },
             differentiates: value["differentiates"].as_bool(),
         })
     }
@@ -222,18 +230,13 @@ impl Definition {
         base: Option<&Backend>,
         prelude: &[&'static str],
     ) -> Result<(Templates, Vec<(&'static str, &'static str)>)> {
-        let mut known: Templates = array_api::SPELLINGS.iter().copied().collect();
-        match base {
-            Some(base) => known.extend(base.spellings.iter().copied()),
-            None => {
-                known.extend(SPELLINGS.iter().copied());
-                if self.differentiates != Some(true) {
-                    known.insert("stop_gradient", "{x}");
-                }
-                known.retain(|_, template| check::calls_only(template, prelude));
-            }
+        let (mut known, mut random) = self.inherited(base);
+        let has = |template: &str| check::functions(template).all(|name| self.has(&name));
+        known.retain(|_, template| has(template));
+        random.retain(|(_, template)| has(template));
+        if base.is_none() {
+            known.retain(|_, template| check::calls_only(template, prelude));
         }
-        let mut random = base.map_or(Vec::new(), |base| base.random.to_vec());
         for (name, template) in &self.spellings {
             let op = self.operation(name)?;
             self.check_template(op, template, prelude)?;
@@ -241,6 +244,39 @@ impl Definition {
             random.retain(|(other, _)| *other != op.0.name);
         }
         Ok((known, random))
+    }
+
+    /// The templates that the definition starts from, and those that draw random numbers.
+    fn inherited(&self, base: Option<&Backend>) -> (Templates, Vec<(&'static str, &'static str)>) {
+        let mut known: Templates = array_api::SPELLINGS.iter().copied().collect();
+        let Some(base) = base else {
+            known.extend(SPELLINGS.iter().copied());
+            if self.differentiates != Some(true) {
+                known.insert("stop_gradient", "{x}");
+            }
+            return (known, Vec::new());
+        };
+        known.extend(base.spellings.iter().copied());
+        (known, base.random.to_vec())
+    }
+
+    /// Whether the array module has a function, as far as that is known.
+    fn has(&self, function: &str) -> bool {
+        self.missing.iter().all(|missing| missing != function)
+    }
+
+    /// The functions of the array module that its templates name, and those of the templates that
+    /// it starts from: `exp`, `linalg.det`.
+    ///
+    /// Errors: an unknown base; imports that import nothing.
+    pub fn functions(&self) -> Result<BTreeSet<String>> {
+        self.check_imports()?;
+        let base = self.base()?;
+        let (known, random) = self.inherited(base);
+        let own = self.spellings.iter().chain(&self.creation).map(|(_, text)| text.as_str());
+        let random = random.into_iter().map(|(_, text)| text);
+        let all = known.into_values().chain(random).chain(own).chain(creation_of(base));
+        Ok(all.flat_map(check::functions).collect())
     }
 
     /// The operation that a template is for. Errors: there is none of this name.
@@ -342,17 +378,27 @@ impl Definition {
             }
             self.check_creation(name, template)?;
         }
-        let of_base =
-            base.map(|base| [base.scalar, base.array, base.full, base.zeros, base.ones, base.load]);
-        let each = CREATION.iter().enumerate().map(|(at, (name, default))| {
+        let each = CREATION.iter().zip(creation_of(base)).map(|((name, _), of_base)| {
             let own = self.creation.iter().find(|(own, _)| own == name);
-            match (own, of_base) {
-                (Some((_, template)), _) => kept(template.clone()),
-                (None, Some(of_base)) => of_base[at],
-                (None, None) => default,
+            let template = own.map_or(of_base, |(_, template)| kept(template.clone()));
+            match check::functions(template).find(|function| !self.has(function)) {
+                Some(function) => self
+                    .wrong(format!("the array module has no function `{function}`"))
+                    .got(format!("the template of `{name}`: `{template}`"))
+                    .hint(format!("give another one in `creation`: `{{\"{name}\": \"@…\"}}`"))
+                    .err(),
+                None => Ok(template),
             }
         });
-        Ok(each.collect())
+        each.collect()
+    }
+}
+
+/// The templates that create arrays, of a base or the defaults, in the order of [`CREATION`].
+fn creation_of(base: Option<&'static Backend>) -> [&'static str; 6] {
+    match base {
+        Some(base) => [base.scalar, base.array, base.full, base.zeros, base.ones, base.load],
+        None => CREATION.map(|(_, default)| default),
     }
 }
 

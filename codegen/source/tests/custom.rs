@@ -28,6 +28,7 @@ fn definition(name: &str) -> Definition {
         spellings: Vec::new(),
         creation: Vec::new(),
         lacks: Vec::new(),
+        missing: Vec::new(),
         differentiates: None,
     }
 }
@@ -96,6 +97,33 @@ func @main(%x: tensor<3 x f32>) -> (y: tensor<3 x f32>) {
     let error = error.expect_err("there is no spelling").to_string();
     assert!(error.starts_with("Backend does not support operation sort"), "{error}");
     assert!(error.contains("got: sort for lacking"), "{error}");
+}
+
+#[test]
+fn functions_that_the_framework_lacks_are_not_named() {
+    let functions = definition("partial").functions().expect("names");
+    for name in ["exp", "linalg", "linalg.det", "full", "where"] {
+        assert!(functions.contains(name), "{name} of {functions:?}");
+    }
+    let text = "mithril 1
+func @main(%x: tensor<3 x 3 x f32>) -> (y: tensor<3 x 3 x f32>) {
+  %y = tril(%x)
+  return %y
+}
+";
+    let module = parse(text).expect("a module");
+    let missing = vec!["tril".to_string()];
+    let given = Definition { missing: missing.clone(), ..definition("partial") };
+    let text = source(&module, register(given).expect("a backend")).expect("source");
+    assert!(text.contains("xp.where(") && !text.contains("tril("), "{text}");
+    let own = pairs(&[("tril", "@tril({x})")]);
+    let given = Definition { missing, spellings: own, ..definition("partial_wrong") };
+    let error = register(given).expect_err("a lacking function").to_string();
+    assert!(error.contains("names `@tril`, which the array module lacks"), "{error}");
+    let given = Definition { missing: vec!["full".into()], ..definition("partial_wrong") };
+    let error = register(given).expect_err("a lacking function").to_string();
+    assert!(error.contains("the array module has no function `full`"), "{error}");
+    assert!(error.contains("give another one in `creation`"), "{error}");
 }
 
 #[test]

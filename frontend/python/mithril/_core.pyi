@@ -952,6 +952,14 @@ def amount(text: str) -> int | None:
     not an amount of memory.
     """
 
+def array_functions(definition: str) -> list[str]:
+    """
+    The functions of the array module that the templates of a definition name, and those of the
+    templates that it starts from.
+
+    Errors: as for `register_target`.
+    """
+
 def block_info(name: str) -> BlockInfo | None:
     """
     The description of a block. None if there is no block with this name.

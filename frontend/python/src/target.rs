@@ -93,3 +93,12 @@ pub fn targets() -> Vec<Target> {
 pub fn register_target(definition: &str) -> Answer<Target> {
     guarded(|| Ok(Target(register(Definition::from_json(definition)?)?)))
 }
+
+/// The functions of the array module that the templates of a definition name, and those of the
+/// templates that it starts from.
+///
+/// Errors: as for `register_target`.
+#[pyfunction]
+pub fn array_functions(definition: &str) -> Answer<Vec<String>> {
+    guarded(|| Ok(Definition::from_json(definition)?.functions()?.into_iter().collect()))
+}

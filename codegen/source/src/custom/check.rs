@@ -114,6 +114,41 @@ pub(super) fn calls_only(template: &str, prelude: &[&str]) -> bool {
     all
 }
 
+/// The functions of the array module that a template names: `linalg.det` for `@linalg.det({x})`.
+pub(super) fn functions(template: &str) -> impl Iterator<Item = String> + use<> {
+    let mut found = Vec::new();
+    // A text that is too long for a template is refused later.
+    if nested(template) <= MAX_DEPTH && template.len() <= MAX_LENGTH {
+        for alternative in parse(template).into_iter().flatten() {
+            alternative.expr.visit(&mut |expr| found.extend(function(expr)));
+        }
+    }
+    found.into_iter()
+}
+
+/// The path of a name in the array module.
+fn function(expr: &Expr) -> Option<String> {
+    let Expr::Attribute(of, name) = expr else { return None };
+    match &**of {
+        Expr::Name(module) if module == "@" => Some(name.clone()),
+        of => function(of).map(|path| format!("{path}.{name}")),
+    }
+}
+
+/// How deep the brackets of a text are nested.
+fn nested(text: &str) -> usize {
+    let (mut depth, mut most) = (0_usize, 0);
+    for c in text.chars() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(depth);
+    }
+    most
+}
+
 impl Definition {
     /// Errors: no module; a name that is no variable; a line that does not import it.
     pub(super) fn check_imports(&self) -> Result<()> {
@@ -124,9 +159,13 @@ impl Definition {
                 .err();
         }
         for (name, line) in &self.imports {
-            let imports = ["import ", "from "].iter().any(|word| line.starts_with(word))
-                && !line.contains(['\n', '\r', ';'])
-                && line.split([' ', '.']).next_back() == Some(name);
+            let words: Vec<&str> = line.split(' ').collect();
+            let (path, bound) = match words[..] {
+                ["import", own] => (own, own),
+                ["import", path, "as", own] | ["from", path, "import", own] => (path, own),
+                _ => ("", ""),
+            };
+            let imports = bound == name && path.split('.').all(is_variable);
             if !is_variable(name) || name.starts_with('_') || !imports {
                 return self
                     .wrong(format!("`imports` does not import `{name}`"))
@@ -186,16 +225,7 @@ impl Definition {
 
     /// Errors: a text that is too long, or no template; a part of a call that it does not have.
     fn parsed(&self, place: &str, text: &str) -> Result<Vec<Alternative>> {
-        let mut depth = 0_usize;
-        let deep = text.chars().any(|c| {
-            match c {
-                '(' | '[' | '{' => depth += 1,
-                ')' | ']' | '}' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            depth > MAX_DEPTH
-        });
-        if deep || text.len() > MAX_LENGTH {
+        if nested(text) > MAX_DEPTH || text.len() > MAX_LENGTH {
             return self
                 .wrong(format!("{place} is too long"))
                 .got(format!("{} characters", text.len()))
@@ -229,7 +259,12 @@ impl Definition {
     ) -> Result<()> {
         let mut wrong: Option<Diagnostic> = None;
         expr.visit(&mut |expr| {
+            let missing = function(expr).filter(|function| !self.has(function));
             let found = match expr {
+                _ if missing.is_some() => {
+                    let shown = missing.unwrap_or_default();
+                    self.wrong(format!("{place} names `@{shown}`, which the array module lacks"))
+                }
                 Expr::Slot(slot) if !known(slot) => {
                     self.wrong(format!("{place} has the unknown slot `{{{slot}}}`"))
                 }

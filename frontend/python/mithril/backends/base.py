@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .._core import DType, Target
 from ..errors import BackendError, MithrilError, UsageError, shown
 from ..memory import host_memory
+from . import BUILT_IN
 from .dtypes import numpy_dtype, samples
 from .functions import ALIASES, FUNCTIONS, topk_by_sort
 
@@ -67,8 +68,9 @@ class Backend(ABC):
     kind: ClassVar[str]
     """The name of the target in Mithril."""
     module: ClassVar[str]
-    """The name of the module to import. `package` is the name to install it by."""
-    package: ClassVar[str]
+    """The name of the module to import. `package` is the name to install it by; by default, it is
+    the first part of the module's."""
+    package: ClassVar[str] = ""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
     # A class with a `kind` of its own is a new backend: see docs/guide/custom-backends.md.
@@ -123,13 +125,18 @@ class Backend(ABC):
         try:
             self.framework = importlib.import_module(self.module)
         except ImportError as error:
+            package = self.package or self.module.partition(".")[0]
             raise BackendError(
-                f"{type(self).__name__} needs {self.package}, which cannot be imported"
+                f"{type(self).__name__} needs {package}, which cannot be imported"
                 f"\n  got: {error}"
-                f"\n  hint: pip install {self.package}"
+                f"\n  hint: pip install {package}"
             ) from error
         self.device = self._device(device)
         self.set_seed(None)
+        if self.kind not in BUILT_IN:
+            from .custom import check_arrays  # noqa: PLC0415
+
+            check_arrays(self)
 
     def _refuse_unknown(self, unknown: dict[str, object]) -> None:
         if not unknown:

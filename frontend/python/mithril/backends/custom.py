@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from importlib import metadata
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
@@ -37,33 +38,55 @@ def register(cls: type[Backend]) -> None:
 def definition(cls: type[Backend]) -> str:
     """What a class of backends says of its source, as JSON.
 
-    Errors: `UsageError` for attributes of other types.
+    Errors: `UsageError` for attributes that are missing or of other types.
     """
+    for name in ("kind", "label", "prelude", "module", "package"):
+        if not isinstance(getattr(cls, name, None), str):
+            raise _wrong(cls, name, getattr(cls, name, None), "a string")
     imports = _words(cls, "imports")
-    if not imports and hasattr(cls, "module"):
+    if not imports:
         name = cls.module.rpartition(".")[2]
-        imports = {
-            name: f"import {cls.module} as {name}" if "." in cls.module else f"import {name}"
-        }
+        imports = {name: f"import {cls.module}{f' as {name}' if '.' in cls.module else ''}"}
     lacks = cls.lacks
     if isinstance(lacks, str) or not all(isinstance(name, str) for name in lacks):
         raise _wrong(cls, "lacks", lacks, "a tuple of names of dtypes")
-    for name in ("kind", "label", "prelude"):
-        if not isinstance(getattr(cls, name), str):
-            raise _wrong(cls, name, getattr(cls, name), "a string")
-    return json.dumps(
-        {
-            "name": cls.kind,
-            "label": cls.label or cls.kind,
-            "base": _base(cls),
-            "imports": list(imports.items()),
-            "prelude": inspect.cleandoc(cls.prelude),
-            "spellings": list(_words(cls, "spellings").items()),
-            "creation": list(_words(cls, "creation").items()),
-            "lacks": list(lacks),
-            "differentiates": _differentiates(cls),
-        }
-    )
+    if cls.base is not None and not isinstance(cls.base, str):
+        raise _wrong(cls, "base", cls.base, "the name of a built-in backend")
+    whole = {
+        "name": cls.kind,
+        "label": cls.label or cls.kind,
+        "base": _base(cls),
+        "imports": list(imports.items()),
+        "prelude": inspect.cleandoc(cls.prelude),
+        "spellings": list(_words(cls, "spellings").items()),
+        "creation": list(_words(cls, "creation").items()),
+        "lacks": list(lacks),
+        "differentiates": _differentiates(cls),
+    }
+    functions = _core.array_functions(json.dumps(whole))
+    return json.dumps({**whole, "missing": _missing(next(iter(imports.values())), functions)})
+
+
+def _missing(line: str, functions: list[str]) -> list[str]:
+    """Those of the functions that the array module lacks. `line` imports the module. If it cannot
+    be imported here, no function counts as missing."""
+    names: dict[str, Any] = {}
+    try:
+        exec(line, names)
+    except ImportError:
+        return []
+    names.pop("__builtins__", None)
+    # `import a.b` without `as` is not taken, so that there is one name.
+    (module,) = names.values()
+    return [name for name in functions if not _has(module, name)]
+
+
+def _has(module: Any, path: str) -> bool:
+    try:
+        attrgetter(path)(module)
+    except AttributeError:
+        return False
+    return True
 
 
 def _wrong(cls: type[Backend], name: str, got: object, expected: str) -> UsageError:
@@ -214,17 +237,68 @@ class VjpRunner:
             return {**outputs, **{f" {name}": value for name, value in following.items()}}
 
         backend = self._backend
-        found, pullback = backend.vjp(results, params)
+        answer = backend.vjp(results, params)
+        if not (isinstance(answer, tuple) and len(answer) == 2 and callable(answer[1])):
+            raise self._wrong(answer, "a pair of the results and the pullback")
+        found, pullback = answer
         outputs = {name: value for name, value in found.items() if not name.startswith(" ")}
         following = {name[1:]: value for name, value in found.items() if name.startswith(" ")}
         given = seeds.of(outputs)
         zeros = backend.zeros_like
         full = {n: given[n] if n in given else zeros(value) for n, value in found.items()}
         gradients = pullback(full)
+        if not isinstance(gradients, Mapping) or gradients.keys() != params.keys():
+            got = list(gradients) if isinstance(gradients, Mapping) else gradients
+            raise self._wrong(got, f"a pullback to a dict of gradients of {', '.join(params)}")
+        gradients = dict(gradients)
         for name, value in gradients.items():
             if value.dtype != params[name].dtype:
                 gradients[name] = backend.cast(value, _core.DType(params[name].dtype))
         return outputs, gradients, None if state is None else following
+
+    def _wrong(self, got: object, expected: str) -> BackendError:
+        name = type(self._backend).__name__
+        return BackendError(
+            f"`vjp` of {name} does not return gradients\n  got: {shown(got)}"
+            f"\n  expected: {expected}"
+        )
+
+
+def check_arrays(backend: Backend) -> None:
+    """Checks that a backend makes and reads arrays.
+
+    Errors: `BackendError` if an array that it makes has no shape or dtype, or is not one of its own
+    arrays, or if it reads other elements than it was given.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    from .dtypes import numpy_dtype  # noqa: PLC0415
+
+    given = np.arange(6).reshape(2, 3).astype(numpy_dtype(backend.dtype))
+    name = type(backend).__name__
+    made = backend.from_numpy(given.copy())
+    try:
+        kind = (tuple(made.shape), _core.DType(made.dtype).name)
+    except Exception as error:
+        raise BackendError(
+            f"`from_numpy` of {name} makes no array\n  got: {shown(made)}: {error}"
+            "\n  expected: an array with `shape` and `dtype`"
+        ) from error
+    if kind != (given.shape, backend.dtype.name):
+        raise BackendError(
+            f"`from_numpy` of {name} makes another array\n  got: {kind[1]}{list(kind[0])}"
+            f"\n  expected: {backend.dtype.name}{list(given.shape)}"
+        )
+    if not backend.is_array(made):
+        raise BackendError(
+            f"`is_array` of {name} is false for an array of `from_numpy`\n  got: {shown(made)}"
+        )
+    read = backend.to_numpy(made)
+    if not (isinstance(read, np.ndarray) and np.array_equal(read, given)):
+        raise BackendError(
+            f"`to_numpy` of {name} does not return the array that `from_numpy` was given"
+            f"\n  got: {shown(read)}\n  expected: {given.tolist()}"
+        )
 
 
 def runner(
