@@ -188,7 +188,10 @@ def declared(**attributes):
         ({"base": 3}, "`base` of WrongBackend has a wrong type"),
         ({"module": None}, "`module` of WrongBackend has a wrong type\n  got: None"),
         ({"spellings": {"tril": "@tril({x})"}}, "`@tril`, which the array module lacks"),
-        ({"creation": {"full": "@fill({shape}, {x})"}}, "the template of `full` names `@fill`, which"),
+        (
+            {"creation": {"full": "@fill({shape}, {x})"}},
+            "the template of `full` names `@fill`, which",
+        ),
     ],
 )
 def test_mistakes_of_a_class_are_told(given, message):

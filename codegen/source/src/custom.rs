@@ -8,8 +8,7 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::{Meaning, Op};
-use mithril_passes::profile;
-use mithril_passes::target::{Language, Target};
+use mithril_passes::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 
@@ -304,6 +303,8 @@ impl Definition {
         let imports =
             self.imports.iter().map(|(own, line)| (kept(own.clone()), kept(line.clone())));
         let imports = kept_list(imports.collect());
+        // NumPy has what the array API says of arrays.
+        let template = base.unwrap_or(BACKENDS[0]);
         let backend = Backend {
             label: kept(self.label.clone()),
             target: self.target(base, &known),
@@ -319,20 +320,11 @@ impl Definition {
             zeros: creation[3],
             ones: creation[4],
             load: creation[5],
-            load_bits: base.and_then(|base| base.load_bits),
             truth: base.map_or("bool", |base| base.truth),
-            foreign: base.map_or(Some("ml_dtypes"), |base| base.foreign),
             lacks,
-            signed_sums: base.map_or(&[], |base| base.signed_sums),
-            devices: base.is_some_and(|base| base.devices),
-            narrow: base.is_some_and(|base| base.narrow),
-            mixes: base.is_some_and(|base| base.mixes),
-            differentiates: self
-                .differentiates
-                .unwrap_or_else(|| base.is_some_and(|base| base.differentiates)),
-            loops: base.is_some_and(|base| base.loops),
-            eager: base.is_some_and(|base| base.eager),
+            differentiates: self.differentiates.unwrap_or(template.differentiates),
             known: OnceLock::from(known),
+            ..*template
         };
         Ok(Box::leak(Box::new(backend)))
     }
@@ -359,9 +351,8 @@ impl Definition {
             name,
             takes: Box::leak(Box::new(takes)),
             pulls_back: Box::leak(Box::new(pulls_back)),
-            profile: base.map_or(profile::PLAIN, |base| base.target.profile),
-            language: Language::Python,
             bodies: kept_list(vec![name]),
+            ..base.unwrap_or(BACKENDS[0]).target
         }
     }
 

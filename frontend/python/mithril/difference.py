@@ -47,10 +47,10 @@ def diff(
 ) -> Difference:
     """Runs a model on several backends with the same arrays, and compares the values of blocks.
 
-    `backends` are backends or their names: numpy, torch, jax, mlx, cpu, c, or that of a package.
-    The default is all of these six that are installed. `dtype` is the dtype of backends given by
-    name. The reference is NumPy's source without optimizations, in the dtype of the first backend.
-    `against="float64"` computes the reference in double precision; `against` can also be a backend.
+    `backends` are backends or their names (numpy, torch, jax, mlx, cpu, c); the default is all that
+    are installed. `dtype` is the dtype of backends given by name. The reference is NumPy's source
+    without optimizations, in the dtype of the first backend. `against="float64"` computes the
+    reference in double precision; `against` can also be a backend.
 
     Arrays that are not given are drawn with `seed`: normally distributed floats, and integers 0 and
     1. Dims without a number become small numbers. `gradients` also compares the gradients of the
@@ -58,6 +58,9 @@ def diff(
     difference, relative to the largest absolute value of the array; the default depends on the
     dtype. `options` are those of `ml.compile`; options for native code apply only to native
     backends.
+
+    A backend of a package has a name as well, which `ml.backends.names` lists, but is compared only
+    if it is given.
 
     If an output or next state differs, the comparison descends into the first block that differs. A
     block may differ although no output does, as other blocks can compensate. `bisect` runs the

@@ -14,7 +14,7 @@ use crate::python::{
 const SLOTS: [&str; 4] = ["dtype", "narrow", "device", "result"];
 
 /// Slots and words that only operations have of which a built-in spelling names them.
-const RARE: [&str; 26] = [
+const RARE: [&str; 28] = [
     "slices",
     "bounds",
     "padding",
@@ -41,6 +41,8 @@ const RARE: [&str; 26] = [
     "signal",
     "image",
     "volume",
+    "same",
+    "sizes",
 ];
 
 /// The longest template, and how deep its brackets may be nested.
@@ -48,11 +50,11 @@ const MAX_LENGTH: usize = 4000;
 const MAX_DEPTH: usize = 50;
 
 /// What may follow the dot in a slot.
-const FORMS: [&str; 9] =
-    ["number", "array", "last", "tuple", "front", "word", "args", "dims", "one"];
+const FORMS: [&str; 10] =
+    ["number", "array", "last", "tuple", "front", "word", "args", "dims", "one", "same"];
 
 /// The words of conditions, besides dtypes.
-const WORDS: [&str; 40] = [
+const WORDS: [&str; 41] = [
     "number",
     "array",
     "zero",
@@ -89,6 +91,7 @@ const WORDS: [&str; 40] = [
     "sibling",
     "reader",
     "used",
+    "sizes",
     "i4",
     "u4",
     "f8e4m3",

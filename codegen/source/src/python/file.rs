@@ -2,22 +2,24 @@
 
 use std::fmt::Write;
 
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Argument, Function, Role};
 
 use super::body::{Body, Statement, called};
 use super::expr::Expr;
 use super::layout::{Lines, WIDTH};
 use super::names::{doc_line, identifier, string};
-use super::prelude::{defines, needed, words};
+use super::prelude::{needed, words};
 use super::unit::{File, missing};
 use super::{Options, Source};
-use crate::backends::Backend;
 use joint::is_joint;
 use release::release;
 
 mod joint;
+mod registered;
 mod release;
+
+pub use registered::has_module;
 
 /// Modules that files may import, in the order of their lines: name, import line, and whether the
 /// module is part of Python.
@@ -33,9 +35,6 @@ const IMPORTS: [(&str, &str, bool); 10] = [
     ("torch", "import torch", false),
     ("F", "import torch.nn.functional as F", false),
 ];
-
-/// Functions of preludes that no template calls.
-const CALLED: [&str; 5] = ["_stack", "_split", "_while", "_custom_gradient", "_checkpoint"];
 
 impl<'m> File<'m> {
     /// Writes the definitions of all functions that a function calls, directly or indirectly,
@@ -204,7 +203,7 @@ impl<'m> File<'m> {
 
     /// Records the module that a word names, if it names one.
     pub fn note_word(&mut self, word: &str) {
-        if is_module(self.backend, word) {
+        if IMPORTS.iter().any(|(module, ..)| *module == word) {
             self.used.insert(word.into());
         }
     }
@@ -234,7 +233,7 @@ impl<'m> File<'m> {
             .collect();
         for definition in needed(self.backend.prelude, &self.used) {
             let names = words(definition.text).map(String::from);
-            let modules = names.filter(|n| is_module(self.backend, n));
+            let modules = names.filter(|n| IMPORTS.iter().any(|(module, ..)| module == n));
             self.used.extend(modules.collect::<Vec<_>>());
         }
         let mut text = format!(
@@ -242,29 +241,13 @@ impl<'m> File<'m> {
             doc_line(&options.summary),
             self.backend.label
         );
-        text.push_str(&self.imports());
+        let imports = self.imports();
+        text.push_str(&self.with_own_imports(imports, &constants, &definitions));
         text.push_str(&constants);
-        for (at, definition) in definitions.iter().enumerate() {
-            // A line follows an import line after one empty line, a function after two.
-            let after_imports = at == 0 && definition.starts_with('_') && constants.is_empty();
-            text.push_str(if after_imports { "\n" } else { "\n\n" });
-            text.push_str(definition);
+        for definition in definitions {
+            let _ = write!(text, "\n\n{definition}");
         }
         Ok(Source { text, constants: self.constants })
-    }
-
-    /// Errors: the prelude lacks a function that a loop, a checkpoint or a gradient calls. The
-    /// functions that templates call are checked when a backend is registered.
-    fn check_prelude(&self) -> Result<()> {
-        let backend = self.backend;
-        let lacking = |name: &&&str| self.used.contains(**name) && !defines(backend.prelude, name);
-        let Some(name) = CALLED.iter().find(lacking) else { return Ok(()) };
-        let what = name.trim_start_matches('_');
-        Diagnostic::of(ErrorKind::Unsupported, format!("Backend does not support operation {what}"))
-            .fact("backend", backend.name())
-            .got(format!("a prelude of {} without `{name}`", backend.label))
-            .hint(format!("define `{name}` in the prelude of the backend"))
-            .err()
     }
 
     fn written_constants(&mut self, options: &Options) -> String {
@@ -291,15 +274,11 @@ impl<'m> File<'m> {
             self.used.insert("jax".into());
         }
         let mut text = String::new();
-        let own = self.backend.imports;
-        let others = IMPORTS.iter().filter(|(name, ..)| own.iter().all(|(other, _)| other != name));
-        let own = own.iter().map(|(name, line)| (*name, *line, false));
-        let all: Vec<_> = others.copied().chain(own).collect();
-        for in_python in [true, false] {
-            let used =
-                all.iter().filter(|(name, _, own)| *own == in_python && self.used.contains(*name));
-            let mut lines: Vec<&str> = used.map(|(_, line, _)| *line).collect();
-            lines.sort_by_key(|line| (line.starts_with("from "), *line));
+        for own in [true, false] {
+            let used = IMPORTS
+                .iter()
+                .filter(|(name, _, brought)| *brought == own && self.used.contains(*name));
+            let lines: Vec<&str> = used.map(|(_, line, _)| *line).collect();
             if !lines.is_empty() {
                 let _ = write!(text, "\n{}\n", lines.join("\n"));
             }
@@ -309,16 +288,6 @@ impl<'m> File<'m> {
         }
         text
     }
-}
-
-/// Whether every file may import a module under this name.
-pub fn has_module(name: &str) -> bool {
-    IMPORTS.iter().any(|(module, ..)| *module == name)
-}
-
-/// Whether files of the backend may import a module under this name.
-fn is_module(backend: &Backend, name: &str) -> bool {
-    has_module(name) || backend.imports.iter().any(|(module, _)| *module == name)
 }
 
 /// The dict that an argument is read from, by its role.
