@@ -64,11 +64,11 @@ use mithril_ir::op::{Meaning, Op};
 use mithril_passes::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Every built-in backend.
+/// Every backend.
 pub static BACKENDS: [&Backend; 4] =
     [&numpy::BACKEND, &torch::BACKEND, &jax::BACKEND, &mlx::BACKEND];
 
-/// The backend of this name, built in or registered.
+/// The backend of this name.
 pub fn find(name: &str) -> Option<&'static Backend> {
     let registered = REGISTERED.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut all = BACKENDS.iter().chain(registered.iter()).copied();
