@@ -28,6 +28,7 @@ demo: build ## Train a classifier of handwritten digits; BACKENDS=numpy,torch,ja
 test: ## Run the tests: cargo, lit, pytest; of tests with many cases, and at lower levels of processor, a sample. Installs torch, JAX and MLX.
 	@tools/setup.sh numpy llvm torch jax mlx test
 	@tools/install.sh
+	@tools/examples.sh
 	cargo test --release --workspace $(WITHOUT)
 	.venv/bin/lit -sv tests/lit
 	.venv/bin/python -m pytest $(PYTEST)

@@ -1,5 +1,7 @@
 //! Targets as data: which operations each takes whole.
 
+use std::fmt;
+
 use mithril_ir::external::TargetBody;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::{self, Meaning, Op};
@@ -7,14 +9,18 @@ use mithril_ir::scalar::expr::Node;
 
 use crate::profile::{self, Profile};
 
+/// Whether a target has its own form of this operation of the function.
+pub type Takes = &'static (dyn Fn(&Function, &Operation) -> bool + Sync);
+
+/// Whether a target computes the gradient of the operation with the given gradient operation.
+pub type PullsBack = &'static (dyn Fn(&Function, &Operation, Op) -> bool + Sync);
+
 /// The target of a program: `legalize` decomposes the operations that it does not take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Target {
     pub name: &'static str,
-    /// Whether the target has its own form of this operation of the function.
-    pub takes: fn(&Function, &Operation) -> bool,
-    /// Whether the target computes the gradient of the operation with the given gradient operation.
-    pub pulls_back: fn(&Function, &Operation, Op) -> bool,
+    pub takes: Takes,
+    pub pulls_back: PullsBack,
     /// The performance of the target, for estimates.
     pub profile: Profile,
     /// The language of its code, and of bodies of external functions.
@@ -60,8 +66,8 @@ impl Target {
 /// The target that takes only primitives.
 pub const CORE: &Target = &Target {
     name: "core",
-    takes: |_, op| is_primitive(op.op),
-    pulls_back: |_, _, _| false,
+    takes: &|_, op| is_primitive(op.op),
+    pulls_back: &|_, _, _| false,
     profile: profile::CPU,
     language: Language::Python,
     bodies: &["core"],
@@ -95,5 +101,11 @@ impl PartialEq for Target {
     /// Compares names, which are unique.
     fn eq(&self, other: &Target) -> bool {
         self.name == other.name
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_tuple("Target").field(&self.name).finish()
     }
 }

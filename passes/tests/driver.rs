@@ -164,7 +164,7 @@ fn broken_modules_are_caught_after_their_pass() {
 #[test]
 fn targets_may_lack_operations() {
     let module = module("%0 = sigmoid(%x) @ \"head\"\nreturn %0");
-    let target = Target { name: "adder", takes: |_, op| op.op.name == "add", ..*CORE };
+    let target = Target { name: "adder", takes: &|_, op| op.op.name == "add", ..*CORE };
     let pipeline = Pipeline::default().then(Legalize { target });
     let error = VERIFIED.run(&pipeline, &module).unwrap_err();
     assert!(error.headline().starts_with("Backend does not support operation "), "{error}");

@@ -256,9 +256,10 @@ def excuse(framework, case, why):
     return told or (hard and case["name"] in CONDITIONED)
 
 
-def outcomes(framework, cases, shown):
-    """Counts the failures of each operation; prints and returns those without an excuse."""
-    bridge = BRIDGES[framework]()
+def outcomes(framework, cases, shown, bridge=None):
+    """Counts the failures of each operation; prints and returns those without an excuse. A backend
+    of a package has a bridge of its own, and the excuses of the framework that it follows."""
+    bridge = bridge or BRIDGES[framework]()
     counts, failures = collections.Counter(), collections.defaultdict(list)
     # Source that uses JAX's 64-bit types turns them on for the whole process, so it runs last.
     for case in sorted(cases, key=lambda c: "jax_enable_x64" in c.get("text", "")):

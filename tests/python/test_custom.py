@@ -322,7 +322,7 @@ def test_blocks_of_functions_are_saved(again, tmp_path):
     copied = again(model)
     assert copied.to_json() == model.to_json()
     model.save(tmp_path / "model.json")
-    loaded = ml.Model.load(tmp_path / "model.json")
+    loaded = ml.Model.load(tmp_path / "model.json", trust_code=True)
     assert loaded.to_json() == model.to_json()
     compiled = ml.compile(loaded, ml.NumpyBackend(), shapes={loaded.inputs[0]: [2, 4]})
     assert set(compiled.randomize_params()) == {"affine.w", "affine.b"}

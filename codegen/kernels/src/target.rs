@@ -14,8 +14,8 @@ pub const TARGETS: Targets = &[C, CPU];
 /// Machine code for a processor.
 pub const CPU: Target = Target {
     name: "cpu",
-    takes: has_kernel,
-    pulls_back: has_backward_kernel,
+    takes: &has_kernel,
+    pulls_back: &has_backward_kernel,
     profile: profile::CPU,
     language: Language::C,
     bodies: &["cpu", "c"],

@@ -49,7 +49,7 @@
 //! that are parts of one call become one statement. `{wanted.3}` is a list of three bools: for each
 //! value 0, 1 and 2 of the attribute `of`, whether an operation with that value exists.
 
-mod array_api;
+pub(crate) mod array_api;
 mod fourier;
 mod jax;
 mod mlx;
@@ -57,7 +57,7 @@ mod numpy;
 mod torch;
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, RwLock};
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
@@ -71,6 +71,21 @@ pub static BACKENDS: [&Backend; 4] =
 
 /// The backend of this name.
 pub fn find(name: &str) -> Option<&'static Backend> {
+    let registered = REGISTERED.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut all = BACKENDS.iter().chain(registered.iter()).copied();
+    all.find(|backend| backend.name() == name)
+}
+
+/// Backends that were registered at run time: see [`custom`](crate::custom).
+static REGISTERED: RwLock<Vec<&Backend>> = RwLock::new(Vec::new());
+
+/// Adds a backend whose name is not taken.
+pub(crate) fn add(backend: &'static Backend) {
+    REGISTERED.write().unwrap_or_else(|poisoned| poisoned.into_inner()).push(backend);
+}
+
+/// The built-in backend of this name.
+pub(crate) fn built_in(name: &str) -> Option<&'static Backend> {
     BACKENDS.iter().copied().find(|backend| backend.name() == name)
 }
 
@@ -86,6 +101,9 @@ pub struct Backend {
     pub target: Target,
     /// What `@` stands for in templates.
     pub module: &'static str,
+    /// Modules that its files may import besides those that every file may, by their names in the
+    /// files: with their import lines.
+    pub imports: &'static [(&'static str, &'static str)],
     /// Files of functions that supply what the framework lacks.
     pub prelude: &'static [&'static str],
     /// Templates that take precedence over those of the array API.

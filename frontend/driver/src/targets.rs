@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, RwLock};
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
@@ -13,6 +13,8 @@ use mithril_passes::pipeline::{self, Pipeline};
 use mithril_passes::remove_barriers::RemoveBarriers;
 use mithril_passes::target::{Language, Target, Targets};
 use mithril_source::backends::{BACKENDS, Backend};
+use mithril_source::custom;
+pub use mithril_source::custom::Definition;
 
 use crate::native::Tier;
 
@@ -50,9 +52,43 @@ pub enum Dialect {
     Machine,
 }
 
-/// Every target, in the order in which messages list them.
+/// Every built-in target, in the order in which messages list them.
 pub static TARGETS: LazyLock<Vec<TargetEntry>> =
     LazyLock::new(|| BACKENDS.iter().map(|backend| python(backend)).chain([CPU, C]).collect());
+
+/// The targets of registered backends.
+static REGISTERED: RwLock<Vec<&TargetEntry>> = RwLock::new(Vec::new());
+
+/// Every target, the built-in ones first.
+pub fn all() -> Vec<&'static TargetEntry> {
+    let registered = REGISTERED.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    TARGETS.iter().chain(registered.iter().copied()).collect()
+}
+
+/// Registers a backend of Python source as a target, until the process ends.
+///
+/// Errors: the name of another target; those of [`custom::register`].
+pub fn register(definition: Definition) -> Result<&'static TargetEntry> {
+    let name = definition.name.clone();
+    if KEYWORDS.contains(&&*name) || [CPU, C].iter().any(|target| target.name() == name) {
+        let what = format!("a backend cannot have the name `{name}`");
+        return Diagnostic::of(ErrorKind::Argument, what)
+            .hint("Mithril uses this name for something else: choose another one")
+            .err();
+    }
+    let backend = custom::register(definition)?;
+    let mut registered = REGISTERED.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(known) = registered.iter().find(|target| target.name() == name) {
+        return Ok(known);
+    }
+    let target: &'static TargetEntry =
+        Box::leak(Box::new(TargetEntry { measured: false, ..python(backend) }));
+    registered.push(target);
+    Ok(target)
+}
+
+/// The keywords of `custom` that are no targets, and the target that passes have.
+const KEYWORDS: [&str; 5] = ["mir", "name", "shape", "gradient", "core"];
 
 /// The target of a backend of Python source.
 fn python(backend: &'static Backend) -> TargetEntry {
@@ -95,6 +131,11 @@ pub const C: TargetEntry = TargetEntry {
 
 /// The names of all targets.
 pub fn names() -> Vec<&'static str> {
+    all().into_iter().map(TargetEntry::name).collect()
+}
+
+/// The names of the built-in targets, for messages.
+pub fn built_in_names() -> Vec<&'static str> {
     TARGETS.iter().map(TargetEntry::name).collect()
 }
 
@@ -106,12 +147,11 @@ pub fn listing() -> String {
 
 /// The target of this name. Errors: the name is unknown.
 pub fn find(name: &str) -> Result<&'static TargetEntry> {
-    TARGETS.iter().find(|target| target.name() == name).ok_or_else(|| {
-        let names = names();
+    all().into_iter().find(|target| target.name() == name).ok_or_else(|| {
         let mut error =
             Diagnostic::of(ErrorKind::Argument, format!("there is no backend `{name}`"))
-                .expected(format!("one of {}", names.join(", ")));
-        error.hint = did_you_mean(name, names.into_iter());
+                .expected(format!("one of {}", built_in_names().join(", ")));
+        error.hint = did_you_mean(name, names().into_iter());
         Box::new(error)
     })
 }

@@ -56,6 +56,7 @@ pub use block::Block;
 pub use definition::{Outlet, Terminal};
 pub use function::custom::Custom;
 pub use literal::Literal;
+pub use load::Code;
 pub use lower::{DimSpec, Mode, Options, lower};
 pub use model::{Connection, IoKey, Model, Source};
 pub use setting::Setting;

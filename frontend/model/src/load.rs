@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::external::TargetBody;
-use mithril_ir::graph::Role;
+use mithril_ir::graph::{Function, Role};
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -25,9 +25,19 @@ use crate::setting::Setting;
 use crate::text_function::TextFunction;
 
 impl Block {
-    /// Reads a block written by [`Block::to_json`]. Errors: text that is not JSON of this format; a
-    /// newer version; blocks that this version does not have.
+    /// Reads a block written by [`Block::to_json`], without code in it.
+    ///
+    /// Errors: bodies of custom operations; text that is not JSON of this format; a newer version;
+    /// blocks that this version does not have.
     pub fn from_json(text: &str) -> Result<Block> {
+        Block::from_json_of(text, Code::Refused)
+    }
+
+    /// Reads a block written by [`Block::to_json`], with or without the bodies of its custom
+    /// operations. A body is source text that runs with the model.
+    ///
+    /// Errors: as for [`Block::from_json`].
+    pub fn from_json_of(text: &str, code: Code) -> Result<Block> {
         let value: Value = serde_json::from_str(text).map_err(|error| {
             Box::new(Diagnostic::of(ErrorKind::File, "the text is not JSON").got(error))
         })?;
@@ -44,14 +54,58 @@ impl Block {
             }
             None => return Err(damaged("a saved model", &value)),
         }
+        let definitions = array(&value["blocks"])?;
+        if code == Code::Refused {
+            refuse_bodies(definitions)?;
+        }
         let mut reader = Reader { blocks: Vec::new() };
-        for definition in array(&value["blocks"])? {
+        for definition in definitions {
             let block = reader.definition(definition)?;
             reader.blocks.push(block);
         }
         reader.block(&value["root"], &mut Shared::default())
     }
 }
+
+/// What happens with the bodies of custom operations in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Code {
+    /// A file with bodies is refused.
+    Refused,
+    /// Bodies are read, and run with the model.
+    Trusted,
+}
+
+/// Errors: a definition has bodies of functions, in its text or beside it.
+fn refuse_bodies(definitions: &[Value]) -> Result<()> {
+    let mut found: Vec<String> = Vec::new();
+    for value in definitions.iter().filter(|value| !value["function"].is_null()) {
+        for function in functions(value)?.iter().filter(|function| !function.bodies.is_empty()) {
+            let targets: Vec<&str> = function.bodies.iter().map(|body| &*body.target).collect();
+            let shown = format!("`{}` for {}", function.name, targets.join(", "));
+            if !found.contains(&shown) {
+                found.push(shown);
+            }
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let more = found.len().saturating_sub(SHOWN);
+    found.truncate(SHOWN);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Diagnostic::of(ErrorKind::File, "the saved model contains code, which is not trusted")
+        .got(format!("bodies of {}{more}", found.join("; ")))
+        .expected("a model without bodies of custom operations")
+        .hint(
+            "read the bodies in the file; `trust_code=True` or `--trust-code` loads them, if you \
+             would run them yourself",
+        )
+        .err()
+}
+
+/// How many functions an error lists.
+const SHOWN: usize = 8;
 
 struct Reader {
     blocks: Vec<Block>,
@@ -93,14 +147,22 @@ fn dtype(value: &Value) -> Result<DType> {
 
 /// Reads a block that was made from a function of a `.mir` text.
 fn function(value: &Value) -> Result<Block> {
+    Ok(Block::new(Definition::function(text_function(value)?)?))
+}
+
+/// The function of a definition and its callees, with their bodies.
+fn functions(value: &Value) -> Result<Vec<Arc<Function>>> {
+    text_function(value)?.functions(DType::F32)
+}
+
+fn text_function(value: &Value) -> Result<TextFunction> {
     let bodies = value["bodies"].as_object().into_iter().flatten();
     let bodies = bodies.map(|(target, body)| {
         Ok(TargetBody { target: target.as_str().into(), text: text(body)?.into() })
     });
     let bodies = bodies.collect::<Result<_>>()?;
     let name = text(&value["function"])?;
-    let function = TextFunction::read(text(&value["text"])?, Some(name), bodies)?;
-    Ok(Block::new(Definition::function(function)?))
+    TextFunction::read(text(&value["text"])?, Some(name), bodies)
 }
 
 /// The identities that blocks of one definition share, by index.

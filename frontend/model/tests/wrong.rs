@@ -6,7 +6,8 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 use mithril_model::{
-    Block, DimSpec, IoKey, Loss, Model, Options, Setting, Source, TrainModel, block, blocks, lower,
+    Block, Custom, DimSpec, IoKey, Loss, Model, Options, Setting, Source, TrainModel, block,
+    blocks, lower,
 };
 
 fn linear(dimension: i64) -> Result<Block> {
@@ -428,6 +429,10 @@ const OPTIONS: &[Case] = &[
         model.add_regularization(block!(L2())?, 0.1, "linear.v")
     }),
     ("a saved model of a newer version", || Block::from_json("{\"mithril\": 99}").map(drop)),
+    ("a file with code", || {
+        let own = Custom::new("own").shape("(x: [n]) -> [n]").body("numpy", "return x");
+        Block::from_json(&one(own.block()?)?.block()?.to_json()?).map(drop)
+    }),
     ("a damaged file", || {
         let text =
             one(linear(3)?)?.block()?.to_json()?.replace("\"definition\": 0", "\"definition\": 7");

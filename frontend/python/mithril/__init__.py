@@ -115,6 +115,8 @@ def __getattr__(name: str) -> typing.Any:
         found = DType(name)
     elif name[:1].isupper():
         found = getattr(import_module(".models", __name__), name, None)
+        if found is None:
+            found = import_module(".backends", __name__).of_class(name)
     else:
         found = None
     if found is None:

@@ -76,7 +76,7 @@ class Block:
         Creates the block with these settings. The class has the name of the block.
         """
     def __new__(cls, /, *_args: "object", **_kwargs: "object") -> Block: ...
-    def __reduce__(self, /) -> tuple[Any, tuple[str]]:
+    def __reduce__(self, /) -> tuple[Any, tuple[str, bool]]:
         """
         Copies and pickles are made through JSON. They have their own params.
 
@@ -104,11 +104,13 @@ class Block:
         Errors: as for compiling with these shapes.
         """
     @staticmethod
-    def from_json(text: "str") -> Block:
+    def from_json(text: "str", trust_code: "bool" = False) -> Block:
         """
-        Reads a block from a JSON text that `to_json` wrote.
+        Reads a block from a JSON text that `to_json` wrote. Bodies of custom operations are code,
+        which runs with the model: only `trust_code=True` reads a text with such bodies.
 
-        Errors: `MithrilError` for text of another format, or of a newer version.
+        Errors: `MithrilError` for text of another format, of a newer version, or with bodies that
+        are not trusted.
         """
     @property
     def inputs(self, /) -> list[str]:
@@ -121,9 +123,9 @@ class Block:
         The kind of the block, such as `Linear`, or the class of a model.
         """
     @staticmethod
-    def load(path: "str | PathLike[str]") -> Block:
+    def load(path: "str | PathLike[str]", trust_code: "bool" = False) -> Block:
         """
-        Reads a block from a file that `save` wrote.
+        Reads a block from a file that `save` wrote. `trust_code` is that of `from_json`.
 
         Errors: `MithrilError` for a file that cannot be read; as for `from_json`.
         """
@@ -577,16 +579,20 @@ class Model(Block):
         Errors: `TerminalError` for an unknown name; `MithrilError` for an input.
         """
     @staticmethod
-    def from_json(text: "str") -> Model:
+    def from_json(text: "str", trust_code: "bool" = False) -> Model:
         """
-        Reads a model from a JSON text that `to_json` wrote. The model can be extended.
+        Reads a model from a JSON text that `to_json` wrote. The model can be extended. Bodies of
+        custom operations are code, which runs with the model: only `trust_code=True` reads a text
+        with such bodies.
 
-        Errors: `MithrilError` for text of another format, or of a newer version.
+        Errors: `MithrilError` for text of another format, of a newer version, or with bodies that
+        are not trusted.
         """
     @staticmethod
-    def load(path: "str | PathLike[str]") -> Model:
+    def load(path: "str | PathLike[str]", trust_code: "bool" = False) -> Model:
         """
-        Reads a model from a file that `save` wrote. The model can be extended.
+        Reads a model from a file that `save` wrote. The model can be extended. `trust_code` is that
+        of `from_json`.
 
         Errors: `MithrilError` for a file that cannot be read; as for `from_json`.
         """
@@ -882,6 +888,11 @@ class Target:
         The kind of its code: `python` or `c` for source, `machine` for machine code.
         """
     @property
+    def differentiates(self, /) -> bool:
+        """
+        Whether the framework has automatic differentiation.
+        """
+    @property
     def measured(self, /) -> bool:
         """
         Whether `mithril bench` measures its performance.
@@ -945,6 +956,14 @@ def amount(text: str) -> int | None:
     """
     The number of bytes in a text such as `"4GB"`, `"512 MiB"` or `"4096"`. `None` if the text is
     not an amount of memory.
+    """
+
+def array_functions(definition: str) -> list[str]:
+    """
+    The functions of the array module that the templates of a definition name, and those of the
+    templates that it starts from.
+
+    Errors: as for `register_target`.
     """
 
 def block_info(name: str) -> BlockInfo | None:
@@ -1042,6 +1061,15 @@ def refuse_renamed(given: SupportsGetItem[int, str], own: SupportsGetItem[int, s
     Raises an error if params have names from an earlier version of the model.
     """
 
+def register_target(definition: str) -> Target:
+    """
+    Registers a backend that generates Python source, as a target. Its definition is a JSON text.
+    The same definition may be registered again.
+
+    Errors: `UsageError` for a name that is taken, for an unknown operation, and for a template that
+    cannot be read.
+    """
+
 def renamed(given: SupportsGetItem[int, str], own: SupportsGetItem[int, str]) -> dict[str, str]:
     """
     Maps old names of params to new ones, for params that were saved before blocks were added to or
@@ -1063,7 +1091,7 @@ def table(heads: SupportsGetItem[int, str], numbers: SupportsGetItem[int, Suppor
 
 def targets() -> list[Target]:
     """
-    Every target, in the order in which messages list them.
+    Every target, the built-in ones first, in the order in which messages list them.
     """
 
 def __getattr__(name: str) -> Incomplete: ...

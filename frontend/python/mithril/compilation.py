@@ -291,11 +291,14 @@ def _check_values(**given: object) -> None:
 
 def _backend_hint(given: object) -> str:
     """The hint for a backend class, or the name of a backend, given in place of a backend."""
+    from .backends import BUILT_IN  # noqa: PLC0415
     from .backends.base import Backend  # noqa: PLC0415
-    from .difference import BACKENDS  # noqa: PLC0415
+    from .backends.custom import names  # noqa: PLC0415
 
+    if isinstance(given, str) and given.lower() not in BUILT_IN and given in names():
+        return f"\n  hint: create one with `ml.backends.find({given!r})()`"
     if isinstance(given, str):
-        name = BACKENDS.get(given.lower())
+        name = BUILT_IN.get(given.lower())
     else:
         is_class = isinstance(given, type) and issubclass(given, Backend)
         name = given.__name__ if is_class else None  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core
+from .backends import BUILT_IN
 from .errors import BackendError, TerminalError, UsageError, mapping, shown
 from .findings import GRADIENT, Culprit, Difference, Finding
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["diff"]
 
 Arrays = dict[str, Any]
-
-BACKENDS = {target.name: target.class_name for target in _core.targets()}
-"""The classes of backends by their short names, in the order in which they are compared."""
 
 DOUBLE = ("float64", "fp64", "f64", "double")
 """The values of `against` that select NumPy's source in double precision."""
@@ -60,6 +58,9 @@ def diff(
     difference, relative to the largest absolute value of the array; the default depends on the
     dtype. `options` are those of `ml.compile`; options for native code apply only to native
     backends.
+
+    A backend of a package has a name as well, which `ml.backends.names` lists, but is compared only
+    if it is given.
 
     If an output or next state differs, the comparison descends into the first block that differs. A
     block may differ although no output does, as other blocks can compensate. `bisect` runs the
@@ -105,7 +106,7 @@ def _chosen_backends(backends: Sequence[str | Backend] | None, dtype: object) ->
     from .backends.base import Backend  # noqa: PLC0415
 
     if backends is None:
-        return [made for name in BACKENDS if (made := _installed(name, dtype)) is not None]
+        return [made for name in BUILT_IN if (made := _installed(name, dtype)) is not None]
     if isinstance(backends, (str, Backend)):
         backends = [backends]
     chosen = [_backend(b, dtype=dtype) if isinstance(b, str) else b for b in backends]
@@ -114,24 +115,23 @@ def _chosen_backends(backends: Sequence[str | Backend] | None, dtype: object) ->
         raise UsageError(
             "`backends` cannot be compared\n  got: "
             + ("none" if wrong is None else type(wrong).__name__)
-            + f"\n  expected: backends, or names of {', '.join(BACKENDS)}"
+            + f"\n  expected: backends, or names of {', '.join(BUILT_IN)}"
         )
     return chosen
 
 
 def _backend(name: str, *others: str, **options: Any) -> Backend:
     """The backend with this name. Errors: an unknown name; `others` are listed as valid, too."""
-    from . import backends  # noqa: PLC0415
+    from .backends.custom import find, names  # noqa: PLC0415
 
-    if name not in BACKENDS:
-        known = [*BACKENDS, *others]
-        near = _core.did_you_mean(name, known)
+    if name not in names():
+        known = [*BUILT_IN, *others]
+        near = _core.did_you_mean(name, [*known, *names()])
         raise UsageError(
             f"there is no backend `{name}`\n  expected: {', '.join(known)}"
             + (f"\n  hint: {near}" if near else "")
         )
-    backend: Backend = getattr(backends, BACKENDS[name])(**options)
-    return backend
+    return find(name)(**options)
 
 
 def _installed(name: str, dtype: object) -> Backend | None:
@@ -417,7 +417,7 @@ def main(request: str) -> NoReturn:
 
     options = json.loads(request)
     try:
-        model = _core.Model.load(options["file"])
+        model = _core.Model.load(options["file"], options["trust_code"])
         arrays = _loaded(options["arrays"])
         keywords = {"dtype": options["dtype"], **options["keywords"]}
         found = diff(model, options["backends"], inputs=arrays, **keywords)

@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::cost::Costs;
 use super::dtype;
 use super::error::{Answer, Error, guarded};
-use super::file::{json, read};
+use super::file::{block_of_text, file_block, json};
 use super::model::gradient_of;
 use super::value::{integer, no_unicode, optional_dict, settings, shapes, source, truth};
 
@@ -389,13 +389,18 @@ impl Block {
         guarded(|| Ok(self.current()?.to_json()?))
     }
 
-    /// Reads a block from a JSON text that `to_json` wrote.
+    /// Reads a block from a JSON text that `to_json` wrote. Bodies of custom operations are code,
+    /// which runs with the model: only `trust_code=True` reads a text with such bodies.
     ///
-    /// Errors: `MithrilError` for text of another format, or of a newer version.
+    /// Errors: `MithrilError` for text of another format, of a newer version, or with bodies that
+    /// are not trusted.
     #[staticmethod]
-    #[pyo3(signature = (text: "str"))]
-    fn from_json(text: &Bound<'_, PyAny>) -> Answer<Block> {
-        guarded(|| Ok(Block::of(mithril_model::Block::from_json(&json(text)?)?)))
+    #[pyo3(signature = (text: "str", trust_code: "bool"=false))]
+    fn from_json(
+        text: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = truth)] trust_code: bool,
+    ) -> Answer<Block> {
+        guarded(|| Ok(Block::of(block_of_text(&json(text)?, trust_code)?)))
     }
 
     /// Writes the block to a file, as JSON. Params are not included.
@@ -411,13 +416,16 @@ impl Block {
         })?)
     }
 
-    /// Reads a block from a file that `save` wrote.
+    /// Reads a block from a file that `save` wrote. `trust_code` is that of `from_json`.
     ///
     /// Errors: `MithrilError` for a file that cannot be read; as for `from_json`.
     #[staticmethod]
-    #[pyo3(signature = (path: "str | PathLike[str]"))]
-    fn load(path: &Bound<'_, PyAny>) -> Answer<Block> {
-        guarded(|| Ok(Block::of(mithril_model::Block::from_json(&read(path)?)?)))
+    #[pyo3(signature = (path: "str | PathLike[str]", trust_code: "bool"=false))]
+    fn load(
+        path: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = truth)] trust_code: bool,
+    ) -> Answer<Block> {
+        guarded(|| Ok(Block::of(file_block(path, trust_code)?)))
     }
 
     /// A copy with the same settings, name and connections, but its own params. Params that are
@@ -452,7 +460,7 @@ impl Block {
     /// Copies and pickles are made through JSON. They have their own params.
     ///
     /// Errors: the block has connections to a model under construction, or is a `TrainModel`.
-    fn __reduce__<'py>(slf: &Bound<'py, Block>) -> Answer<(Bound<'py, PyAny>, (String,))> {
+    fn __reduce__<'py>(slf: &Bound<'py, Block>) -> Answer<(Bound<'py, PyAny>, (String, bool))> {
         guarded(|| {
             let class = match slf.get().inner()? {
                 Inner::Model(_) => slf.py().get_type::<super::model::Model>().into_any(),
@@ -466,7 +474,8 @@ impl Block {
                         .into());
                 }
             };
-            Ok((class.getattr("from_json")?, (slf.get().to_json()?,)))
+            // A pickle is code itself, so its bodies are trusted as much as it is.
+            Ok((class.getattr("from_json")?, (slf.get().to_json()?, true)))
         })
     }
 

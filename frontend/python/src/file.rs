@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_model::{Block, Code};
 use pyo3::prelude::*;
 
 use super::error::Answer;
@@ -38,4 +39,21 @@ pub fn read(given: &Bound<'_, PyAny>) -> Answer<String> {
             .at(path.display().to_string());
         what.got(error).into()
     })
+}
+
+/// The block of a JSON text. Errors: those of [`Block::from_json_of`].
+pub fn block_of_text(text: &str, trust_code: bool) -> Result<Block> {
+    Block::from_json_of(text, if trust_code { Code::Trusted } else { Code::Refused })
+}
+
+/// The block of a JSON file. Errors: the file cannot be read; those of [`Block::from_json_of`], with
+/// the path.
+pub fn file_block(given: &Bound<'_, PyAny>, trust_code: bool) -> Answer<Block> {
+    let text = read(given)?;
+    let place = path("load", given)?.display().to_string();
+    let placed = |mut error: Box<Diagnostic>| {
+        error.place.get_or_insert(place);
+        error
+    };
+    Ok(block_of_text(&text, trust_code).map_err(placed)?)
 }

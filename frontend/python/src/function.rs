@@ -131,11 +131,11 @@ pub fn custom(
 
 /// The error of `custom` for a keyword that it does not have.
 fn no_keyword(name: &str) -> Diagnostic {
-    let others = ["name", "shape", "gradient"].into_iter();
-    let known: Vec<&str> = languages().into_iter().chain(others).collect();
+    let others = ["name", "shape", "gradient"];
+    let known = [vec!["mir"], targets::built_in_names(), others.to_vec()].concat();
     let what = format!("Unexpected argument: `custom` has no keyword `{name}`");
     let mut error = Diagnostic::of(ErrorKind::Argument, what).expected(known.join(", "));
-    error.hint = did_you_mean(name, known.into_iter());
+    error.hint = did_you_mean(name, known.into_iter().chain(targets::names()));
     error
 }
 

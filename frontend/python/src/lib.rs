@@ -66,7 +66,7 @@ mod _core {
     #[pymodule_export]
     use super::snapshot::Snapshot;
     #[pymodule_export]
-    use super::target::{Target, targets};
+    use super::target::{Target, array_functions, register_target, targets};
     use super::*;
 
     /// The version of Mithril.

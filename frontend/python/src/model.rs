@@ -14,7 +14,7 @@ use super::block::{Block, Inner};
 use super::connection::Connection;
 use super::dtype;
 use super::error::{Answer, Error, guarded};
-use super::file::{json, read};
+use super::file::{block_of_text, file_block, json};
 use super::value::{
     check_keywords, class, names, number, optional_dict, optional_list, optional_text,
     optional_truth, shape, shapes, text, truth, uncalled,
@@ -26,8 +26,8 @@ use super::value::{
 pub struct Model;
 
 impl Model {
-    fn of_text(py: Python<'_>, text: &str) -> Answer<Py<Model>> {
-        let model = mithril_model::Model::from_block(&mithril_model::Block::from_json(text)?)?;
+    fn loaded(py: Python<'_>, block: &mithril_model::Block) -> Answer<Py<Model>> {
+        let model = mithril_model::Model::from_block(block)?;
         let base = Block::wrapping(Inner::Model(model));
         Ok(Py::new(py, PyClassInitializer::from(base).add_subclass(Model))?)
     }
@@ -71,22 +71,34 @@ impl Model {
         Ok(model.set_checkpoint(checkpoint)?)
     }
 
-    /// Reads a model from a JSON text that `to_json` wrote. The model can be extended.
+    /// Reads a model from a JSON text that `to_json` wrote. The model can be extended. Bodies of
+    /// custom operations are code, which runs with the model: only `trust_code=True` reads a text
+    /// with such bodies.
     ///
-    /// Errors: `MithrilError` for text of another format, or of a newer version.
+    /// Errors: `MithrilError` for text of another format, of a newer version, or with bodies that
+    /// are not trusted.
     #[staticmethod]
-    #[pyo3(signature = (text: "str"))]
-    fn from_json(py: Python<'_>, text: &Bound<'_, PyAny>) -> Answer<Py<Model>> {
-        guarded(|| Model::of_text(py, &json(text)?))
+    #[pyo3(signature = (text: "str", trust_code: "bool"=false))]
+    fn from_json(
+        py: Python<'_>,
+        text: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = truth)] trust_code: bool,
+    ) -> Answer<Py<Model>> {
+        guarded(|| Model::loaded(py, &block_of_text(&json(text)?, trust_code)?))
     }
 
-    /// Reads a model from a file that `save` wrote. The model can be extended.
+    /// Reads a model from a file that `save` wrote. The model can be extended. `trust_code` is that
+    /// of `from_json`.
     ///
     /// Errors: `MithrilError` for a file that cannot be read; as for `from_json`.
     #[staticmethod]
-    #[pyo3(signature = (path: "str | PathLike[str]"))]
-    fn load(py: Python<'_>, path: &Bound<'_, PyAny>) -> Answer<Py<Model>> {
-        guarded(|| Model::of_text(py, &read(path)?))
+    #[pyo3(signature = (path: "str | PathLike[str]", trust_code: "bool"=false))]
+    fn load(
+        py: Python<'_>,
+        path: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = truth)] trust_code: bool,
+    ) -> Answer<Py<Model>> {
+        guarded(|| Model::loaded(py, &file_block(path, trust_code)?))
     }
 
     fn __ior__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {

@@ -1,10 +1,10 @@
 //! The registry of targets, for Python.
 
 use mithril_driver::native::Tier;
-use mithril_driver::targets::{Dialect, TARGETS, TargetEntry, find};
+use mithril_driver::targets::{Definition, Dialect, TargetEntry, all, find, register};
 use pyo3::prelude::*;
 
-use super::error::Answer;
+use super::error::{Answer, guarded};
 
 /// A target by its name, such as `numpy` or `cpu`.
 ///
@@ -61,6 +61,12 @@ impl Target {
         self.0.tiers.iter().copied().map(Tier::name).collect()
     }
 
+    /// Whether the framework has automatic differentiation.
+    #[getter]
+    fn differentiates(&self) -> bool {
+        self.0.differentiates
+    }
+
     /// Whether `mithril bench` measures its performance.
     #[getter]
     fn measured(&self) -> bool {
@@ -72,8 +78,27 @@ impl Target {
     }
 }
 
-/// Every target, in the order in which messages list them.
+/// Every target, the built-in ones first, in the order in which messages list them.
 #[pyfunction]
 pub fn targets() -> Vec<Target> {
-    TARGETS.iter().map(Target).collect()
+    all().into_iter().map(Target).collect()
+}
+
+/// Registers a backend that generates Python source, as a target. Its definition is a JSON text.
+/// The same definition may be registered again.
+///
+/// Errors: `UsageError` for a name that is taken, for an unknown operation, and for a template that
+/// cannot be read.
+#[pyfunction]
+pub fn register_target(definition: &str) -> Answer<Target> {
+    guarded(|| Ok(Target(register(Definition::from_json(definition)?)?)))
+}
+
+/// The functions of the array module that the templates of a definition name, and those of the
+/// templates that it starts from.
+///
+/// Errors: as for `register_target`.
+#[pyfunction]
+pub fn array_functions(definition: &str) -> Answer<Vec<String>> {
+    guarded(|| Ok(Definition::from_json(definition)?.functions()?.into_iter().collect()))
 }

@@ -9,7 +9,7 @@ const WHOLE: [&str; 8] =
 
 const ARRAYS: Target = Target {
     name: "arrays",
-    takes: |_, op| match op.op.meaning {
+    takes: &|_, op| match op.op.meaning {
         Meaning::Decompose(_) => WHOLE.contains(&op.op.name),
         Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Call(_) => true,
     },

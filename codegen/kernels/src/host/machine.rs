@@ -10,7 +10,7 @@ use super::levels::LEVELS;
 use super::x86_64::Feature;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use super::x86_64::{ECX, FEATURES, TILE};
-use super::{Architecture, Host, Level};
+use super::{Architecture, Host};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::entry::llvm::{CpuidBits, REQUEST, TILE_DATA};
 
@@ -93,7 +93,7 @@ fn here() -> Result<&'static Machine> {
             "Native code is generated only for x86-64 processors under Linux",
         )
         .got(format!("{} under {}", env::consts::ARCH, env::consts::OS))
-        .hint("`ml.NumpyBackend()` runs everywhere")
+        .hint("`ml.CBackend()` and `ml.NumpyBackend()` run everywhere")
         .err(),
     }
 }
@@ -138,7 +138,7 @@ fn detect() -> Option<Machine> {
     };
     let features: Vec<&'static str> =
         FEATURES.iter().filter(|feature| has(feature)).map(|feature| feature.name).collect();
-    let fits = |level: &&Level| {
+    let fits = |level: &&super::Level| {
         level.architecture == OWN && level.features.iter().all(|own| features.contains(&own.name))
     };
     let mut host = Host::of_level(LEVELS.iter().find(fits)?);

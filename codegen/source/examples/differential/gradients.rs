@@ -45,7 +45,7 @@ pub fn cases(framework: &'static Backend) -> Vec<Value> {
             let inputs = inputs(&case, &mut random);
             let mut forms = vec![case.clone()];
             // Frameworks differentiate what is there at run time; NumPy's source knows symbols.
-            forms.extend((framework.name() == "numpy").then(|| case.symbolic()));
+            forms.extend((!framework.differentiates).then(|| case.symbolic()));
             for form in forms {
                 all.extend(one(framework, &case, &form, &inputs, &mut random));
             }
@@ -143,7 +143,7 @@ fn one(
     };
     case["expected"] = expected;
     case["arguments"] = arguments(own, &all);
-    let by_framework = framework.name() != "numpy";
+    let by_framework = framework.differentiates;
     case["function"] = if by_framework { "forward" } else { "gradients" }.into();
     write(&mut case, framework, &if by_framework { Module::of(function) } else { module });
     Some(case)

@@ -18,14 +18,15 @@ pub static BACKEND: Backend = Backend {
     label: "MLX",
     target: Target {
         name: "mlx",
-        takes: |f, op| BACKEND.spells(op.op) && supports(f, op),
-        pulls_back: |_, _, by| BACKEND.spells(by),
+        takes: &|f, op| BACKEND.spells(op.op) && supports(f, op),
+        pulls_back: &|_, _, by| BACKEND.spells(by),
         profile: profile::FRAMEWORK,
         language: Language::Python,
         bodies: &["mlx"],
         standard: |_| None,
     },
     module: "mx",
+    imports: &[],
     prelude: &[
         include_str!("prelude/mlx.py"),
         include_str!("prelude/mlx_functions.py"),

@@ -12,14 +12,15 @@ pub static BACKEND: Backend = Backend {
     label: "NumPy",
     target: Target {
         name: "numpy",
-        takes: |_, op| BACKEND.spells(op.op),
-        pulls_back: |_, _, by| BACKEND.spells(by),
+        takes: &|_, op| BACKEND.spells(op.op),
+        pulls_back: &|_, _, by| BACKEND.spells(by),
         profile: profile::PLAIN,
         language: Language::Python,
         bodies: &["numpy"],
         standard: |_| None,
     },
     module: "np",
+    imports: &[],
     prelude: &[include_str!("prelude/numpy.py")],
     spellings: SPELLINGS,
     random: &[

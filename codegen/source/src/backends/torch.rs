@@ -21,10 +21,10 @@ pub static BACKEND: Backend = Backend {
     label: "PyTorch",
     target: Target {
         name: "torch",
-        takes: |f, op| {
+        takes: &|f, op| {
             BACKEND.spells(op.op) && (!is_attention(op.op) || has_kernel(op)) && is_fixed(f, op)
         },
-        pulls_back: |f, op, by| {
+        pulls_back: &|f, op, by| {
             BACKEND.spells(by) && (!is_attention(by) || has_backward_kernel(f, op))
         },
         profile: profile::FRAMEWORK,
@@ -33,6 +33,7 @@ pub static BACKEND: Backend = Backend {
         standard: recurrent::standard,
     },
     module: "torch",
+    imports: &[],
     prelude: &[include_str!("prelude/torch.py")],
     spellings: SPELLINGS,
     random: &[

@@ -29,12 +29,12 @@ impl<'m> Body<'_, 'm> {
             }
             Gradient::While if self.file.backend.loops => self.own_while(op, callee),
             Gradient::While => self.while_statement(op, callee),
-            Gradient::Vjp if self.file.backend.differentiates => {
+            Gradient::Vjp if self.file.is_differentiated("_custom_gradient") => {
                 let mut args = vec![callee];
                 args.append(&mut names);
                 self.plain_call(op, Expr::name("_custom_gradient"), args)
             }
-            Gradient::Recompute if self.file.backend.differentiates => {
+            Gradient::Recompute if self.file.is_differentiated("_checkpoint") => {
                 self.plain_call(op, Expr::name("_checkpoint"), vec![callee])
             }
             Gradient::Vjp

@@ -41,6 +41,9 @@ pub struct CallPart {
     pub count: usize,
 }
 
+/// The maximum number of parts of a call.
+pub const MAX_PARTS: usize = 16;
+
 /// The precedence of an expression: a weaker one inside a stronger one needs parentheses.
 pub type Strength = u8;
 
@@ -110,7 +113,8 @@ impl Expr {
         Expr::Binary(Box::new(self), operator, Box::new(right))
     }
 
-    /// The part of a call that `call[at / count]` stands for in templates.
+    /// The part of a call that `call[at / count]` stands for in templates. `None` if the call has
+    /// no such part.
     pub fn part(&self) -> Option<CallPart> {
         let number = |expr: &Expr| match expr {
             Expr::Literal(text) => text.parse().ok(),
@@ -120,7 +124,8 @@ impl Expr {
             Expr::Index(call, items) => match &items[..] {
                 [Expr::Binary(at, "/", count)] => {
                     let (at, count) = (number(at)?, number(count)?);
-                    Some(CallPart { call: (**call).clone(), at, count })
+                    let exists = at < count && count <= MAX_PARTS;
+                    exists.then(|| CallPart { call: (**call).clone(), at, count })
                 }
                 _ => None,
             },

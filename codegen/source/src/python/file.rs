@@ -16,7 +16,10 @@ use joint::is_joint;
 use release::release;
 
 mod joint;
+mod registered;
 mod release;
+
+pub use registered::has_module;
 
 /// Modules that files may import, in the order of their lines: name, import line, and whether the
 /// module is part of Python.
@@ -235,6 +238,7 @@ impl<'m> File<'m> {
             }
         }
         let constants = self.written_constants(options);
+        self.check_prelude()?;
         let definitions: Vec<String> = needed(self.backend.prelude, &self.used)
             .iter()
             .map(|d| format!("{}\n", d.text))
@@ -251,7 +255,8 @@ impl<'m> File<'m> {
             doc_line(&options.summary),
             self.backend.label
         );
-        text.push_str(&self.imports());
+        let imports = self.imports();
+        text.push_str(&self.with_own_imports(imports, &constants, &definitions));
         text.push_str(&constants);
         for definition in definitions {
             let _ = write!(text, "\n\n{definition}");

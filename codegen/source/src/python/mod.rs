@@ -31,6 +31,12 @@ mod unit;
 
 pub use unit::wants_wide;
 
+pub(crate) use expr::{Expr, MAX_PARTS};
+pub(crate) use file::has_module;
+pub(crate) use names::is_variable;
+pub(crate) use prelude::{defines, definitions};
+pub(crate) use template::{Alternative, Guard, Test, parse};
+
 /// The names in the emitted file, and its source of random numbers.
 #[derive(Clone, Debug)]
 pub struct Options {

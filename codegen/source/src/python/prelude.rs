@@ -9,15 +9,17 @@ pub struct Definition<'a> {
 }
 
 /// The definitions of a prelude file in order. Each begins in the first column with a name that
-/// begins with `_`, or with `def` or `class` and such a name.
+/// begins with `_`, or with `def` or `class` and such a name; decorators may come first.
 pub fn definitions(prelude: &str) -> Vec<Definition<'_>> {
-    let starts = |line: &str| ["def _", "class _", "_"].iter().any(|s| line.starts_with(s));
+    let starts = |line: &str| ["def _", "class _", "_", "@"].iter().any(|s| line.starts_with(s));
     let mut bounds = Vec::new();
     let mut at = 0;
+    let mut decorated = false;
     for line in prelude.split_inclusive('\n') {
-        if starts(line) {
+        if starts(line) && !decorated {
             bounds.push(at);
         }
+        decorated = line.starts_with('@');
         at += line.len();
     }
     bounds.push(prelude.len());

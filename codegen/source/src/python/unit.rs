@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Options;
 use super::expr::Expr;
 use super::names::Names;
+use super::prelude::defines;
 use super::template::{Alternative, parse};
 use crate::backends::{Backend, Random};
 
@@ -51,6 +52,7 @@ pub struct File<'m> {
 impl<'m> File<'m> {
     pub fn new(module: &'m Module, backend: &'static Backend, options: &Options) -> File<'m> {
         let mut names = Names::default();
+        backend.imports.iter().for_each(|(module, _)| names.reserve(module));
         let called = module.functions.values().flat_map(|f| &f.ops).flat_map(Operation::functions);
         let called: FxHashSet<&Arc<str>> = called.collect();
         let called = module.functions.keys().filter(|name| called.contains(name));
@@ -80,6 +82,13 @@ impl<'m> File<'m> {
                 .unwrap_or_default(),
             used: FxHashSet::default(),
         }
+    }
+
+    /// Whether the framework may differentiate the file, so that a function of the prelude must tell
+    /// it how. A file that computes its gradients itself can do without that function.
+    pub fn is_differentiated(&self, function: &str) -> bool {
+        let own_gradients = || self.module.called_from_outside().nth(1).is_some();
+        self.backend.differentiates && (defines(self.backend.prelude, function) || !own_gradients())
     }
 
     /// Whether a sum of integers of this dtype has the wrong dtype unless one is given.

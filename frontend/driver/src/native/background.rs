@@ -11,6 +11,7 @@ use super::queue::{IDLE, Job, ORPHANED, lock};
 
 /// The niceness that the thread adds. If there are more threads than cores, it gets about a third
 /// of the time of a thread that runs calls.
+#[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
 
 /// Queues jobs, which run in order. Jobs that have not started when the process ends are dropped.
@@ -61,12 +62,18 @@ extern "C" fn at_exit() {
     close();
 }
 
-fn work() {
+/// Lowers the priority of this thread. Other systems than Linux would lower that of the process.
+fn yield_to_others() {
+    #[cfg(target_os = "linux")]
     // SAFETY: both calls affect only this thread; if the second fails, the priority is unchanged.
     unsafe {
         let own = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::setpriority(libc::PRIO_PROCESS, 0, own + NICENESS);
     }
+}
+
+fn work() {
+    yield_to_others();
     // A fork waits only for the running job. The child has the other jobs in its copy of the queue.
     while between_forks(next) {}
 }

@@ -242,6 +242,8 @@ fn start(command: &[String]) -> Command {
 /// Errors: an unknown processor; one with features that this machine lacks.
 fn march(named: Option<String>) -> Result<Vec<String>> {
     match named.filter(|name| name != "native") {
+        // Compilers for arm64 name the processor by another flag.
+        None if cfg!(target_arch = "aarch64") => Ok(vec!["-mcpu=native".into()]),
         None => Ok(vec!["-march=native".into()]),
         Some(_) => {
             let host = host::chosen(None)?;
@@ -255,10 +257,21 @@ fn march(named: Option<String>) -> Result<Vec<String>> {
 /// processors.
 fn processor() -> &'static str {
     static PROCESSOR: OnceLock<String> = OnceLock::new();
-    PROCESSOR.get_or_init(|| {
-        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let names = ["model name", "flags", "CPU part", "Features"];
-        let lines = names.iter().filter_map(|name| info.lines().find(|l| l.starts_with(name)));
-        format!("{} {}", env::consts::ARCH, lines.collect::<Vec<_>>().join("\n"))
-    })
+    PROCESSOR.get_or_init(|| format!("{} {} {}", env::consts::OS, env::consts::ARCH, features()))
+}
+
+/// The name of the processor and its features.
+#[cfg(target_os = "linux")]
+fn features() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let names = ["model name", "flags", "CPU part", "Features"];
+    let lines = names.iter().filter_map(|name| info.lines().find(|l| l.starts_with(name)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The name of the processor, by the system's command; empty if there is none.
+#[cfg(not(target_os = "linux"))]
+fn features() -> String {
+    let output = Command::new("sysctl").args(["-n", "machdep.cpu.brand_string"]).output();
+    output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -3,7 +3,6 @@
 
 use std::env;
 use std::ffi::{CStr, OsStr, c_void};
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -84,8 +83,21 @@ impl Library {
 /// Returns memory to the system: free heap memory, and the pages of MLIR's and LLVM's code. The
 /// system reads these pages from their files again at the next compile.
 pub fn release_memory() {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    for line in maps.lines().filter(|line| line.contains("/libLLVM") || line.contains("/libMLIR")) {
+    release_code();
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call has no conditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Returns the pages of MLIR's and LLVM's code, as far as the system lists mappings of files.
+fn release_code() {
+    #[cfg(target_os = "linux")]
+    for line in std::fs::read_to_string("/proc/self/maps").unwrap_or_default().lines() {
+        if !(line.contains("/libLLVM") || line.contains("/libMLIR")) {
+            continue;
+        }
         // Only executable mappings, which are never written to and so equal their file.
         let mut words = line.split_ascii_whitespace();
         let (Some(range), Some("r-xp")) = (words.next(), words.next()) else { continue };
@@ -96,11 +108,6 @@ pub fn release_memory() {
             // they are read again.
             unsafe { libc::madvise(start as *mut c_void, end - start, libc::MADV_DONTNEED) };
         }
-    }
-    #[cfg(target_env = "gnu")]
-    // SAFETY: the call has no conditions.
-    unsafe {
-        libc::malloc_trim(0);
     }
 }
 

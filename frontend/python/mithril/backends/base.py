@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType, Target
 from ..errors import BackendError, MithrilError, UsageError, shown
 from ..memory import host_memory
+from . import BUILT_IN
 from .dtypes import numpy_dtype, samples
-from .functions import FUNCTIONS
+from .functions import ALIASES, FUNCTIONS, topk_by_sort
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,15 +68,43 @@ class Backend(ABC):
     kind: ClassVar[str]
     """The name of the target in Mithril."""
     module: ClassVar[str]
-    """The name of the module to import. `package` is the name to install it by."""
-    package: ClassVar[str]
+    """The name of the module to import. `package` is the name to install it by; by default, it is
+    the first part of the module's."""
+    package: ClassVar[str] = ""
     checkpoints: bool = False
     """Whether all models are compiled as with `gradient_checkpointing=True`."""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
+    # A class with a `kind` of its own is a new backend: see docs/guide/custom-backends.md.
+
+    label: ClassVar[str] = ""
+    """The framework's name in prose; `kind` by default."""
+    base: ClassVar[str | None] = None
+    """The built-in backend whose spellings it starts from. By default, that of the class that it is
+    a subclass of, or else the spellings of the Python array API."""
+    imports: ClassVar[Mapping[str, str]] = {}
+    """The modules that generated source may name, with their import lines. In templates, `@` stands
+    for the first one."""
+    spellings: ClassVar[Mapping[str, str | None]] = {}
+    """Templates by operation; None for an operation that the framework lacks."""
+    creation: ClassVar[Mapping[str, str]] = {}
+    """Templates that create arrays: `scalar`, `array`, `full`, `zeros`, `ones` and `load`."""
+    prelude: ClassVar[str] = ""
+    """Functions that templates call, as Python source. Their names begin with `_`."""
+    lacks: ClassVar[tuple[str, ...]] = ()
+    """The dtypes that the framework lacks."""
+
     _given: tuple[tuple[object, ...], dict[str, object]]
     _seed: int | None
     _generator: np.random.Generator | None
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        built_in = cls.__module__.rpartition(".")[0] == __package__
+        if "kind" in cls.__dict__ and not built_in:
+            from .custom import register  # noqa: PLC0415
+
+            register(cls)
 
     def __new__(cls, *args: object, **options: object) -> Self:
         backend = super().__new__(cls)
@@ -97,13 +127,18 @@ class Backend(ABC):
         try:
             self.framework = importlib.import_module(self.module)
         except ImportError as error:
+            package = self.package or self.module.partition(".")[0]
             raise BackendError(
-                f"{type(self).__name__} needs {self.package}, which cannot be imported"
+                f"{type(self).__name__} needs {package}, which cannot be imported"
                 f"\n  got: {error}"
-                f"\n  hint: pip install {self.package}"
+                f"\n  hint: pip install {package}"
             ) from error
         self.device = self._device(device)
         self.set_seed(None)
+        if self.kind not in BUILT_IN:
+            from .custom import check_arrays  # noqa: PLC0415
+
+            check_arrays(self)
 
     def _refuse_unknown(self, unknown: dict[str, object]) -> None:
         if not unknown:
@@ -140,10 +175,11 @@ class Backend(ABC):
         if dtype is None:
             return DType(f"float{precision or 32}")
         own = DType(dtype)
-        if own.name not in self.dtypes:
+        floats = [name for name in self.dtypes if name not in self.lacks]
+        if own.name not in floats:
             raise BackendError(
                 f"{type(self).__name__} needs a float dtype\n  got: {own.name}"
-                f"\n  expected: {', '.join(self.dtypes)}"
+                f"\n  expected: {', '.join(floats)}"
             )
         if precision is not None and own.bits != precision:
             raise UsageError(
@@ -207,9 +243,12 @@ class Backend(ABC):
 
     # The table of functions. A function is looked up once and then stored as an attribute.
 
-    @abstractmethod
     def _function(self, name: str) -> Callable[..., Array]:
         """The framework's function that implements `name` of the table."""
+        if name == "topk":
+            return partial(topk_by_sort, self.framework)
+        function: Callable[..., Array] = getattr(self.framework, ALIASES.get(name, name))
+        return function
 
     def __getattr__(self, name: str) -> Callable[..., Array]:
         if name not in FUNCTIONS:
@@ -243,9 +282,11 @@ class Backend(ABC):
         """Whether this is an array whose elements are known now."""
         return hasattr(value, "shape")
 
-    @abstractmethod
     def is_array(self, value: object) -> bool:
         """Whether `value` is an array of the framework."""
+        import numpy as np  # noqa: PLC0415
+
+        return isinstance(value, type(self.from_numpy(np.zeros(1, np.float32))))
 
     def as_param(self, array: Array) -> Array:
         """Converts an array of the framework to a param, as `randomize_params` returns it."""
@@ -433,10 +474,25 @@ class Backend(ABC):
         and dtype objects from them."""
         return samples(self)
 
-    @abstractmethod
     def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> Any:
         """The object that calls a program's functions. `namespace` runs the generated source and
         returns its names."""
+        from .custom import runner  # noqa: PLC0415
+
+        return runner(self, program, namespace(), jit=jit)
+
+    def jit(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, compiled by the framework, for `jit=True`. It takes and returns dicts of
+        arrays."""
+        return function
+
+    def vjp(
+        self, function: Callable[[dict[str, Array]], dict[str, Array]], params: dict[str, Array]
+    ) -> tuple[dict[str, Array], Callable[[dict[str, Array]], dict[str, Array]]]:
+        """The results of `function(params)`, and the pullback by the framework's own gradient: a
+        function from gradients of all results to gradients of all params. Without this method, the
+        generated source computes the gradients."""
+        raise NotImplementedError(f"{type(self).__name__} has no `vjp`")
 
     def memory(self) -> int | None:
         """The device's memory in bytes; None if it is not known."""

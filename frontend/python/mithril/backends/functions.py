@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["FUNCTIONS", "topk_by_sort"]
+__all__ = ["ALIASES", "FUNCTIONS", "topk_by_sort"]
+
+ALIASES = {"concat": "concatenate"}
+"""Functions that have another name in NumPy and in frameworks that follow it."""
 
 FUNCTIONS = (
     "abs",

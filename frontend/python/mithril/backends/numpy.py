@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base import Backend
 from .dtypes import numpy_dtype
-from .functions import topk_by_sort
 from .joint import JointRunner
 
 if TYPE_CHECKING:
@@ -18,8 +15,6 @@ if TYPE_CHECKING:
     from .base import Namespace
 
 __all__ = ["NumpyBackend"]
-
-ALIASES = {"concat": "concatenate"}
 
 
 class NumpyArrays(Backend):
@@ -32,12 +27,6 @@ class NumpyArrays(Backend):
         from .._core import DType  # noqa: PLC0415
 
         return numpy_dtype(DType(dtype))
-
-    def _function(self, name: str) -> Callable[..., Any]:
-        if name == "topk":
-            return partial(topk_by_sort, self.framework)
-        function: Callable[..., Any] = getattr(self.framework, ALIASES.get(name, name))
-        return function
 
     def from_numpy(self, array: NDArray[Any]) -> NDArray[Any]:
         return array

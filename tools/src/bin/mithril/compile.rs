@@ -186,7 +186,8 @@ impl Compile {
     /// Reads the module of a .mir file, and runs `--passes` and the target's pipeline on it.
     fn module(&self, target: &'static TargetEntry) -> Result<Module, Failure> {
         if !self.model.is_plain() {
-            let what = "`--shape`, `--dtype` and `--inference` are for saved models";
+            let what =
+                "`--shape`, `--dtype`, `--inference` and `--trust-code` are for saved models";
             return Err(misused_option(
                 what,
                 &self.model.file.display().to_string(),

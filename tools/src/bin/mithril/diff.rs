@@ -64,6 +64,7 @@ impl Diff {
         let optimization = self.optimization.options();
         Ok(json!({
             "file": self.model.file,
+            "trust_code": self.model.trust_code,
             "arrays": self.inputs,
             "dtype": options.dtype.array_name(),
             "backends": if self.backends.is_empty() { Value::Null } else { json!(self.backends) },

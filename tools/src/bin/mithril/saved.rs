@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
-use mithril_model::{Block, Mode, lower};
+use mithril_model::{Block, Code, Mode, lower};
 
 use crate::shape::{self, InputShape};
 
@@ -24,6 +24,10 @@ pub struct Saved {
     /// Compile only the forward pass, with running statistics and without dropout.
     #[arg(long)]
     inference: bool,
+    /// Load the bodies of custom operations, which are code that runs with the model. Without it, a
+    /// file with such bodies is refused.
+    #[arg(long)]
+    pub trust_code: bool,
 }
 
 fn float(name: &str) -> Result<DType, String> {
@@ -35,7 +39,8 @@ fn float(name: &str) -> Result<DType, String> {
 impl Saved {
     pub fn block(&self) -> Result<Block> {
         let error = |error: Box<Diagnostic>| Box::new(error.at(self.file.display().to_string()));
-        Block::from_json(&text(&self.file)?).map_err(error)
+        let code = if self.trust_code { Code::Trusted } else { Code::Refused };
+        Block::from_json_of(&text(&self.file)?, code).map_err(error)
     }
 
     /// The options for lowering the model. Errors: an input that is given two shapes.
@@ -58,7 +63,7 @@ impl Saved {
 
     /// Whether all options other than the file have their defaults.
     pub fn is_plain(&self) -> bool {
-        self.shapes.is_empty() && self.dtype == DType::F32 && !self.inference
+        self.shapes.is_empty() && self.dtype == DType::F32 && !self.inference && !self.trust_code
     }
 }
 
