@@ -190,7 +190,7 @@ def _strided(x, shape, strides, offset):
     """A view of x; zeros if it is empty, which MLX refuses."""
     if 0 in shape:
         return mx.zeros(shape, dtype=x.dtype)
-    return mx.as_strided(x, shape, strides, offset)
+    return mx.as_strided(mx.contiguous(x), shape, strides, offset)
 
 
 def _grouped_matmul(x, w, group):
