@@ -211,6 +211,23 @@ def test_torchscript_gives_the_same_numbers(shapes):
             near(got[1][name], value, 1e-6)
 
 
+def test_torch_compile_gives_the_same_numbers():
+    """Also of recurrent layers, which PyTorch computes itself, for every shape."""
+    block = ml.LSTM(4, bidirectional=True)
+    shapes = {"input": ["batch", "time", 3]}
+    plain = ml.compile(block, ml.TorchBackend(), shapes=shapes)
+    compiled = ml.compile(block, ml.TorchBackend(jit_compile=True), shapes=shapes)
+    params = plain.randomize_params(seed=0)
+    for sizes in ((2, 5), (3, 4)):
+        x = {"input": torch.randn(*sizes, 3)}
+        seeds = {"output": torch.ones_like}
+        want = plain.evaluate(params, x, output_gradients=seeds)
+        got = compiled.evaluate(params, x, output_gradients=seeds)
+        for one, other in zip(got, want):
+            for name, value in other.items():
+                near(one[name], value, 1e-5)
+
+
 def test_eager_mode_is_not_compiled():
     compiled = ml.compile(mlp(), ml.TorchBackend(eager_mode=True), shapes=SHAPES)
     assert not compiled.jit

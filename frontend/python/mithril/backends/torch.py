@@ -13,7 +13,7 @@ from ..units import bytes_of
 from .base import Backend
 from .joint import JointRunner
 from .torch_memory import MemoryLimit, limited, storage_sizes
-from .torch_runner import TorchRunner, compiled, within
+from .torch_runner import TorchRunner, compiled, set_apart, within
 
 if TYPE_CHECKING:
     import torch
@@ -262,6 +262,8 @@ class TorchBackend(Backend):
         self, program: Program, namespace: Namespace, *, jit: bool
     ) -> TorchRunner | JointRunner:
         own = namespace()
+        if jit:
+            set_apart(self.framework, own)
         limit = None
         if self.memory_limit is not None:
             limit = MemoryLimit(program, self.memory_limit, checkpoints=self.checkpoints)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .torch import TorchBackend
 
-__all__ = ["LossScaler", "TorchRunner", "compiled", "within"]
+__all__ = ["LossScaler", "TorchRunner", "compiled", "set_apart", "within"]
 
 Call = Callable[..., Any]
 
@@ -44,6 +44,15 @@ def compiled(torch: Any, forward: Call, how: bool | str) -> Call:
         return traced[key](*args)
 
     return call
+
+
+def set_apart(torch: Any, namespace: dict[str, Any]) -> None:
+    """Leaves functions that call `torch.lstm` to PyTorch itself: `torch.compile` makes wrong code of
+    it, and leaves the layers of `torch.nn` out as well."""
+    for name, function in list(namespace.items()):
+        code = getattr(function, "__code__", None)
+        if code is not None and "lstm" in code.co_names:
+            namespace[name] = torch.compiler.disable(function)
 
 
 class LossScaler:
