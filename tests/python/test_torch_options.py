@@ -211,6 +211,7 @@ def test_torchscript_gives_the_same_numbers(shapes):
             near(got[1][name], value, 1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_torch_compile_gives_the_same_numbers():
     """Also of recurrent layers, which PyTorch computes itself, for every shape."""
     block = ml.LSTM(4, bidirectional=True)

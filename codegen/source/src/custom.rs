@@ -346,12 +346,13 @@ impl Definition {
             };
             pulled.contains(by.0.name) && of_base.is_none_or(whole)
         };
-        let name = kept(self.name.clone());
+        let name: &str = kept(self.name.clone());
+        let of_base_bodies = base.map_or(&[][..], |base| base.target.bodies);
         Target {
             name,
             takes: Box::leak(Box::new(takes)),
             pulls_back: Box::leak(Box::new(pulls_back)),
-            bodies: kept_list(vec![name]),
+            bodies: kept_list([&[name], of_base_bodies].concat()),
             ..base.unwrap_or(BACKENDS[0]).target
         }
     }

@@ -105,6 +105,20 @@ def test_source_is_that_of_autograd(tmp_path):
     assert ml.compile(loaded, ml.AutogradBackend(), shapes=shapes).code == compiled.code
 
 
+def test_bodies_of_custom_operations():
+    """A body for NumPy serves as well, as the backend starts from NumPy. Autograd differentiates
+    either."""
+    x = np.array([-1, 2], "f4")
+    for bodies in ({"numpy": "return np.sin(x)"}, {"autograd": "return np.sin(x)"}):
+        block = ml.custom(shape="(x: [*b]) -> [*b]", **bodies)
+        options = {"shapes": {"x": [2]}, "trainable_keys": ["x"]}
+        compiled = ml.compile(block, ml.AutogradBackend(), **options)
+        seeds = {"output": np.ones(2, "f4")}
+        outputs, gradients = compiled.evaluate({"x": x}, {}, output_gradients=seeds)
+        np.testing.assert_allclose(outputs["output"], np.sin(x), rtol=1e-6)
+        np.testing.assert_allclose(gradients["x"], np.cos(x), rtol=1e-6)
+
+
 def test_what_autograd_lacks_is_told():
     with pytest.raises(ml.BackendError, match="Backend does not support operation real_fft"):
         ml.compile(ml.RealFFT(), ml.AutogradBackend(), shapes={"input": [4]}, inference=True)

@@ -47,8 +47,8 @@ def compiled(torch: Any, forward: Call, how: bool | str) -> Call:
 
 
 def set_apart(torch: Any, namespace: dict[str, Any]) -> None:
-    """Leaves functions that call `torch.lstm` to PyTorch itself: `torch.compile` makes wrong code of
-    it, and leaves the layers of `torch.nn` out as well."""
+    """Leaves functions that call `torch.lstm` to PyTorch itself: `torch.compile` makes wrong code
+    of it, and leaves the layers of `torch.nn` out as well."""
     for name, function in list(namespace.items()):
         code = getattr(function, "__code__", None)
         if code is not None and "lstm" in code.co_names:
