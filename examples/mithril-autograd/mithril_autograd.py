@@ -83,7 +83,7 @@ class AutogradBackend(ml.Backend):
             return x
 
         def _spread(x, shape):
-            return x if isinstance(x, (int, float)) else x * numpy.ones(shape, x.dtype)
+            return x if type(x) in (int, float) else x * numpy.ones(shape, x.dtype)
 
         def _select(condition, yes, no):
             shape = np.broadcast_shapes(*map(np.shape, (condition, yes, no)))

@@ -31,7 +31,7 @@ pub fn root() -> PathBuf {
 /// Every Rust and Python file of the project, in the order of their paths.
 pub fn sources() -> Vec<Source> {
     let (root, mut files) = (root(), Vec::new());
-    for dir in ["ir", "passes", "codegen", "runtime", "frontend", "tools", "tests"] {
+    for dir in ["ir", "passes", "codegen", "runtime", "frontend", "tools", "tests", "examples"] {
         collect(&root, &root.join(dir), &mut files);
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
