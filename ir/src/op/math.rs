@@ -300,6 +300,7 @@ pub(super) const OPS: &[OpDef] = &[
              where a = abs(x)",
         ),
         gradient: Gradient::Partials(&["sign(x) / max(abs(x), cutoff)"]),
+        note: "At 0 JAX uses the slope of the positive side.",
         ..UNARY
     },
     OpDef {
