@@ -32,6 +32,8 @@ pub static BACKEND: Backend = Backend {
     load_bits: None,
     truth: "bool_",
     foreign: None,
+    dtypes: None,
+    infinities: None,
     lacks: &[],
     signed_sums: &[],
     devices: false,
@@ -40,6 +42,7 @@ pub static BACKEND: Backend = Backend {
     differentiates: true,
     loops: true,
     eager: false,
+    lazy: false,
     known: OnceLock::new(),
 };
 

@@ -45,6 +45,8 @@ pub static BACKEND: Backend = Backend {
     load_bits: None,
     truth: "bool_",
     foreign: Some("ml_dtypes"),
+    dtypes: None,
+    infinities: None,
     lacks: &[],
     signed_sums: &[],
     devices: false,
@@ -53,6 +55,7 @@ pub static BACKEND: Backend = Backend {
     differentiates: false,
     loops: false,
     eager: true,
+    lazy: false,
     known: OnceLock::new(),
 };
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .jax import JaxBackend as JaxBackend
     from .mlx import MlxBackend as MlxBackend
     from .numpy import NumpyBackend as NumpyBackend
+    from .tinygrad import TinygradBackend as TinygradBackend
     from .torch import TorchBackend as TorchBackend
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "JaxBackend",
     "MlxBackend",
     "NumpyBackend",
+    "TinygradBackend",
     "TorchBackend",
 ]
 
