@@ -2,7 +2,7 @@
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/lib/llvm-22/bin
 comma := ,
 
-# Frameworks to install for the demo, and to run it on: numpy,torch,jax,mlx. By default what is there.
+# Frameworks to install for the demo, and to run it on: numpy,torch,jax,mlx,tinygrad. By default what is there.
 BACKENDS ?=
 # The lists in tools/requirements/ that the named backends need; a backend without one needs nothing.
 LISTS = $(notdir $(basename $(wildcard $(patsubst %,tools/requirements/%.txt,$(subst $(comma), ,$(BACKENDS))))))
@@ -25,8 +25,8 @@ build: ## Build the package and the commands into .venv/.
 demo: build ## Train a classifier of handwritten digits; BACKENDS=numpy,torch,jax installs those named.
 	@.venv/bin/python tools/demo/digits.py $(if $(BACKENDS),--backends $(BACKENDS))
 
-test: ## Run the tests: cargo, lit, pytest; of tests with many cases, and at lower levels of processor, a sample. Installs torch, JAX and MLX.
-	@tools/setup.sh numpy llvm torch jax mlx test
+test: ## Run the tests: cargo, lit, pytest; of tests with many cases, and at lower levels of processor, a sample. Installs torch, JAX, MLX and tinygrad.
+	@tools/setup.sh numpy llvm torch jax mlx tinygrad test
 	@tools/install.sh
 	@tools/examples.sh
 	cargo test --release --workspace $(WITHOUT)

@@ -159,6 +159,8 @@ check_cargo
 # torch.compile, which the tests run, compiles C++.
 case " $* " in *" torch test "* | *" torch "*" test "*) command -v c++ >/dev/null || apt g++ ;; esac
 case " $* " in *" llvm "*) install_llvm ;; esac
+# tinygrad compiles with it.
+case " $* " in *" tinygrad "*) has_clang || (apt clang-22) || say "without clang, tinygrad has no CPU" ;; esac
 # C is tested with it, too.
 case " $* " in *" test "*) has_clang || (apt clang-22 libclang-rt-22-dev) || say "going on without clang"; install_newer_gcc; install_arm64 ;; esac
 install_lists $(printf '%s\n' "$@" | grep -vx llvm)

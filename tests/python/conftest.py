@@ -14,11 +14,14 @@ import pytest
 
 import mithril as ml
 
+# tinygrad would start processes that each compile a few kernels.
+os.environ.setdefault("PARALLEL", "0")
 MAKERS = {
     "numpy": "NumpyBackend",
     "torch": "TorchBackend",
     "jax": "JaxBackend",
     "mlx": "MlxBackend",
+    "tinygrad": "TinygradBackend",
     "cpu": "CpuBackend",
     "c": "CBackend",
 }
@@ -29,12 +32,28 @@ NATIVE = Path(os.environ.get("MITHRIL_NATIVE") or Path(ml.__file__).with_name("_
 
 
 def has(kind: str) -> bool:
+    if kind == "tinygrad":
+        return importlib.util.find_spec(kind) is not None and has_clang()
     if kind == "c":
         return shutil.which(os.environ.get("CC") or "cc") is not None
     return NATIVE.exists() if kind == "cpu" else importlib.util.find_spec(kind) is not None
 
 
-INSTALLED = [kind for kind in MAKERS if has(kind)]
+def has_clang() -> bool:
+    """Whether tinygrad has a compiler. Its tensors then become NumPy's arrays by `np.asarray`."""
+    from tinygrad import Tensor  # noqa: PLC0415
+
+    from mithril.backends.tinygrad import as_numpy, find_compiler  # noqa: PLC0415
+
+    Tensor.__array__ = lambda self, dtype=None, copy=None: as_numpy(self).astype(
+        dtype or as_numpy(self).dtype
+    )
+    return find_compiler() is not None
+
+
+EVERY = [kind for kind in MAKERS if has(kind)]
+# Most tests leave tinygrad out, which compiles a kernel for each few operations.
+INSTALLED = [kind for kind in EVERY if kind != "tinygrad"]
 # The tests have a cache of their own.
 os.environ["MITHRIL_CACHE"] = tempfile.mkdtemp(prefix="mithril-cache-")
 # Detects kernels that write outside their memory.

@@ -50,6 +50,7 @@ def bodies(**more) -> dict[str, str]:
         "jax": "return jax.nn.silu(x)",
         # MLX computes `mx.exp` in single precision.
         "mlx": "return x / (1 + mx.power(2.718281828459045, -x))",
+        "tinygrad": "return x / (1 + (-x).exp())",
         **more,
     }
 
@@ -65,6 +66,7 @@ GRADIENT = {
         s = 1 / (1 + mx.power(2.718281828459045, -x))
         return output_gradient * (s + output * (1 - s))
     """,
+    "tinygrad": "s = x.sigmoid()\nreturn output_gradient * (s + output * (1 - s))",
 }
 
 
@@ -90,8 +92,9 @@ def product() -> ml.Block:
         torch="y = x @ w\nreturn y, y * scale",
         jax="y = x @ w\nreturn y, y * scale",
         mlx="y = x @ w\nreturn y, y * scale",
+        tinygrad="y = x @ w\nreturn y, y * scale",
         gradient=dict.fromkeys(
-            ("numpy", "torch", "jax", "mlx"),
+            ("numpy", "torch", "jax", "mlx", "tinygrad"),
             """
             g = product_gradient + scaled_gradient * scale
             return g @ w.T, x.T @ g

@@ -36,6 +36,7 @@ BACKENDS: dict[str, Callable[[Any], Any]] = {
     "torch": lambda dtype: ml.TorchBackend(dtype=dtype),
     "jax": lambda dtype: ml.JaxBackend(dtype=dtype),
     "mlx": lambda dtype: ml.MlxBackend(dtype=dtype),
+    "tinygrad": lambda dtype: ml.TinygradBackend(dtype=dtype),
     "cpu": lambda dtype: ml.CpuBackend(dtype=dtype),
     "c": lambda dtype: ml.CBackend(dtype=dtype),
 }
@@ -96,7 +97,7 @@ class Case:
         backend, _, variant = target.partition(":")
         math = {"math": "exact"} if self.exact else {}
         own = {"shapes": self.stated} if self.stated else {}
-        if backend in ("torch", "jax", "mlx"):
+        if backend in ("torch", "jax", "mlx", "tinygrad"):
             own["autodiff"] = self.autodiff
         made = BACKENDS[backend](self.dtype)
         if backend == "cpu" and variant:
@@ -105,7 +106,7 @@ class Case:
 
     def own_gradients(self, backend: str) -> bool:
         """Whether the framework computes the gradients itself."""
-        return backend in ("torch", "jax", "mlx") and self.autodiff == "framework"
+        return backend in ("torch", "jax", "mlx", "tinygrad") and self.autodiff == "framework"
 
     def plain(self) -> Any:
         """The model compiled for NumPy without optimizations."""

@@ -27,7 +27,10 @@ LEVEL = _core.processor()
 OTHER = LEVEL not in ("native", *LEVELS[-1:])
 # Matches files whose tests compile native code or C.
 NATIVE = re.compile(r"\b(CpuBackend|CBackend|INSTALLED|fuzz|c_programs|def test_\w+\(.*backend)\b")
-FRAMEWORKS = re.compile("numpy|torch|jax|mlx", re.IGNORECASE)
+FRAMEWORKS = re.compile("numpy|torch|jax|mlx|tinygrad", re.IGNORECASE)
+# The cases of tinygrad, which compiles a kernel for each few operations: a sample has one in SLOW.
+TINYGRAD = re.compile(r"[\[-](tinygrad|TinygradBackend)\b")
+SLOW = 8
 
 
 def header() -> str:
@@ -59,11 +62,18 @@ def chosen(items: list) -> list:
     if ALL:
         return own
     least, part = (FEW, PART) if OTHER else (MANY, SHARE)
-    cases = defaultdict(list)
+    cases, slow = defaultdict(list), defaultdict(list)
     for item in own:
-        cases[item.nodeid.partition("[")[0]].append(item.nodeid)
-    kept = set()
-    for drawn in cases.values():
-        drawn.sort(key=lambda case: zlib.crc32(f"{SEED} {LEVEL} {case}".encode()))
-        kept.update(drawn[: max(least, len(drawn) // part)])
+        name = item.nodeid.partition("[")[0]
+        (slow if TINYGRAD.search(item.nodeid) else cases)[name].append(item.nodeid)
+    kept = drawn(cases, least, part) | drawn(slow, 1, SLOW)
     return [item for item in own if item.nodeid in kept]
+
+
+def drawn(cases: dict, least: int, part: int) -> set:
+    """A sample of the cases of each test: all if they are at most `least`, else one in `part`."""
+    kept = set()
+    for own in cases.values():
+        own.sort(key=lambda case: zlib.crc32(f"{SEED} {LEVEL} {case}".encode()))
+        kept.update(own[: max(least, len(own) // part)])
+    return kept

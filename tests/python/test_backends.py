@@ -17,6 +17,7 @@ OPTIONS = {
     "TorchBackend": [{}, {"device": "cpu", "requires_grad": True}],
     "JaxBackend": [{}, {"device": "cpu"}],
     "MlxBackend": [{}, {"device": "cpu"}],
+    "TinygradBackend": [{}, {"device": "CPU"}],
 }
 CASES = [(name, options) for name, all_ in OPTIONS.items() for options in all_]
 

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import EVERY
 from source import emitted
+
+import mithril as ml
 
 ROOT = Path(__file__).parents[2]
 SCAN = (ROOT / "codegen/source/tests/models/scan.mir").read_text(encoding="utf-8")
@@ -22,6 +25,7 @@ extern func @scaled(%x: tensor<n x f32>, %i: tensor<n x i32>)
   body torch "return {x} * {i}, {i}"
   body jax "return {x} * {i}, {i}"
   body mlx "return {x} * {i}, {i}"
+  body tinygrad "return {x} * {i}, {i}"
 }
 
 // Not the true gradient: the result shows that it is taken.
@@ -76,7 +80,27 @@ def of_mlx(text, params, inputs, seeds):
     return tuple({name: np.asarray(x) for name, x in own.items()} for own in (outputs, gradients))
 
 
-RUNS = {"numpy": of_numpy, "torch": of_torch, "jax": of_jax, "mlx": of_mlx}
+def of_tinygrad(text, params, inputs, seeds):
+    """Outputs, and gradients by tinygrad."""
+    if "tinygrad" not in EVERY:
+        pytest.skip("tinygrad or its compiler is not installed")
+    tensor = ml.TinygradBackend().from_numpy
+    params, inputs, seeds = (
+        {name: tensor(x) for name, x in arrays.items()} for arrays in (params, inputs, seeds)
+    )
+    outputs = emitted(text, "tinygrad")["forward"](params, inputs)
+    total = sum((outputs[name] * seed).sum() for name, seed in seeds.items())
+    gradients = dict(zip(params, total.gradient(*params.values())))
+    return tuple({name: x.numpy() for name, x in own.items()} for own in (outputs, gradients))
+
+
+RUNS = {
+    "numpy": of_numpy,
+    "torch": of_torch,
+    "jax": of_jax,
+    "mlx": of_mlx,
+    "tinygrad": of_tinygrad,
+}
 
 
 @pytest.mark.parametrize("framework", RUNS)
@@ -89,7 +113,7 @@ def test_custom_gradient_of_an_external_function_is_used(framework):
     np.testing.assert_allclose(gradients["x"], 3 * 2 * (x * i) * seed, rtol=1e-6)
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax", "mlx"])
+@pytest.mark.parametrize("framework", ["torch", "jax", "mlx", "tinygrad"])
 @pytest.mark.parametrize("length", [0, 1, 6])
 def test_scans_agree_with_their_derived_gradients(framework, length):
     """`test_differential` compares NumPy's with the evaluator."""

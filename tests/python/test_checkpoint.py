@@ -31,6 +31,7 @@ BACKENDS = [
     ml.TorchBackend,
     ml.JaxBackend,
     ml.MlxBackend,
+    ml.TinygradBackend,
     ml.CpuBackend,
     ml.CBackend,
 ]
@@ -170,6 +171,7 @@ def test_a_long_loop_is_divided_into_segments(steps, reverse):
         (ml.TorchBackend, "_checkpoint("),
         (ml.JaxBackend, "_checkpoint("),
         (ml.MlxBackend, "_checkpoint("),
+        (ml.TinygradBackend, "_checkpoint("),
     ],
 )
 def test_checkpoints_become_framework_checkpoints(backend, call):

@@ -19,10 +19,11 @@ BACKENDS = [
     ml.TorchBackend,
     ml.JaxBackend,
     ml.MlxBackend,
+    ml.TinygradBackend,
     ml.CpuBackend,
     ml.CBackend,
 ]
-SOURCES = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend]
+SOURCES = BACKENDS[:5]
 
 
 def evaluated(block, backend, x, dtype="float64", **options):
@@ -122,7 +123,7 @@ def test_bodies_and_a_gradient_in_source(backend, autodiff):
     np.testing.assert_allclose(gradient, swish_gradient(X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend, ml.MlxBackend])
+@pytest.mark.parametrize("backend", SOURCES[1:])
 def test_frameworks_differentiate_bodies(backend):
     block = ml.custom(shape="(x: [*b]) -> [*b]", **bodies())
     y, gradient = evaluated(block, backend, X)

@@ -9,7 +9,13 @@ from custom_operations import GRADIENT, SWISH, C, product, swish
 import mithril as ml
 from mithril.models import Model, Relu
 
-SOURCES = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend]
+SOURCES = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.TinygradBackend,
+]
 NATIVE = [ml.CBackend, ml.CpuBackend]
 
 
@@ -77,8 +83,8 @@ SHAPE = "(x: [*b]) -> [*b]"
         ({"mir": SWISH, "shape": SHAPE}, "has two signatures"),
         (
             {"nunpy": "return x", "shape": SHAPE},
-            "`custom` has no keyword `nunpy`\n  expected: mir, numpy, torch, jax, mlx, cpu, c, "
-            "name, shape, gradient\n  hint: did you mean `numpy`?",
+            "`custom` has no keyword `nunpy`\n  expected: mir, numpy, torch, jax, mlx, tinygrad, "
+            "cpu, c, name, shape, gradient\n  hint: did you mean `numpy`?",
         ),
         ({"numpy": "return x", "shpe": SHAPE}, "did you mean `shape`?"),
         ({"numpy": np.exp, "shape": SHAPE}, "`numpy` of `custom` must be a string\n  got: ufunc"),

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 KINDS = ["forward", "corners", "gradients", "hard", "kinks", "models"]
 
 
-@pytest.mark.parametrize("framework", ["jax", "torch", "numpy", "mlx"])
+@pytest.mark.parametrize("framework", ["jax", "torch", "numpy", "mlx", "tinygrad"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_operations_agree_with_the_evaluator(framework, kind, tmp_path):
     command = ["cargo", "run", "--release", "--quiet", "--package", "mithril-source"]
@@ -21,6 +21,6 @@ def test_operations_agree_with_the_evaluator(framework, kind, tmp_path):
     with cases.open("w") as out:
         subprocess.run(command, cwd=ROOT, stdout=out, check=True)
     script = [sys.executable, Path(__file__).with_name("differential.py"), framework, kind, cases]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PARALLEL": "0"}
     run = subprocess.run(script, capture_output=True, text=True, env=environment, check=False)
     assert run.returncode == 0, run.stdout[-20000:] + run.stderr[-4000:]

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import INSTALLED, MAKERS
+from conftest import EVERY, MAKERS
 
 import mithril as ml
 from mithril import models
@@ -33,7 +33,7 @@ from mithril.models import (
     Triu,
 )
 
-KINDS = [kind for kind in INSTALLED if kind in ("numpy", "torch", "jax", "mlx")]
+KINDS = [kind for kind in EVERY if kind in ("numpy", "torch", "jax", "mlx", "tinygrad")]
 
 
 def code(kind, block, shapes=None, **options):
@@ -63,6 +63,7 @@ LINES = {
             "torch": "torch.tril(x)",
             "jax": "jnp.tril(x)",
             "mlx": "mx.tril(x)",
+            "tinygrad": "x.tril()",
         },
     ),
     "triu": (
@@ -73,6 +74,7 @@ LINES = {
             "torch": "torch.triu(x, 1)",
             "jax": "jnp.triu(x, 1)",
             "mlx": "mx.triu(x, 1)",
+            "tinygrad": "x.triu(1)",
         },
     ),
     "logsumexp": (
@@ -102,6 +104,7 @@ LINES = {
             "torch": "torch.stack([a, b], dim=1)",
             "jax": "jnp.stack([a, b], axis=1)",
             "mlx": "mx.stack([a, b], axis=1)",
+            "tinygrad": "Tensor.stack(a, b, dim=1)",
         },
     ),
     "one hot": (
@@ -131,6 +134,7 @@ LINES = {
             "torch": "torch.arange(5, dtype=torch.int64)",
             "jax": "jnp.arange(5, dtype=jnp.int32)",
             "mlx": "mx.arange(5, dtype=mx.int64)",
+            "tinygrad": "Tensor.arange(5, dtype=dtypes.int64)",
         },
     ),
     "a diagonal": (
@@ -140,6 +144,7 @@ LINES = {
             "numpy": "np.diagonal(x, 1, axis1=-2, axis2=-1)",
             "torch": "torch.diagonal(x, 1, dim1=-2, dim2=-1)",
             "jax": "jnp.diagonal(x, 1, axis1=-2, axis2=-1)",
+            "tinygrad": "x.diagonal(1, dim1=-2, dim2=-1)",
         },
     ),
     "a roll": (
@@ -150,6 +155,7 @@ LINES = {
             "torch": "torch.roll(x, 2, 1)",
             "jax": "jnp.roll(x, 2, axis=1)",
             "mlx": "mx.roll(x, 2, axis=1)",
+            "tinygrad": "x.roll(2, 1)",
         },
     ),
     "tiles": (
@@ -160,6 +166,7 @@ LINES = {
             "torch": "torch.tile(x, (2, 3))",
             "jax": "jnp.tile(x, (2, 3))",
             "mlx": "mx.tile(x, (2, 3))",
+            "tinygrad": "x.repeat((2, 3))",
         },
     ),
     "a repeat": (
@@ -170,6 +177,7 @@ LINES = {
             "torch": "x.repeat_interleave(2, dim=0)",
             "jax": "jnp.repeat(x, 2, axis=0)",
             "mlx": "mx.repeat(x, 2, axis=0)",
+            "tinygrad": "x.repeat_interleave(2, 0)",
         },
     ),
     "a pad": (
@@ -180,6 +188,7 @@ LINES = {
             "torch": "F.pad(x, (0, 2, 1, 1))",
             "jax": "jnp.pad(x, ((1, 1), (0, 2)))",
             "mlx": "mx.pad(x, ((1, 1), (0, 2)))",
+            "tinygrad": "x.pad(((1, 1), (0, 2)))",
         },
     ),
     "a pad of ones": (
@@ -190,6 +199,7 @@ LINES = {
             "torch": "F.pad(x, (0, 2, 1, 1), value=1.0)",
             "jax": "jnp.pad(x, ((1, 1), (0, 2)), constant_values=1.0)",
             "mlx": "mx.pad(x, ((1, 1), (0, 2)), constant_values=1.0)",
+            "tinygrad": "x.pad(((1, 1), (0, 2)), value=1.0)",
         },
     ),
     "a crop": (
@@ -200,7 +210,7 @@ LINES = {
     "a scaled matrix": (
         scaled,
         {"x": [2, 3], "scale": []},
-        dict.fromkeys(("numpy", "torch", "jax", "mlx"), "x * scale"),
+        dict.fromkeys(("numpy", "torch", "jax", "mlx", "tinygrad"), "x * scale"),
     ),
 }
 
@@ -283,7 +293,7 @@ def test_gradient_functions_have_the_same_signature_for_all_outputs():
 
 def test_triangles_and_stacks_of_numbers():
     x = np.arange(18, dtype="float32").reshape(2, 3, 3)
-    for kind in INSTALLED:
+    for kind in EVERY:
         if kind == "c":
             continue
         backend = getattr(ml, MAKERS[kind])()
@@ -295,7 +305,7 @@ def test_triangles_and_stacks_of_numbers():
 
 
 @pytest.mark.parametrize("shift", [2, -2, 7, -7])
-@pytest.mark.parametrize("kind", INSTALLED)
+@pytest.mark.parametrize("kind", EVERY)
 def test_rolls_of_an_axis_that_varies(kind, shift):
     backend = getattr(ml, MAKERS[kind])()
     block = Roll(shift, axis=0)

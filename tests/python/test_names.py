@@ -112,7 +112,16 @@ def test_names_of_all_kinds_are_harmless(backend):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["NumpyBackend", "TorchBackend", "JaxBackend", "MlxBackend"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "NumpyBackend",
+        "TorchBackend",
+        "JaxBackend",
+        "MlxBackend",
+        "TinygradBackend",
+    ],
+)
 def test_source_contains_only_known_calls_whatever_the_names(kind):
     code = ml.compile(layers(), getattr(ml, kind)()).code
     nodes = list(ast.walk(ast.parse(code)))

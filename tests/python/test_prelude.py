@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from conftest import EVERY
 
 FOLDER = pathlib.Path(__file__).parents[2] / "codegen/source/src/backends/prelude"
 
@@ -16,12 +17,14 @@ INTO = {
     "torch": lambda module, x: module.torch.from_numpy(x.copy()),
     "jax": lambda module, x: module.jnp.asarray(x),
     "mlx": lambda module, x: module.mx.array(x),
+    "tinygrad": lambda module, x: module.Tensor(x),
 }
 
 
 def prelude(framework):
     """The prelude of a framework. Skips the test if the framework is not installed."""
-    pytest.importorskip(framework)
+    if framework not in EVERY:
+        pytest.skip(f"{framework} is not installed")
     module = types.ModuleType(f"prelude_{framework}")
     # The functions of a framework may be in several files.
     for path in sorted(FOLDER.glob(f"{framework}*.py")):
@@ -84,7 +87,23 @@ def test_threefry_is_that_of_jax():
     np.testing.assert_allclose(of_torch._normal(torch_key, (40,), torch.float32), normal, rtol=2e-5)
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "mlx"])
+def test_threefry_of_tinygrad_is_that_of_jax():
+    jax = pytest.importorskip("jax")
+    own = prelude("tinygrad")
+    numpy_key = np.array([1, 2], dtype=np.uint32)
+    key, own_key = jax.numpy.asarray(numpy_key), own.Tensor(numpy_key)
+    dtypes = own.dtypes
+    bits = own._random_bits(own_key, (5, 3), dtypes.uint32)
+    np.testing.assert_array_equal(bits, jax.random.bits(key, (5, 3)))
+    np.testing.assert_array_equal(own._key_split(own_key, 3), jax.random.split(key, 3))
+    np.testing.assert_array_equal(own._key_fold(own_key, 7), jax.random.fold_in(key, 7))
+    uniform = own._uniform(own_key, (40,), dtypes.float32)
+    np.testing.assert_array_equal(uniform, jax.random.uniform(key, (40,)))
+    normal = own._normal(own_key, (40,), dtypes.float32)
+    np.testing.assert_allclose(normal, jax.random.normal(key, (40,)), rtol=2e-5)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "mlx", "tinygrad"])
 def test_layouts(framework):
     module = prelude(framework)
     into = partial(INTO.get(framework, lambda module, x: x), module)
@@ -95,7 +114,7 @@ def test_layouts(framework):
     np.testing.assert_array_equal(got, np.broadcast_to(x.T[:, None, :], (3, 4, 2)))
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch", "mlx"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "mlx", "tinygrad"])
 def test_pads_and_blocks(framework):
     module = prelude(framework)
     into = partial(INTO.get(framework, lambda module, x: x), module)
@@ -117,7 +136,7 @@ def test_numpy_prelude_sorts_like_the_evaluator():
     np.testing.assert_array_equal(module._argsort(x, -1, False), [2, 0, 3, 1])
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "mlx"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "mlx", "tinygrad"])
 def test_scatters_add_repeated_indices(framework):
     module = prelude(framework)
     into = partial(INTO.get(framework, lambda module, x: x), module)

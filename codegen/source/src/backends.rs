@@ -54,6 +54,7 @@ mod fourier;
 mod jax;
 mod mlx;
 mod numpy;
+mod tinygrad;
 mod torch;
 
 use std::fmt;
@@ -66,8 +67,8 @@ use mithril_passes::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Every backend.
-pub static BACKENDS: [&Backend; 4] =
-    [&numpy::BACKEND, &torch::BACKEND, &jax::BACKEND, &mlx::BACKEND];
+pub static BACKENDS: [&Backend; 5] =
+    [&numpy::BACKEND, &torch::BACKEND, &jax::BACKEND, &mlx::BACKEND, &tinygrad::BACKEND];
 
 /// The backend of this name.
 pub fn find(name: &str) -> Option<&'static Backend> {
@@ -128,6 +129,10 @@ pub struct Backend {
     pub truth: &'static str,
     /// The module of the dtypes that NumPy lacks, if it is not the array module.
     pub foreign: Option<&'static str>,
+    /// The object whose attributes are the dtypes, if it is not the array module.
+    pub dtypes: Option<&'static str>,
+    /// The module of `inf` and `nan`, if it is not the array module.
+    pub infinities: Option<&'static str>,
     /// Dtypes that the framework lacks.
     pub lacks: &'static [DType],
     /// Unsigned dtypes whose sums are signed unless a dtype is given.
@@ -144,6 +149,8 @@ pub struct Backend {
     pub loops: bool,
     /// Operations run one after the other, and each allocates its result as it runs.
     pub eager: bool,
+    /// Operations run when a result is read, and `item()` reads a bool that decides what runs.
+    pub lazy: bool,
     /// Templates by operation, filled at the first lookup.
     pub known: OnceLock<FxHashMap<&'static str, &'static str>>,
 }
@@ -233,7 +240,7 @@ impl Backend {
         };
         Ok(match self.foreign.filter(|_| is_foreign(dtype)) {
             Some(module) => format!("{module}.{name}"),
-            None => format!("@{name}"),
+            None => format!("{}.{name}", self.dtypes.unwrap_or("@")),
         })
     }
 

@@ -37,7 +37,7 @@ fn bodies_for_unknown_targets_are_errors() {
     let error = compile_error("nunpy", "return x");
     assert!(error.contains("there is no target `nunpy` for a body"), "{error}");
     assert!(error.contains("where: function `f`"), "{error}");
-    assert!(error.contains("expected: one of numpy, torch, jax, mlx, cpu, c"), "{error}");
+    assert!(error.contains("expected: one of numpy, torch, jax, mlx, tinygrad, cpu, c"), "{error}");
     assert!(error.contains("did you mean `numpy`?"), "{error}");
 }
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .backends.jax import JaxBackend as JaxBackend
     from .backends.mlx import MlxBackend as MlxBackend
     from .backends.numpy import NumpyBackend as NumpyBackend
+    from .backends.tinygrad import TinygradBackend as TinygradBackend
     from .backends.torch import TorchBackend as TorchBackend
     from .batching import vmap as vmap
     from .compilation import compile as compile

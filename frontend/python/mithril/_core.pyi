@@ -422,7 +422,7 @@ class DType:
     def __ne__(self, value: object, /) -> bool: ...
     def __new__(cls, dtype: Any, /) -> DType:
         """
-        The dtype for a name such as `"float32"`, or for a dtype of NumPy, PyTorch or JAX.
+        The dtype for a name such as `"float32"`, or for a dtype of a framework.
 
         Errors: `MithrilError` for a dtype that Mithril does not have.
         """
@@ -992,8 +992,8 @@ def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dic
 def custom(*, name: "str | None" = None, mir: "str | None" = None, shape: "str | None" = None, gradient: "Block | dict[str, str] | None" = None, **bodies: "str | None") -> "Block":
     """
     Creates a block for a custom operation. Each body is source text. `mir` is the body for all
-    backends. The keywords `numpy`, `torch`, `jax`, `mlx`, `cpu` and `c` give bodies for single
-    backends, which take precedence. Native code also uses the body for `c`.
+    backends. The keywords `numpy`, `torch`, `jax`, `mlx`, `tinygrad`, `cpu` and `c` give bodies for
+    single backends, which take precedence. Native code also uses the body for `c`.
 
     A body in Python or C is the body of a function that reads the inputs by their names. Python
     code returns the outputs, C code stores them. `shape` declares the inputs and the outputs, such
@@ -1004,8 +1004,8 @@ def custom(*, name: "str | None" = None, mir: "str | None" = None, shape: "str |
     `gradient` is a block that computes the gradients, or a dict of bodies such as `{"numpy":
     "return y_gradient * 2"}`. Its inputs are named after this block's inputs, its outputs, and its
     outputs with the suffix `_gradient`. Its outputs are named after this block's inputs with the
-    suffix `_gradient`. Without `gradient`, PyTorch, JAX and MLX differentiate the body; other backends
-    use the gradients of `mir`.
+    suffix `_gradient`. Without `gradient`, PyTorch, JAX, MLX and tinygrad differentiate the body;
+    other backends use the gradients of `mir`.
 
     Errors: `UsageError` for invalid arguments; `MithrilError` for invalid text, with its line and
     column.

@@ -127,8 +127,8 @@ def compile(
     automatic differentiation. Native code and C always compute their own gradients.
     `random` selects the source of random numbers in NumPy, PyTorch and MLX code, for `Dropout` and
     other random blocks: `"framework"`, the framework's generator, seeded by the key and the block's
-    path; `"exact"`, the bits that JAX, native code and C always draw. It takes about 20 times as
-    long.
+    path; `"exact"`, the bits that JAX, tinygrad, native code and C always draw. It takes about 20
+    times as long.
     `memory_budget`, such as `"2GB"`, limits the working memory of a call of native code. Inner
     values are recomputed for the gradients until the call fits.
     `memory_planning="none"` gives each inner value of native code its own memory; otherwise values

@@ -47,10 +47,10 @@ def diff(
 ) -> Difference:
     """Runs a model on several backends with the same arrays, and compares the values of blocks.
 
-    `backends` are backends or their names (numpy, torch, jax, mlx, cpu, c); the default is all that
-    are installed. `dtype` is the dtype of backends given by name. The reference is NumPy's source
-    without optimizations, in the dtype of the first backend. `against="float64"` computes the
-    reference in double precision; `against` can also be a backend.
+    `backends` are backends or their names (numpy, torch, jax, mlx, tinygrad, cpu, c); the default
+    is all that are installed. `dtype` is the dtype of backends given by name. The reference is
+    NumPy's source without optimizations, in the dtype of the first backend. `against="float64"`
+    computes the reference in double precision; `against` can also be a backend.
 
     Arrays that are not given are drawn with `seed`: normally distributed floats, and integers 0 and
     1. Dims without a number become small numbers. `gradients` also compares the gradients of the

@@ -14,10 +14,12 @@ use super::dtype::named;
 use jax::Jax;
 pub use jax::Seen;
 pub use numpy::Numpy;
+use tinygrad::Tinygrad;
 use torch::Torch;
 
 mod jax;
 mod numpy;
+mod tinygrad;
 mod torch;
 
 /// The integers of an array. They keep the array alive.
@@ -28,6 +30,7 @@ pub enum Reader {
     Numpy(Numpy),
     Torch(Torch),
     Jax(Jax),
+    Tinygrad(Tinygrad),
     /// Reads Python attributes, which every array has.
     Attributes(Classes),
 }
@@ -62,6 +65,7 @@ impl Reader {
             "numpy" => Some(Reader::Numpy(Numpy::new(class, samples)?)),
             "torch" => Torch::new(class, samples)?.map(Reader::Torch),
             "jax" => Some(Reader::Jax(Jax::new(class, samples)?)),
+            "tinygrad" => Some(Reader::Tinygrad(Tinygrad::new(class, samples)?)),
             _ => None,
         };
         // A reader of a framework's internals is used only if it reads all samples correctly.
@@ -89,6 +93,7 @@ impl Reader {
             Reader::Numpy(reader) => reader.read(value, sizes),
             Reader::Torch(reader) => reader.read(value, sizes),
             Reader::Jax(reader) => reader.read(value, sizes, seen),
+            Reader::Tinygrad(reader) => reader.read(value, sizes),
             Reader::Attributes(classes) => match classes.is_instance_of_any(value) {
                 true => attributes(value, sizes),
                 false => None,
@@ -121,6 +126,8 @@ impl Reader {
                 true => fetched(value),
                 false => None,
             },
+            // An error says that a jit traces the call.
+            Reader::Tinygrad(_) => numpy::elements(value.call_method0(intern!(py, "numpy")).ok()?),
             // NumPy converts arrays in host memory and rejects others.
             Reader::Attributes(_) => fetched(value),
         }

@@ -14,7 +14,7 @@ pub struct DType(pub dtype::DType);
 
 #[pymethods]
 impl DType {
-    /// The dtype for a name such as `"float32"`, or for a dtype of NumPy, PyTorch or JAX.
+    /// The dtype for a name such as `"float32"`, or for a dtype of a framework.
     ///
     /// Errors: `MithrilError` for a dtype that Mithril does not have.
     #[new]
@@ -97,11 +97,36 @@ pub fn named(text: &str) -> Option<dtype::DType> {
     all.find(|d| d.array_name() == name || d.name() == name)
 }
 
+/// tinygrad's names of dtypes, and ours.
+const C_NAMES: [(&str, &str); 13] = [
+    ("bool", "bool"),
+    ("signed char", "int8"),
+    ("unsigned char", "uint8"),
+    ("short", "int16"),
+    ("unsigned short", "uint16"),
+    ("int", "int32"),
+    ("unsigned int", "uint32"),
+    ("long", "int64"),
+    ("unsigned long", "uint64"),
+    ("half", "float16"),
+    ("__bf16", "bfloat16"),
+    ("float", "float32"),
+    ("double", "float64"),
+];
+
 /// The name of a dtype object. NumPy's dtypes have `name`, its scalar types `__name__`, and JAX's
-/// types `dtype`. PyTorch's dtypes print as `torch.float32`.
+/// types `dtype`. PyTorch's dtypes print as `torch.float32`. tinygrad's dtypes have a `bitsize`, and
+/// `name` is that of C.
 fn name_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = value.cast::<PyString>() {
         return text.extract();
+    }
+    if value.hasattr("bitsize")? {
+        let name: String = value.getattr("name")?.extract()?;
+        return Ok(C_NAMES
+            .iter()
+            .find(|(c, _)| *c == name)
+            .map_or(name, |(_, own)| own.to_string()));
     }
     for attribute in ["name", "__name__"] {
         if let Ok(name) = value.getattr(attribute) {

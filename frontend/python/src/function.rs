@@ -67,8 +67,8 @@ fn in_file(mut error: Diagnostic, file: &Path) -> Diagnostic {
 }
 
 /// Creates a block for a custom operation. Each body is source text. `mir` is the body for all
-/// backends. The keywords `numpy`, `torch`, `jax`, `mlx`, `cpu` and `c` give bodies for single
-/// backends, which take precedence. Native code also uses the body for `c`.
+/// backends. The keywords `numpy`, `torch`, `jax`, `mlx`, `tinygrad`, `cpu` and `c` give bodies for
+/// single backends, which take precedence. Native code also uses the body for `c`.
 ///
 /// A body in Python or C is the body of a function that reads the inputs by their names. Python
 /// code returns the outputs, C code stores them. `shape` declares the inputs and the outputs, such
@@ -79,8 +79,8 @@ fn in_file(mut error: Diagnostic, file: &Path) -> Diagnostic {
 /// `gradient` is a block that computes the gradients, or a dict of bodies such as `{"numpy":
 /// "return y_gradient * 2"}`. Its inputs are named after this block's inputs, its outputs, and its
 /// outputs with the suffix `_gradient`. Its outputs are named after this block's inputs with the
-/// suffix `_gradient`. Without `gradient`, PyTorch, JAX and MLX differentiate the body; other backends
-/// use the gradients of `mir`.
+/// suffix `_gradient`. Without `gradient`, PyTorch, JAX, MLX and tinygrad differentiate the body;
+/// other backends use the gradients of `mir`.
 ///
 /// Errors: `UsageError` for invalid arguments; `MithrilError` for invalid text, with its line and
 /// column.

@@ -33,7 +33,7 @@ const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
 const BINARY: OpDef = OpDef { operands: NUMBER_PAIR, ..ELEMENTWISE };
 
 const TIES_NOTE: &str = "The operands share the gradient where they are equal. MLX gives all of it \
-                         to `y`.";
+                         to `y`. tinygrad loses a NaN of `y`.";
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -72,7 +72,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("x // y"),
         note: "An integer divided by zero gives -1 (all bits set) on the evaluator and native \
                targets; NumPy gives 0 with a warning, torch raises, JAX and MLX give other \
-               numbers.",
+               numbers. tinygrad may be off by 1 where the quotient of floats is nearly whole.",
         ..BINARY
     },
     OpDef {
@@ -82,7 +82,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("x % y"),
         note: "The remainder of an integer by zero is `x` on the evaluator and native targets; \
                NumPy gives 0 with a warning, torch raises, JAX and MLX give other numbers. torch \
-               gives NaN where the quotient of floats overflows.",
+               gives NaN where the quotient of floats overflows. tinygrad loses the digits of \
+               the quotient.",
         ..BINARY
     },
     OpDef {

@@ -46,18 +46,21 @@ pub(super) const OPS: &[OpDef] = &[
         name: "sin",
         doc: "The sine of an angle in radians.",
         meaning: Meaning::Scalar("sin(x)"),
+        note: "tinygrad loses digits near multiples of π.",
         ..UNARY
     },
     OpDef {
         name: "cos",
         doc: "The cosine of an angle in radians.",
         meaning: Meaning::Scalar("cos(x)"),
+        note: "tinygrad loses digits near its zeros.",
         ..UNARY
     },
     OpDef {
         name: "tan",
         doc: "The tangent of an angle in radians.",
         meaning: Meaning::Scalar("tan(x)"),
+        note: "tinygrad loses digits near its zeros and poles.",
         ..UNARY
     },
     OpDef {
@@ -163,7 +166,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("select(x > 0, x, slope * x)"),
         gradient: Gradient::Partials(&["select(x > 0, 1, slope)"]),
         pullback: pullback::of_operand("leaky_relu_gradient"),
-        note: "The gradient at 0 is `slope`; in JAX it is 1.",
+        note: "The gradient at 0 is `slope`; in JAX and tinygrad it is 1.",
         ..UNARY
     },
     OpDef {

@@ -83,7 +83,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         note: "Ties share the gradient evenly. The maximum of no elements is -inf (the smallest \
-               integer) on the evaluator and native targets; frameworks raise.",
+               integer) on the evaluator and native targets; frameworks raise. tinygrad loses \
+               NaN.",
         ..REDUCE
     },
     OpDef {
@@ -94,7 +95,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::min(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         note: "Ties share the gradient evenly. The minimum of no elements is inf (the largest \
-               integer) on the evaluator and native targets; frameworks raise.",
+               integer) on the evaluator and native targets; frameworks raise. tinygrad loses \
+               NaN.",
         ..REDUCE
     },
     OpDef {
@@ -167,7 +169,8 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("axis", axis.into())];
             vec![Some(r.build("scatter_add_along", &[zeros, places, r.g()], &attrs))]
         }),
-        note: "JAX gives the gradients of equal elements in another order when descending.",
+        note: "JAX gives the gradients of equal elements in another order when descending; \
+               tinygrad shares them, and loses NaN.",
         ..SCAN
     },
     OpDef {

@@ -156,7 +156,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar(LGAMMA),
         gradient: Gradient::Rule(|r| vec![Some(r.g() * r.arg(0).unary("digamma", &[]))]),
         note: "torch and JAX lose digits near the zeros at 1 and 2 in single precision; near the \
-               zeros below 0, all lose digits. MLX has a derivative of NaN at the poles.",
+               zeros below 0, all lose digits. MLX and tinygrad have a derivative of NaN at the poles.",
         ..UNARY
     },
     OpDef {
@@ -164,15 +164,15 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The derivative of `lgamma`; NaN at negative integers.",
         meaning: Meaning::Scalar(DIGAMMA),
         gradient: Gradient::Rule(|r| vec![Some(r.g() * r.arg(0).unary("trigamma", &[]))]),
-        note: "torch loses digits near its zeros. JAX and MLX have a derivative of NaN at the \
-               poles.",
+        note: "torch loses digits near its zeros. JAX, MLX and tinygrad have a derivative of NaN \
+               at the poles.",
         ..UNARY
     },
     OpDef {
         name: "trigamma",
         doc: "The derivative of `digamma`.",
         meaning: Meaning::Scalar(TRIGAMMA),
-        note: "MLX has a derivative of NaN at the poles.",
+        note: "MLX and tinygrad have a derivative of NaN at the poles.",
         gradient: Gradient::Partials(&[TRIGAMMA_SLOPE]),
         ..UNARY
     },
@@ -181,6 +181,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The inverse of the error function; NaN beyond -1 and 1.",
         meaning: Meaning::Scalar(ERFINV),
         gradient: Gradient::Partials(&["0.886226925452758 * exp(r * r)"]),
+        note: "tinygrad has a derivative of NaN at -1 and 1.",
         ..UNARY
     },
     OpDef {

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     });
     let Some(cases) = cases else {
         eprintln!(
-            "usage: differential numpy|torch|jax|mlx models|forward|corners|gradients|kinks|hard [COUNT]"
+            "usage: differential numpy|torch|jax|mlx|tinygrad models|forward|corners|gradients|kinks|hard [COUNT]"
         );
         return ExitCode::FAILURE;
     };

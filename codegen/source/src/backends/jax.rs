@@ -34,6 +34,8 @@ pub static BACKEND: Backend = Backend {
     load_bits: None,
     truth: "bool_",
     foreign: None,
+    dtypes: None,
+    infinities: None,
     lacks: &[],
     signed_sums: &[],
     devices: false,
@@ -42,6 +44,7 @@ pub static BACKEND: Backend = Backend {
     differentiates: true,
     loops: true,
     eager: false,
+    lazy: false,
     known: OnceLock::new(),
 };
 

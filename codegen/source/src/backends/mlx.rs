@@ -57,6 +57,8 @@ pub static BACKEND: Backend = Backend {
     load_bits: Some("@array({x}).view({dtype})"),
     truth: "bool_",
     foreign: None,
+    dtypes: None,
+    infinities: None,
     lacks: &[DType::I4, DType::U4, DType::F8E4M3, DType::F8E5M2],
     signed_sums: &[],
     devices: false,
@@ -65,6 +67,7 @@ pub static BACKEND: Backend = Backend {
     differentiates: true,
     loops: false,
     eager: false,
+    lazy: false,
     known: OnceLock::new(),
 };
 

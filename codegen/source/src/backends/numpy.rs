@@ -47,6 +47,8 @@ pub static BACKEND: Backend = Backend {
     load_bits: None,
     truth: "bool_",
     foreign: Some("ml_dtypes"),
+    dtypes: None,
+    infinities: None,
     lacks: &[],
     signed_sums: &[],
     devices: false,
@@ -55,6 +57,7 @@ pub static BACKEND: Backend = Backend {
     differentiates: false,
     loops: false,
     eager: true,
+    lazy: false,
     known: OnceLock::new(),
 };
 

@@ -61,6 +61,8 @@ pub static BACKEND: Backend = Backend {
     load_bits: Some("@from_numpy({x}).view({dtype})"),
     truth: "bool",
     foreign: None,
+    dtypes: None,
+    infinities: None,
     lacks: &[DType::I4, DType::U4],
     signed_sums: &[DType::U64],
     devices: true,
@@ -69,6 +71,7 @@ pub static BACKEND: Backend = Backend {
     differentiates: true,
     loops: false,
     eager: true,
+    lazy: false,
     known: OnceLock::new(),
 };
 

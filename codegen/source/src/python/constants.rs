@@ -153,7 +153,8 @@ impl File<'_> {
             return Expr::Literal(if beyond { format!("{x:?}") } else { short });
         }
         let word = if x.is_nan() { "nan" } else { "inf" };
-        let named = Expr::name(self.backend.module).attribute(word);
+        let named =
+            Expr::name(self.backend.infinities.unwrap_or(self.backend.module)).attribute(word);
         match x < 0.0 {
             true => Expr::Unary("-", Box::new(named)),
             false => named,

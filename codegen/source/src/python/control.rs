@@ -17,6 +17,14 @@ fn lax(name: &str) -> Expr {
 }
 
 impl<'m> Body<'_, 'm> {
+    /// The test of a statement: lazy frameworks compute a condition only where it is read.
+    fn test(&self, condition: Expr) -> Expr {
+        match self.file.backend.lazy {
+            true => call(condition.attribute("item"), []),
+            false => condition,
+        }
+    }
+
     /// The calls of the two functions of a `cond`, on the operands that each takes.
     fn branches(&mut self, op: &'m Operation, functions: Vec<Expr>) -> Result<Vec<Expr>> {
         let mut calls = Vec::new();
@@ -43,7 +51,8 @@ impl<'m> Body<'_, 'm> {
         let (then, otherwise) = (branches.next(), branches.next());
         self.comment(op.first);
         let (then, otherwise) = (then.unwrap_or_default(), otherwise.unwrap_or_default());
-        self.statements.push(Statement::If(condition, then, otherwise));
+        let test = self.test(condition);
+        self.statements.push(Statement::If(test, then, otherwise));
         Ok(())
     }
 
@@ -93,6 +102,7 @@ impl<'m> Body<'_, 'm> {
         let carries = targets.into_iter().skip(1);
         let call = call(step, carries.chain(captures));
         let next = Statement::Line(format!("{} = ", names.join(", ")), call);
+        let condition = self.test(condition);
         self.statements.push(match op.attr("max_steps") {
             Attr::Int(most) => {
                 let done = Expr::Unary("not ", Box::new(condition));

@@ -23,7 +23,7 @@ pub use registered::has_module;
 
 /// Modules that files may import, in the order of their lines: name, import line, and whether the
 /// module is part of Python.
-const IMPORTS: [(&str, &str, bool); 10] = [
+const IMPORTS: [(&str, &str, bool); 13] = [
     ("hashlib", "import hashlib", true),
     ("math", "import math", true),
     ("Path", "from pathlib import Path", true),
@@ -32,9 +32,19 @@ const IMPORTS: [(&str, &str, bool); 10] = [
     ("ml_dtypes", "import ml_dtypes", false),
     ("mx", "import mlx.core as mx", false),
     ("np", "import numpy as np", false),
+    ("tinygrad", "import tinygrad", false),
     ("torch", "import torch", false),
     ("F", "import torch.nn.functional as F", false),
+    ("Tensor", TENSOR, false),
+    ("dtypes", DTYPES, false),
 ];
+
+/// The names that are imported from tinygrad. They are common words elsewhere.
+const CLASSES: [&str; 3] = ["Tensor", "dtypes", "tinygrad"];
+const TENSOR: &str = "from tinygrad import Tensor";
+const DTYPES: &str = "from tinygrad import dtypes";
+/// Both by one line.
+const BOTH: &str = "from tinygrad import Tensor, dtypes";
 
 /// Forward functions with at least this many arrays of their own delete those that they no longer
 /// need. Shorter ones are easier to read without.
@@ -217,9 +227,15 @@ impl<'m> File<'m> {
 
     /// Records the module that a word names, if it names one.
     pub fn note_word(&mut self, word: &str) {
-        if IMPORTS.iter().any(|(module, ..)| *module == word) {
+        if self.imports_word(word) {
             self.used.insert(word.into());
         }
+    }
+
+    /// Whether a word of code names a module, or a class of the file's framework.
+    fn imports_word(&self, word: &str) -> bool {
+        let own = !CLASSES.contains(&word) || self.backend.module == CLASSES[0];
+        own && IMPORTS.iter().any(|(module, ..)| *module == word)
     }
 
     /// Writes the entry and the gradients, and returns the whole file.
@@ -247,7 +263,7 @@ impl<'m> File<'m> {
             .collect();
         for definition in needed(self.backend.prelude, &self.used) {
             let names = words(definition.text).map(String::from);
-            let modules = names.filter(|n| IMPORTS.iter().any(|(module, ..)| module == n));
+            let modules = names.filter(|n| self.imports_word(n));
             self.used.extend(modules.collect::<Vec<_>>());
         }
         let mut text = format!(
@@ -292,7 +308,11 @@ impl<'m> File<'m> {
             let used = IMPORTS
                 .iter()
                 .filter(|(name, _, brought)| *brought == own && self.used.contains(*name));
-            let lines: Vec<&str> = used.map(|(_, line, _)| *line).collect();
+            let mut lines: Vec<&str> = used.map(|(_, line, _)| *line).collect();
+            if CLASSES[..2].iter().all(|name| self.used.contains(*name)) {
+                lines.retain(|line| *line != DTYPES);
+                lines.iter_mut().filter(|line| **line == TENSOR).for_each(|line| *line = BOTH);
+            }
             if !lines.is_empty() {
                 let _ = write!(text, "\n{}\n", lines.join("\n"));
             }

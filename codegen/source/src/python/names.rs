@@ -19,7 +19,7 @@ const BUILTINS: &str = "abs aiter all anext any ascii bin bool breakpoint bytear
     str sum super tuple type vars zip";
 
 /// Names that generated files import or define themselves.
-const FILE_NAMES: &str = "np torch F jax jnp mx nn Tensor math Path ml_dtypes numpy forward gradients \
+const FILE_NAMES: &str = "np torch F jax jnp mx nn Tensor dtypes tinygrad math Path ml_dtypes numpy forward gradients \
     params inputs state output_gradients outputs outputs_and_gradients";
 
 static RESERVED: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {

@@ -112,8 +112,8 @@ impl<'m> File<'m> {
 
     pub fn dtype(&self, dtype: DType) -> Result<Expr> {
         let text = self.backend.dtype(dtype, self.wide)?;
-        let (front, name) = text.split_once(['@', '.']).unwrap_or(("", &text));
-        let module = if front.is_empty() { self.backend.module } else { front };
+        let (front, name) = text.split_once('.').unwrap_or(("@", &text));
+        let module = if front == "@" { self.backend.module } else { front };
         Ok(Expr::name(module).attribute(name))
     }
 

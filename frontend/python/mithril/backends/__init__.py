@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .jax import JaxBackend as JaxBackend
     from .mlx import MlxBackend as MlxBackend
     from .numpy import NumpyBackend as NumpyBackend
+    from .tinygrad import TinygradBackend as TinygradBackend
     from .torch import TorchBackend as TorchBackend
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "JaxBackend",
     "MlxBackend",
     "NumpyBackend",
+    "TinygradBackend",
     "TorchBackend",
     "find",
     "names",

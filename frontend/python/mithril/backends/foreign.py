@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["as_numpy"]
 
 # Frameworks whose arrays need a function of their own, in `backends/<name>.py`.
-OWN = ("torch", "mlx")
+OWN = ("torch", "mlx", "tinygrad")
 
 
 def as_numpy(value: Any) -> NDArray[Any]:

@@ -181,7 +181,8 @@ impl<'m> Body<'_, 'm> {
             Side::Transposed => x.attribute("T"),
             Side::Swapped => {
                 let axes = [-1, -2].map(|axis| Argument::plain(Expr::int(axis)));
-                x.attribute("swapaxes").call(axes)
+                let swap = if self.file.backend.lazy { "transpose" } else { "swapaxes" };
+                x.attribute(swap).call(axes)
             }
         }))
     }
