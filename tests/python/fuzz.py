@@ -55,13 +55,18 @@ SPECIAL = [
 ]
 
 
+def is_special(seed: int) -> bool:
+    """Whether the inputs of a seed's model have special values."""
+    return bool(Case.special_of(random.Random(-1 - seed)))
+
+
 class Case:
     """The model, options and inputs of a seed."""
 
     def __init__(self, seed: int) -> None:
         choose = random.Random(-1 - seed)
         self.numbers = np.random.default_rng(seed)
-        self.special = choose.choice(SPECIAL) if choose.random() < 0.25 else []
+        self.special = self.special_of(choose)
         sized = seed >= SIZED
         grower = Grower(seed, special=bool(self.special), sized=sized)
         self.model, self.dtype = grower.grown(), grower.dtype
@@ -92,6 +97,10 @@ class Case:
             }
             ways += ["mixed"] * 8
         self.stated = stated[choose.choice(ways)]
+
+    @staticmethod
+    def special_of(choose: random.Random) -> list[float]:
+        return choose.choice(SPECIAL) if choose.random() < 0.25 else []
 
     def compiled(self, target: str) -> Any:
         backend, _, variant = target.partition(":")

@@ -29,7 +29,7 @@ OTHER = LEVEL not in ("native", *LEVELS[-1:])
 NATIVE = re.compile(r"\b(CpuBackend|CBackend|INSTALLED|fuzz|c_programs|def test_\w+\(.*backend)\b")
 FRAMEWORKS = re.compile("numpy|torch|jax|mlx|tinygrad", re.IGNORECASE)
 # The cases of tinygrad, which compiles a kernel for each few operations: a sample has one in SLOW.
-TINYGRAD = re.compile(r"[\[-](tinygrad|TinygradBackend)\b")
+TINYGRAD = re.compile(r"(::\w*|[\[-])tinygrad", re.IGNORECASE)
 SLOW = 8
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from block_cases import CASES, SIGNED, Case, array, build, by_another, close, variants
-from conftest import has
+from conftest import EVERY, has
 from own_functions import ALONE, OWN
 
 import mithril as ml
@@ -69,6 +69,20 @@ def test_backends_agree(name):
             close(outputs, own, f"another's own, {case}: output", TOLERANCE)
             if own_gradients:
                 close(gradients, own_gradients, f"another's own, {case}: gradient of", tolerance)
+
+
+@pytest.mark.skipif("tinygrad" not in EVERY, reason="tinygrad is not there")
+@pytest.mark.parametrize("name", [n for n in _core.block_names() if n not in SIGNED])
+def test_tinygrad_agrees(name):
+    """The first case of each block: tinygrad takes seconds to compile some of them."""
+    case = next(iter(variants(name)))
+    want, got = (
+        results(name, case, make(dtype=ml.float64))
+        for make in (ml.NumpyBackend, ml.TinygradBackend)
+    )
+    tolerance = max(1e-11, LOOSE.get(name, TOLERANCE))
+    close(got[0], want[0], f"{case}: output", tolerance)
+    close(got[1], want[1], f"{case}: gradient of", tolerance)
 
 
 def test_every_block_has_a_reference_or_is_listed():

@@ -89,7 +89,13 @@ def test_params_take_their_values_at_the_first_call(backend):
 
 def test_seeds_give_the_same_params_on_every_backend(frameworks):
     drawn = []
-    for make in (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend):
+    for make in (
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.TinygradBackend,
+    ):
         if make.kind in frameworks:
             backend = make()
             backend.set_seed(7)
@@ -140,7 +146,7 @@ def test_the_file_runs_without_mithril(backend, tmp_path):
     want = backend.to_numpy(compiled.evaluate(params, {"x": x})["y"])
     np.savez(tmp_path / "data.npz", x=backend.to_numpy(x), b=backend.to_numpy(params["linear.b"]))
     made = {"numpy": "np.asarray", "torch": "torch.from_numpy", "jax": "jax.numpy.asarray"}
-    made["mlx"] = "mlx.core.array"
+    made["mlx"], made["tinygrad"] = "mlx.core.array", "tinygrad.Tensor"
     script = f"""
 import sys, numpy as np
 sys.path.insert(0, {str(tmp_path)!r})
@@ -164,7 +170,13 @@ def test_training_agrees_on_all_backends(frameworks):
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((16, 4)), rng.standard_normal((16, 3))
     histories = []
-    for make in (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend):
+    for make in (
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.TinygradBackend,
+    ):
         if make.kind not in frameworks:
             continue
         backend = make(precision=64)

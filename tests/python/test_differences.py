@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from conftest import INSTALLED, MAKERS
+from conftest import EVERY, MAKERS
 
 import mithril as ml
 from mithril.models import Clamp, Gather, Power, Softmax
 
 NAN = float("nan")
-KINDS = [kind for kind in INSTALLED if kind != "c"]
+KINDS = [kind for kind in EVERY if kind != "c"]
 
 
 def answers(kind, block, arrays):
@@ -66,5 +66,8 @@ def test_take_out_of_range(kind, axis):
             model.evaluate({}, inputs)
         return
     output = backend.to_numpy(model.evaluate({}, inputs)["output"])
+    if kind == "tinygrad":
+        same(output, np.zeros((2, 3) if axis == 0 else (3, 2)))
+        return
     clamped = np.take(np.eye(3), [2, 0], axis)
     same(output, clamped if axis == 0 or kind == "cpu" else np.full((3, 2), NAN))

@@ -56,6 +56,34 @@ pub static BACKEND: Backend = Backend {
     known: OnceLock::new(),
 };
 
+/// `conv2d` has any number of axes.
+macro_rules! conv2d {
+    ($kind:literal) => {
+        concat!(
+            "{x}.conv2d({weights}[, groups={groups}][, stride={strides.tuple}][, \
+             dilation={dilations.tuple}][, padding={low.tuple}]) if x is ",
+            $kind,
+            " and low is symmetric and interior is default and acc is missing; "
+        )
+    };
+}
+
+/// The same of `max_pool2d`.
+macro_rules! max_pool2d {
+    ($kind:literal) => {
+        concat!(
+            "{x}.max_pool2d({sizes.tuple}, 1[, dilation={dilations.tuple}][, \
+             padding={low.tuple}]) if x is ",
+            $kind,
+            " and low is symmetric and strides is default; \
+             {x}.max_pool2d({sizes.tuple}, {strides.tuple}[, dilation={dilations.tuple}][, \
+             padding={low.tuple}]) if x is ",
+            $kind,
+            " and low is symmetric; "
+        )
+    };
+}
+
 const SPELLINGS: Spellings = &[
     (
         "floor_div",
@@ -85,8 +113,14 @@ const SPELLINGS: Spellings = &[
     ("shift_left", "_shift_left({x.array}, {y.array}) if y is array; {x} << {y}"),
     ("shift_right", "_shift_right({x.array}, {y.array}) if y is array; {x} >> {y}"),
     ("select", "{condition.array}.where({yes}, {no})"),
-    // A cast to integers would pass gradients on.
-    ("cast", "{x}.detach().cast({dtype}) if x is float and dtype is integer; {x}.cast({dtype})"),
+    // A cast would pass gradients on to integers and bools.
+    (
+        "cast",
+        "{x}.detach().cast({dtype}) if x is float and dtype is integer; \
+         {x}.detach().cast({dtype}) if x is integer and dtype is float and x is computed; \
+         {x}.detach().cast({dtype}) if x is bool and dtype is float and x is computed; \
+         {x}.cast({dtype})",
+    ),
     ("abs", "{x}.abs()"),
     ("sign", "_sign({x}) if x is float; {x}.sign()"),
     ("floor", "{x}.floor()"),
@@ -116,6 +150,7 @@ const SPELLINGS: Spellings = &[
     ("square", "{x}.square()"),
     ("sigmoid", "{x}.sigmoid()"),
     ("silu", "{x}.silu()"),
+    ("mish", "_mish({x})"),
     ("relu", "{x}.relu()"),
     ("leaky_relu", "{x}.leaky_relu({slope})"),
     (
@@ -158,6 +193,13 @@ const SPELLINGS: Spellings = &[
     ("variance", "{x}.var([, {axes}][, keepdim={keepdim}], correction={correction})"),
     ("softmax", "{x}.softmax({axis})"),
     ("log_softmax", "{x}.log_softmax({axis})"),
+    (
+        "layer_norm",
+        "{x}.layernorm(eps={epsilon}) * {weight} + {bias} if weight is float and bias is float; \
+         {x}.layernorm(eps={epsilon}) * {weight} if weight is float; \
+         {x}.layernorm(eps={epsilon}) + {bias} if bias is float; \
+         {x}.layernorm(eps={epsilon})",
+    ),
     (
         "attention",
         "{query}.scaled_dot_product_attention({key}, {value}[, is_causal={causal}][, \
@@ -237,24 +279,27 @@ const SPELLINGS: Spellings = &[
     ("skew", "_skew({x}, {axes.tuple}, {taps.tuple}, {shifts.tuple})"),
     (
         "conv",
-        "{x}.conv2d({weights}[, stride={strides.tuple}][, padding={low.tuple}][, \
-         dilation={dilations.tuple}][, groups={groups}]) if x is image and low is symmetric and \
-         interior is default and acc is missing; \
-         _conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, groups={groups}]) \
-         if acc is missing; \
-         _conv({x}.cast({acc}), {weights}.cast({acc})[, strides={strides.tuple}][, \
-         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
-         interior={interior.tuple}][, groups={groups}]).cast({dtype})",
+        concat!(
+            conv2d!("image"),
+            conv2d!("signal"),
+            conv2d!("volume"),
+            "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+             low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
+             groups={groups}]) if acc is missing; \
+             _conv({x}.cast({acc}), {weights}.cast({acc})[, strides={strides.tuple}][, \
+             dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
+             interior={interior.tuple}][, groups={groups}]).cast({dtype})",
+        ),
     ),
     (
         "max_pool",
-        "{x}.max_pool2d({sizes.tuple}, 1[, dilation={dilations.tuple}][, padding={low.tuple}]) \
-         if x is image and low is symmetric and strides is default; \
-         {x}.max_pool2d({sizes.tuple}, {strides.tuple}[, dilation={dilations.tuple}][, \
-         padding={low.tuple}]) if x is image and low is symmetric; \
-         _max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, \
-         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}])",
+        concat!(
+            max_pool2d!("image"),
+            max_pool2d!("signal"),
+            max_pool2d!("volume"),
+            "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, \
+             dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}])",
+        ),
     ),
     ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
     ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),
@@ -303,6 +348,7 @@ fn supports(function: &Function, op: &Operation) -> bool {
         (Access::Library(Library::Attention(kind)), _) => {
             kind == Attention::Output && has_kernel(function, op)
         }
+        (_, "layer_norm") => function.ty(op.operands[0]).dtype.bits() >= 32,
         _ => true,
     }
 }

@@ -27,6 +27,10 @@ class TinygradBackend(Backend):
     device is used. Results of calls are realized, unless a `TinyJit` traces the call. On the CPU
     tinygrad compiles kernels with clang; without `CC`, this class also finds a clang that is not
     on `PATH`.
+
+    `jit=True` compiles a model with one `TinyJit` for each set of shapes. The first two calls take
+    longer. Results are copied, so later calls do not change them. A model with conditions that
+    depend on elements runs without it. tinygrad decides itself which values checkpoints recompute.
     """
 
     kind: ClassVar[str] = "tinygrad"
@@ -297,7 +301,7 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
     if tensor.dtype == dtypes.bfloat16:
         import ml_dtypes  # noqa: PLC0415
 
-        bits: NDArray[Any] = tensor.contiguous().bitcast(dtypes.uint16).numpy()
+        bits: NDArray[Any] = tensor.clone().realize().bitcast(dtypes.uint16).numpy()
         return bits.view(ml_dtypes.bfloat16)
     found: NDArray[Any] = tensor.numpy()
     return found

@@ -40,6 +40,14 @@ def _elu(x, alpha=1.0):
     return positive.where(x, alpha * _expm1(positive.where(0, x)))
 
 
+def _mish(x):
+    """`x * tanh(softplus(x))`."""
+    y = _wide(x)
+    e = y.clip(max_=20).exp()
+    part = e * (e + 2)
+    return (y > 20).where(y, y * (part / (part + 2))).cast(x.dtype)
+
+
 def _logit(x):
     """`log(x / (1 - x))`, the inverse of the logistic function."""
     y = _wide(x)
@@ -98,10 +106,13 @@ def _integer_mod(x, y):
 def _integer_pow(x, y):
     """The power of integers by repeated squares; 0 or ±1 for negative exponents."""
     x, y = x * y.const_like(1), y * x.const_like(1)
-    rest, power, square = y, x.const_like(1), x
-    for _ in range(x.dtype.bitsize):
-        power = (rest & 1).ne(0).where(power * square, power)
-        rest, square = rest >> 1, square * square
+    parts = [y, x, x.const_like(1)]
+    for i in range(x.dtype.bitsize):
+        rest, square, power = parts
+        parts = [rest >> 1, square * square, power * (rest & 1).ne(0).where(square, 1)]
+        # The expressions of all bits would take minutes to compile.
+        parts = [part.contiguous() for part in parts] if i % 4 == 3 else parts
+    power = parts[2]
     inverse = x.eq(1).where(1, x.eq(-1).where((y & 1).ne(0).where(-1, 1), 0))
     return (y < 0).where(inverse, power).cast(x.dtype)
 
