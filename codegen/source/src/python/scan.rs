@@ -90,6 +90,12 @@ impl<'m> Body<'_, 'm> {
         let rows: Vec<String> = scan.row_names().map(|name| self.names.unique(name)).collect();
         let call = scan.step(carries.into_iter().chain(rows.iter().map(Expr::name)));
         let mut inside = vec![Statement::Line(format!("{} = ", targets.join(", ")), call)];
+        // A lazy framework would compute the carries again for each of their readers.
+        let kept = targets.iter().take(scan.carries.len()).filter(|_| self.file.backend.lazy);
+        inside.extend(kept.map(|name| {
+            let stored = Expr::name(name).attribute("contiguous").call([]);
+            Statement::Line(format!("{name} = "), stored)
+        }));
         inside.extend(appends.into_iter().map(|append| Statement::Line(String::new(), append)));
         self.statements.push(Statement::Loop(rows.join(", "), slices(&scan), inside));
         for (value, name, list) in lists {
