@@ -52,7 +52,8 @@ pub(super) const OPS: &[OpDef] = &[
             }
         }),
         meaning: Meaning::Decompose(training),
-        note: WIDENED_NOTE,
+        note: "f16 and bf16 are computed in f32 and rounded once. The unbiased variance of one number is \
+               not defined; frameworks differ there.",
         ..BASE
     },
 ];

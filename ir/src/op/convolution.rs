@@ -32,8 +32,8 @@ const TRANSPOSED: &[AttrDef] = &[
     attr("acc", AttrKind::DType, Default::None),
     attr("groups", AttrKind::Int, Default::Int(1)),
 ];
-const NO_CHANNELS_NOTE: &str =
-    "Without input channels, torch returns no filters and may refuse gradients.";
+const NO_CHANNELS_NOTE: &str = "Without input channels, torch returns no filters and may refuse gradients. tinygrad may refuse \
+     gradients of an operand that no window reads.";
 const BIAS: super::Operand = operand("bias", Class::Float);
 
 pub(super) const OPS: &[OpDef] = &[

@@ -200,7 +200,9 @@ def _grouped_outer(x, y, group, groups):
 
 
 def _index(indices):
-    """Indices in a dtype that holds the size of any axis."""
+    """Indices in a signed dtype that holds the size of any axis."""
+    if indices.dtype in (dtypes.uint32, dtypes.uint64):
+        return indices.cast(dtypes.int64)
     return indices.cast(dtypes.int32) if indices.dtype.itemsize < 4 else indices
 
 
