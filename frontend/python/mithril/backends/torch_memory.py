@@ -88,9 +88,13 @@ def storage_sizes(torch: Any, device: torch.device) -> list[int]:
     import gc  # noqa: PLC0415
 
     seen = {}
+    # Subclasses may have no memory of their own, as those by which `torch.compile` traces. Asking
+    # for the type alone reads no attribute of objects of other libraries.
+    kinds = (torch.Tensor, torch.nn.Parameter)
     for value in gc.get_objects():
-        # `isinstance` would ask objects of other libraries for their class, which may warn.
-        if issubclass(type(value), torch.Tensor) and value.device == device:
+        if type(value) not in kinds or value.is_meta or value.layout != torch.strided:
+            continue
+        if value.device == device:
             storage = value.untyped_storage()
             seen[storage.data_ptr()] = storage.nbytes()
     return list(seen.values())
