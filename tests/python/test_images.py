@@ -326,7 +326,6 @@ def test_running_statistics(axes):
         (models.MaxPool2d(2), "F.max_pool2d({}, 2)"),
         (models.AvgPool2d(3, padding=1, stride=2), "F.avg_pool2d({}, 3, 2, padding=1)"),
         (models.MaxPool2d((2, 3), stride=1), "F.max_pool2d({}, (2, 3), 1)"),
-        (models.BatchNorm2d(), "_batch_norm({}, "),
     ],
 )
 def test_torch_source_calls_torch(block, call):
