@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from conftest import EVERY
 
 import mithril as ml
 from mithril import _core, backends
@@ -28,9 +29,9 @@ CASES = [(name, options) for name, all_ in OPTIONS.items() for options in all_]
     [copy.copy, copy.deepcopy, lambda backend: pickle.loads(pickle.dumps(backend))],
     ids=["copy", "deepcopy", "pickle"],
 )
-def test_copies_are_equal(name, options, again, frameworks):
+def test_copies_are_equal(name, options, again):
     kind = name.removesuffix("Backend").lower()
-    if kind not in frameworks:
+    if kind not in EVERY:
         pytest.skip(f"{kind} is not installed")
     backend = getattr(ml, name)(**options)
     backend.set_seed(3)
