@@ -51,7 +51,6 @@ fn every_operation() {
             // Vectors divide by differences of values, which amplifies the rounding errors of single
             // precision without a bound. The interpreter compares them.
             if matches!(op.name, "svd" | "eigh") && !is_stable(&case) {
-                count += 1;
                 continue;
             }
             let form = case.symbolic();
