@@ -7,16 +7,15 @@ use std::sync::Arc;
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
-use mithril_ir::dim::Symbol;
-use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
+use mithril_ir::graph::{Function, Module, Operation, ResultDef, Value};
 use mithril_ir::op::{self, Gradient};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use segments::Segments;
 
-use crate::autodiff::forward_backward::{arguments_binding, copy};
 use crate::call_graph;
 use crate::context::PassContext;
+use crate::part::Part;
 use crate::pass::{Limit, Pass};
 use crate::rebuild::Rebuild;
 
@@ -199,16 +198,10 @@ impl Division {
             function.arguments().map(|(value, _)| (value, value)).collect();
         for (number, bounds) in self.bounds.windows(2).enumerate() {
             let name = module.fresh_name(&format!("part_{}", number + 1));
-            let part = Segment::new(function, bounds[0]..bounds[1], &self.last);
-            let callee = part.function(module, function, name)?;
-            let operands: Vec<Value> = part.reads.iter().map(|value| map[value]).collect();
-            let attrs = [Attr::Function(callee.name.clone())].into_iter().collect();
-            let results = builder.call(op::get("call"), &callee, attrs, &operands)?;
-            for (old, new) in part.outputs.iter().zip(results) {
-                builder.set_name(new, function.info(*old).name.clone());
-                map.insert(*old, new);
-            }
-            module.insert(callee);
+            let own = bounds[0]..bounds[1];
+            let ops = (0..function.ops.len()).map(|at| own.contains(&at)).collect();
+            let part = Part::new(function, ops, &|value| self.last[value.index()] >= own.end);
+            part.call(&builder, module, function, name, &mut map)?;
         }
         let results = function.results.iter();
         builder.finish(results.map(|r| ResultDef { value: map[&r.value], ..r.clone() }).collect())
@@ -227,77 +220,4 @@ fn crossing(function: &Function, last: &[usize]) -> Vec<Option<usize>> {
         open.retain(|value| last[value.index()] > at);
     }
     all
-}
-
-/// A range of consecutive operations.
-struct Segment {
-    ops: std::ops::Range<usize>,
-    /// Values computed before the range that it reads, and arguments of the whole that bind a
-    /// symbol it uses.
-    reads: Vec<Value>,
-    /// Values of the range that are read after it.
-    outputs: Vec<Value>,
-}
-
-impl Segment {
-    fn new(function: &Function, ops: std::ops::Range<usize>, last: &[usize]) -> Segment {
-        let in_range = &function.ops[ops.clone()];
-        let computed: FxHashSet<Value> =
-            in_range.iter().flat_map(|operation| operation.results()).collect();
-        let mut reads: Vec<Value> = Vec::new();
-        let mut seen: FxHashSet<Value> = FxHashSet::default();
-        let mut symbols: FxHashSet<Symbol> = FxHashSet::default();
-        for operation in in_range {
-            let operands = operation.operands.iter().filter(|value| !computed.contains(value));
-            reads.extend(operands.filter(|value| seen.insert(**value)));
-            let types = operation.results().map(|value| &function.ty(value).shape);
-            let shapes = operation.attrs.iter().filter_map(|attr| match attr {
-                Attr::Shape(shape) => Some(&**shape),
-                _ => None,
-            });
-            for shape in types.chain(shapes) {
-                shape.for_each_symbol(&mut |symbol| {
-                    symbols.insert(symbol.clone());
-                });
-            }
-        }
-        let arguments = function.arguments().map(|(value, _)| value);
-        let known = reads.iter().map(|value| function.ty(*value));
-        let more = arguments_binding(function, arguments, known, symbols);
-        reads.extend(more);
-        let outputs = in_range.iter().flat_map(|operation| operation.results());
-        let outputs = outputs.filter(|value| last[value.index()] >= ops.end).collect();
-        Segment { ops, reads, outputs }
-    }
-
-    fn function(&self, module: &Module, whole: &Function, name: Arc<str>) -> Result<Function> {
-        let builder = Builder::new(name);
-        let mut map: FxHashMap<Value, Value> = FxHashMap::default();
-        for (number, value) in self.reads.iter().enumerate() {
-            let (name, role) = match whole.args.get(value.index()) {
-                Some(argument) => (argument.name.clone(), argument.role),
-                None => (named(whole, &self.reads, number), Role::Data),
-            };
-            map.insert(*value, builder.arg(name, role, whole.ty(*value).clone()));
-        }
-        let in_range: Vec<bool> = (0..whole.ops.len()).map(|at| self.ops.contains(&at)).collect();
-        copy(&builder, module, whole, &in_range, &mut map)?;
-        let result = |(number, value): (usize, &Value)| ResultDef {
-            name: named(whole, &self.outputs, number),
-            value: map[value],
-            state: None,
-        };
-        builder.finish(self.outputs.iter().enumerate().map(result).collect())
-    }
-}
-
-/// The name of `values[number]`, a value that crosses between two parts. It differs from all
-/// argument names of the whole, and from the names of the values before it.
-fn named(whole: &Function, values: &[Value], number: usize) -> Arc<str> {
-    let taken = |name: &str| whole.args.iter().any(|argument| *argument.name == *name);
-    let own_name = &whole.info(values[number]).name;
-    let is_first = values[..number].iter().all(|value| whole.info(*value).name != *own_name);
-    let own_name = own_name.clone().filter(|name| is_first && !taken(name));
-    let numbered = || (number..).map(|n| format!("value_{n}")).find(|name| !taken(name));
-    own_name.unwrap_or_else(|| numbered().unwrap_or_default().into())
 }

@@ -127,6 +127,31 @@ impl Display for Explanation {
 }
 
 impl Explanation {
+    /// The explanation of a program that consists of several.
+    pub fn joined(all: Vec<Explanation>) -> Explanation {
+        let mut rules: Vec<Fired> = Vec::new();
+        let mut joined =
+            Explanation { before: 0, after: 0, open: false, skipped: 0, rules: vec![] };
+        for own in all {
+            joined.before += own.before;
+            joined.after += own.after;
+            joined.open |= own.open;
+            joined.skipped += own.skipped;
+            for fired in own.rules {
+                match rules.iter_mut().find(|known| known.name == fired.name) {
+                    Some(known) => {
+                        known.times += fired.times;
+                        known.places.merge(&fired.places);
+                        known.gain += fired.gain;
+                    }
+                    None => rules.push(fired),
+                }
+            }
+        }
+        rules.sort_by_key(|fired| std::cmp::Reverse(fired.gain));
+        Explanation { rules, ..joined }
+    }
+
     fn summary(&self) -> String {
         let (before, after) = (time(self.before), time(self.after));
         let open = match self.open {

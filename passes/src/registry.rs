@@ -8,6 +8,7 @@ use crate::canonicalize::Canonicalize;
 use crate::checkpoint::Checkpoint;
 use crate::cse::Cse;
 use crate::dce::Dce;
+use crate::divide::Divide;
 use crate::eqsat::Eqsat;
 use crate::fold_constants::FoldConstants;
 use crate::infer_shapes::InferShapes;
@@ -29,6 +30,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(BatchScans::default()),
     || Box::new(Inline::default()),
     || Box::new(Keep::default()),
+    || Box::new(Divide::default()),
     || Box::new(Canonicalize::default()),
     || Box::new(FoldConstants::default()),
     || Box::new(Cse::default()),

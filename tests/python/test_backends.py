@@ -88,7 +88,3 @@ def test_subclassed_backends_are_supported():
     other = copy.deepcopy(own)
     assert (other.scale, other.precision) == (3, 64)
     assert own == other != Own(4, precision=64)
-
-
-def test_backend_map_accepts_an_equal_backend():
-    ml.compile(Linear(2), ml.NumpyBackend(), backend_map={"linear": ml.NumpyBackend()})

@@ -12,12 +12,12 @@ use mithril_ir::shape::{Guard, Type};
 use mithril_kernels::program;
 use mithril_model::block::Block;
 use mithril_model::init::{Init, Start};
-use mithril_model::lower::{self, Lowered, Mode, lower_or_try, open_dtypes};
+use mithril_model::lower::{self, Lowered, lower_or_try, open_dtypes};
 use mithril_passes::indexed::{Indexed, indexed_as};
 use mithril_passes::pipeline::OptimizationOptions;
 use mithril_passes::specialise::shapes::Shapes;
 use mithril_source::backends::Random;
-use mithril_source::python::{self, Source};
+use mithril_source::python::Source;
 use rustc_hash::FxHashMap;
 
 use crate::native::{Native, Planning, Tier};
@@ -25,11 +25,14 @@ use crate::targets::{self, Dialect, TargetEntry};
 
 mod cache;
 pub mod open;
+pub mod parts;
 mod recipe;
 mod reports;
 
 use open::{Needs, Open, Waits};
-use recipe::{Recipe, Watch, native, simplify, with_outputs};
+use parts::{Parts, generate};
+pub use recipe::OtherTarget;
+use recipe::{Recipe, Watch, with_outputs};
 
 /// The options of a compile.
 #[derive(Clone, Debug)]
@@ -63,6 +66,8 @@ pub struct CompileOptions {
     pub planning: Planning,
     /// The arrays whose integers are checked if they index an axis.
     pub checks: Checks,
+    /// The backends that run some of the blocks.
+    pub others: Vec<OtherTarget>,
 }
 
 /// The memory that a call may read to check the integers that index an axis.
@@ -76,6 +81,13 @@ pub enum Checks {
 }
 
 impl CompileOptions {
+    /// Whether some of the code is native.
+    fn is_native(&self) -> bool {
+        let others = self.others.iter().map(|other| other.target);
+        let mut targets = others.chain([self.target]);
+        targets.any(|target| matches!(target.dialect, Dialect::C | Dialect::Machine))
+    }
+
     /// The default options of this target: training, no shapes, and every rule that preserves
     /// numerics.
     ///
@@ -106,6 +118,7 @@ impl CompileOptions {
             memory_budget: None,
             planning: Planning::default(),
             checks: Checks::default(),
+            others: Vec::new(),
         })
     }
 }
@@ -138,6 +151,8 @@ pub struct Program {
 pub enum Code {
     Source(Source),
     Native(Box<Native>),
+    /// Code of several targets.
+    Parts(Box<Parts>),
     /// No code yet: required ranks or sizes are unknown.
     Open(Box<Open>),
 }
@@ -200,6 +215,9 @@ pub fn compile(block: &Block, options: &CompileOptions) -> Result<Arc<Program>> 
 }
 
 fn compile_uncached(block: &Block, options: &CompileOptions) -> Result<Program> {
+    for path in options.others.iter().flat_map(|other| &other.blocks) {
+        block.check_place(path)?;
+    }
     let mut watch = Watch::default();
     let finish = |module| {
         let logical = with_outputs(module, options)?;
@@ -216,7 +234,7 @@ fn compile_uncached(block: &Block, options: &CompileOptions) -> Result<Program> 
                 .map(|(module, code)| (module, logical, code))?
         }
         Lowered::NeedsRanks(trial) => {
-            let waits = open::trial_waits(&trial, options.target, dtypes)?;
+            let waits = open::trial_waits(&trial, options, dtypes)?;
             (trial.module.clone(), trial.module, open(block, options, waits))
         }
     };
@@ -245,30 +263,14 @@ fn code(
     (recipe, dtypes): (&mut Recipe, &[Arc<str>]),
     watch: &mut Watch,
 ) -> Result<(Module, Code)> {
-    let backend = match options.target.dialect {
-        Dialect::Python(backend) => backend,
-        Dialect::C | Dialect::Machine => {
-            return match open::native_waits(logical, dtypes)? {
-                Some(waits) => Ok((logical.clone(), open(block, options, waits))),
-                None => native(logical, recipe, Shapes::default(), watch),
-            };
-        }
-    };
-    if !dtypes.is_empty() {
-        let needs = Needs { dtypes: dtypes.into(), ..Needs::default() };
-        return Ok((logical.clone(), open(block, options, Waits::Inputs(needs))));
+    if let Some(waits) = open::waits(logical, dtypes, options)? {
+        return Ok((logical.clone(), open(block, options, waits)));
     }
-    let names = python::Options {
-        summary: block.name().unwrap_or(block.kind()).to_string(),
-        stem: options.stem.clone(),
-        random: options.random,
-        releases: options.lower.mode == Mode::Inference,
-    };
-    let source = simplify(logical, recipe, Shapes::default(), watch).and_then(|(module, _)| {
-        let source = watch.time("emit", || python::emit(&module, backend, &names))?;
-        Ok((module, Code::Source(source)))
-    });
-    source.or_else(|error| {
+    let generated = generate(logical, recipe, Shapes::default(), watch);
+    generated.or_else(|error| {
+        if options.is_native() || !options.others.is_empty() {
+            return Err(error);
+        }
         let waits = open::source_waits(logical, error)?;
         Ok((logical.clone(), open(block, options, waits)))
     })
@@ -306,7 +308,7 @@ fn assembled(
     });
     let indexed = match (&code, recipe.checks) {
         (Code::Open(_), _) | (_, Checks::None) => Vec::new(),
-        (Code::Source(_) | Code::Native(_), _) => indexed_as(&logical.0, &module)?,
+        (Code::Source(_) | Code::Native(_) | Code::Parts(_), _) => indexed_as(&logical.0, &module)?,
     };
     Ok(Program {
         name,
@@ -344,11 +346,16 @@ impl Program {
         self.recipe.checks
     }
 
+    /// The target of the code; for several targets, that of the blocks that are not placed.
+    pub fn target(&self) -> &'static TargetEntry {
+        self.recipe.target
+    }
+
     /// The generated source, if it was compiled to source.
     pub fn source(&self) -> Option<&Source> {
         match &self.code {
             Code::Source(source) => Some(source),
-            Code::Native(_) | Code::Open(_) => None,
+            Code::Native(_) | Code::Parts(_) | Code::Open(_) => None,
         }
     }
 
@@ -356,7 +363,7 @@ impl Program {
     pub fn native(&self) -> Option<&Native> {
         match &self.code {
             Code::Native(native) => Some(native),
-            Code::Source(_) | Code::Open(_) => None,
+            Code::Source(_) | Code::Parts(_) | Code::Open(_) => None,
         }
     }
 }

@@ -91,7 +91,7 @@ impl Compiled {
         match &self.program.code {
             Code::Source(source) => Some(&source.text),
             Code::Native(native) => native.c(),
-            Code::Open(_) => None,
+            Code::Parts(_) | Code::Open(_) => None,
         }
     }
 

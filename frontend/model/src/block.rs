@@ -13,6 +13,7 @@ use crate::identity::{Identity, ParamId, Renewal};
 use crate::model::seal::{NetSource, Sealed};
 use crate::model::{Model, Source};
 use crate::naming::check_name;
+use crate::place::Place;
 
 /// A definition, and the connections to make when the block is added to a model. Cloning is cheap.
 /// Clones are the same object: they share their params wherever they are added. [`Block::copy`]
@@ -28,6 +29,7 @@ pub struct Block {
     pub(crate) checkpoint: bool,
     /// The author's gradient of the block. `None`: it is derived from the blocks inside.
     pub(crate) gradient: Option<Arc<Definition>>,
+    pub(crate) place: Place,
     pub(crate) given: Vec<(Arc<str>, Source)>,
 }
 
@@ -43,6 +45,7 @@ impl Block {
             name: None,
             checkpoint: false,
             gradient: None,
+            place: Place::default(),
             given: Vec::new(),
         }
     }
@@ -68,8 +71,8 @@ impl Block {
 
     /// The block of a table entry that calls a body. Its params are those of the body.
     pub(crate) fn repeated((entry, settings): (&'static Entry, Settings), wired: Wired) -> Block {
-        let ids = wired.ids.clone();
-        Block { ids, ..Block::new(Definition::repeated(entry, settings, wired)) }
+        let (ids, place) = (wired.ids.clone(), wired.place.clone());
+        Block { ids, place, ..Block::new(Definition::repeated(entry, settings, wired)) }
     }
 
     /// The terminals of a block that calls this one.
@@ -78,6 +81,7 @@ impl Block {
             inputs: self.inputs().to_vec(),
             outputs: self.outputs().to_vec(),
             ids: self.ids.clone(),
+            place: self.place.clone(),
             body: Body {
                 control,
                 definition: self.definition.clone(),
@@ -147,7 +151,8 @@ impl Block {
     pub(crate) fn is_plain(&self) -> bool {
         let own = &self.definition;
         let is_single = own.origin.is_some() && own.composite.is_none() && own.body.is_none();
-        is_single && self.given.is_empty() && self.gradient.is_none() && !self.checkpoint
+        let is_usual = !self.checkpoint && self.place.is_inherited();
+        is_single && is_usual && self.given.is_empty() && self.gradient.is_none()
     }
 
     /// The table entry that the block was made from; `None` for a model.
@@ -193,6 +198,73 @@ impl Block {
         }
         self.checkpoint = true;
         Ok(self)
+    }
+
+    /// The same block, which runs elsewhere than the model around it.
+    pub fn placed(mut self, place: Place) -> Block {
+        self.place = place;
+        self
+    }
+
+    /// Where the block runs, as far as it was stated.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Checks that the block at this path can run elsewhere than those around it.
+    ///
+    /// Errors: there is no such block; it is inside a loop, or inside a block with a gradient of its
+    /// own.
+    pub fn check_place(&self, path: &str) -> Result<()> {
+        let mut around = &*self.definition;
+        let mut whole = None;
+        let mut walked = String::new();
+        for name in path.split('.') {
+            if let Some(body) = &around.body {
+                (around, whole) = (&*body.definition, whole.or(Some(walked.clone())));
+            }
+            let parts = || around.composite.iter().flat_map(|inside| &inside.parts);
+            let Some(part) = parts().find(|part| *part.name == *name) else {
+                let what = format!("the model has no block `{path}`");
+                let mut error = Diagnostic::of(ErrorKind::Terminal, what);
+                error.hint = did_you_mean(name, parts().map(|part| &*part.name));
+                return error.err();
+            };
+            let separator = if walked.is_empty() { "" } else { "." };
+            walked = format!("{walked}{separator}{name}");
+            if part.gradient.is_some() && walked != path {
+                whole = whole.or(Some(walked.clone()));
+            }
+            around = &part.definition;
+        }
+        let Some(whole) = whole else { return Ok(()) };
+        let what = format!("`{path}` cannot have a place of its own");
+        Diagnostic::of(ErrorKind::Argument, what)
+            .got(format!("a block inside `{whole}`"))
+            .hint("a loop, or a block with a gradient of its own, is placed as a whole")
+            .err()
+    }
+
+    /// The blocks inside that run elsewhere, by their paths. The place of an outer block comes
+    /// before those inside it.
+    pub fn places(&self) -> Vec<(String, Place)> {
+        let mut found = Vec::new();
+        // A stack, because blocks may nest deeper than calls can.
+        let mut open: Vec<(String, &Definition)> = vec![(String::new(), &self.definition)];
+        while let Some((path, definition)) = open.pop() {
+            let body = definition.body.as_ref().map(|body| (path.clone(), &*body.definition));
+            open.extend(body);
+            for part in definition.composite.iter().flat_map(|inside| &inside.parts) {
+                let separator = if path.is_empty() { "" } else { "." };
+                let own = format!("{path}{separator}{}", part.name);
+                if !part.place.is_inherited() {
+                    found.push((own.clone(), part.place.clone()));
+                }
+                open.push((own, &part.definition));
+            }
+        }
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        found
     }
 
     /// The same block with a custom gradient. The gradient block's inputs are named after this

@@ -14,6 +14,7 @@ use crate::identity::ParamId;
 use crate::init::Start;
 use crate::lower::DimSpec;
 use crate::model::seal::{Composite, Sealed};
+use crate::place::Place;
 use crate::text_function::TextFunction;
 
 /// An input of a block.
@@ -99,6 +100,8 @@ pub struct Wired {
     pub(crate) inputs: Vec<Terminal>,
     pub(crate) outputs: Vec<Outlet>,
     pub(crate) ids: Arc<[ParamId]>,
+    /// Where the body runs, and so the block.
+    pub(crate) place: Place,
 }
 
 /// The computation of a block, independent of its uses.

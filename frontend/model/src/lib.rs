@@ -45,6 +45,7 @@ pub mod lower;
 pub mod model;
 pub mod naming;
 pub mod page;
+pub mod place;
 mod save;
 pub mod setting;
 pub mod stub;

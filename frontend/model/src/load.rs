@@ -20,6 +20,7 @@ use crate::model::graph::{Child, Graph, Port, Wire, Writer};
 use crate::model::readers::is_learned;
 use crate::model::seal::seal;
 use crate::naming::check_name;
+use crate::place::Place;
 use crate::save::VERSION;
 use crate::setting::Setting;
 use crate::text_function::TextFunction;
@@ -211,6 +212,8 @@ impl Reader {
             block =
                 block.with_gradient(&self.block(&value["gradient"], &mut Shared::default())?)?;
         }
+        let name = |key: &str| (!value[key].is_null()).then(|| text(&value[key])).transpose();
+        block = block.placed(Place::new(name("backend")?, name("device")?)?);
         if !value["shares"].is_null() {
             shared.set(&mut block, &value["shares"])?;
         }
@@ -296,9 +299,8 @@ impl Reader {
             }
             Value::Object(object) => match object.iter().next() {
                 Some((key, inner)) => match key.as_str() {
-                    "checkpoint" | "definition" | "gradient" | "name" | "shares" => {
-                        Setting::Block(self.block(value, shared)?)
-                    }
+                    "backend" | "checkpoint" | "definition" | "device" | "gradient" | "name"
+                    | "shares" => Setting::Block(self.block(value, shared)?),
                     "float" => {
                         let v = text(inner)?.parse();
                         Setting::Float(v.map_err(|_| damaged("a number", inner))?)

@@ -136,6 +136,12 @@ impl Writer {
         if block.checkpoint {
             object.insert("checkpoint".into(), json!(true));
         }
+        let place = &block.place;
+        for (key, own) in [("backend", &place.backend), ("device", &place.device)] {
+            if let Some(own) = own {
+                object.insert(key.into(), json!(&**own));
+            }
+        }
         if let Some(numbers) = shared.numbers(block) {
             object.insert("shares".into(), numbers);
         }

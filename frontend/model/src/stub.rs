@@ -55,7 +55,8 @@ fn class(text: &mut String, entry: &Entry) {
 
 /// The keywords that a block takes in addition to its parameters: name, annotation and default.
 pub fn keywords(entry: &Entry) -> Vec<[&'static str; 3]> {
-    let mut keywords = vec![["name", "str | None", "None"]];
+    let mut keywords: Vec<[&str; 3]> =
+        ["name", "backend", "device"].map(|name| [name, "str | None", "None"]).into();
     if matches!(entry.meaning, Meaning::Compose(_)) {
         keywords.push(["checkpoint", "bool", "False"]);
     }

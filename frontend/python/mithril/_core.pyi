@@ -547,7 +547,7 @@ class Model(Block):
         """
     def __delattr__(self, name: str, /) -> None: ...
     def __iadd__(self, block: Block, /) -> Self: ...
-    def __init__(self, /, *, name: "str | None" = None, checkpoint: "bool" = False, gradient: "Block | None" = None) -> None: ...
+    def __init__(self, /, *, name: "str | None" = None, backend: "str | None" = None, device: "str | None" = None, checkpoint: "bool" = False, gradient: "Block | None" = None) -> None: ...
     def __ior__(self, block: Block, /) -> Self: ...
     def __len__(self, /) -> int:
         """
@@ -696,6 +696,29 @@ class Outcome:
         """
 
 @final
+class Part:
+    """
+    A part of a program that runs on one of several backends.
+    """
+    @property
+    def place(self, /) -> int:
+        """
+        The index of the backend; 0 is that of the whole model.
+        """
+    @property
+    def program(self, /) -> Program: ...
+    @property
+    def reads(self, /) -> list[int]:
+        """
+        The numbers of the values that the arguments are, in their order.
+        """
+    @property
+    def writes(self, /) -> list[int]:
+        """
+        The numbers of the values that the results are, in their order.
+        """
+
+@final
 class Program:
     """
     A compiled model.
@@ -807,6 +830,17 @@ class Program:
         """
         Whether the code computes gradients itself.
         """
+    def parts(self, /, wide: SupportsGetItem[int, bool]) -> list[Part]:
+        """
+        The parts of a program for several backends, in the order in which they run. `wide` tells for
+        each backend whether it has 64-bit types. Empty for a program for one backend.
+        """
+    @property
+    def result_values(self, /) -> list[int]:
+        """
+        The numbers of the values that the results are, in their order, of a program for several
+        backends. Its arguments are the first values.
+        """
     @property
     def results(self, /) -> list[Outcome]:
         """
@@ -855,6 +889,12 @@ class Snapshot:
     def names(self, /) -> list[str]:
         """
         The names of the blocks and terminals directly inside.
+        """
+    @property
+    def places(self, /) -> list[tuple[str, str | None, str | None]]:
+        """
+        The blocks inside that run elsewhere: their paths, and the names of their backends and
+        devices. Outer blocks come before those inside them. The path of the whole is empty.
         """
     @property
     def plain(self, /) -> Snapshot:
@@ -981,7 +1021,7 @@ def block_names() -> list[str]:
     The names of all blocks.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None, at_call: bool = False) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None, others: SupportsGetItem[int, tuple[str, SupportsGetItem[int, str], str | None, str | None]] = ..., at_call: bool = False) -> Program:
     """
     Compiles a block to source for a framework, or to native code. With `at_call`, the shapes are
     those of a call, and errors are worded for a call.

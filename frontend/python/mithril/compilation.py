@@ -21,6 +21,7 @@ from .errors import (
     shown,
     valid_unicode,
 )
+from .placement import check_map
 from .sources import path_text
 from .units import bytes_of
 
@@ -134,6 +135,11 @@ def compile(
     `memory_planning="none"` gives each inner value of native code its own memory; otherwise values
     with disjoint lifetimes share memory. Frameworks manage their memory themselves.
 
+    `backend_map` gives blocks other backends, by their paths: `{"encoder": ml.JaxBackend()}`. A
+    name that blocks give as `backend="torch"` stands for the backend that it maps to. Each part of
+    the model is code of its own backend, for values and gradients. Arrays that cross are shared by
+    DLPack where both lie in one memory. `verbose` lists the parts and what crosses between them.
+
     A call checks the integer inputs that index an axis (tokens, labels, positions). One out of
     range raises an `IndexRangeError` with the input, the value, its position, the range and the
     block. `checks=False` skips this; `checks=True` also fetches arrays from a device to check them.
@@ -155,7 +161,8 @@ def compile(
         autodiff=autodiff,
         random=random,
     )
-    backend = _backend(backend, backend_map)
+    backend = _backend(backend)
+    backend_map = check_map(backend, backend_map)
     from .compiled import CompiledModel  # noqa: PLC0415
 
     options = {
@@ -188,6 +195,7 @@ def compile(
         file_path=None if file_path is None else path_text(file_path, "file_path"),
         debug=as_bool(debug, "debug"),
         verbose=as_bool(verbose, "verbose"),
+        backend_map=backend_map,
     )
     if verbose:
         print(compiled.report(), file=sys.stdout)
@@ -305,7 +313,7 @@ def _backend_hint(given: object) -> str:
     return f"\n  hint: create one with `ml.{name}()`" if name else ""
 
 
-def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None) -> Backend:
+def _backend(backend: Backend | None) -> Backend:
     from .backends.base import Backend  # noqa: PLC0415
 
     if backend is None:
@@ -317,11 +325,4 @@ def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None)
             f"`backend` is not a backend\n  got: {shown(backend)}"
             "\n  expected: a backend, such as `ml.NumpyBackend()`" + _backend_hint(backend)
         )
-    for name, other in mapping(backend_map, "backend_map", "backends by name").items():
-        if other != backend:
-            raise BackendError(
-                "`backend_map` must map every name to the backend that the model is compiled for"
-                f"\n  got: {other!r} for `{name}` and {backend!r} for the rest"
-                "\n  hint: leave `backend_map=` out"
-            )
     return backend

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from . import _core, drawing
 from . import params as renaming
 from .arguments import Arguments
+from .deferred import Deferred
 from .errors import BackendError, MithrilError, TerminalError, UsageError, mapping, shown
 from .framework_errors import raise_explained
-from .inference import inference_options
+from .inference import inference_map, inference_options
+from .placement import Placement
 from .reports import listed, reported
 from .seeds import ArraySeeds, Seeds
 from .sources import path_text, write_source
@@ -47,8 +49,11 @@ class CompiledModel:
         debug: bool,
         verbose: bool = False,
         training: CompiledModel | None = None,
+        backend_map: Mapping[str, Backend] | None = None,
     ) -> None:
         self.backend = backend
+        self._backend_map = dict(backend_map or {})
+        self._placement = Placement(model, backend, self._backend_map)
         self.jit = jit
         self._model = model
         # The training model whose state this model reads; None if this model has its own state.
@@ -69,6 +74,19 @@ class CompiledModel:
                 f"\n  got: {self._file_path!r} for "
                 f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source",
                 code="E0402",
+            )
+        if self._file_path is not None and not self._placement.is_single:
+            raise BackendError(
+                "`file_path` is for a model on one backend"
+                f"\n  got: {self._file_path!r} for a model on {listed(self._placement.names)}"
+                "\n  hint: `code` of the compiled model has the source of all parts",
+                code="E0402",
+            )
+        if self._options["memory_budget"] is not None and not self._placement.is_single:
+            raise UsageError(
+                "`memory_budget` is for a model on one backend"
+                f"\n  got: a model on {listed(self._placement.names)}",
+                code="E0503",
             )
         program = self._root_program()
         self._variants: Variants | None = None
@@ -103,9 +121,12 @@ class CompiledModel:
         return program
 
     def _variant_of(self, program: _core.Program) -> Variant:
-        variant = Variant(self.backend, program, jit=self.jit, file_path=self._file_path)
+        others = self._placement.backends[1:]
+        variant = Variant(
+            self.backend, program, jit=self.jit, file_path=self._file_path, others=others
+        )
         timed = self._verbose and self.backend.target.dialect == "machine"
-        if timed and variant.runner is not None:
+        if timed and variant.runner is not None and not others:
             variant.runner.native.measure()
         return variant
 
@@ -117,6 +138,7 @@ class CompiledModel:
             self.backend.wide,
             **{**self._options, "shapes": shapes, "watched": self._inner},
             **self.backend.compile_options(),
+            **self._placement.compile_options(),
             file_path=self._file_path,
             at_call=at_call,
         )
@@ -178,7 +200,8 @@ class CompiledModel:
         Errors: `MithrilError` before the first call, naming the terminals whose ranks are needed,
         or the masks whose dtypes are needed.
         """
-        return self._program.source if self.backend.writes else str(self._runner.code)
+        is_source = self.backend.writes and self._placement.is_single
+        return self._program.source if is_source else str(self._runner.code)
 
     @property
     def module(self) -> str:
@@ -204,7 +227,8 @@ class CompiledModel:
             "outputs": self.outputs,
         }
         runner = self._variant.runner
-        native = [] if self.backend.writes or runner is None else runner.report
+        is_source = self.backend.writes and self._placement.is_single
+        native = [] if is_source or runner is None else runner.report
         return reported(self._program, self.backend, names, native, self._file_path)
 
     def memory(self, **dims: int) -> dict[str, int]:
@@ -217,7 +241,7 @@ class CompiledModel:
         have no number, or that the model does not have.
         """
         _check_sizes(dims)
-        found = self._program.memory(dims)
+        found = self._program.memory(dims) if self._placement.is_single else None
         if found is None:
             raise BackendError(
                 f"frameworks manage their memory themselves\n  got: {self.backend!r}"
@@ -282,7 +306,18 @@ class CompiledModel:
             raise UsageError("`seed` and `key` cannot both be given\n  expected: one of them")
         if seed is not None and (not isinstance(seed, int) or seed < 0):
             raise UsageError(f"`seed` must be an integer of at least 0\n  got: {shown(seed)}")
-        return drawing.params(self._own, self.backend, seed if key is None else key, init)
+        drawn = drawing.params(self._own, self.backend, seed if key is None else key, init)
+        return self._at_home(drawn)
+
+    def _at_home(self, params: Arrays) -> Arrays:
+        """The params on the devices of the blocks that read them, as far as these are known."""
+        runner = self._variant.runner
+        if self._placement.is_single or runner is None:
+            return params
+        return {
+            name: value if isinstance(value, Deferred) else runner.at_home(name, value)
+            for name, value in params.items()
+        }
 
     get_parameters = randomize_params
 
@@ -388,6 +423,7 @@ class CompiledModel:
             file_path=None,
             debug=self._debug,
             training=self,
+            backend_map=inference_map(self._model, self._backend_map),
         )
 
     def _with(self, options: dict[str, Any]) -> CompiledModel:
@@ -395,7 +431,13 @@ class CompiledModel:
         options = {**self._options, **options}
         model, backend = self._model, self.backend
         return CompiledModel(
-            model, backend, options, jit=self.jit, file_path=None, debug=self._debug
+            model,
+            backend,
+            options,
+            jit=self.jit,
+            file_path=None,
+            debug=self._debug,
+            backend_map=self._backend_map,
         )
 
     def export(
@@ -418,10 +460,10 @@ class CompiledModel:
         Errors: `BackendError` for a backend without native code, or if code cannot be generated;
         `MithrilError` for a model whose inputs have no shapes yet, or params that do not fit.
         """
-        if self.backend.writes:
+        if self.backend.writes or not self._placement.is_single:
             raise BackendError(
                 "a library for C needs native code"
-                f"\n  got: {self.backend!r}\n  hint: compile for `ml.CpuBackend()`",
+                f"\n  got: {', '.join(self._placement.names)}\n  hint: compile for `ml.CpuBackend()`",
                 code="E0503",
             )
         if name is not None and not isinstance(name, str):

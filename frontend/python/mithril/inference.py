@@ -9,8 +9,9 @@ from .errors import mapping
 
 if TYPE_CHECKING:
     from . import _core
+    from .backends.base import Backend
 
-__all__ = ["inference_options"]
+__all__ = ["inference_map", "inference_options"]
 
 Options = dict[str, Any]
 
@@ -34,3 +35,10 @@ def inference_options(
     inside = set(model.plain.names)
     own["keep"] = [path for path in options["keep"] if path.partition(".")[0] in inside]
     return own
+
+
+def inference_map(model: _core.Snapshot, backend_map: Mapping[str, Backend]) -> dict[str, Backend]:
+    """The backends without those of blocks that only losses have."""
+    inside = set(model.plain.names)
+    gone = {path.partition(".")[0] for path in backend_map}.intersection(model.names) - inside
+    return {path: own for path, own in backend_map.items() if path.partition(".")[0] not in gone}

@@ -347,6 +347,8 @@ class Relu(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -358,6 +360,8 @@ class LeakyRelu(Block):
         slope: float = 0.01,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -369,6 +373,8 @@ class Elu(Block):
         alpha: float = 1.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -379,6 +385,8 @@ class Selu(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -390,6 +398,8 @@ class Gelu(Block):
         approximate: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -400,6 +410,8 @@ class Silu(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -410,6 +422,8 @@ class Mish(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -420,6 +434,8 @@ class Hardswish(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -430,6 +446,8 @@ class Sigmoid(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -440,6 +458,8 @@ class HardSigmoid(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -451,6 +471,8 @@ class Softplus(Block):
         beta: float = 1.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -461,6 +483,8 @@ class Softsign(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -471,6 +495,8 @@ class Tanh(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -481,6 +507,8 @@ class Relu6(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -493,6 +521,8 @@ class Hardtanh(Block):
         max: float = 1.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -504,6 +534,8 @@ class Celu(Block):
         alpha: float = 1.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -515,6 +547,8 @@ class Hardshrink(Block):
         lambd: float = 0.5,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -526,6 +560,8 @@ class Softshrink(Block):
         lambd: float = 0.5,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -536,6 +572,8 @@ class Tanhshrink(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -548,6 +586,8 @@ class Threshold(Block):
         value: float,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -558,6 +598,8 @@ class LogSigmoid(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -569,6 +611,8 @@ class Softmin(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -580,6 +624,8 @@ class Glu(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -591,6 +637,8 @@ class PRelu(Block):
         per_channel: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class RRelu(Block):
@@ -602,6 +650,8 @@ class RRelu(Block):
         upper: float = 0.3333333333333333,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class GumbelSoftmax(Block):
@@ -614,6 +664,8 @@ class GumbelSoftmax(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Sign(Block):
@@ -623,6 +675,8 @@ class Sign(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -633,6 +687,8 @@ class Square(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -644,6 +700,8 @@ class Sqrt(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -654,6 +712,8 @@ class Exponential(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -665,6 +725,8 @@ class Log(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -675,6 +737,8 @@ class Log1p(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -685,6 +749,8 @@ class Expm1(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -695,6 +761,8 @@ class Absolute(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -705,6 +773,8 @@ class Negate(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -715,6 +785,8 @@ class Reciprocal(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -725,6 +797,8 @@ class StableReciprocal(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -735,6 +809,8 @@ class Buffer(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -745,6 +821,8 @@ class Sine(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -755,6 +833,8 @@ class Cosine(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -765,6 +845,8 @@ class Tan(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -775,6 +857,8 @@ class Asin(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -785,6 +869,8 @@ class Acos(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -795,6 +881,8 @@ class Atan(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -805,6 +893,8 @@ class Sinh(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -815,6 +905,8 @@ class Cosh(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -825,6 +917,8 @@ class Erf(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -835,6 +929,8 @@ class Floor(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -845,6 +941,8 @@ class Ceil(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -855,6 +953,8 @@ class Round(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -865,6 +965,8 @@ class IsNan(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -875,6 +977,8 @@ class IsInf(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -885,6 +989,8 @@ class NanToNum(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -895,6 +1001,8 @@ class LogicalNot(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -905,6 +1013,8 @@ class BitwiseNot(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -916,6 +1026,8 @@ class Cast(Block):
         dtype: object,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -928,6 +1040,8 @@ class Clamp(Block):
         max: float | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -938,6 +1052,8 @@ class StopGradient(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -948,6 +1064,8 @@ class Lgamma(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -958,6 +1076,8 @@ class Digamma(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -968,6 +1088,8 @@ class Erfinv(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -978,6 +1100,8 @@ class I0(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -988,6 +1112,8 @@ class Sinc(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -999,6 +1125,8 @@ class Logit(Block):
         eps: float | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1009,6 +1137,8 @@ class Xlogy(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1019,6 +1149,8 @@ class Add(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1029,6 +1161,8 @@ class Subtract(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1039,6 +1173,8 @@ class Multiply(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1049,6 +1185,8 @@ class Divide(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1059,6 +1197,8 @@ class FloorDivide(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1069,6 +1209,8 @@ class Modulo(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1080,6 +1222,8 @@ class Power(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1090,6 +1234,8 @@ class Atan2(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1100,6 +1246,8 @@ class Minimum(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1110,6 +1258,8 @@ class Maximum(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1120,6 +1270,8 @@ class MatrixMultiply(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1130,6 +1282,8 @@ class Equal(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1140,6 +1294,8 @@ class NotEqual(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1150,6 +1306,8 @@ class Greater(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1160,6 +1318,8 @@ class GreaterEqual(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1170,6 +1330,8 @@ class Less(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1180,6 +1342,8 @@ class LessEqual(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1190,6 +1354,8 @@ class LogicalAnd(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1200,6 +1366,8 @@ class LogicalOr(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1210,6 +1378,8 @@ class LogicalXor(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1220,6 +1390,8 @@ class BitwiseAnd(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1230,6 +1402,8 @@ class BitwiseOr(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1240,6 +1414,8 @@ class BitwiseXor(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1250,6 +1426,8 @@ class ShiftLeft(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1260,6 +1438,8 @@ class ShiftRight(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1270,6 +1450,8 @@ class Where(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1282,6 +1464,8 @@ class Sum(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1294,6 +1478,8 @@ class Mean(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1306,6 +1492,8 @@ class Max(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1318,6 +1506,8 @@ class Min(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1330,6 +1520,8 @@ class Prod(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1343,6 +1535,8 @@ class Variance(Block):
         correction: float = 0.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1356,6 +1550,8 @@ class Std(Block):
         correction: float = 0.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1369,6 +1565,8 @@ class Norm(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1381,6 +1579,8 @@ class LogSumExp(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1393,6 +1593,8 @@ class ArgMax(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1405,6 +1607,8 @@ class ArgMin(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1417,6 +1621,8 @@ class Any(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1429,6 +1635,8 @@ class All(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1440,6 +1648,8 @@ class Cumsum(Block):
         axis: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1451,6 +1661,8 @@ class Cumprod(Block):
         axis: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1463,6 +1675,8 @@ class LossMean(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1474,6 +1688,8 @@ class Reshape(Block):
         shape: int | Sequence[int | Connection | None] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1486,6 +1702,8 @@ class Flatten(Block):
         end: int = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1497,6 +1715,8 @@ class Transpose(Block):
         axes: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1509,6 +1729,8 @@ class SwapAxes(Block):
         second: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1520,6 +1742,8 @@ class PermuteTensor(Block):
         permutation: int | Sequence[int],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1531,6 +1755,8 @@ class Squeeze(Block):
         axis: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1542,6 +1768,8 @@ class ExpandDims(Block):
         axis: int | Sequence[int],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1553,6 +1781,8 @@ class BroadcastTo(Block):
         shape: int | Sequence[int | Connection | None] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1564,6 +1794,8 @@ class Concat(Block):
         axis: int | None = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Stack(Block):
@@ -1574,6 +1806,8 @@ class Stack(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Split(Block):
@@ -1585,6 +1819,8 @@ class Split(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1597,6 +1833,8 @@ class Pad(Block):
         value: float = 0.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1608,6 +1846,8 @@ class Tile(Block):
         reps: int | Sequence[int],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1620,6 +1860,8 @@ class Repeat(Block):
         axis: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1631,6 +1873,8 @@ class Flip(Block):
         axis: int | Sequence[int],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1643,6 +1887,8 @@ class Roll(Block):
         axis: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1657,6 +1903,8 @@ class Slice(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1668,6 +1916,8 @@ class Indexer(Block):
         index: typing.Any | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1679,6 +1929,8 @@ class Gather(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1690,6 +1942,8 @@ class Scatter(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1702,6 +1956,8 @@ class Sort(Block):
         descending: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1714,6 +1970,8 @@ class ArgSort(Block):
         descending: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1726,6 +1984,8 @@ class TopK(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1737,6 +1997,8 @@ class Unique(Block):
         size: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1749,6 +2011,8 @@ class OneHot(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1760,6 +2024,8 @@ class Tril(Block):
         diagonal: int = 0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1771,6 +2037,8 @@ class Triu(Block):
         diagonal: int = 0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1782,6 +2050,8 @@ class Diagonal(Block):
         offset: int = 0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1792,6 +2062,8 @@ class Shape(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1803,6 +2075,8 @@ class Size(Block):
         axis: int | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1813,6 +2087,8 @@ class Length(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1824,6 +2100,8 @@ class SegmentSum(Block):
         num_segments: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1835,6 +2113,8 @@ class SegmentMean(Block):
         num_segments: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1846,6 +2126,8 @@ class SegmentMax(Block):
         num_segments: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1858,6 +2140,8 @@ class TakeAlongAxis(Block):
         partial: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1872,6 +2156,8 @@ class ScatterReduce(Block):
         partial: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1886,6 +2172,8 @@ class Quantile(Block):
         interpolation: typing.Literal["linear", "lower", "higher", "midpoint", "nearest"] = "linear",
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1898,6 +2186,8 @@ class Median(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1909,6 +2199,8 @@ class SearchSorted(Block):
         right: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1920,6 +2212,8 @@ class Bucketize(Block):
         right: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1933,6 +2227,8 @@ class Histogram(Block):
         max: float | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1947,6 +2243,8 @@ class Arange(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1961,6 +2259,8 @@ class Linspace(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1974,6 +2274,8 @@ class Eye(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1986,6 +2288,8 @@ class Ones(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1998,6 +2302,8 @@ class Zeros(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2011,6 +2317,8 @@ class Full(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2021,6 +2329,8 @@ class ZerosLike(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2031,6 +2341,8 @@ class OnesLike(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2042,6 +2354,8 @@ class Einsum(Block):
         equation: str,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class GroupedMatrixMultiply(Block):
@@ -2051,6 +2365,8 @@ class GroupedMatrixMultiply(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2064,6 +2380,8 @@ class FFT(Block):
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2077,6 +2395,8 @@ class InverseFFT(Block):
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2090,6 +2410,8 @@ class RealFFT(Block):
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2103,6 +2425,8 @@ class InverseRealFFT(Block):
         norm: typing.Literal["backward", "ortho", "forward"] = "backward",
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2114,6 +2438,8 @@ class Cholesky(Block):
         upper: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2128,6 +2454,8 @@ class TriangularSolve(Block):
         left: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2138,6 +2466,8 @@ class Solve(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2148,6 +2478,8 @@ class Inverse(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2158,6 +2490,8 @@ class Det(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2168,6 +2502,8 @@ class LogDet(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2179,6 +2515,8 @@ class MatrixPower(Block):
         n: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2190,6 +2528,8 @@ class QR(Block):
         mode: typing.Literal["reduced", "complete"] = "reduced",
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2200,6 +2540,8 @@ class Eigh(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2210,6 +2552,8 @@ class Eigvalsh(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2221,6 +2565,8 @@ class SVD(Block):
         full_matrices: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2233,6 +2579,8 @@ class Randn(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class RandUniform(Block):
@@ -2246,6 +2594,8 @@ class RandUniform(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class RandInt(Block):
@@ -2259,6 +2609,8 @@ class RandInt(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Bernoulli(Block):
@@ -2269,6 +2621,8 @@ class Bernoulli(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Categorical(Block):
@@ -2278,6 +2632,8 @@ class Categorical(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Linear(Block):
@@ -2290,6 +2646,8 @@ class Linear(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Embedding(Block):
@@ -2302,6 +2660,8 @@ class Embedding(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class EmbeddingBag(Block):
@@ -2316,6 +2676,8 @@ class EmbeddingBag(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class LayerNorm(Block):
@@ -2329,6 +2691,8 @@ class LayerNorm(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class RMSNorm(Block):
@@ -2341,6 +2705,8 @@ class RMSNorm(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class ElementWiseAffine(Block):
@@ -2353,6 +2719,8 @@ class ElementWiseAffine(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Softmax(Block):
@@ -2363,6 +2731,8 @@ class Softmax(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2374,6 +2744,8 @@ class LogSoftmax(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2389,6 +2761,8 @@ class BatchNorm1d(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class BatchNorm2d(Block):
@@ -2403,6 +2777,8 @@ class BatchNorm2d(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class BatchNorm3d(Block):
@@ -2417,6 +2793,8 @@ class BatchNorm3d(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class GroupNorm(Block):
@@ -2431,6 +2809,8 @@ class GroupNorm(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class InstanceNorm(Block):
@@ -2444,6 +2824,8 @@ class InstanceNorm(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class LocalResponseNorm(Block):
@@ -2457,6 +2839,8 @@ class LocalResponseNorm(Block):
         k: float = 1.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2469,6 +2853,8 @@ class CosineSimilarity(Block):
         eps: float = 1e-8,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2482,6 +2868,8 @@ class PairwiseDistance(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2493,6 +2881,8 @@ class Pdist(Block):
         p: float = 2.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2506,6 +2896,8 @@ class Normalize(Block):
         eps: float = 1e-12,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2519,6 +2911,8 @@ class Bilinear(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class ChannelShuffle(Block):
@@ -2529,6 +2923,8 @@ class ChannelShuffle(Block):
         groups: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2541,6 +2937,8 @@ class Unflatten(Block):
         sizes: int | Sequence[int],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2552,6 +2950,8 @@ class Dropout(Block):
         rate: float = 0.5,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Dropout1d(Block):
@@ -2562,6 +2962,8 @@ class Dropout1d(Block):
         rate: float = 0.5,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Dropout2d(Block):
@@ -2572,6 +2974,8 @@ class Dropout2d(Block):
         rate: float = 0.5,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Dropout3d(Block):
@@ -2582,6 +2986,8 @@ class Dropout3d(Block):
         rate: float = 0.5,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class AlphaDropout(Block):
@@ -2592,6 +2998,8 @@ class AlphaDropout(Block):
         rate: float = 0.5,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class FeatureAlphaDropout(Block):
@@ -2602,6 +3010,8 @@ class FeatureAlphaDropout(Block):
         rate: float = 0.5,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Conv1d(Block):
@@ -2619,6 +3029,8 @@ class Conv1d(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Conv2d(Block):
@@ -2636,6 +3048,8 @@ class Conv2d(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Conv3d(Block):
@@ -2653,6 +3067,8 @@ class Conv3d(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class ConvTranspose1d(Block):
@@ -2671,6 +3087,8 @@ class ConvTranspose1d(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class ConvTranspose2d(Block):
@@ -2689,6 +3107,8 @@ class ConvTranspose2d(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class ConvTranspose3d(Block):
@@ -2707,6 +3127,8 @@ class ConvTranspose3d(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class MaxPool1d(Block):
@@ -2722,6 +3144,8 @@ class MaxPool1d(Block):
         return_indices: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2738,6 +3162,8 @@ class MaxPool2d(Block):
         return_indices: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2754,6 +3180,8 @@ class MaxPool3d(Block):
         return_indices: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2769,6 +3197,8 @@ class AvgPool1d(Block):
         count_include_pad: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2784,6 +3214,8 @@ class AvgPool2d(Block):
         count_include_pad: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2799,6 +3231,8 @@ class AvgPool3d(Block):
         count_include_pad: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2813,6 +3247,8 @@ class LpPool(Block):
         ceil_mode: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2824,6 +3260,8 @@ class GlobalAvgPool(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2835,6 +3273,8 @@ class GlobalMaxPool(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2846,6 +3286,8 @@ class AdaptiveAvgPool(Block):
         output_size: int | Sequence[int],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2857,6 +3299,8 @@ class AdaptiveMaxPool(Block):
         output_size: int | Sequence[int],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2871,6 +3315,8 @@ class MaxUnpool1d(Block):
         output_size: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2885,6 +3331,8 @@ class MaxUnpool2d(Block):
         output_size: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2899,6 +3347,8 @@ class MaxUnpool3d(Block):
         output_size: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2914,6 +3364,8 @@ class FractionalMaxPool2d(Block):
         draw: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class FractionalMaxPool3d(Block):
@@ -2928,6 +3380,8 @@ class FractionalMaxPool3d(Block):
         draw: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class ReflectionPad(Block):
@@ -2938,6 +3392,8 @@ class ReflectionPad(Block):
         padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2949,6 +3405,8 @@ class ReplicationPad(Block):
         padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2960,6 +3418,8 @@ class CircularPad(Block):
         padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2971,6 +3431,8 @@ class PixelShuffle(Block):
         factor: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2982,6 +3444,8 @@ class PixelUnshuffle(Block):
         factor: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2996,6 +3460,8 @@ class Unfold(Block):
         stride: int | Sequence[int] = 1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3011,6 +3477,8 @@ class Fold(Block):
         stride: int | Sequence[int] = 1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3025,6 +3493,8 @@ class Upsample(Block):
         align_corners: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3038,6 +3508,8 @@ class GridSample(Block):
         align_corners: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3050,6 +3522,8 @@ class AffineGrid(Block):
         align_corners: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3066,6 +3540,8 @@ class ScaledDotProduct(Block):
         dropout: float = 0.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class MultiHeadAttention(Block):
@@ -3085,6 +3561,8 @@ class MultiHeadAttention(Block):
         dropout: float = 0.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class RotaryEmbedding(Block):
@@ -3095,6 +3573,8 @@ class RotaryEmbedding(Block):
         base: float = 10000.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3106,6 +3586,8 @@ class PositionalEncoding(Block):
         base: float = 10000.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3117,6 +3599,8 @@ class AlibiBias(Block):
         heads: int,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3132,6 +3616,8 @@ class RelativePositionBias(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class Layer(Block):
@@ -3144,6 +3630,8 @@ class Layer(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3159,6 +3647,8 @@ class MLP(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3171,6 +3661,8 @@ class Sequential(Block):
         blocks: Sequence[Block],
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3183,6 +3675,8 @@ class Residual(Block):
         block: Block,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3204,6 +3698,8 @@ class TransformerEncoderLayer(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3225,6 +3721,8 @@ class TransformerDecoderLayer(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3239,6 +3737,8 @@ class TransformerEncoder(Block):
         norm: Block | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3253,6 +3753,8 @@ class TransformerDecoder(Block):
         norm: Block | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3276,6 +3778,8 @@ class Transformer(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3295,6 +3799,8 @@ class MoE(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class SpectralNorm(Block):
@@ -3309,6 +3815,8 @@ class SpectralNorm(Block):
         axis: int | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3323,6 +3831,8 @@ class WeightNorm(Block):
         whole: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3337,6 +3847,8 @@ class RNNCell(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class LSTMCell(Block):
@@ -3349,6 +3861,8 @@ class LSTMCell(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class GRUCell(Block):
@@ -3361,6 +3875,8 @@ class GRUCell(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class RNN(Block):
@@ -3379,6 +3895,8 @@ class RNN(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3399,6 +3917,8 @@ class LSTM(Block):
         projection: int | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3418,6 +3938,8 @@ class GRU(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3433,6 +3955,8 @@ class ManyToOne(Block):
         use_lengths: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3449,6 +3973,8 @@ class OneToMany(Block):
         teacher_forcing: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3467,6 +3993,8 @@ class EncoderDecoder(Block):
         use_lengths: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3486,6 +4014,8 @@ class Scan(Block):
         use_lengths: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3499,6 +4029,8 @@ class Map(Block):
         fixed: Sequence[str] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3513,6 +4045,8 @@ class Vmap(Block):
         params: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3527,6 +4061,8 @@ class While(Block):
         max_steps: int | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3539,6 +4075,8 @@ class Cond(Block):
         otherwise: Block,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3549,6 +4087,8 @@ class CartesianDifference(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3560,6 +4100,8 @@ class DistanceMatrix(Block):
         get_final_distance: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3571,6 +4113,8 @@ class EncoderDistanceMatrix(Block):
         get_final_distance: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class NormModifier(Block):
@@ -3580,6 +4124,8 @@ class NormModifier(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3590,6 +4136,8 @@ class TransposedDiagonal(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3603,6 +4151,8 @@ class EyeComplement(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3613,6 +4163,8 @@ class RBFKernel(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class PolynomialKernel(Block):
@@ -3623,6 +4175,8 @@ class PolynomialKernel(Block):
         degree: int = 3,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class KernelizedSVM(Block):
@@ -3634,6 +4188,8 @@ class KernelizedSVM(Block):
         dimension: int = 1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3645,6 +4201,8 @@ class LinearSVM(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3657,6 +4215,8 @@ class LogisticRegression(Block):
         dimension: int = 1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3670,6 +4230,8 @@ class PolynomialFeatures(Block):
         include_bias: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3682,6 +4244,8 @@ class PolynomialRegression(Block):
         dimension: int = 1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3693,6 +4257,8 @@ class GaussianProcessCore(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class GaussianProcessRegression(Block):
@@ -3703,6 +4269,8 @@ class GaussianProcessRegression(Block):
         kernel: Block,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3714,6 +4282,8 @@ class MDSCore(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3726,6 +4296,8 @@ class MDS(Block):
         input_type: typing.Literal["distances", "points"] = "distances",
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class TSNECore(Block):
@@ -3737,6 +4309,8 @@ class TSNECore(Block):
         calculate_p_joint: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3751,6 +4325,8 @@ class TSNE(Block):
         calculate_p_joint: bool = True,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
     ) -> None: ...
 
 class SquaredError(Block):
@@ -3760,6 +4336,8 @@ class SquaredError(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3770,6 +4348,8 @@ class AbsoluteError(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3781,6 +4361,8 @@ class Huber(Block):
         delta: float = 1.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3791,6 +4373,8 @@ class HingeLoss(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3801,6 +4385,8 @@ class QuadHingeLoss(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3812,6 +4398,8 @@ class QuantileLoss(Block):
         q: float,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3828,6 +4416,8 @@ class CrossEntropy(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3841,6 +4431,8 @@ class BinaryCrossEntropy(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3853,6 +4445,8 @@ class KLDivergence(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3864,6 +4458,8 @@ class CosineEmbedding(Block):
         margin: float = 0.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3877,6 +4473,8 @@ class NegativeLogLikelihood(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3890,6 +4488,8 @@ class PoissonNLL(Block):
         eps: float = 1e-8,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3902,6 +4502,8 @@ class GaussianNLL(Block):
         eps: float = 1e-6,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3912,6 +4514,8 @@ class SoftMargin(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3923,6 +4527,8 @@ class MarginRanking(Block):
         margin: float = 0.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3937,6 +4543,8 @@ class TripletMargin(Block):
         swap: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3949,6 +4557,8 @@ class FocalLoss(Block):
         alpha: float = 0.25,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3961,6 +4571,8 @@ class Dice(Block):
         axis: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3972,6 +4584,8 @@ class HingeEmbedding(Block):
         margin: float = 1.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3984,6 +4598,8 @@ class MultiMargin(Block):
         margin: float = 1.0,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3994,6 +4610,8 @@ class MultiLabelSoftMargin(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4004,6 +4622,8 @@ class MultiLabelMargin(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4021,6 +4641,8 @@ class LinearCrossEntropy(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4037,6 +4659,8 @@ class AdaptiveLogSoftmax(Block):
         return_log_probs: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4050,6 +4674,8 @@ class TripletMarginWithDistance(Block):
         swap: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4064,6 +4690,8 @@ class CTC(Block):
         zero_infinity: bool = False,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4074,6 +4702,8 @@ class GaussianProcessLoss(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4084,6 +4714,8 @@ class L1(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4094,6 +4726,8 @@ class L2(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4104,6 +4738,8 @@ class QuadraticForm(Block):
         self,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4116,6 +4752,8 @@ class Accuracy(Block):
         threshold: float = 0.5,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4129,6 +4767,8 @@ class Precision(Block):
         classes: int | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4142,6 +4782,8 @@ class Recall(Block):
         classes: int | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4155,6 +4797,8 @@ class F1(Block):
         classes: int | None = None,
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4166,5 +4810,7 @@ class AUC(Block):
         average: typing.Literal["macro", "weighted", "binary"] = "macro",
         *,
         name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
         gradient: Block | None = None,
     ) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -13,6 +13,7 @@ from weakref import WeakSet
 from . import _core
 from .arguments import Arguments
 from .errors import MithrilError
+from .parts import PartsRunner
 from .sources import namespace
 
 if TYPE_CHECKING:
@@ -32,8 +33,15 @@ class Variant:
     __slots__ = ("arguments", "check", "forward", "joint", "outputs", "program", "runner")
 
     def __init__(
-        self, backend: Backend, program: _core.Program, *, jit: bool, file_path: str | None = None
+        self,
+        backend: Backend,
+        program: _core.Program,
+        *,
+        jit: bool,
+        file_path: str | None = None,
+        others: Sequence[Backend] = (),
     ) -> None:
+        """`others` are the backends of blocks that are placed elsewhere."""
         self.program = program
         self.arguments = Arguments(backend, program)
         self.outputs = {r.name: r.dtype.name for r in program.results if r.state is None}
@@ -43,12 +51,15 @@ class Variant:
         self.check: Callable[..., bool] | None = None
         if program.is_open:
             return
-        own = partial(namespace, program, file_path)
-        self.runner = backend.runner(program, own, jit=jit)
+        if others:
+            self.runner = PartsRunner([backend, *others], program, jit=jit)
+        else:
+            own = partial(namespace, program, file_path)
+            self.runner = backend.runner(program, own, jit=jit)
         self.forward = self.runner.forward
         self.joint = getattr(self.runner, "joint", None)
         # Native code checks its arguments itself.
-        if backend.writes:
+        if backend.writes or others:
             checker = self.arguments.checker
             # Another variant may take arrays that this one refuses.
             self.check = checker.fits if program.one_of_several else checker.check

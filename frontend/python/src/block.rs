@@ -17,6 +17,7 @@ use super::cost::Costs;
 use super::dtype;
 use super::error::{Answer, Error, guarded};
 use super::file::{block_of_text, file_block, json};
+use super::keywords::Keywords;
 use super::model::gradient_of;
 use super::value::{integer, no_unicode, optional_dict, settings, shapes, source, truth};
 
@@ -147,25 +148,16 @@ impl Block {
     }
 }
 
-/// Removes a keyword that all blocks take, and returns its value.
-fn pop_keyword<'py>(
-    kwargs: Option<&Bound<'py, PyDict>>,
-    keyword: &str,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let given = kwargs.map(|kwargs| kwargs.get_item(keyword)).transpose()?.flatten();
-    if let (Some(kwargs), Some(_)) = (kwargs, &given) {
-        kwargs.del_item(keyword)?;
-    }
-    Ok(given)
-}
-
-/// The name of a block. Errors: it is not a string.
-fn name_argument(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
-    name.extract().map_err(|_| {
-        let class = name.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        let error =
-            Diagnostic::of(ErrorKind::Name, "`name` must be the name of the block").got(class);
-        no_unicode(name).unwrap_or(error.expected("a string")).into()
+/// A string or None. Errors: it is neither.
+fn text(keyword: &str, value: &Bound<'_, PyAny>) -> Answer<Option<String>> {
+    value.extract().map_err(|_| {
+        let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        let what = match keyword {
+            "name" => "`name` must be the name of the block".to_string(),
+            _ => format!("`{keyword}` of a block must be a name"),
+        };
+        let error = Diagnostic::of(ErrorKind::Name, what).got(class);
+        no_unicode(value).unwrap_or(error.expected("a string")).into()
     })
 }
 
@@ -230,23 +222,11 @@ impl Block {
                 .into());
             };
             let kwargs = kwargs.map(|k| k.copy()).transpose()?;
-            let name = pop_keyword(kwargs.as_ref(), "name")?;
-            let name = name.map(|given| name_argument(&given)).transpose()?.flatten();
-            let checkpoint = pop_keyword(kwargs.as_ref(), "checkpoint")?;
-            let checkpoint = checkpoint.map(|given| given.is_truthy()).transpose()?;
-            let gradient = pop_keyword(kwargs.as_ref(), "gradient")?;
+            let common = Keywords::taken_from(kwargs.as_ref(), &text)?;
+            let gradient = common.gradient.as_ref().map(gradient_of).transpose()?;
             let (positional, named) = settings(entry, args, kwargs.as_ref())?;
             let named = named.iter().map(|(name, value)| (name.as_str(), value.clone()));
-            let mut block = entry.block(positional, named.collect())?;
-            if let Some(name) = name {
-                block = block.named(&name)?;
-            }
-            if checkpoint == Some(true) {
-                block = block.checkpointed()?;
-            }
-            if let Some(gradient) = gradient.filter(|gradient| !gradient.is_none()) {
-                block = block.with_gradient(&gradient_of(&gradient)?)?;
-            }
+            let block = common.applied(entry.block(positional, named.collect())?, gradient)?;
             let _ = slf.get().inner.set(Inner::Block(block));
             Ok(())
         })

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mithril_driver::compile::{self, Checks, CompileOptions};
+use mithril_driver::compile::{self, Checks, CompileOptions, OtherTarget};
 use mithril_driver::native::{Planning, Tier};
 use mithril_driver::targets::{self, TargetEntry};
 use mithril_ir::dtype::DType as Element;
@@ -45,7 +45,7 @@ impl Constant {
     inference, trainable_keys, data_keys, discard_keys, constant_keys: "dict[str, object]", level,
     math, cache, file_path=None, keep=Vec::new(), watched=Vec::new(), differentiate=None,
     own_gradients=false, checkpoint=false, memory_budget=None, separate_buffers=false, tier=None,
-    cpu=None, random="framework", checks=None, at_call=false,
+    cpu=None, random="framework", checks=None, others=Vec::new(), at_call=false,
 ))]
 // These are the keywords of Python's `compile`.
 #[allow(clippy::too_many_arguments)]
@@ -76,6 +76,7 @@ pub fn compile_block(
     cpu: Option<String>,
     random: &str,
     checks: Option<bool>,
+    others: Vec<Other>,
     at_call: bool,
 ) -> Answer<Program> {
     guarded(|| {
@@ -100,12 +101,23 @@ pub fn compile_block(
             memory_budget,
             planning: if separate_buffers { Planning::None } else { Planning::Greedy },
             checks: checks.map_or(Checks::Host, |all| if all { Checks::All } else { Checks::None }),
+            others: others.into_iter().map(other).collect::<Answer<_>>()?,
         };
         end_with_process(&options, dtype.py())?;
         let program = compile::compile(&block.get().current()?, &options)
             .map_err(|error| if at_call { error.at_call() } else { error })?;
         Ok(Program { program, target, wide, one_of_several: false })
     })
+}
+
+/// A backend that runs some blocks: its target, the paths of the blocks, and for native code the
+/// tier and the processor.
+type Other = (String, Vec<String>, Option<String>, Option<String>);
+
+fn other((target, blocks, tier, cpu): Other) -> Answer<OtherTarget> {
+    let target = targets::find(&target)?;
+    let tier = tier.as_deref().map_or(Ok(Tier::default()), Tier::find)?;
+    Ok(OtherTarget { name: target.name().into(), blocks, target, tier, cpu })
 }
 
 /// The options for lowering, with the given shapes, dtypes and constants of the inputs.
@@ -128,8 +140,10 @@ fn lowering(
 
 /// Makes sure that background compilation ends before the interpreter does.
 fn end_with_process(options: &CompileOptions, py: Python<'_>) -> Answer<()> {
+    let others = options.others.iter().map(|other| (other.target, other.tier));
+    let mut all = others.chain([(options.target, options.tier)]);
     // On all other tiers, LLVM may replace Cranelift's code in the background.
-    if options.target.tiers.contains(&Tier::Llvm) && options.tier != Tier::Instant {
+    if all.any(|(target, tier)| target.tiers.contains(&Tier::Llvm) && tier != Tier::Instant) {
         close_at_exit(py)?;
     }
     Ok(())

@@ -14,6 +14,7 @@ mod explanation;
 mod file;
 mod function;
 mod key;
+mod keywords;
 mod library;
 mod model;
 mod native;
@@ -62,7 +63,7 @@ mod _core {
     #[pymodule_export]
     use super::processor::{processor, processors};
     #[pymodule_export]
-    use super::program::{Argument, Outcome, Program};
+    use super::program::{Argument, Outcome, Part, Program};
     #[pymodule_export]
     use super::snapshot::Snapshot;
     #[pymodule_export]

@@ -6,6 +6,7 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
 use mithril_model::Loss;
 use mithril_model::block::quoted;
 use mithril_model::naming::snake_case;
+use mithril_model::place::Place;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
@@ -53,11 +54,14 @@ impl Model {
     }
 
     #[pyo3(signature = (
-        *, name: "str | None"=None, checkpoint: "bool"=false, gradient: "Block | None"=None
+        *, name: "str | None"=None, backend: "str | None"=None, device: "str | None"=None,
+        checkpoint: "bool"=false, gradient: "Block | None"=None
     ))]
     fn __init__(
         slf: &Bound<'_, Model>,
         #[pyo3(from_py_with = optional_text)] name: Option<String>,
+        #[pyo3(from_py_with = optional_text)] backend: Option<String>,
+        #[pyo3(from_py_with = optional_text)] device: Option<String>,
         #[pyo3(from_py_with = truth)] checkpoint: bool,
         gradient: Option<&Bound<'_, PyAny>>,
     ) -> Answer<()> {
@@ -68,6 +72,7 @@ impl Model {
         if let Some(gradient) = gradient {
             model.set_gradient(&gradient_of(gradient)?)?;
         }
+        model.set_place(Place::new(backend.as_deref(), device.as_deref())?)?;
         Ok(model.set_checkpoint(checkpoint)?)
     }
 
@@ -265,7 +270,7 @@ fn attribute(
     if done == 0 { Ok(()) } else { Err(PyErr::fetch(model.py()).into()) }
 }
 
-const SETTINGS: &[&str] = &["name", "checkpoint", "gradient"];
+const SETTINGS: &[&str] = &["name", "backend", "device", "checkpoint", "gradient"];
 
 /// Checks the settings of a model. Errors: one that is positional, or that models do not have.
 fn check_settings(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Answer<()> {

@@ -61,6 +61,18 @@ pub struct Outcome {
     dims: Vec<String>,
 }
 
+/// A part of a program that runs on one of several backends.
+#[pyclass(frozen, get_all, module = "mithril._core")]
+pub struct Part {
+    /// The index of the backend; 0 is that of the whole model.
+    place: usize,
+    program: Py<Program>,
+    /// The numbers of the values that the arguments are, in their order.
+    reads: Vec<usize>,
+    /// The numbers of the values that the results are, in their order.
+    writes: Vec<usize>,
+}
+
 /// Initial values: one number for all elements, the bytes of 64-bit floats, or a function that
 /// draws them with its key of two words.
 type InitialValues<'py> =
@@ -121,7 +133,7 @@ impl Program {
         Ok(match &self.program.code {
             Code::Source(source) => source.text.clone(),
             Code::Native(native) => native.listing(),
-            Code::Open(_) => String::new(),
+            Code::Parts(_) | Code::Open(_) => String::new(),
         })
     }
 
@@ -235,6 +247,33 @@ impl Program {
             dims: dims(&own.ty),
         };
         self.program.results.iter().map(result).collect()
+    }
+
+    /// The parts of a program for several backends, in the order in which they run. `wide` tells for
+    /// each backend whether it has 64-bit types. Empty for a program for one backend.
+    fn parts(&self, py: Python<'_>, wide: Vec<bool>) -> Answer<Vec<Part>> {
+        let Code::Parts(own) = &self.program.code else { return Ok(Vec::new()) };
+        let part = |part: &compile::parts::Part| -> Answer<Part> {
+            let program = Program {
+                program: part.program.clone(),
+                target: part.program.target(),
+                wide: wide.get(part.place).copied().unwrap_or(true),
+                one_of_several: false,
+            };
+            let (reads, writes) = (part.reads.clone(), part.writes.clone());
+            Ok(Part { place: part.place, program: Py::new(py, program)?, reads, writes })
+        };
+        own.parts.iter().map(part).collect()
+    }
+
+    /// The numbers of the values that the results are, in their order, of a program for several
+    /// backends. Its arguments are the first values.
+    #[getter]
+    fn result_values(&self) -> Vec<usize> {
+        match &self.program.code {
+            Code::Parts(own) => own.results.clone(),
+            Code::Source(_) | Code::Native(_) | Code::Open(_) => Vec::new(),
+        }
     }
 
     /// The rewrites of the program, and their estimated gains.

@@ -1,5 +1,8 @@
 //! Copies of blocks that later changes do not affect.
 
+use std::sync::Arc;
+
+use mithril_model::place::Place;
 use pyo3::prelude::*;
 
 use super::block::{Block, Inner, lock};
@@ -38,6 +41,20 @@ impl Snapshot {
     #[getter]
     fn plain(&self) -> Snapshot {
         Snapshot { block: self.plain.clone(), plain: self.plain.clone() }
+    }
+
+    /// The blocks inside that run elsewhere: their paths, and the names of their backends and
+    /// devices. Outer blocks come before those inside them. The path of the whole is empty.
+    #[getter]
+    fn places(&self) -> Vec<(String, Option<String>, Option<String>)> {
+        let text = |name: Option<&Arc<str>>| name.map(|name| name.to_string());
+        let whole = Some(self.block.place().clone()).filter(|own| !own.is_inherited());
+        let whole = whole.map(|own| (String::new(), own));
+        let places = whole.into_iter().chain(self.block.places());
+        let place = |(path, own): (String, Place)| {
+            (path, text(own.backend.as_ref()), text(own.device.as_ref()))
+        };
+        places.map(place).collect()
     }
 
     /// The names of the blocks and terminals directly inside.

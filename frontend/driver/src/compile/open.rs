@@ -14,10 +14,10 @@ use mithril_model::naming::symbol;
 use mithril_passes::specialise::shapes::Shapes;
 use rustc_hash::FxHashSet;
 
-use super::recipe::{Watch, native};
+use super::parts::generate;
+use super::recipe::Watch;
 use super::{Argument, Code, CompileOptions, Program, assembled, compile, entry, initial_values};
 use crate::native::Native;
-use crate::targets::{Dialect, TargetEntry};
 
 /// A program without code, and the block and options to compile later.
 #[derive(Debug)]
@@ -47,36 +47,43 @@ pub struct Needs {
     pub trial: bool,
 }
 
-/// The information that native code of these functions still needs, if any. `dtypes` are the inputs
-/// whose dtypes are unknown.
+/// The information that code of these functions still needs, if any: the dtypes of the inputs
+/// `dtypes`, ranks if the code is native or in parts, and sizes if it is native.
 ///
 /// Errors: the module is empty.
-pub(super) fn native_waits(module: &Module, dtypes: &[Arc<str>]) -> Result<Option<Waits>> {
+pub(super) fn waits(
+    module: &Module,
+    dtypes: &[Arc<str>],
+    options: &CompileOptions,
+) -> Result<Option<Waits>> {
     let entry = entry(module)?;
-    let ranks = unranked(entry);
+    let ranks = if needs_ranks(options) { unranked(entry) } else { Vec::new() };
     if !(ranks.is_empty() && dtypes.is_empty()) {
         return Ok(Some(Waits::Inputs(Needs { ranks, dtypes: dtypes.into(), trial: false })));
     }
-    let waits = entry.arguments().any(|(value, argument)| {
-        let lasts = matches!(argument.role, Role::Param | Role::State);
-        lasts && entry.ty(value).shape.as_fixed().is_none()
-    });
+    let waits = options.is_native()
+        && entry.arguments().any(|(value, argument)| {
+            let lasts = matches!(argument.role, Role::Param | Role::State);
+            lasts && entry.ty(value).shape.as_fixed().is_none()
+        });
     Ok(waits.then_some(Waits::Sizes))
 }
 
-/// The information that is needed after a trial lowering: native code needs all ranks.
+/// Whether the code needs all ranks.
+fn needs_ranks(options: &CompileOptions) -> bool {
+    options.is_native() || !options.others.is_empty()
+}
+
+/// The information that is needed after a trial lowering.
 ///
 /// Errors: the module is empty.
 pub(super) fn trial_waits(
     trial: &Trial,
-    target: &TargetEntry,
+    options: &CompileOptions,
     dtypes: Vec<Arc<str>>,
 ) -> Result<Waits> {
     let entry = entry(&trial.module)?;
-    let rest = match target.dialect {
-        Dialect::Python(_) => Vec::new(),
-        Dialect::C | Dialect::Machine => unranked(entry),
-    };
+    let rest = if needs_ranks(options) { unranked(entry) } else { Vec::new() };
     let names = entry.args.iter().map(|argument| &argument.name);
     let needed = names.filter(|name| trial.inputs.contains(name) || rest.contains(name));
     Ok(Waits::Inputs(Needs { ranks: needed.cloned().collect(), dtypes, trial: true }))
@@ -112,7 +119,7 @@ impl Program {
     /// The information that the program still needs, if it has no code.
     pub fn waits(&self) -> Option<&Waits> {
         match &self.code {
-            Code::Source(_) | Code::Native(_) => None,
+            Code::Source(_) | Code::Native(_) | Code::Parts(_) => None,
             Code::Open(open) => Some(&open.waits),
         }
     }
@@ -238,7 +245,7 @@ impl Program {
         let shapes = Shapes { args: sizes, symbols: Vec::new() };
         let mut watch = Watch { stages: self.timings.clone() };
         let mut recipe = self.recipe.clone();
-        let (module, code) = native(functions, &mut recipe, shapes.clone(), &mut watch)
+        let (module, code) = generate(functions, &mut recipe, shapes.clone(), &mut watch)
             .map_err(Diagnostic::at_call)?;
         let made = (module, (functions.clone(), shapes));
         let made =

@@ -20,6 +20,7 @@ use mithril_passes::keep::Keep;
 use mithril_passes::pipeline::{self, OptimizationOptions, Pipeline};
 use mithril_passes::specialise::shapes::Shapes;
 use mithril_passes::target::Target;
+use mithril_source::python;
 
 use super::{Checks, Code, CompileOptions, entry};
 use crate::budget;
@@ -27,12 +28,26 @@ use crate::calibration::calibrated;
 use crate::native::{Native, Planning, Tier};
 use crate::targets::{Dialect, TargetEntry};
 
+/// A backend that runs some blocks of a model.
+#[derive(Clone, Debug)]
+pub struct OtherTarget {
+    /// Names its functions.
+    pub name: String,
+    /// The paths of the blocks. Blocks inside them run on it as well, unless they are placed
+    /// elsewhere.
+    pub blocks: Vec<String>,
+    pub target: &'static TargetEntry,
+    pub tier: Tier,
+    /// The processor to compile native code for; `None` uses MITHRIL_CPU.
+    pub cpu: Option<String>,
+}
+
 /// The options that decide how a module is simplified and compiled.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     pub target: &'static TargetEntry,
-    /// The stem of generated C names.
-    pub stem: Arc<str>,
+    /// The names in generated source.
+    pub names: python::Options,
     pub optimization: OptimizationOptions,
     pub training: bool,
     pub own_gradients: bool,
@@ -44,6 +59,8 @@ pub struct Recipe {
     pub checks: Checks,
     /// The integer inputs whose dtype was not specified.
     pub any_integers: Vec<Arc<str>>,
+    /// The backends that run some of the blocks.
+    pub others: Vec<OtherTarget>,
 }
 
 /// Adds the results that the compile options request to the model's functions.
@@ -126,7 +143,12 @@ impl Recipe {
         });
         Recipe {
             target: options.target,
-            stem: options.stem.as_str().into(),
+            names: python::Options {
+                summary: block.name().unwrap_or(block.kind()).to_string(),
+                stem: options.stem.clone(),
+                random: options.random,
+                releases: options.lower.mode == Mode::Inference,
+            },
             optimization: options.optimization.clone(),
             training: options.lower.mode == Mode::Training,
             own_gradients: options.own_gradients,
@@ -136,7 +158,19 @@ impl Recipe {
             cpu: options.cpu.clone(),
             checks: options.checks,
             any_integers: integers.map(|terminal| terminal.name.clone()).collect(),
+            others: options.others.clone(),
         }
+    }
+
+    /// The recipe of the parts of this place.
+    pub fn for_place(&self, place: usize) -> Recipe {
+        let other = place.checked_sub(1).and_then(|at| self.others.get(at));
+        let (target, tier, cpu) = match other {
+            Some(other) => (other.target, other.tier, other.cpu.clone()),
+            None => (self.target, self.tier, self.cpu.clone()),
+        };
+        let (checks, any_integers) = (Checks::None, Vec::new());
+        Recipe { target, tier, cpu, checks, any_integers, others: Vec::new(), ..self.clone() }
     }
 
     /// The target of the passes, and whether they generate gradients. Errors: the measurements of
@@ -159,9 +193,29 @@ impl Recipe {
     }
 }
 
+/// Generates code of the recipe's own target for a model's functions with these shapes; also returns
+/// the module that it was generated from.
+///
+/// Errors: those of the target.
+pub fn for_target(
+    logical: &Module,
+    recipe: &mut Recipe,
+    shapes: Shapes,
+    watch: &mut Watch,
+) -> Result<(Module, Code)> {
+    match recipe.target.dialect {
+        Dialect::C | Dialect::Machine => native(logical, recipe, shapes, watch),
+        Dialect::Python(backend) => {
+            let (module, _) = simplify(logical, recipe, shapes, watch)?;
+            let source = watch.time("emit", || python::emit(&module, backend, &recipe.names))?;
+            Ok((module, Code::Source(source)))
+        }
+    }
+}
+
 /// Compiles a model's functions to native code; also returns the module that it was generated from.
 /// If there is a memory budget, the recipe is updated with the chosen amount of recomputation.
-pub fn native(
+fn native(
     logical: &Module,
     recipe: &mut Recipe,
     shapes: Shapes,
@@ -175,7 +229,7 @@ pub fn native(
                     Checks::None => Vec::new(),
                     Checks::Host | Checks::All => indexed_as(logical, &module)?,
                 };
-                Native::of_c(&module, &recipe.stem, recipe.planning, &indexed)
+                Native::of_c(&module, &recipe.names.stem, recipe.planning, &indexed)
             }
             Dialect::Machine | Dialect::Python(_) => {
                 let host = host::chosen(recipe.cpu.as_deref())?;

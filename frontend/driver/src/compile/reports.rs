@@ -8,8 +8,8 @@ use mithril_passes::bisect::{self, Culprit};
 use mithril_passes::cost::blocks::BlockCost;
 use mithril_passes::explain::{self, Explanation};
 
-use super::Program;
 use super::open::{Needs, Waits};
+use super::{Code, Program};
 use crate::cost;
 
 impl Program {
@@ -41,6 +41,10 @@ impl Program {
     /// Errors: those of compiling; unknown ranks.
     pub fn explain(&self) -> Result<Explanation> {
         self.functions()?;
+        if let Code::Parts(own) = &self.code {
+            let each = own.parts.iter().map(|part| part.program.explain());
+            return Ok(Explanation::joined(each.collect::<Result<_>>()?));
+        }
         let (module, shapes) = &self.logical;
         let (target, gradients) = self.recipe.destination(module)?;
         explain::explain(module, shapes, target, gradients, &self.recipe.optimization)

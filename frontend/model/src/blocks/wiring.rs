@@ -61,6 +61,7 @@ impl Wiring<'_> {
             inputs: inputs.collect(),
             outputs: names.into_iter().map(|name| Outlet { name, list: None }).collect(),
             ids: body.ids.clone(),
+            place: body.place.clone(),
             body: Body {
                 carries,
                 axes: vec![self.axis; sequences.len()],

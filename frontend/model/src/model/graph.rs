@@ -11,6 +11,7 @@ use crate::identity::{Identity, ParamId};
 use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::naming::Unique;
+use crate::place::Place;
 
 /// An unordered graph. Merging two wires makes one forward to the other; wires are never removed.
 #[derive(Clone, Default)]
@@ -20,6 +21,7 @@ pub(crate) struct Graph {
     pub name: Option<Arc<str>>,
     /// Whether the backward pass recomputes inner values.
     pub checkpoint: bool,
+    pub place: Place,
     /// The author's gradient of the model. `None`: it is derived from the blocks inside.
     pub gradient: Option<Block>,
     pub children: Vec<Child>,

@@ -11,6 +11,7 @@ use crate::block::{Block, quoted};
 use crate::identity::Identity;
 use crate::lower::DimSpec;
 use crate::naming::check_name;
+use crate::place::Place;
 use graph::Graph;
 use seal::Sealed;
 
@@ -87,6 +88,12 @@ impl Model {
     /// once the model is a block of another one. Errors: a used model.
     pub fn set_checkpoint(&self, checkpoint: bool) -> Result<()> {
         self.open()?.checkpoint = checkpoint;
+        Ok(())
+    }
+
+    /// Sets where the model runs, once it is a block of another one. Errors: a used model.
+    pub fn set_place(&self, place: Place) -> Result<()> {
+        self.open()?.place = place;
         Ok(())
     }
 
@@ -331,6 +338,7 @@ impl Model {
 fn build(graph: &Graph) -> Result<Block> {
     let mut block = Block::composite(graph.kind.clone(), graph.identity, seal::seal(graph)?);
     (block.name, block.checkpoint) = (graph.name.clone(), graph.checkpoint);
+    block.place = graph.place.clone();
     match &graph.gradient {
         Some(gradient) => block.with_gradient(gradient),
         None => Ok(block),

@@ -23,6 +23,7 @@ impl Model {
                 let mut graph = graph(block, composite);
                 graph.name = block.name.clone();
                 graph.checkpoint = block.checkpoint;
+                graph.place = block.place.clone();
                 graph.gradient = block.gradient.clone().map(Block::new);
                 *model.graph() = graph;
             }
@@ -245,5 +246,6 @@ fn child(
     block.name = Some(part.name.clone());
     block.checkpoint = part.checkpoint;
     block.gradient = part.gradient.clone();
+    block.place = part.place.clone();
     Child { block, inputs, outputs, fold: Some(part.fold) }
 }

@@ -18,6 +18,7 @@ use crate::init::Init;
 use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::naming::{Sibling, Unique, fold_of, siblings};
+use crate::place::Place;
 
 /// The contents of a model.
 #[derive(PartialEq, Eq, Hash)]
@@ -44,6 +45,8 @@ pub(crate) struct Part {
     pub checkpoint: bool,
     /// The author's gradient of the part. `None`: it is derived from the blocks inside.
     pub gradient: Option<Arc<Definition>>,
+    /// Where the part runs.
+    pub place: Place,
     pub inputs: Vec<Feed>,
     /// The nets of each output: one, or one per element of a list.
     pub outputs: Vec<Vec<u32>>,
@@ -267,6 +270,7 @@ impl Sealing<'_> {
                 definition,
                 checkpoint: child.block.checkpoint,
                 gradient: child.block.gradient.clone(),
+                place: child.block.place.clone(),
                 inputs,
             });
         }

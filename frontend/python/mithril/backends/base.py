@@ -307,6 +307,16 @@ class Backend(ABC):
         """
         return None
 
+    def receive(self, array: Array) -> Array:
+        """Hands an array of any framework over to this one, on the backend's device. It is copied
+        only if its memory cannot be shared."""
+        return array if self.is_array(array) else self.from_numpy(self._as_numpy(array))
+
+    def at(self, device: str) -> Self:
+        """The same backend on another device. Errors: `BackendError` for an unknown device."""
+        args, options = self._given
+        return type(self)(*args, **{**options, "device": device})  # type: ignore[arg-type]
+
     def array(self, value: object, dtype: object = None) -> Array:
         """Copies `value` to an array of the framework.
 

@@ -10,6 +10,7 @@ from .._core import DType
 from ..errors import BackendError
 from .base import Backend
 from .dtypes import numpy_dtype
+from .foreign import shared
 from .joint import JointRunner
 
 if TYPE_CHECKING:
@@ -64,6 +65,15 @@ class JaxBackend(Backend):
 
     def from_numpy(self, array: NDArray[Any]) -> Any:
         return self.framework.device_put(narrow(self.framework, array), self.device)
+
+    def receive(self, array: Any) -> Any:
+        jax = self.framework
+        if not self.is_array(array):
+            own = shared(self.jnp.from_dlpack, array)
+            array = self.from_numpy(self._as_numpy(array)) if own is None else own
+        device = self.device or jax.devices()[0]
+        is_here = len(array.devices()) > 1 or array.devices() == {device}
+        return array if is_here else jax.device_put(array, device)
 
     def is_readable(self, value: object) -> bool:
         return super().is_readable(value) and not isinstance(value, self.framework.core.Tracer)

@@ -11,6 +11,7 @@ from .._core import DType
 from ..errors import BackendError, BackendWarning, UsageError
 from ..units import bytes_of
 from .base import Backend
+from .foreign import shared
 from .joint import JointRunner
 from .torch_memory import MemoryLimit, limited, storage_sizes
 from .torch_runner import TorchRunner, compiled, set_apart, within
@@ -229,6 +230,12 @@ class TorchBackend(Backend):
     def from_torch(self, tensor: torch.Tensor) -> torch.Tensor:
         """Moves the tensor to the backend's device."""
         return tensor.to(self.device)
+
+    def receive(self, array: Any) -> torch.Tensor:
+        if self.is_array(array):
+            return array.to(self.device)  # type: ignore[no-any-return]
+        own = shared(self.framework.from_dlpack, array)
+        return self.to_torch(array) if own is None else own.to(self.device)
 
     # Memory.
 

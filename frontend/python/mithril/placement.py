@@ -1,0 +1,142 @@
+"""Chooses the backend of each block of a model, from `backend_map` and from the blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+from .backends.custom import find, names
+from .errors import BackendError, TerminalError, UsageError, listed, mapping, shown
+
+if TYPE_CHECKING:
+    from .backends.base import Backend
+
+__all__ = ["Placement", "check_map"]
+
+
+def check_map(backend: Backend, backend_map: Mapping[str, Backend] | None) -> dict[str, Backend]:
+    """The map as a dict. Errors: `UsageError` for a value that is not a backend; `BackendError` for
+    a backend of another dtype."""
+    from .backends.base import Backend  # noqa: PLC0415
+
+    own = mapping(backend_map, "backend_map", "backends by name")
+    for name, other in own.items():
+        if not isinstance(other, Backend):
+            raise UsageError(
+                f"`backend_map` must map names to backends\n  got: {shown(other)} for `{name}`"
+                "\n  expected: a backend, such as `ml.NumpyBackend()`"
+            )
+        if other.dtype.name != backend.dtype.name:
+            raise BackendError(
+                "the backends of one model must have one dtype"
+                f"\n  got: {other!r} for `{name}`, and {backend!r} for the rest"
+                f"\n  hint: give both `dtype=ml.{backend.dtype.name}`"
+            )
+    return own
+
+
+class Placement:
+    """The backends of a model's blocks.
+
+    `backend_map` has backends by the paths of blocks, and by the names that blocks give as
+    `backend=`. A name that a block gives is never a path, and neither is a kind of backend, unless
+    there is a block of this name.
+
+    Errors: `UsageError` for a backend that a block names and nobody has; `TerminalError` for a path
+    that is not in the model.
+    """
+
+    def __init__(
+        self, model: _core.Snapshot, backend: Backend, backend_map: Mapping[str, Backend]
+    ) -> None:
+        self.backends: list[Backend] = [backend]
+        """The backend of the model, and then those of `others`."""
+        self.blocks: list[list[str]] = [[]]
+        """The paths of the blocks that each of the backends runs."""
+        named = {name for _, name, _ in model.places if name is not None}
+        if any(not path for path, *_ in model.places):
+            raise UsageError(
+                "`backend=` and `device=` of a block are for blocks inside a model"
+                f"\n  got: a model that has them itself, compiled for {backend!r}"
+                "\n  hint: give `ml.compile` the backend"
+            )
+        self._kinds = names()
+        aliases = named.union(set(self._kinds).difference(model.names))
+        chosen = {path: own for path, own in backend_map.items() if path not in aliases}
+        self._check_paths(model, list(chosen))
+        stated = dict(chosen)
+        for path, name, device in model.places:
+            if path in stated:
+                continue
+            own = _outer(path, chosen) or backend
+            if name is not None:
+                own = self._of_name(path, name, backend_map)
+            chosen[path] = own if device is None else own.at(device)
+        for path in sorted(chosen):
+            if chosen[path] != (_outer(path, chosen) or backend):
+                self._add(path, chosen[path])
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one backend runs all blocks."""
+        return len(self.backends) == 1
+
+    @property
+    def names(self) -> list[str]:
+        """The backends as text."""
+        return [repr(backend) for backend in self.backends]
+
+    def compile_options(self) -> dict[str, Any]:
+        """Keywords of the compiler."""
+        others = []
+        for backend, blocks in zip(self.backends[1:], self.blocks[1:]):
+            own = backend.compile_options()
+            others.append((backend.kind, blocks, own.get("tier"), own.get("cpu")))
+        return {"others": others}
+
+    def _add(self, path: str, backend: Backend) -> None:
+        known = [at for at, own in enumerate(self.backends) if own == backend and at > 0]
+        if not known:
+            known = [len(self.backends)]
+            self.backends.append(backend)
+            self.blocks.append([])
+        self.blocks[known[0]].append(path)
+
+    def _of_name(self, path: str, name: str, backend_map: Mapping[str, Backend]) -> Backend:
+        """The backend that a block names: that of the map, or else one of this kind."""
+        default = self.backends[0]
+        if name in backend_map:
+            return backend_map[name]
+        if name == default.kind:
+            return default
+        if name in self._kinds:
+            found: Backend = find(name)(dtype=default.dtype)
+            return found
+        known = [*backend_map, *self._kinds]
+        near = _core.did_you_mean(name, known)
+        raise UsageError(
+            f"`backend_map` has no backend `{name}`\n  where: block `{path}`"
+            f"\n  expected: {listed(known)}"
+            + (f"\n  hint: {near}" if near else f'\n  hint: backend_map={{"{name}": …}}')
+        )
+
+    def _check_paths(self, model: _core.Snapshot, paths: list[str]) -> None:
+        for path in paths:
+            front = path.partition(".")[0]
+            if front not in model.names:
+                near = _core.did_you_mean(front, model.names)
+                raise TerminalError(
+                    f"Terminal not found: `backend_map` names `{path}`, which is neither a block "
+                    "nor a backend that a block names"
+                    f"\n  expected: paths of blocks, or {listed(self._kinds)}"
+                    + (f"\n  hint: {near}" if near else "")
+                )
+
+
+def _outer(path: str, chosen: Mapping[str, Backend]) -> Backend | None:
+    """The backend of the innermost block around this one that has a backend of its own."""
+    outer = path.rpartition(".")[0]
+    while outer and outer not in chosen:
+        outer = outer.rpartition(".")[0]
+    return chosen.get(outer)
