@@ -13,6 +13,7 @@ from . import params as renaming
 from .arguments import Arguments
 from .deferred import Deferred
 from .errors import BackendError, MithrilError, TerminalError, UsageError, mapping, shown
+from .export import Library
 from .framework_errors import raise_explained
 from .inference import inference_map, inference_options
 from .placement import Placement
@@ -75,19 +76,7 @@ class CompiledModel:
                 f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source",
                 code="E0402",
             )
-        if self._file_path is not None and not self._placement.is_single:
-            raise BackendError(
-                "`file_path` is for a model on one backend"
-                f"\n  got: {self._file_path!r} for a model on {listed(self._placement.names)}"
-                "\n  hint: `code` of the compiled model has the source of all parts",
-                code="E0402",
-            )
-        if self._options["memory_budget"] is not None and not self._placement.is_single:
-            raise UsageError(
-                "`memory_budget` is for a model on one backend"
-                f"\n  got: a model on {listed(self._placement.names)}",
-                code="E0503",
-            )
+        self._placement.check_options(self._file_path, self._options["memory_budget"])
         program = self._root_program()
         self._variants: Variants | None = None
         if program.is_open:
@@ -460,34 +449,10 @@ class CompiledModel:
         Errors: `BackendError` for a backend without native code, or if code cannot be generated;
         `MithrilError` for a model whose inputs have no shapes yet, or params that do not fit.
         """
-        if self.backend.writes or not self._placement.is_single:
-            raise BackendError(
-                "a library for C needs native code"
-                f"\n  got: {', '.join(self._placement.names)}\n  hint: compile for `ml.CpuBackend()`",
-                code="E0503",
-            )
-        if name is not None and not isinstance(name, str):
-            raise UsageError(f"`name` must be a string\n  got: {shown(name)}")
-        if params is not None and not isinstance(params, Mapping):
-            raise UsageError(
-                f"`params` must be a dict of params by name\n  got: {shown(params)}", code="E0303"
-            )
-        values = None
-        if params is not None:
-            values = {n: self.backend.to_numpy(value) for n, value in params.items()}
-        if cpu is None:
-            cpu = getattr(self.backend, "cpu", None) or _core.processor()
-        processors = cpu.split(",") if isinstance(cpu, str) else cpu
-        several = isinstance(processors, list | tuple) and len(processors) > 0
-        if not several or not all(isinstance(processor, str) for processor in processors):
-            raise UsageError(
-                f"`cpu` is not a processor or a list of them\n  got: {shown(cpu)}"
-                '\n  expected: "native", "x86-64-v3", ["v3", "v4"] or similar'
-            )
+        library = Library(self.backend, self._placement, name, cpu, params)
         # The library has no hooks, so the inner values that hooks need are not its outputs.
         runner = self._with({})._runner if self._inner else self._runner
-        paths = runner.native.export(path_text(folder, "folder"), name, list(processors), values)
-        return {what: Path(path) for what, path in paths.items()}
+        return library.write(runner.native, path_text(folder, "folder"))
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
         """Calls `hook(array)` in each call with the value of an output, inner terminal or block.

@@ -87,6 +87,24 @@ class Placement:
         """The backends as text."""
         return [repr(backend) for backend in self.backends]
 
+    def check_options(self, file_path: str | None, memory_budget: int | None) -> None:
+        """Errors: options for one backend, in a model on several."""
+        if self.is_single:
+            return
+        where = " and ".join(self.names)
+        if file_path is not None:
+            raise BackendError(
+                "`file_path` is for a model on one backend"
+                f"\n  got: {file_path!r} for a model on {where}"
+                "\n  hint: `code` of the compiled model has the source of all parts",
+                code="E0402",
+            )
+        if memory_budget is not None:
+            raise UsageError(
+                f"`memory_budget` is for a model on one backend\n  got: a model on {where}",
+                code="E0503",
+            )
+
     def compile_options(self) -> dict[str, Any]:
         """Keywords of the compiler."""
         others = []
