@@ -9,10 +9,10 @@ mod machine;
 mod uses;
 
 use cases::{Case, Random, operations};
-use machine::{Native, compare, is_drawn, is_whole};
+use machine::{Native, compare_amplified, is_drawn, is_whole};
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
-use mithril_ir::graph::Module;
+use mithril_ir::graph::{Module, Operation};
 use mithril_ir::op::Class;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
@@ -35,11 +35,24 @@ fn agree(about: &str, module: &Module, truth: &Module, arguments: &[Vec<Tensor>]
         let native = native.get_or_insert_with(|| Native::new(&source));
         for (at, (want, got)) in want.iter().zip(&native.run(tensors)).enumerate() {
             println!("{about}, result {at}");
-            compare(native, at, &converted(want, got.dtype()), got);
+            let amplified = amplification(module, tensors);
+            compare_amplified(native, at, &converted(want, got.dtype()), got, amplified);
         }
         count += 1;
     }
     count
+}
+
+/// How much the operation amplifies rounding errors: eigenvectors and singular vectors lose the ratio
+/// of the largest value to the smallest difference of two values (Davis and Kahan, 1970). Of the
+/// matrices of `cases`, the values are about 2, 3, 4, …
+fn amplification(module: &Module, tensors: &[Tensor]) -> f64 {
+    let entry = module.entry().expect("an entry");
+    let vectors = |op: &Operation| matches!(op.op.name, "svd" | "eigh");
+    match (entry.ops.iter().any(vectors), tensors.first().map(Tensor::shape)) {
+        (true, Some([.., rows, columns])) => (*rows.min(columns) + 1) as f64,
+        _ => 0.0,
+    }
 }
 
 #[test]
@@ -48,11 +61,6 @@ fn every_operation() {
         let mut random = Random(500 + number as u64);
         let mut count = 0;
         for case in uses(op, &mut random) {
-            // Vectors divide by differences of values, which amplifies the rounding errors of single
-            // precision without a bound. The interpreter compares them.
-            if matches!(op.name, "svd" | "eigh") && !is_stable(&case) {
-                continue;
-            }
             let form = case.symbolic();
             let Some(function) = form.function() else { continue };
             let cases = SIZES.iter().filter_map(|sizes| at(&form, sizes));

@@ -44,7 +44,7 @@ class Library:
                 f"`params` must be a dict of params by name\n  got: {shown(params)}", code="E0303"
             )
         self._name = name
-        self._values = None
+        self._values: dict[str, Any] | None = None
         if params is not None:
             self._values = {n: backend.to_numpy(value) for n, value in params.items()}
         if cpu is None:

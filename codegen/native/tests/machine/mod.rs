@@ -232,6 +232,17 @@ pub fn agree(native: &Native, sizes: &[(&str, usize)]) {
 }
 
 pub fn compare(native: &Native, result: usize, want: &Tensor, got: &Tensor) {
+    compare_amplified(native, result, want, got, 0.0);
+}
+
+/// Compares where the operation amplifies rounding errors by this factor.
+pub fn compare_amplified(
+    native: &Native,
+    result: usize,
+    want: &Tensor,
+    got: &Tensor,
+    amplified: f64,
+) {
     assert_eq!(want.shape(), got.shape());
     if !want.dtype().is_float() {
         let same = want.to_i64s() == got.to_i64s();
@@ -239,8 +250,8 @@ pub fn compare(native: &Native, result: usize, want: &Tensor, got: &Tensor) {
         return;
     }
     let tolerance = match want.dtype() {
-        DType::F64 => 1e-12,
-        DType::F32 => 1e-5,
+        DType::F64 => f64::max(1e-12, 8.0 * f64::EPSILON * amplified),
+        DType::F32 => f64::max(1e-5, 8.0 * f64::from(f32::EPSILON) * amplified),
         DType::F16 => 2e-3,
         _ => 2e-2,
     };
