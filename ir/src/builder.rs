@@ -9,11 +9,12 @@ use crate::algebra::Var;
 use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Dim, Symbol};
+use crate::dtype::DType;
 use crate::graph::{Argument, Function, Operation, ResultDef, Role, Value, ValueInfo};
 use crate::guards::GuardIndex;
 use crate::loc::Loc;
 use crate::op::infer::{Infer, complete_attrs, infer};
-use crate::op::{self, Op};
+use crate::op::{self, Meaning, Op};
 use crate::shape::{Guard, Type};
 use crate::signature::{CallTypes, call_types};
 use crate::symbolic;
@@ -28,6 +29,16 @@ pub struct Builder {
     error: RefCell<Option<Box<Diagnostic>>>,
     fresh: Cell<u32>,
     guards: RefCell<GuardIndex>,
+    accumulator: Cell<Option<Accumulator>>,
+}
+
+/// A dtype for the sums of operations that do not state one.
+#[derive(Clone, Copy)]
+pub struct Accumulator {
+    /// Floats of at most its width are accumulated in it.
+    pub dtype: DType,
+    /// Expresses a composite by simpler operations, which accumulate in it.
+    pub expand: fn(&Builder, Op, &[Value], &[Attr]) -> Result<Value>,
 }
 
 impl Builder {
@@ -38,6 +49,7 @@ impl Builder {
             error: RefCell::default(),
             fresh: Cell::new(0),
             guards: RefCell::default(),
+            accumulator: Cell::default(),
         }
     }
 
@@ -74,6 +86,15 @@ impl Builder {
     /// Says which standard function the operations compute.
     pub fn set_computes(&self, name: &str) {
         self.function.borrow_mut().computes = Some(name.into());
+    }
+
+    /// Sets how the operations added next accumulate.
+    pub fn set_accumulator(&self, accumulator: Option<Accumulator>) {
+        self.accumulator.set(accumulator);
+    }
+
+    pub fn accumulator(&self) -> Option<Accumulator> {
+        self.accumulator.get()
     }
 
     /// Sets the location of the operations added next.
@@ -119,6 +140,9 @@ impl Builder {
     pub fn push(&self, op: Op, operands: &[Value], attrs: SmallVec<[Attr; 2]>) -> Result<Value> {
         let (info, guards) = self.infer(op, operands, &attrs)?;
         self.add_guards(guards);
+        if let (Some(own), Meaning::Decompose(_)) = (self.accumulator.get(), op.meaning) {
+            return (own.expand)(self, op, operands, &attrs);
+        }
         Ok(self.append(op, operands, attrs, [info]))
     }
 
@@ -183,10 +207,18 @@ impl Builder {
         &self,
         op: Op,
         operands: &[Value],
-        attrs: SmallVec<[Attr; 2]>,
+        mut attrs: SmallVec<[Attr; 2]>,
         infos: impl IntoIterator<Item = ValueInfo>,
     ) -> Value {
         let mut f = self.function.borrow_mut();
+        if let (Some(own_acc), Some(at)) = (self.accumulator.get(), op.attr_index("acc")) {
+            let acc = own_acc.dtype;
+            let own = f.ty(operands[0]).dtype;
+            let fits = own.is_float() && (acc == own || acc.bits() > own.bits());
+            if fits && attrs[at] == Attr::None {
+                attrs[at] = acc.into();
+            }
+        }
         let first = Value(f.values.len() as u32);
         f.values.extend(infos);
         let results = f.values.len() as u32 - first.0;

@@ -43,9 +43,21 @@ fn agree(about: &str, module: &Module, truth: &Module, arguments: &[Vec<Tensor>]
     count
 }
 
+/// Matrices of the same shape whose singular values are about 2, 3, 4, …
+fn spread(matrices: &Tensor) -> Tensor {
+    let &[.., rows, columns] = matrices.shape() else { return matrices.clone() };
+    let scale = 2.0 * rows.max(columns) as f64;
+    let element = |(at, v): (usize, f64)| match at / columns % rows == at % columns {
+        true => 2.0 + (at % columns) as f64 + v / 8.0,
+        false => v / scale,
+    };
+    let elements: Vec<f64> = matrices.to_f64s().into_iter().enumerate().map(element).collect();
+    Tensor::from_f64s(matrices.dtype(), matrices.shape().to_vec(), &elements)
+}
+
 /// How much the operation amplifies rounding errors: eigenvectors and singular vectors lose the ratio
-/// of the largest value to the smallest difference of two values (Davis and Kahan, 1970). Of the
-/// matrices of `cases`, the values are about 2, 3, 4, …
+/// of the largest value to the smallest difference of two values (Davis and Kahan, 1970). Of these
+/// matrices, the values are about 2, 3, 4, …
 fn amplification(module: &Module, tensors: &[Tensor]) -> f64 {
     let entry = module.entry().expect("an entry");
     let vectors = |op: &Operation| matches!(op.op.name, "svd" | "eigh");
@@ -64,7 +76,10 @@ fn every_operation() {
             let form = case.symbolic();
             let Some(function) = form.function() else { continue };
             let cases = SIZES.iter().filter_map(|sizes| at(&form, sizes));
-            let arguments: Vec<_> = cases.map(|case| case.tensors(&mut random)).collect();
+            let mut arguments: Vec<_> = cases.map(|case| case.tensors(&mut random)).collect();
+            if op.name == "svd" {
+                arguments.iter_mut().flatten().for_each(|matrix| *matrix = spread(matrix));
+            }
             let module = Module::of(function);
             let truth = widened(&form).and_then(|wide| wide.function()).map(Module::of);
             let about = format!("{} {form:?}", op.name);

@@ -13,6 +13,7 @@ use crate::identity::{Identity, ParamId, Renewal};
 use crate::model::seal::{NetSource, Sealed};
 use crate::model::{Model, Source};
 use crate::naming::check_name;
+use crate::numerics::Numerics;
 use crate::place::Place;
 
 /// A definition, and the connections to make when the block is added to a model. Cloning is cheap.
@@ -30,6 +31,7 @@ pub struct Block {
     /// The author's gradient of the block. `None`: it is derived from the blocks inside.
     pub(crate) gradient: Option<Arc<Definition>>,
     pub(crate) place: Place,
+    pub(crate) numerics: Numerics,
     pub(crate) given: Vec<(Arc<str>, Source)>,
 }
 
@@ -46,6 +48,7 @@ impl Block {
             checkpoint: false,
             gradient: None,
             place: Place::default(),
+            numerics: Numerics::default(),
             given: Vec::new(),
         }
     }
@@ -71,8 +74,8 @@ impl Block {
 
     /// The block of a table entry that calls a body. Its params are those of the body.
     pub(crate) fn repeated((entry, settings): (&'static Entry, Settings), wired: Wired) -> Block {
-        let (ids, place) = (wired.ids.clone(), wired.place.clone());
-        Block { ids, place, ..Block::new(Definition::repeated(entry, settings, wired)) }
+        let (ids, place, numerics) = (wired.ids.clone(), wired.place.clone(), wired.numerics);
+        Block { ids, place, numerics, ..Block::new(Definition::repeated(entry, settings, wired)) }
     }
 
     /// The terminals of a block that calls this one.
@@ -82,6 +85,7 @@ impl Block {
             outputs: self.outputs().to_vec(),
             ids: self.ids.clone(),
             place: self.place.clone(),
+            numerics: self.numerics,
             body: Body {
                 control,
                 definition: self.definition.clone(),
@@ -151,7 +155,8 @@ impl Block {
     pub(crate) fn is_plain(&self) -> bool {
         let own = &self.definition;
         let is_single = own.origin.is_some() && own.composite.is_none() && own.body.is_none();
-        let is_usual = !self.checkpoint && self.place.is_inherited();
+        let is_usual =
+            !self.checkpoint && self.place.is_inherited() && self.numerics.is_inherited();
         is_single && is_usual && self.given.is_empty() && self.gradient.is_none()
     }
 
@@ -204,6 +209,17 @@ impl Block {
     pub fn placed(mut self, place: Place) -> Block {
         self.place = place;
         self
+    }
+
+    /// The same block, which computes in other dtypes than the model around it.
+    pub fn computing_in(mut self, numerics: Numerics) -> Block {
+        self.numerics = numerics;
+        self
+    }
+
+    /// The dtypes in which the block computes, as far as they were stated.
+    pub fn numerics(&self) -> Numerics {
+        self.numerics
     }
 
     /// Where the block runs, as far as it was stated.

@@ -14,6 +14,7 @@ use crate::identity::ParamId;
 use crate::init::Start;
 use crate::lower::DimSpec;
 use crate::model::seal::{Composite, Sealed};
+use crate::numerics::Numerics;
 use crate::place::Place;
 use crate::text_function::TextFunction;
 
@@ -102,6 +103,7 @@ pub struct Wired {
     pub(crate) ids: Arc<[ParamId]>,
     /// Where the body runs, and so the block.
     pub(crate) place: Place,
+    pub(crate) numerics: Numerics,
 }
 
 /// The computation of a block, independent of its uses.

@@ -44,6 +44,7 @@ mod load;
 pub mod lower;
 pub mod model;
 pub mod naming;
+pub mod numerics;
 pub mod page;
 pub mod place;
 mod save;

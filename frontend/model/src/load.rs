@@ -20,6 +20,7 @@ use crate::model::graph::{Child, Graph, Port, Wire, Writer};
 use crate::model::readers::is_learned;
 use crate::model::seal::seal;
 use crate::naming::check_name;
+use crate::numerics::Numerics;
 use crate::place::Place;
 use crate::save::VERSION;
 use crate::setting::Setting;
@@ -214,6 +215,8 @@ impl Reader {
         }
         let name = |key: &str| (!value[key].is_null()).then(|| text(&value[key])).transpose();
         block = block.placed(Place::new(name("backend")?, name("device")?)?);
+        let given = |key: &str| (!value[key].is_null()).then(|| dtype(&value[key])).transpose();
+        block = block.computing_in(Numerics::new(given("dtype")?, given("acc")?)?);
         if !value["shares"].is_null() {
             shared.set(&mut block, &value["shares"])?;
         }
@@ -299,8 +302,8 @@ impl Reader {
             }
             Value::Object(object) => match object.iter().next() {
                 Some((key, inner)) => match key.as_str() {
-                    "backend" | "checkpoint" | "definition" | "device" | "gradient" | "name"
-                    | "shares" => Setting::Block(self.block(value, shared)?),
+                    "acc" | "backend" | "checkpoint" | "definition" | "device" | "gradient"
+                    | "name" | "shares" => Setting::Block(self.block(value, shared)?),
                     "float" => {
                         let v = text(inner)?.parse();
                         Setting::Float(v.map_err(|_| damaged("a number", inner))?)

@@ -24,8 +24,9 @@ fn index() -> String {
     let mut page = format!(
         "# Blocks\n\nAll blocks, by family. Each name links to its page: arguments, terminals, \
          formula, initial values, a tested example. In Python, `help(ml.Linear)` shows the \
-         same.\n\nEvery block is `ml.X` and `mithril.models.X`, and takes `name=`, and \
-         `backend=` and `device=`, [where it runs](guide/several-backends.md). A block that \
+         same.\n\nEvery block is `ml.X` and `mithril.models.X`, and takes `name=`, \
+         `backend=` and `device=`, [where it runs](guide/several-backends.md), and `dtype=`, \
+         `precision=` and `acc=`, [in what it computes](guide/compiling.md#dtypes). A block that \
          is a model of others takes `checkpoint=True`, which [saves \
          memory](guide/training.md#memory). A block that learns nothing takes `gradient=`, [a \
          gradient of your own](guide/training.md#gradients-of-your-own).\n\n{NOTE}\n"

@@ -142,6 +142,12 @@ impl Writer {
                 object.insert(key.into(), json!(&**own));
             }
         }
+        let numerics = block.numerics;
+        for (key, own) in [("dtype", numerics.dtype), ("acc", numerics.acc)] {
+            if let Some(own) = own {
+                object.insert(key.into(), json!(own.name()));
+            }
+        }
         if let Some(numbers) = shared.numbers(block) {
             object.insert("shares".into(), numbers);
         }

@@ -57,6 +57,13 @@ fn class(text: &mut String, entry: &Entry) {
 pub fn keywords(entry: &Entry) -> Vec<[&'static str; 3]> {
     let mut keywords: Vec<[&str; 3]> =
         ["name", "backend", "device"].map(|name| [name, "str | None", "None"]).into();
+    let numerics = [
+        ["dtype", "object", "None"],
+        ["precision", "int | None", "None"],
+        ["acc", "object", "None"],
+    ];
+    let defines = |name: &str| entry.parameters.iter().any(|own| own.name == name);
+    keywords.extend(numerics.into_iter().filter(|[name, ..]| !defines(name)));
     if matches!(entry.meaning, Meaning::Compose(_)) {
         keywords.push(["checkpoint", "bool", "False"]);
     }

@@ -349,6 +349,9 @@ class Relu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -362,6 +365,9 @@ class LeakyRelu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -375,6 +381,9 @@ class Elu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -387,6 +396,9 @@ class Selu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -400,6 +412,9 @@ class Gelu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -412,6 +427,9 @@ class Silu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -424,6 +442,9 @@ class Mish(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -436,6 +457,9 @@ class Hardswish(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -448,6 +472,9 @@ class Sigmoid(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -460,6 +487,9 @@ class HardSigmoid(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -473,6 +503,9 @@ class Softplus(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -485,6 +518,9 @@ class Softsign(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -497,6 +533,9 @@ class Tanh(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -509,6 +548,9 @@ class Relu6(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -523,6 +565,9 @@ class Hardtanh(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -536,6 +581,9 @@ class Celu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -549,6 +597,9 @@ class Hardshrink(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -562,6 +613,9 @@ class Softshrink(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -574,6 +628,9 @@ class Tanhshrink(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -588,6 +645,9 @@ class Threshold(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -600,6 +660,9 @@ class LogSigmoid(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -613,6 +676,9 @@ class Softmin(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -626,6 +692,9 @@ class Glu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -639,6 +708,9 @@ class PRelu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class RRelu(Block):
@@ -652,6 +724,9 @@ class RRelu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class GumbelSoftmax(Block):
@@ -666,6 +741,9 @@ class GumbelSoftmax(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Sign(Block):
@@ -677,6 +755,9 @@ class Sign(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -689,6 +770,9 @@ class Square(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -702,6 +786,9 @@ class Sqrt(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -714,6 +801,9 @@ class Exponential(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -727,6 +817,9 @@ class Log(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -739,6 +832,9 @@ class Log1p(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -751,6 +847,9 @@ class Expm1(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -763,6 +862,9 @@ class Absolute(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -775,6 +877,9 @@ class Negate(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -787,6 +892,9 @@ class Reciprocal(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -799,6 +907,9 @@ class StableReciprocal(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -811,6 +922,9 @@ class Buffer(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -823,6 +937,9 @@ class Sine(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -835,6 +952,9 @@ class Cosine(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -847,6 +967,9 @@ class Tan(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -859,6 +982,9 @@ class Asin(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -871,6 +997,9 @@ class Acos(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -883,6 +1012,9 @@ class Atan(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -895,6 +1027,9 @@ class Sinh(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -907,6 +1042,9 @@ class Cosh(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -919,6 +1057,9 @@ class Erf(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -931,6 +1072,9 @@ class Floor(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -943,6 +1087,9 @@ class Ceil(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -955,6 +1102,9 @@ class Round(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -967,6 +1117,9 @@ class IsNan(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -979,6 +1132,9 @@ class IsInf(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -991,6 +1147,9 @@ class NanToNum(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1003,6 +1162,9 @@ class LogicalNot(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1015,6 +1177,9 @@ class BitwiseNot(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1028,6 +1193,8 @@ class Cast(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1042,6 +1209,9 @@ class Clamp(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1054,6 +1224,9 @@ class StopGradient(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1066,6 +1239,9 @@ class Lgamma(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1078,6 +1254,9 @@ class Digamma(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1090,6 +1269,9 @@ class Erfinv(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1102,6 +1284,9 @@ class I0(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1114,6 +1299,9 @@ class Sinc(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1127,6 +1315,9 @@ class Logit(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1139,6 +1330,9 @@ class Xlogy(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1151,6 +1345,9 @@ class Add(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1163,6 +1360,9 @@ class Subtract(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1175,6 +1375,9 @@ class Multiply(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1187,6 +1390,9 @@ class Divide(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1199,6 +1405,9 @@ class FloorDivide(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1211,6 +1420,9 @@ class Modulo(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1224,6 +1436,9 @@ class Power(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1236,6 +1451,9 @@ class Atan2(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1248,6 +1466,9 @@ class Minimum(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1260,6 +1481,9 @@ class Maximum(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1272,6 +1496,9 @@ class MatrixMultiply(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1284,6 +1511,9 @@ class Equal(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1296,6 +1526,9 @@ class NotEqual(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1308,6 +1541,9 @@ class Greater(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1320,6 +1556,9 @@ class GreaterEqual(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1332,6 +1571,9 @@ class Less(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1344,6 +1586,9 @@ class LessEqual(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1356,6 +1601,9 @@ class LogicalAnd(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1368,6 +1616,9 @@ class LogicalOr(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1380,6 +1631,9 @@ class LogicalXor(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1392,6 +1646,9 @@ class BitwiseAnd(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1404,6 +1661,9 @@ class BitwiseOr(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1416,6 +1676,9 @@ class BitwiseXor(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1428,6 +1691,9 @@ class ShiftLeft(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1440,6 +1706,9 @@ class ShiftRight(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1452,6 +1721,9 @@ class Where(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1466,6 +1738,9 @@ class Sum(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1480,6 +1755,9 @@ class Mean(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1494,6 +1772,9 @@ class Max(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1508,6 +1789,9 @@ class Min(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1522,6 +1806,9 @@ class Prod(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1537,6 +1824,9 @@ class Variance(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1552,6 +1842,9 @@ class Std(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1567,6 +1860,9 @@ class Norm(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1581,6 +1877,9 @@ class LogSumExp(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1595,6 +1894,9 @@ class ArgMax(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1609,6 +1911,9 @@ class ArgMin(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1623,6 +1928,9 @@ class Any(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1637,6 +1945,9 @@ class All(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1650,6 +1961,9 @@ class Cumsum(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1663,6 +1977,9 @@ class Cumprod(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1677,6 +1994,9 @@ class LossMean(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1690,6 +2010,9 @@ class Reshape(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1704,6 +2027,9 @@ class Flatten(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1717,6 +2043,9 @@ class Transpose(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1731,6 +2060,9 @@ class SwapAxes(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1744,6 +2076,9 @@ class PermuteTensor(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1757,6 +2092,9 @@ class Squeeze(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1770,6 +2108,9 @@ class ExpandDims(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1783,6 +2124,9 @@ class BroadcastTo(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1796,6 +2140,9 @@ class Concat(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Stack(Block):
@@ -1808,6 +2155,9 @@ class Stack(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Split(Block):
@@ -1821,6 +2171,9 @@ class Split(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1835,6 +2188,9 @@ class Pad(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1848,6 +2204,9 @@ class Tile(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1862,6 +2221,9 @@ class Repeat(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1875,6 +2237,9 @@ class Flip(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1889,6 +2254,9 @@ class Roll(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1905,6 +2273,9 @@ class Slice(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1918,6 +2289,9 @@ class Indexer(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1931,6 +2305,9 @@ class Gather(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1944,6 +2321,9 @@ class Scatter(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1958,6 +2338,9 @@ class Sort(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1972,6 +2355,9 @@ class ArgSort(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1986,6 +2372,9 @@ class TopK(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1999,6 +2388,9 @@ class Unique(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2013,6 +2405,8 @@ class OneHot(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2026,6 +2420,9 @@ class Tril(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2039,6 +2436,9 @@ class Triu(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2052,6 +2452,9 @@ class Diagonal(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2064,6 +2467,9 @@ class Shape(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2077,6 +2483,9 @@ class Size(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2089,6 +2498,9 @@ class Length(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2102,6 +2514,9 @@ class SegmentSum(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2115,6 +2530,9 @@ class SegmentMean(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2128,6 +2546,9 @@ class SegmentMax(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2142,6 +2563,9 @@ class TakeAlongAxis(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2158,6 +2582,9 @@ class ScatterReduce(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2174,6 +2601,9 @@ class Quantile(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2188,6 +2618,9 @@ class Median(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2201,6 +2634,9 @@ class SearchSorted(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2214,6 +2650,9 @@ class Bucketize(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2229,6 +2668,9 @@ class Histogram(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2245,6 +2687,8 @@ class Arange(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2261,6 +2705,8 @@ class Linspace(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2276,6 +2722,8 @@ class Eye(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2290,6 +2738,8 @@ class Ones(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2304,6 +2754,8 @@ class Zeros(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2319,6 +2771,8 @@ class Full(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2331,6 +2785,9 @@ class ZerosLike(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2343,6 +2800,9 @@ class OnesLike(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2356,6 +2816,9 @@ class Einsum(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class GroupedMatrixMultiply(Block):
@@ -2367,6 +2830,9 @@ class GroupedMatrixMultiply(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2382,6 +2848,9 @@ class FFT(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2397,6 +2866,9 @@ class InverseFFT(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2412,6 +2884,9 @@ class RealFFT(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2427,6 +2902,9 @@ class InverseRealFFT(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2440,6 +2918,9 @@ class Cholesky(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2456,6 +2937,9 @@ class TriangularSolve(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2468,6 +2952,9 @@ class Solve(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2480,6 +2967,9 @@ class Inverse(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2492,6 +2982,9 @@ class Det(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2504,6 +2997,9 @@ class LogDet(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2517,6 +3013,9 @@ class MatrixPower(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2530,6 +3029,9 @@ class QR(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2542,6 +3044,9 @@ class Eigh(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2554,6 +3059,9 @@ class Eigvalsh(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2567,6 +3075,9 @@ class SVD(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2581,6 +3092,8 @@ class Randn(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class RandUniform(Block):
@@ -2596,6 +3109,8 @@ class RandUniform(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class RandInt(Block):
@@ -2611,6 +3126,8 @@ class RandInt(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Bernoulli(Block):
@@ -2623,6 +3140,8 @@ class Bernoulli(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Categorical(Block):
@@ -2634,6 +3153,9 @@ class Categorical(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Linear(Block):
@@ -2648,6 +3170,9 @@ class Linear(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Embedding(Block):
@@ -2662,6 +3187,9 @@ class Embedding(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class EmbeddingBag(Block):
@@ -2678,6 +3206,9 @@ class EmbeddingBag(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class LayerNorm(Block):
@@ -2693,6 +3224,9 @@ class LayerNorm(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class RMSNorm(Block):
@@ -2707,6 +3241,9 @@ class RMSNorm(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class ElementWiseAffine(Block):
@@ -2721,6 +3258,9 @@ class ElementWiseAffine(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Softmax(Block):
@@ -2733,6 +3273,9 @@ class Softmax(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2746,6 +3289,9 @@ class LogSoftmax(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2763,6 +3309,9 @@ class BatchNorm1d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class BatchNorm2d(Block):
@@ -2779,6 +3328,9 @@ class BatchNorm2d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class BatchNorm3d(Block):
@@ -2795,6 +3347,9 @@ class BatchNorm3d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class GroupNorm(Block):
@@ -2811,6 +3366,9 @@ class GroupNorm(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class InstanceNorm(Block):
@@ -2826,6 +3384,9 @@ class InstanceNorm(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class LocalResponseNorm(Block):
@@ -2841,6 +3402,9 @@ class LocalResponseNorm(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2855,6 +3419,9 @@ class CosineSimilarity(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2870,6 +3437,9 @@ class PairwiseDistance(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2883,6 +3453,9 @@ class Pdist(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2898,6 +3471,9 @@ class Normalize(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2913,6 +3489,9 @@ class Bilinear(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class ChannelShuffle(Block):
@@ -2925,6 +3504,9 @@ class ChannelShuffle(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2939,6 +3521,9 @@ class Unflatten(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2952,6 +3537,9 @@ class Dropout(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Dropout1d(Block):
@@ -2964,6 +3552,9 @@ class Dropout1d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Dropout2d(Block):
@@ -2976,6 +3567,9 @@ class Dropout2d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Dropout3d(Block):
@@ -2988,6 +3582,9 @@ class Dropout3d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class AlphaDropout(Block):
@@ -3000,6 +3597,9 @@ class AlphaDropout(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class FeatureAlphaDropout(Block):
@@ -3012,6 +3612,9 @@ class FeatureAlphaDropout(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Conv1d(Block):
@@ -3031,6 +3634,9 @@ class Conv1d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Conv2d(Block):
@@ -3050,6 +3656,9 @@ class Conv2d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Conv3d(Block):
@@ -3069,6 +3678,9 @@ class Conv3d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class ConvTranspose1d(Block):
@@ -3089,6 +3701,9 @@ class ConvTranspose1d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class ConvTranspose2d(Block):
@@ -3109,6 +3724,9 @@ class ConvTranspose2d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class ConvTranspose3d(Block):
@@ -3129,6 +3747,9 @@ class ConvTranspose3d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class MaxPool1d(Block):
@@ -3146,6 +3767,9 @@ class MaxPool1d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3164,6 +3788,9 @@ class MaxPool2d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3182,6 +3809,9 @@ class MaxPool3d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3199,6 +3829,9 @@ class AvgPool1d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3216,6 +3849,9 @@ class AvgPool2d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3233,6 +3869,9 @@ class AvgPool3d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3249,6 +3888,9 @@ class LpPool(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3262,6 +3904,9 @@ class GlobalAvgPool(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3275,6 +3920,9 @@ class GlobalMaxPool(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3288,6 +3936,9 @@ class AdaptiveAvgPool(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3301,6 +3952,9 @@ class AdaptiveMaxPool(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3317,6 +3971,9 @@ class MaxUnpool1d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3333,6 +3990,9 @@ class MaxUnpool2d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3349,6 +4009,9 @@ class MaxUnpool3d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3366,6 +4029,9 @@ class FractionalMaxPool2d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class FractionalMaxPool3d(Block):
@@ -3382,6 +4048,9 @@ class FractionalMaxPool3d(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class ReflectionPad(Block):
@@ -3394,6 +4063,9 @@ class ReflectionPad(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3407,6 +4079,9 @@ class ReplicationPad(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3420,6 +4095,9 @@ class CircularPad(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3433,6 +4111,9 @@ class PixelShuffle(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3446,6 +4127,9 @@ class PixelUnshuffle(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3462,6 +4146,9 @@ class Unfold(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3479,6 +4166,9 @@ class Fold(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3495,6 +4185,9 @@ class Upsample(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3510,6 +4203,9 @@ class GridSample(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3524,6 +4220,9 @@ class AffineGrid(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3542,6 +4241,9 @@ class ScaledDotProduct(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class MultiHeadAttention(Block):
@@ -3563,6 +4265,9 @@ class MultiHeadAttention(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class RotaryEmbedding(Block):
@@ -3575,6 +4280,9 @@ class RotaryEmbedding(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3588,6 +4296,9 @@ class PositionalEncoding(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3601,6 +4312,9 @@ class AlibiBias(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3618,6 +4332,9 @@ class RelativePositionBias(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class Layer(Block):
@@ -3632,6 +4349,9 @@ class Layer(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3649,6 +4369,9 @@ class MLP(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3663,6 +4386,9 @@ class Sequential(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3677,6 +4403,9 @@ class Residual(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3700,6 +4429,9 @@ class TransformerEncoderLayer(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3723,6 +4455,9 @@ class TransformerDecoderLayer(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3739,6 +4474,9 @@ class TransformerEncoder(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3755,6 +4493,9 @@ class TransformerDecoder(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3780,6 +4521,9 @@ class Transformer(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3801,6 +4545,9 @@ class MoE(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class SpectralNorm(Block):
@@ -3817,6 +4564,9 @@ class SpectralNorm(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3833,6 +4583,9 @@ class WeightNorm(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -3849,6 +4602,9 @@ class RNNCell(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class LSTMCell(Block):
@@ -3863,6 +4619,9 @@ class LSTMCell(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class GRUCell(Block):
@@ -3877,6 +4636,9 @@ class GRUCell(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class RNN(Block):
@@ -3897,6 +4659,9 @@ class RNN(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3919,6 +4684,9 @@ class LSTM(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3940,6 +4708,9 @@ class GRU(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3957,6 +4728,9 @@ class ManyToOne(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3975,6 +4749,9 @@ class OneToMany(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -3995,6 +4772,9 @@ class EncoderDecoder(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4016,6 +4796,9 @@ class Scan(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4031,6 +4814,9 @@ class Map(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4047,6 +4833,9 @@ class Vmap(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4063,6 +4852,9 @@ class While(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4077,6 +4869,9 @@ class Cond(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4089,6 +4884,9 @@ class CartesianDifference(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4102,6 +4900,9 @@ class DistanceMatrix(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4115,6 +4916,9 @@ class EncoderDistanceMatrix(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class NormModifier(Block):
@@ -4126,6 +4930,9 @@ class NormModifier(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4138,6 +4945,9 @@ class TransposedDiagonal(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4153,6 +4963,8 @@ class EyeComplement(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4165,6 +4977,9 @@ class RBFKernel(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class PolynomialKernel(Block):
@@ -4177,6 +4992,9 @@ class PolynomialKernel(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class KernelizedSVM(Block):
@@ -4190,6 +5008,9 @@ class KernelizedSVM(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4203,6 +5024,9 @@ class LinearSVM(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4217,6 +5041,9 @@ class LogisticRegression(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4232,6 +5059,9 @@ class PolynomialFeatures(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4246,6 +5076,9 @@ class PolynomialRegression(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4259,6 +5092,9 @@ class GaussianProcessCore(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class GaussianProcessRegression(Block):
@@ -4271,6 +5107,9 @@ class GaussianProcessRegression(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4284,6 +5123,9 @@ class MDSCore(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4298,6 +5140,9 @@ class MDS(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class TSNECore(Block):
@@ -4311,6 +5156,9 @@ class TSNECore(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4327,6 +5175,9 @@ class TSNE(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class SquaredError(Block):
@@ -4338,6 +5189,9 @@ class SquaredError(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4350,6 +5204,9 @@ class AbsoluteError(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4363,6 +5220,9 @@ class Huber(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4375,6 +5235,9 @@ class HingeLoss(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4387,6 +5250,9 @@ class QuadHingeLoss(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4400,6 +5266,9 @@ class QuantileLoss(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4418,6 +5287,9 @@ class CrossEntropy(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4433,6 +5305,9 @@ class BinaryCrossEntropy(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4447,6 +5322,9 @@ class KLDivergence(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4460,6 +5338,9 @@ class CosineEmbedding(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4475,6 +5356,9 @@ class NegativeLogLikelihood(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4490,6 +5374,9 @@ class PoissonNLL(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4504,6 +5391,9 @@ class GaussianNLL(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4516,6 +5406,9 @@ class SoftMargin(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4529,6 +5422,9 @@ class MarginRanking(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4545,6 +5441,9 @@ class TripletMargin(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4559,6 +5458,9 @@ class FocalLoss(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4573,6 +5475,9 @@ class Dice(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4586,6 +5491,9 @@ class HingeEmbedding(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4600,6 +5508,9 @@ class MultiMargin(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4612,6 +5523,9 @@ class MultiLabelSoftMargin(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4624,6 +5538,9 @@ class MultiLabelMargin(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4643,6 +5560,9 @@ class LinearCrossEntropy(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4661,6 +5581,9 @@ class AdaptiveLogSoftmax(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4676,6 +5599,9 @@ class TripletMarginWithDistance(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
@@ -4692,6 +5618,9 @@ class CTC(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4704,6 +5633,9 @@ class GaussianProcessLoss(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4716,6 +5648,9 @@ class L1(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4728,6 +5663,9 @@ class L2(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4740,6 +5678,9 @@ class QuadraticForm(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4754,6 +5695,9 @@ class Accuracy(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4769,6 +5713,9 @@ class Precision(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4784,6 +5731,9 @@ class Recall(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4799,6 +5749,9 @@ class F1(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -4812,5 +5765,8 @@ class AUC(Block):
         name: str | None = None,
         backend: str | None = None,
         device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
         gradient: Block | None = None,
     ) -> None: ...

@@ -222,7 +222,8 @@ impl Block {
                 .into());
             };
             let kwargs = kwargs.map(|k| k.copy()).transpose()?;
-            let common = Keywords::taken_from(kwargs.as_ref(), &text)?;
+            let defines = |keyword: &str| entry.parameters.iter().any(|p| p.name == keyword);
+            let common = Keywords::taken_from(kwargs.as_ref(), &defines, &text)?;
             let gradient = common.gradient.as_ref().map(gradient_of).transpose()?;
             let (positional, named) = settings(entry, args, kwargs.as_ref())?;
             let named = named.iter().map(|(name, value)| (name.as_str(), value.clone()));

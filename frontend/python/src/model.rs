@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::dtype;
 use super::error::{Answer, Error, guarded};
 use super::file::{block_of_text, file_block, json};
+use super::keywords::numerics;
 use super::value::{
     check_keywords, class, names, number, optional_dict, optional_list, optional_text,
     optional_truth, shape, shapes, text, truth, uncalled,
@@ -55,13 +56,18 @@ impl Model {
 
     #[pyo3(signature = (
         *, name: "str | None"=None, backend: "str | None"=None, device: "str | None"=None,
-        checkpoint: "bool"=false, gradient: "Block | None"=None
+        dtype: "object"=None, precision: "int | None"=None, acc: "object"=None, checkpoint: "bool"=false, gradient: "Block | None"=None
     ))]
+    // These are the keywords of Python's constructor.
+    #[allow(clippy::too_many_arguments)]
     fn __init__(
         slf: &Bound<'_, Model>,
         #[pyo3(from_py_with = optional_text)] name: Option<String>,
         #[pyo3(from_py_with = optional_text)] backend: Option<String>,
         #[pyo3(from_py_with = optional_text)] device: Option<String>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        precision: Option<&Bound<'_, PyAny>>,
+        acc: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = truth)] checkpoint: bool,
         gradient: Option<&Bound<'_, PyAny>>,
     ) -> Answer<()> {
@@ -72,6 +78,7 @@ impl Model {
         if let Some(gradient) = gradient {
             model.set_gradient(&gradient_of(gradient)?)?;
         }
+        model.set_numerics(numerics(dtype, precision, acc)?)?;
         model.set_place(Place::new(backend.as_deref(), device.as_deref())?)?;
         Ok(model.set_checkpoint(checkpoint)?)
     }
@@ -270,7 +277,8 @@ fn attribute(
     if done == 0 { Ok(()) } else { Err(PyErr::fetch(model.py()).into()) }
 }
 
-const SETTINGS: &[&str] = &["name", "backend", "device", "checkpoint", "gradient"];
+const SETTINGS: &[&str] =
+    &["name", "backend", "device", "dtype", "precision", "acc", "checkpoint", "gradient"];
 
 /// Checks the settings of a model. Errors: one that is positional, or that models do not have.
 fn check_settings(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Answer<()> {

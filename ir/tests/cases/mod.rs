@@ -262,21 +262,20 @@ pub fn tensor(ty: &Type, random: &mut Random) -> Tensor {
     Tensor::from_f64s(ty.dtype, shape, &values)
 }
 
-/// Elements of matrices that can be factorised. Eigenvalues and singular values are far from each
-/// other and from 0. Square matrices are positive definite by either triangle.
+/// Elements of matrices that can be factorised. Square ones are positive definite by either
+/// triangle, and far from singular.
 fn matrices(ty: &Type, random: &mut Random) -> Tensor {
     let tensor = tensor(ty, random);
     let &[.., rows, columns] = tensor.shape() else {
         return tensor;
     };
-    if rows < 2 || columns < 2 {
+    if rows != columns || rows < 2 {
         return tensor;
     }
-    let largest = rows.max(columns) as f64;
-    let scale = if rows == columns { largest } else { 2.0 * largest };
     let element = |(at, v): (usize, f64)| match at / columns % rows == at % columns {
+        // Eigenvalues are far from each other.
         true => 2.0 + (at % columns) as f64 + v / 8.0,
-        false => v / scale,
+        false => v / rows as f64,
     };
     let elements: Vec<f64> = tensor.to_f64s().into_iter().enumerate().map(element).collect();
     Tensor::from_f64s(ty.dtype, tensor.shape().to_vec(), &elements)

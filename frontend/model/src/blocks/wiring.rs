@@ -62,6 +62,7 @@ impl Wiring<'_> {
             outputs: names.into_iter().map(|name| Outlet { name, list: None }).collect(),
             ids: body.ids.clone(),
             place: body.place.clone(),
+            numerics: body.numerics,
             body: Body {
                 carries,
                 axes: vec![self.axis; sequences.len()],

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use mithril_ir::builder::Builder;
+use mithril_ir::builder::{Accumulator, Builder};
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
+use mithril_ir::evaluate::decompose;
 use mithril_ir::graph::{Function, ResultDef, Role, Value};
 use mithril_ir::nesting::deeper;
 use mithril_ir::shape::{Shape, Type};
@@ -68,11 +69,29 @@ impl Drop for Instance {
 struct Key {
     definition: Arc<Definition>,
     specs: Vec<Spec>,
+    numerics: Current,
+}
+
+/// The dtypes in which the parts that are being lowered compute.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Current {
+    /// The dtype of floats.
+    pub float: DType,
+    /// The dtype in which products and sums are accumulated, if it is not the usual one.
+    pub acc: Option<DType>,
+}
+
+impl Current {
+    /// How operations accumulate, if it is not as usual.
+    pub fn accumulator(self) -> Option<Accumulator> {
+        self.acc.map(|dtype| Accumulator { dtype, expand: decompose })
+    }
 }
 
 /// State shared by all instances of one lowering.
 pub(super) struct Lowering<'o> {
     pub options: &'o Options,
+    pub numerics: Current,
     /// The sizes that input dims have in the call for which this is compiled.
     pub sizes: FxHashMap<Symbol, i64>,
     instances: FxHashMap<Key, Arc<Instance>>,
@@ -110,6 +129,7 @@ impl<'o> Lowering<'o> {
     pub fn new(options: &'o Options) -> Lowering<'o> {
         Lowering {
             options,
+            numerics: Current { float: options.dtype, acc: None },
             sizes: FxHashMap::default(),
             instances: FxHashMap::default(),
             text_functions: FxHashMap::default(),
@@ -119,6 +139,11 @@ impl<'o> Lowering<'o> {
                 ..Steps::default()
             },
         }
+    }
+
+    /// The dtype of a constant that stands alone.
+    pub fn default_dtype(&self, literal: &Literal) -> DType {
+        literal.default_dtype(self.numerics.float, self.options.index)
     }
 
     pub fn steps(&self) -> &Steps {
@@ -137,7 +162,7 @@ impl<'o> Lowering<'o> {
         definition: &Arc<Definition>,
         specs: Vec<Spec>,
     ) -> BlockResult<Arc<Instance>> {
-        let key = Key { definition: definition.clone(), specs };
+        let key = Key { definition: definition.clone(), specs, numerics: self.numerics };
         if let Some(found) = self.instances.get(&key) {
             return Ok(found.clone());
         }
@@ -186,6 +211,7 @@ impl<'o> Lowering<'o> {
         role: &dyn Fn(usize) -> Role,
     ) -> BlockResult<Instance> {
         let builder = Builder::new(name);
+        builder.set_accumulator(self.numerics.accumulator());
         let mut slots = Vec::with_capacity(specs.len());
         let mut args = Vec::new();
         for (i, spec) in specs.iter().enumerate() {
@@ -199,7 +225,7 @@ impl<'o> Lowering<'o> {
                 Spec::Literal(literal) => Slot::Literal(literal.clone()),
                 Spec::Typed(ty) => Slot::Value(arg(ty.clone())),
                 // The type is set later, by the part that infers it.
-                Spec::Open(dtype) => Slot::Untyped(arg(Type::scalar(self.options.dtype)), *dtype),
+                Spec::Open(dtype) => Slot::Untyped(arg(Type::scalar(self.numerics.float)), *dtype),
             });
         }
         let mut frame = Frame::new(self, &builder, definition, "", slots);

@@ -3,6 +3,7 @@
 mod branches;
 mod composite;
 mod function;
+mod numerics;
 mod repeated;
 
 use std::sync::Arc;
@@ -53,6 +54,15 @@ impl<'a> Frame<'a, '_> {
             }
         }
         self.builder.set_loc(self.loc(&part.name));
+        match part.numerics.is_inherited() {
+            true => self.lowered(at, part)?,
+            false => self.in_own_dtypes(at, part)?,
+        }
+        Ok(Step::Done)
+    }
+
+    /// Lowers a part whose inputs have types.
+    fn lowered(&mut self, at: u32, part: &'a Part) -> BlockResult<()> {
         let definition = &part.definition;
         match (&definition.composite, &definition.function, &definition.body) {
             (Some(_), ..) => self.composite(at, part)?,
@@ -63,7 +73,7 @@ impl<'a> Frame<'a, '_> {
             },
             (None, None, None) => self.primitive(part)?,
         }
-        Ok(Step::Done)
+        Ok(())
     }
 
     fn loc(&self, name: &Arc<str>) -> Loc {
@@ -161,7 +171,7 @@ impl<'a> Frame<'a, '_> {
     /// The dtype that the inputs of a part share: the dtype of the first input that has one. A
     /// float dtype takes precedence over that of an integer array, which is then converted.
     pub(super) fn shared_dtype(&self, part: &Part) -> DType {
-        let options = self.lowering.options;
+        let default = self.lowering.numerics.float;
         let mut weak: Option<DType> = None;
         let mut integers: Option<DType> = None;
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
@@ -177,12 +187,12 @@ impl<'a> Frame<'a, '_> {
                         return integers.filter(|_| !dtype.is_float()).unwrap_or(dtype);
                     }
                     Slot::Literal(literal) => {
-                        let dtype = literal.default_dtype(options.dtype, options.index);
+                        let dtype = self.lowering.default_dtype(literal);
                         if !literal.weak && !dtype.is_int() {
                             return integers.filter(|_| !dtype.is_float()).unwrap_or(dtype);
                         }
                         let float = terminal.class == Class::Float || dtype.is_float();
-                        let own = if float { options.dtype } else { dtype };
+                        let own = if float { default } else { dtype };
                         if !literal.weak && !float {
                             integers.get_or_insert(own);
                             continue;
@@ -193,7 +203,7 @@ impl<'a> Frame<'a, '_> {
                 }
             }
         }
-        integers.or(weak).unwrap_or(options.dtype)
+        integers.or(weak).unwrap_or(default)
     }
 
     /// The value of a net. Errors: an internal error if the net has no value yet, as parts are
@@ -214,11 +224,10 @@ impl<'a> Frame<'a, '_> {
             NetValue::Value(value) | NetValue::Untyped(value) => return Ok(value),
             NetValue::Literal(literal) => literal,
         };
-        let options = self.lowering.options;
-        let own = literal.default_dtype(options.dtype, options.index);
+        let own = self.lowering.default_dtype(literal);
         let dtype = match (terminal.own_dtype, terminal.class) {
             (false, _) => shared,
-            (true, Class::Float) if literal.weak || own.is_int() => options.dtype,
+            (true, Class::Float) if literal.weak || own.is_int() => self.lowering.numerics.float,
             (true, _) => own,
         };
         match literal.in_dtype(dtype) {
@@ -238,12 +247,11 @@ impl<'a> Frame<'a, '_> {
     ) -> BlockResult<Operand> {
         let shape = self.inferred_shape(self.builder, part, terminal, operands)?;
         if let Slot::Untyped(value, stated) = self.slots[net as usize] {
-            let options = self.lowering.options;
             let dtype = match (terminal.own_dtype, stated, terminal.class) {
                 (false, ..) => dtype,
                 (true, Some(stated), _) => stated,
-                (true, None, Class::Float) => options.dtype,
-                (true, None, _) => options.index,
+                (true, None, Class::Float) => self.lowering.numerics.float,
+                (true, None, _) => self.lowering.options.index,
             };
             self.set_type(net, value, Type::new(dtype, shape))?;
             return Ok(Operand::One(value));
@@ -288,7 +296,7 @@ impl<'a> Frame<'a, '_> {
             settings: origin_of(&part.definition).1,
             mode: self.lowering.options.mode,
             sizes: &self.lowering.sizes,
-            float: self.lowering.options.dtype,
+            float: self.lowering.numerics.float,
             index: self.lowering.options.index,
             steps: self.lowering.steps(),
             terminals: &part.definition.inputs,

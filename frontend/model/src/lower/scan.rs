@@ -45,6 +45,7 @@ impl<'a> Cx<'a> {
         Generalised::of(&mut specs);
         let builder = Builder::new(self.steps.fresh_name(&format!("{computes}_layer")));
         builder.set_computes(computes);
+        builder.set_accumulator(self.builder.accumulator());
         let mut inner = vec![Operand::Absent; self.terminals.len()];
         for ((name, operand), spec) in operands.iter().zip(specs) {
             let ty = if let Spec::Typed(ty) = spec { ty } else { operand.ty() };
@@ -86,6 +87,7 @@ impl<'a> Cx<'a> {
         }
         Generalised::of(&mut specs);
         let builder = Builder::new(self.steps.fresh_name(scan.name));
+        builder.set_accumulator(self.builder.accumulator());
         let ty = |spec: Spec| match spec {
             Spec::Typed(ty) => ty,
             Spec::Open(_) | Spec::Absent | Spec::Literal(_) => Type::scalar(self.float),

@@ -11,6 +11,7 @@ use crate::identity::{Identity, ParamId};
 use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::naming::Unique;
+use crate::numerics::Numerics;
 use crate::place::Place;
 
 /// An unordered graph. Merging two wires makes one forward to the other; wires are never removed.
@@ -22,6 +23,7 @@ pub(crate) struct Graph {
     /// Whether the backward pass recomputes inner values.
     pub checkpoint: bool,
     pub place: Place,
+    pub numerics: Numerics,
     /// The author's gradient of the model. `None`: it is derived from the blocks inside.
     pub gradient: Option<Block>,
     pub children: Vec<Child>,

@@ -11,6 +11,7 @@ use crate::block::{Block, quoted};
 use crate::identity::Identity;
 use crate::lower::DimSpec;
 use crate::naming::check_name;
+use crate::numerics::Numerics;
 use crate::place::Place;
 use graph::Graph;
 use seal::Sealed;
@@ -94,6 +95,13 @@ impl Model {
     /// Sets where the model runs, once it is a block of another one. Errors: a used model.
     pub fn set_place(&self, place: Place) -> Result<()> {
         self.open()?.place = place;
+        Ok(())
+    }
+
+    /// Sets the dtypes in which the model computes, once it is a block of another one. Errors: a used
+    /// model.
+    pub fn set_numerics(&self, numerics: Numerics) -> Result<()> {
+        self.open()?.numerics = numerics;
         Ok(())
     }
 
@@ -338,7 +346,7 @@ impl Model {
 fn build(graph: &Graph) -> Result<Block> {
     let mut block = Block::composite(graph.kind.clone(), graph.identity, seal::seal(graph)?);
     (block.name, block.checkpoint) = (graph.name.clone(), graph.checkpoint);
-    block.place = graph.place.clone();
+    (block.place, block.numerics) = (graph.place.clone(), graph.numerics);
     match &graph.gradient {
         Some(gradient) => block.with_gradient(gradient),
         None => Ok(block),

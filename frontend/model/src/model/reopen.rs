@@ -24,6 +24,7 @@ impl Model {
                 graph.name = block.name.clone();
                 graph.checkpoint = block.checkpoint;
                 graph.place = block.place.clone();
+                graph.numerics = block.numerics;
                 graph.gradient = block.gradient.clone().map(Block::new);
                 *model.graph() = graph;
             }
@@ -247,5 +248,6 @@ fn child(
     block.checkpoint = part.checkpoint;
     block.gradient = part.gradient.clone();
     block.place = part.place.clone();
+    block.numerics = part.numerics;
     Child { block, inputs, outputs, fold: Some(part.fold) }
 }

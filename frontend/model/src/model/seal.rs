@@ -18,6 +18,7 @@ use crate::init::Init;
 use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::naming::{Sibling, Unique, fold_of, siblings};
+use crate::numerics::Numerics;
 use crate::place::Place;
 
 /// The contents of a model.
@@ -47,6 +48,7 @@ pub(crate) struct Part {
     pub gradient: Option<Arc<Definition>>,
     /// Where the part runs.
     pub place: Place,
+    pub numerics: Numerics,
     pub inputs: Vec<Feed>,
     /// The nets of each output: one, or one per element of a list.
     pub outputs: Vec<Vec<u32>>,
@@ -271,6 +273,7 @@ impl Sealing<'_> {
                 checkpoint: child.block.checkpoint,
                 gradient: child.block.gradient.clone(),
                 place: child.block.place.clone(),
+                numerics: child.block.numerics,
                 inputs,
             });
         }

@@ -144,8 +144,7 @@ impl<'a, 'o> Frame<'a, 'o> {
             let value = match &self.slots[net as usize] {
                 Slot::Value(value) => *value,
                 Slot::Literal(literal) => {
-                    let options = self.lowering.options;
-                    let dtype = literal.default_dtype(options.dtype, options.index);
+                    let dtype = self.lowering.default_dtype(literal);
                     let tensor = literal.in_dtype(dtype).expect("its own dtype");
                     self.builder.constant(tensor)
                 }

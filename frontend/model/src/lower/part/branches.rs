@@ -42,13 +42,12 @@ impl<'a> Frame<'a, '_> {
     /// Lowers a `Cond`: each part of the body becomes a function.
     pub(super) fn branches(&mut self, part: &'a Part, body: &'a Body) -> BlockResult<()> {
         let (mut slots, ..) = self.arguments(part)?;
+        let float = self.lowering.numerics.float;
         let condition = match &slots[0] {
             Slot::Literal(literal) => self
                 .literal(&part.definition.inputs[0], literal)
                 .map_err(|error| self.own_error(part, error))?,
-            slot => {
-                self.operand(slot, &part.inputs[0], || Type::scalar(self.lowering.options.dtype))?
-            }
+            slot => self.operand(slot, &part.inputs[0], || Type::scalar(float))?,
         };
         let mut calls = Vec::new();
         for inner in &composite(body).parts {
@@ -134,6 +133,12 @@ impl<'a> Frame<'a, '_> {
         slots: &[Slot],
         input: &dyn Fn(u32) -> Option<u32>,
     ) -> BlockResult<Call<'a>> {
+        if !inner.numerics.is_inherited() {
+            let what = format!("`{}` cannot have a dtype of its own", inner.name);
+            let error = Diagnostic::of(ErrorKind::DType, what)
+                .got(format!("a block that `{}` calls", part.definition.kind));
+            return Err(error.hint("give the whole block the dtype, or wrap it in a model").into());
+        }
         let whole = composite(body);
         let mut specs = Vec::new();
         let mut own: Vec<(Slot, Option<u32>)> = Vec::new();

@@ -72,7 +72,7 @@ impl<'a> Frame<'a, '_> {
     fn float_of(&self, part: &Part) -> DType {
         Some(self.shared_dtype(part))
             .filter(|dtype| dtype.is_float())
-            .unwrap_or(self.lowering.options.dtype)
+            .unwrap_or(self.lowering.numerics.float)
     }
 
     fn function_operands(&mut self, part: &Part, callee: &Function) -> BlockResult<Vec<Value>> {

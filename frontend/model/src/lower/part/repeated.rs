@@ -128,10 +128,9 @@ impl<'a> Frame<'a, '_> {
     }
 
     pub(super) fn literal(&self, terminal: &Terminal, literal: &Literal) -> Result<Value> {
-        let options = self.lowering.options;
-        let own = literal.default_dtype(options.dtype, options.index);
-        let dtype =
-            if terminal.class == Class::Float && literal.weak { options.dtype } else { own };
+        let own = self.lowering.default_dtype(literal);
+        let is_float = terminal.class == Class::Float && literal.weak;
+        let dtype = if is_float { self.lowering.numerics.float } else { own };
         match literal.in_dtype(dtype) {
             Some(tensor) => Ok(self.builder.constant(tensor)),
             None => literal.conversion_error(&terminal.name, dtype).err(),
