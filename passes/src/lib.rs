@@ -19,6 +19,7 @@ pub mod driver;
 pub mod eqsat;
 pub mod estimate;
 pub mod explain;
+pub mod factors;
 pub mod fold_constants;
 pub mod indexed;
 pub mod infer_shapes;
