@@ -51,9 +51,7 @@ def has_clang() -> bool:
     return find_compiler() is not None
 
 
-EVERY = [kind for kind in MAKERS if has(kind)]
-# Most tests leave tinygrad out, which compiles a kernel for each few operations.
-INSTALLED = [kind for kind in EVERY if kind != "tinygrad"]
+INSTALLED = [kind for kind in MAKERS if has(kind)]
 # The tests have a cache of their own.
 os.environ["MITHRIL_CACHE"] = tempfile.mkdtemp(prefix="mithril-cache-")
 # Detects kernels that write outside their memory.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from block_cases import CASES, SIGNED, Case, array, build, by_another, close, variants
-from conftest import EVERY, has
+from conftest import INSTALLED, has
 from own_functions import ALONE, OWN
 
 import mithril as ml
@@ -71,7 +71,7 @@ def test_backends_agree(name):
                 close(gradients, own_gradients, f"another's own, {case}: gradient of", tolerance)
 
 
-@pytest.mark.skipif("tinygrad" not in EVERY, reason="tinygrad is not there")
+@pytest.mark.skipif("tinygrad" not in INSTALLED, reason="tinygrad is not there")
 @pytest.mark.parametrize("name", [n for n in _core.block_names() if n not in SIGNED])
 def test_tinygrad_agrees(name):
     """The first case of each block: tinygrad takes seconds to compile some of them."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import EVERY
+from conftest import INSTALLED
 from source import emitted
 
 import mithril as ml
@@ -82,7 +82,7 @@ def of_mlx(text, params, inputs, seeds):
 
 def of_tinygrad(text, params, inputs, seeds):
     """Outputs, and gradients by tinygrad."""
-    if "tinygrad" not in EVERY:
+    if "tinygrad" not in INSTALLED:
         pytest.skip("tinygrad or its compiler is not installed")
     tensor = ml.TinygradBackend().from_numpy
     params, inputs, seeds = (

@@ -71,6 +71,7 @@ BACKENDS = [
     ml.TorchBackend,
     ml.JaxBackend,
     ml.MlxBackend,
+    ml.TinygradBackend,
     ml.CpuBackend,
     ml.CBackend,
 ]

@@ -116,7 +116,8 @@ def test_arguments_that_do_not_fit(arguments, message):
 
 
 @pytest.mark.parametrize(
-    "backend", [ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend, ml.CBackend]
+    "backend",
+    [ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.TinygradBackend, ml.CpuBackend, ml.CBackend],
 )
 def test_a_missing_body(backend):
     model = Model()

@@ -220,7 +220,15 @@ def test_diff_command_reports_by_exit_status(tmp_path):
 
 @pytest.mark.parametrize(
     "backend",
-    [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend, ml.CBackend],
+    [
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.TinygradBackend,
+        ml.CpuBackend,
+        ml.CBackend,
+    ],
 )
 def test_kept_blocks_are_outputs_at_any_depth(backend):
     model, shapes = classifier(), {"input": [2, 4]}
@@ -266,7 +274,9 @@ def test_hooks_on_blocks_with_states():
     assert seen == [(6, 4)] and compiled.outputs == ("output",)
 
 
-@pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend, ml.MlxBackend])
+@pytest.mark.parametrize(
+    "backend", [ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.TinygradBackend]
+)
 @pytest.mark.parametrize("jit", [False, None])
 def test_gradients_in_the_source_are_those_of_the_framework(backend, jit):
     model = Model()

@@ -99,7 +99,14 @@ def test_unsupported_arrays_are_errors() -> None:
             compiled.evaluate({}, {"input": wrong})
 
 
-FRAMEWORKS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, *BACKENDS]
+FRAMEWORKS = [
+    ml.NumpyBackend,
+    ml.TorchBackend,
+    ml.JaxBackend,
+    ml.MlxBackend,
+    ml.TinygradBackend,
+    *BACKENDS,
+]
 
 
 @pytest.mark.parametrize("make", FRAMEWORKS)

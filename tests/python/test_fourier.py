@@ -194,6 +194,7 @@ def test_halves_are_computed_in_single_precision():
         ml.TorchBackend,
         ml.JaxBackend,
         ml.MlxBackend,
+        ml.TinygradBackend,
         ml.CpuBackend,
         ml.CBackend,
     ):

@@ -14,7 +14,7 @@ import mithril as ml
 from mithril import models
 from mithril.models import Model
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend]
+BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.TinygradBackend]
 if has("cpu"):
     BACKENDS.append(ml.CpuBackend)
 if has("c"):

@@ -24,7 +24,7 @@ from mithril.models import (
 )
 
 BACKENDS = [getattr(ml, MAKERS[kind]) for kind in INSTALLED]
-EVERY = pytest.mark.parametrize("backend", BACKENDS)
+INSTALLED = pytest.mark.parametrize("backend", BACKENDS)
 TOKENS = np.array([[0, 1, 2], [9, -10, 3]])
 
 
@@ -49,7 +49,7 @@ def refused(compiled, inputs):
     return str(caught.value)
 
 
-@EVERY
+@INSTALLED
 def test_a_token_out_of_range(backend):
     compiled = embedding(backend)
     params = compiled.randomize_params(seed=0)
@@ -65,7 +65,7 @@ def test_a_token_out_of_range(backend):
         compiled.evaluate(params, {"x": TOKENS + 1})
 
 
-@EVERY
+@INSTALLED
 def test_arrays_of_the_backend_itself(backend):
     compiled = embedding(backend)
     made = compiled.backend.array(np.array([[0, 1, 2], [3, 12, 4]]))
@@ -74,7 +74,7 @@ def test_arrays_of_the_backend_itself(backend):
     assert compiled.evaluate(compiled.randomize_params(), {"x": good})["y"].shape == (2, 3, 4)
 
 
-@EVERY
+@INSTALLED
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"weights": [1.0] * 5}])
 def test_a_label_out_of_range(backend, options):
     compiled = classifier(CrossEntropy(**options, name="loss"), backend)
@@ -92,7 +92,7 @@ def test_a_label_out_of_range(backend, options):
         gradients(params, {**inputs, "t": np.array([0, 5, 0])}, compiled.backend.ones())
 
 
-@EVERY
+@INSTALLED
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"weights": [1.0] * 5}])
 def test_ignored_labels_are_not_checked(backend, options):
     compiled = classifier(CrossEntropy(ignore_index=-100, **options), backend)
@@ -102,7 +102,7 @@ def test_ignored_labels_are_not_checked(backend, options):
     assert "got: -99 at [2]\n  expected: 0 to 4, or -100" in message
 
 
-@EVERY
+@INSTALLED
 def test_without_shapes(backend):
     model = chain(Embedding(10, 4), Linear(3))
     compiled = ml.compile(model, backend())
@@ -112,7 +112,7 @@ def test_without_shapes(backend):
         compiled.evaluate(params, {"input": np.array([12])})
 
 
-@EVERY
+@INSTALLED
 def test_the_range_may_be_a_dim_of_the_call(backend):
     compiled = ml.compile(Gather(axis=1), backend(), shapes={"input": [2, "n"], "indices": ["k"]})
     x = np.ones((2, 4), "float32")
@@ -121,7 +121,7 @@ def test_the_range_may_be_a_dim_of_the_call(backend):
         compiled.evaluate({}, {"input": x, "indices": np.array([3, 4])})
 
 
-@EVERY
+@INSTALLED
 def test_labels_and_scatter_indices_are_checked(backend):
     one_hot = ml.compile(OneHot(3), backend(), shapes={"input": [2]})
     assert "expected: 0 to 2" in refused(one_hot, {"input": np.array([-1, 0])})
@@ -138,7 +138,7 @@ def test_labels_and_scatter_indices_are_checked(backend):
     assert "got: 4 at [2]" in message
 
 
-@EVERY
+@INSTALLED
 def test_indices_are_checked_through_slices_and_casts(backend):
     """Through slices, other axes and casts. Elements that a slice drops are not checked."""
     model = Model()
@@ -158,7 +158,7 @@ def test_indices_are_checked_through_slices_and_casts(backend):
     assert "words`\n  got: 10 at [1, 2]" in message
 
 
-@EVERY
+@INSTALLED
 def test_computed_indices_are_not_checked(backend):
     model = Model()
     model |= ml.Minimum()(left="x", right=9, output="least")
@@ -211,7 +211,7 @@ def layouts():
     yield np.broadcast_to(np.arange(5), (3, 5))
 
 
-@EVERY
+@INSTALLED
 def test_index_errors_are_found_in_every_memory_layout(backend):
     """Finds a wrong element at any position, in any memory layout."""
     model = ml.compile(Embedding(20, 2), backend(), shapes={"input": ["n", "m"]})

@@ -8,7 +8,7 @@ import mithril as ml
 from mithril.models import CrossEntropy, Embedding, Linear, Mean, Model
 
 BACKENDS = [getattr(ml, MAKERS[kind]) for kind in INSTALLED]
-EVERY = pytest.mark.parametrize("backend", BACKENDS)
+INSTALLED = pytest.mark.parametrize("backend", BACKENDS)
 DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
 
@@ -31,7 +31,7 @@ def reference():
     return params, compiled.evaluate(params, INPUTS)["y"]
 
 
-@EVERY
+@INSTALLED
 @pytest.mark.parametrize("shapes", [None, SHAPES], ids=["open", "known"])
 def test_every_dtype_on_every_backend(backend, shapes):
     backend = backend()
@@ -50,7 +50,7 @@ def test_every_dtype_on_every_backend(backend, shapes):
     np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
 
 
-@EVERY
+@INSTALLED
 def test_a_dtype_that_was_set_is_kept(backend):
     shapes, dtypes = {"x": [3]}, {"x": ml.int32}
     one = Model()
@@ -62,7 +62,7 @@ def test_a_dtype_that_was_set_is_kept(backend):
         compiled.evaluate(params, {"x": np.array([1, 2, 3], "int16")})
 
 
-@EVERY
+@INSTALLED
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bool"])
 def test_other_dtypes_are_refused(backend, dtype):
     compiled = ml.compile(Embedding(10, 4), backend(), shapes={"input": [3]})
@@ -70,7 +70,7 @@ def test_other_dtypes_are_refused(backend, dtype):
         compiled.evaluate(compiled.randomize_params(), {"input": np.ones(3, dtype)})
 
 
-@EVERY
+@INSTALLED
 def test_floats_are_never_cast(backend):
     compiled = ml.compile(Linear(2), backend(), shapes={"input": [3]})
     with pytest.raises(ml.ShapeError, match="has the wrong dtype"):
@@ -87,7 +87,7 @@ def test_values_that_jax_does_not_hold():
         compiled.evaluate(params, {"input": np.array([0, 3_000_000_000, 1], "uint32")})
 
 
-@EVERY
+@INSTALLED
 def test_values_that_64_bits_do_not_hold(backend):
     compiled = ml.compile(Embedding(10, 4), backend(), shapes={"input": [3]})
     with pytest.raises(ml.IndexRangeError, match="got: 18446744073709551615"):
@@ -108,7 +108,7 @@ def test_tensors_of_torch_for_native_code():
 # Lack of memory, and arrays that do not fit.
 
 
-@EVERY
+@INSTALLED
 def test_params_beyond_memory(backend):
     wide = Model()
     wide |= Linear(784, name="small")(input="x", output="h")
@@ -122,7 +122,7 @@ def test_params_beyond_memory(backend):
     assert "the memory of the device" in message
 
 
-@EVERY
+@INSTALLED
 def test_params_beyond_memory_at_the_first_call(backend):
     compiled = ml.compile(Linear(10**9), backend())
     params = compiled.randomize_params()
@@ -130,7 +130,7 @@ def test_params_beyond_memory_at_the_first_call(backend):
         compiled.evaluate(params, {"input": np.ones((2, 784), "float32")})
 
 
-@EVERY
+@INSTALLED
 def test_a_batch_mismatch_names_both_inputs(backend):
     compiled = ml.compile(model(), backend(), shapes=SHAPES)
     params = compiled.randomize_params(seed=0)

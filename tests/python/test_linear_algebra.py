@@ -153,7 +153,15 @@ def test_results_are_those_of_torch(case, named, backend):
 
 
 @pytest.mark.parametrize(
-    "make", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend]
+    "make",
+    [
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.TinygradBackend,
+        ml.CpuBackend,
+    ],
 )
 @pytest.mark.parametrize("case", range(0, len(CASES), 3))
 def test_results_in_double_precision(case, make):
@@ -225,7 +233,15 @@ def test_pivots_are_chosen(backend):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
-    "make", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend]
+    "make",
+    [
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.TinygradBackend,
+        ml.CpuBackend,
+    ],
 )
 def test_halves_are_computed_in_single_precision(make, dtype):
     backend = make(dtype=dtype)
@@ -316,7 +332,15 @@ SECOND: list[tuple[Any, list[Any], Callable[..., Any]]] = [
 
 @pytest.mark.parametrize(
     "make",
-    [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend, ml.CBackend],
+    [
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.TinygradBackend,
+        ml.CpuBackend,
+        ml.CBackend,
+    ],
 )
 @pytest.mark.parametrize("case", range(len(SECOND)))
 def test_second_derivatives_are_those_of_torch(case, make):

@@ -75,7 +75,7 @@ TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2.0**-6, "float16":
 EXACT_ALONE = {"Categorical", "MoE"}
 # Rounded values of the kernel change the solution of a system of equations.
 EXACT_ALONE |= {"GaussianProcessRegression"}
-EVERY = [
+INSTALLED = [
     (name, dtype)
     for dtype in TOLERANCES
     for name in _core.block_names()
@@ -85,7 +85,7 @@ EVERY = [
 # A sample for C, as compiling C is slow.
 SHARE = [name for name in _core.block_names()[::6] if name not in SIGNED]
 SHARE_IN_C = [
-    (name, dtype if (name, dtype) in EVERY else "float32")
+    (name, dtype if (name, dtype) in INSTALLED else "float32")
     for name, dtype in zip(SHARE, itertools.cycle(TOLERANCES))
 ]
 
@@ -223,7 +223,7 @@ def tier(name: str, dtype: str) -> str:
 
 @pytest.mark.filterwarnings("ignore:(var|std)\\(\\). degrees of freedom:UserWarning")
 @pytest.mark.skipif(not has("cpu"), reason="built without native code")
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
+@pytest.mark.parametrize(("name", "dtype"), INSTALLED)
 def test_native_code_at_any_size(name, dtype):
     check(name, ml.CpuBackend(dtype=dtype, tier=tier(name, dtype)))
 

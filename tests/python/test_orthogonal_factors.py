@@ -16,6 +16,7 @@ DOUBLE = [
     ml.TorchBackend,
     ml.JaxBackend,
     ml.MlxBackend,
+    ml.TinygradBackend,
     ml.CpuBackend,
     ml.CBackend,
 ]
@@ -218,7 +219,15 @@ def test_large_matrices(shape, make):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
-    "make", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend]
+    "make",
+    [
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.TinygradBackend,
+        ml.CpuBackend,
+    ],
 )
 def test_halves_are_computed_in_single_precision(make, dtype):
     backend = make(dtype=dtype)

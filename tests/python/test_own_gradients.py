@@ -156,7 +156,15 @@ def rounding() -> Model:
 
 
 @pytest.mark.parametrize(
-    "backend", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend]
+    "backend",
+    [
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.TinygradBackend,
+        ml.CpuBackend,
+    ],
 )
 @pytest.mark.parametrize("inference", [True, False])
 def test_keep_works_inside_custom_gradients(backend, inference):

@@ -8,7 +8,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from conftest import EVERY, MAKERS
+from conftest import INSTALLED, MAKERS
 from networks import MODELS
 
 import mithril as ml
@@ -33,7 +33,7 @@ PLACES = {
     "recurrent": ("lstm",),
 }
 # Pairs of the model's backend and that of the placed blocks.
-PAIRS = [(one, other) for one in EVERY for other in EVERY if one != other]
+PAIRS = [(one, other) for one in INSTALLED for other in INSTALLED if one != other]
 
 
 def made(kind, **options):
@@ -92,7 +92,7 @@ def close(found, expected):
 @pytest.mark.parametrize("default", ["numpy", "torch", "jax", "cpu"])
 @pytest.mark.parametrize("other", ["numpy", "torch", "jax", "cpu"])
 def test_arrays_cross_without_a_copy(default, other, monkeypatch):
-    if default not in EVERY or other not in EVERY:
+    if default not in INSTALLED or other not in INSTALLED:
         pytest.skip("a framework is not installed")
     backend, second = made(default), made(other)
     crossed = []

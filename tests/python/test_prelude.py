@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import EVERY
+from conftest import INSTALLED
 
 FOLDER = pathlib.Path(__file__).parents[2] / "codegen/source/src/backends/prelude"
 
@@ -23,7 +23,7 @@ INTO = {
 
 def prelude(framework):
     """The prelude of a framework. Skips the test if the framework is not installed."""
-    if framework not in EVERY:
+    if framework not in INSTALLED:
         pytest.skip(f"{framework} is not installed")
     module = types.ModuleType(f"prelude_{framework}")
     # The functions of a framework may be in several files.

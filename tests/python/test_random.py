@@ -7,7 +7,7 @@ from time import process_time
 import numpy as np
 import pytest
 import torch
-from conftest import EVERY, MAKERS
+from conftest import INSTALLED, MAKERS
 
 import mithril as ml
 from mithril.models import (
@@ -24,7 +24,7 @@ from mithril.models import (
     Residual,
 )
 
-OWN = [kind for kind in EVERY if kind in ("numpy", "torch")]
+OWN = [kind for kind in INSTALLED if kind in ("numpy", "torch")]
 KEY = np.array([3, 2**32 - 1], np.uint32)
 
 
@@ -123,10 +123,10 @@ def test_gradients_use_the_dropout_mask_of_the_outputs(kind, autodiff):
 def test_exact_random_bits_are_equal_on_every_target():
     blocks = [Randn([64]), RandUniform([64], -1.0, 2.0), RandInt([64], 0, 1000)]
     for block in blocks:
-        values = [drawn(block, kind, random="exact") for kind in EVERY]
+        values = [drawn(block, kind, random="exact") for kind in INSTALLED]
         for other in values[1:]:
             np.testing.assert_allclose(values[0], other, rtol=1e-5, atol=1e-6)
-    values = [drawn(Dropout(0.4), kind, inputs=X, random="exact") for kind in EVERY]
+    values = [drawn(Dropout(0.4), kind, inputs=X, random="exact") for kind in INSTALLED]
     for other in values[1:]:
         np.testing.assert_allclose(values[0], other, rtol=1e-6)
 
@@ -154,7 +154,7 @@ def test_difference_compares_the_same_bits():
     model = Model()
     model += Linear(8)(input="x")
     model += Dropout(0.5)
-    backends = [made(kind) for kind in EVERY]
+    backends = [made(kind) for kind in INSTALLED]
     found = ml.diff(model, backends, inputs={"x": np.ones((4, 6), np.float32)})
     assert found.agrees, str(found)
 

@@ -384,7 +384,14 @@ def test_half_precision():
     single = ml.compile(ml.LSTM(4), ml.NumpyBackend(), shapes=shapes)
     params = single.randomize_params(seed=1)
     want = single.evaluate(params, {"input": x})["output"]
-    for make in (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.CpuBackend):
+    for make in (
+        ml.NumpyBackend,
+        ml.TorchBackend,
+        ml.JaxBackend,
+        ml.MlxBackend,
+        ml.TinygradBackend,
+        ml.CpuBackend,
+    ):
         backend = make(dtype=ml.float16)
         compiled = ml.compile(ml.LSTM(4), backend, shapes=shapes)
         halved = {n: backend.array(p) for n, p in params.items()}

@@ -32,6 +32,7 @@ BACKENDS: list[Callable[..., Any]] = [
     ml.TorchBackend,
     ml.JaxBackend,
     ml.MlxBackend,
+    ml.TinygradBackend,
     ml.CpuBackend,
     ml.CBackend,
 ]

@@ -15,6 +15,7 @@ BACKENDS = [
     ml.TorchBackend,
     ml.JaxBackend,
     ml.MlxBackend,
+    ml.TinygradBackend,
     ml.CpuBackend,
     ml.CBackend,
 ]

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import EVERY
+from conftest import INSTALLED
 from networks import MODELS
 
 import mithril as ml
@@ -18,7 +18,7 @@ from mithril.models import (
 )
 
 tinygrad = pytest.importorskip("tinygrad")
-if "tinygrad" not in EVERY:
+if "tinygrad" not in INSTALLED:
     pytest.skip("tinygrad has no compiler", allow_module_level=True)
 Tensor, dtypes = tinygrad.Tensor, tinygrad.dtypes
 

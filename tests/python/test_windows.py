@@ -14,6 +14,7 @@ BACKENDS = [
     ml.TorchBackend,
     ml.JaxBackend,
     ml.MlxBackend,
+    ml.TinygradBackend,
     ml.CBackend,
     ml.CpuBackend,
 ]

@@ -145,6 +145,8 @@ pub struct Backend {
     pub mixes: bool,
     /// The framework computes gradients itself, by its own rules.
     pub differentiates: bool,
+    /// Whether it also differentiates models in which elements of arrays decide which operations run.
+    pub differentiates_branches: bool,
     /// The framework has a loop construct of its own, and would unroll Python loops.
     pub loops: bool,
     /// Operations run one after the other, and each allocates its result as it runs.

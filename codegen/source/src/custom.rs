@@ -323,6 +323,9 @@ impl Definition {
             truth: base.map_or("bool", |base| base.truth),
             lacks,
             differentiates: self.differentiates.unwrap_or(template.differentiates),
+            differentiates_branches: self
+                .differentiates
+                .unwrap_or(template.differentiates_branches),
             known: OnceLock::from(known),
             ..*template
         };

@@ -32,7 +32,7 @@ mod reports;
 use open::{Needs, Open, Waits};
 use parts::{Parts, generate};
 pub use recipe::OtherTarget;
-use recipe::{Recipe, Watch, with_outputs};
+use recipe::{Recipe, Watch, branches, with_outputs};
 
 /// The options of a compile.
 #[derive(Clone, Debug)]
@@ -344,6 +344,11 @@ impl Program {
     /// The arrays whose indices are checked at each call.
     pub fn checks(&self) -> Checks {
         self.recipe.checks
+    }
+
+    /// Whether elements of arrays decide which operations run.
+    pub fn branches(&self) -> bool {
+        branches(&self.module)
     }
 
     /// The target of the code; for several targets, that of the blocks that are not placed.

@@ -35,6 +35,8 @@ pub struct TargetEntry {
     pub narrow: bool,
     /// Whether the framework has automatic differentiation.
     pub differentiates: bool,
+    /// Whether it also differentiates models in which elements of arrays decide which operations run.
+    pub differentiates_branches: bool,
     /// The compilers that the first calls may use, if there is a choice.
     pub tiers: &'static [Tier],
     /// Whether `mithril bench` measures its performance.
@@ -100,6 +102,7 @@ fn python(backend: &'static Backend) -> TargetEntry {
         arrays: backend.name(),
         narrow: backend.narrow,
         differentiates: backend.differentiates,
+        differentiates_branches: backend.differentiates_branches,
         tiers: &[],
         measured: true,
     }
@@ -114,6 +117,7 @@ pub const CPU: TargetEntry = TargetEntry {
     arrays: "numpy",
     narrow: false,
     differentiates: false,
+    differentiates_branches: false,
     tiers: &Tier::ALL,
     measured: true,
 };

@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::dtype::named;
+use super::dtype;
 use jax::Jax;
 pub use jax::Seen;
 pub use numpy::Numpy;
@@ -163,9 +163,5 @@ pub fn attributes(value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> 
         sizes.push(size.ok()?.extract().ok()?);
     }
     let dtype = value.getattr(intern!(py, "dtype")).ok()?;
-    let text = match dtype.getattr(intern!(py, "name")) {
-        Ok(name) => name.extract::<String>().ok()?,
-        Err(_) => dtype.str().ok()?.to_string(),
-    };
-    named(&text)
+    dtype::of(&dtype).ok()
 }

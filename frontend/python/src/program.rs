@@ -8,8 +8,6 @@ use mithril_driver::compile::{self, Code};
 use mithril_driver::targets::{Dialect, TargetEntry};
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::Operation;
-use mithril_ir::op::Gradient;
 use mithril_ir::shape::Shape;
 use mithril_model::draw::key;
 use mithril_model::init::{Draw, Init, Other};
@@ -119,9 +117,7 @@ impl Program {
     /// Whether elements of arrays decide which operations run.
     #[getter]
     fn branches(&self) -> bool {
-        let decides =
-            |op: &Operation| matches!(op.op.gradient, Gradient::Branches | Gradient::While);
-        self.program.module.functions.values().flat_map(|f| &f.ops).any(decides)
+        self.program.branches()
     }
 
     /// The generated source, or a listing of native code.

@@ -42,6 +42,7 @@ pub static BACKEND: Backend = Backend {
     narrow: true,
     mixes: true,
     differentiates: true,
+    differentiates_branches: true,
     loops: true,
     eager: false,
     lazy: false,

@@ -65,6 +65,7 @@ pub static BACKEND: Backend = Backend {
     narrow: false,
     mixes: true,
     differentiates: true,
+    differentiates_branches: true,
     loops: false,
     eager: false,
     lazy: false,

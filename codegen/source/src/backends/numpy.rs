@@ -55,6 +55,7 @@ pub static BACKEND: Backend = Backend {
     narrow: false,
     mixes: false,
     differentiates: false,
+    differentiates_branches: false,
     loops: false,
     eager: true,
     lazy: false,

@@ -50,6 +50,8 @@ pub static BACKEND: Backend = Backend {
     narrow: false,
     mixes: true,
     differentiates: true,
+    // Reading a condition computes values for good, and gradients end at them.
+    differentiates_branches: false,
     loops: false,
     eager: false,
     lazy: true,

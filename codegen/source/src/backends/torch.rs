@@ -69,6 +69,7 @@ pub static BACKEND: Backend = Backend {
     narrow: false,
     mixes: true,
     differentiates: true,
+    differentiates_branches: true,
     loops: false,
     eager: true,
     lazy: false,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
-use mithril_ir::graph::{Module, Role};
-use mithril_ir::op::Class;
+use mithril_ir::graph::{Module, Operation, Role};
+use mithril_ir::op::{Class, Gradient};
 use mithril_kernels::host;
 use mithril_model::block::{Block, quoted};
 use mithril_model::definition::Terminal;
@@ -176,7 +176,8 @@ impl Recipe {
     /// The target of the passes, and whether they generate gradients. Errors: the measurements of
     /// the target cannot be read.
     pub fn destination(&self, logical: &Module) -> Result<(Target, bool)> {
-        let differentiates = self.target.differentiates && !self.own_gradients;
+        let able = self.target.differentiates_branches || !branches(logical);
+        let differentiates = self.target.differentiates && able && !self.own_gradients;
         let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
         Ok((calibrated(self.target.passes)?, self.training && learns && !differentiates))
     }
@@ -252,6 +253,12 @@ fn native(
         }
     };
     Ok((module, Code::Native(native)))
+}
+
+/// Whether elements of arrays decide which operations run.
+pub fn branches(module: &Module) -> bool {
+    let decides = |op: &Operation| matches!(op.op.gradient, Gradient::Branches | Gradient::While);
+    module.functions.values().flat_map(|function| &function.ops).any(decides)
 }
 
 /// Runs the passes. Also returns the number of functions that the gradients recompute.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -90,7 +91,8 @@ class TinygradBackend(Backend):
         return isinstance(value, self.framework.Tensor)
 
     def lacks_memory(self, error: Exception) -> bool:
-        return isinstance(error, MemoryError)
+        short = isinstance(error, OSError) and error.errno == errno.ENOMEM
+        return short or isinstance(error, MemoryError)
 
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool
