@@ -37,6 +37,7 @@ pub mod remove_barriers;
 pub mod rules;
 mod same;
 pub mod select_bodies;
+pub mod shard;
 pub mod specialise;
 pub mod split_concats;
 pub mod split_reductions;

@@ -1,0 +1,4 @@
+//! Dividing arrays over the devices of a mesh: layouts, and their propagation through functions.
+
+pub mod layout;
+pub mod propagate;

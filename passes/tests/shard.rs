@@ -1,0 +1,126 @@
+//! Layouts of values on a mesh, found from those of a few.
+
+use mithril_ir::graph::Value;
+use mithril_ir::text;
+use mithril_passes::shard::layout::{Layout, Mesh};
+use mithril_passes::shard::propagate::{Layouts, propagate};
+use rustc_hash::FxHashMap;
+
+/// The layouts of a module's entry. `given` has those of arguments by name.
+fn found(source: &str, mesh: &Mesh, given: &[(&str, &str)]) -> Result<Layouts, String> {
+    let module = text::parse(source).map_err(|error| error.to_string())?;
+    let entry = module.entry().expect("an entry");
+    let mut own: FxHashMap<Value, Layout> = FxHashMap::default();
+    for (name, layout) in given {
+        let (value, _) = entry
+            .arguments()
+            .find(|(_, argument)| *argument.name == **name)
+            .unwrap_or_else(|| panic!("no argument `{name}`"));
+        own.insert(value, mesh.layout(layout).map_err(|error| error.to_string())?);
+    }
+    propagate(entry, mesh, &own).map_err(|error| error.to_string())
+}
+
+/// Each value with its layout, in the order of the text.
+fn listing(source: &str, mesh: &Mesh, given: &[(&str, &str)]) -> String {
+    let layouts = found(source, mesh, given).expect("layouts");
+    let module = text::parse(source).expect("a module");
+    let entry = module.entry().expect("an entry");
+    let mut lines: Vec<String> = Vec::new();
+    for (at, info) in entry.values.iter().enumerate() {
+        let name = info.name.as_deref().map_or(format!("%{at}"), |name| format!("%{name}"));
+        lines.push(format!("{name}: [{}]", mesh.text(&layouts.values[at])));
+    }
+    for conflict in &layouts.conflicts {
+        let op = &entry.ops[conflict.operation];
+        lines.push(format!("conflict: {} in {}", mesh.name(conflict.axis), op.op.name));
+    }
+    lines.join("\n")
+}
+
+fn mesh() -> Mesh {
+    Mesh::new([("data", 2), ("model", 4)]).expect("a mesh")
+}
+
+const MLP: &str = "mithril 1
+
+func @main(%x: tensor<8 x 16 x f32>, %w: tensor<16 x 32 x f32>, %b: tensor<32 x f32>, %v: tensor<32 x 16 x f32>) -> (y: tensor<8 x 16 x f32>) {
+  %h = dot_general(%x, %w) {x_contract = [1], y_contract = [0]}
+  %wide = broadcast_in_dim(%b) {shape = [8 x 32]}
+  %s = add(%h, %wide)
+  %a = tanh(%s)
+  %y = dot_general(%a, %v) {x_contract = [1], y_contract = [0]}
+  return %y
+}
+";
+
+#[test]
+fn a_divided_batch_reaches_all_activations() {
+    insta::assert_snapshot!(listing(MLP, &mesh(), &[("x", "data,_")]));
+}
+
+#[test]
+fn columns_and_rows_of_two_products() {
+    insta::assert_snapshot!(listing(MLP, &mesh(), &[("w", "_,model"), ("x", "data,_")]));
+}
+
+#[test]
+fn one_axis_for_two_dims_is_a_conflict() {
+    let given = [("x", "data,_"), ("w", "_,data")];
+    insta::assert_snapshot!(listing(MLP, &mesh(), &given));
+}
+
+const ATTENTION: &str = "mithril 1
+
+func @main(%x: tensor<2 x 6 x 16 x f32>, %q: tensor<16 x 16 x f32>, %k: tensor<16 x 16 x f32>) -> (scores: tensor<2 x 4 x 6 x 6 x f32>) {
+  %a = dot_general(%x, %q) {x_contract = [2], y_contract = [0]}
+  %c = dot_general(%x, %k) {x_contract = [2], y_contract = [0]}
+  %heads = reshape(%a) {shape = [2 x 6 x 4 x 4]}
+  %others = reshape(%c) {shape = [2 x 6 x 4 x 4]}
+  %scores = dot_general(%heads, %others) {x_batch = [0, 2], y_batch = [0, 2], x_contract = [3], y_contract = [3]}
+  return %scores
+}
+";
+
+#[test]
+fn heads_are_divided_through_reshapes() {
+    let given = [("q", "_,model"), ("x", "data,_,_")];
+    insta::assert_snapshot!(listing(ATTENTION, &mesh(), &given));
+}
+
+const LOOKUP: &str = "mithril 1
+
+func @main(%table: tensor<12 x 8 x f32>, %tokens: tensor<4 x 6 x i64>) -> (y: tensor<8 x f32>) {
+  %rows = take(%table, %tokens) {axis = 0}
+  %y = sum(%rows) {axes = [0, 1]}
+  return %y
+}
+";
+
+#[test]
+fn tables_and_tokens() {
+    let given = [("table", "_,model"), ("tokens", "data,_")];
+    insta::assert_snapshot!(listing(LOOKUP, &mesh(), &given));
+}
+
+#[test]
+fn wrong_layouts_are_explained() {
+    let wrong = |given: &[(&str, &str)]| found(MLP, &mesh(), given).expect_err("an error");
+    insta::assert_snapshot!(wrong(&[("x", "data")]));
+    insta::assert_snapshot!(wrong(&[("x", "data+model,model")]));
+    insta::assert_snapshot!(wrong(&[("b", "modl")]));
+    let odd = MLP.replace("8 x 16 x f32", "7 x 16 x f32").replace("[8 x 32]", "[7 x 32]");
+    let error = found(&odd, &mesh(), &[("x", "data,_")]).expect_err("an error");
+    insta::assert_snapshot!(error);
+}
+
+#[test]
+fn wrong_meshes_are_explained() {
+    let wrong =
+        |axes: &[(&str, i64)]| Mesh::new(axes.iter().copied()).expect_err("an error").to_string();
+    insta::assert_snapshot!(wrong(&[]));
+    insta::assert_snapshot!(wrong(&[("a", 0)]));
+    insta::assert_snapshot!(wrong(&[("a", 2), ("a", 2)]));
+    assert_eq!(mesh().devices(), 8);
+    assert_eq!(mesh().to_string(), "data=2,model=4");
+}
