@@ -1,7 +1,9 @@
 //! Layouts of values on a mesh, found from those of a few.
 
+use mithril_ir::dim::Dim;
 use mithril_ir::graph::Value;
 use mithril_ir::text;
+use mithril_passes::shard::bill::bill;
 use mithril_passes::shard::layout::{Layout, Mesh};
 use mithril_passes::shard::propagate::{Layouts, propagate};
 use rustc_hash::FxHashMap;
@@ -35,6 +37,14 @@ fn listing(source: &str, mesh: &Mesh, given: &[(&str, &str)]) -> String {
         let op = &entry.ops[conflict.operation];
         lines.push(format!("conflict: {} in {}", mesh.name(conflict.axis), op.op.name));
     }
+    let bill = bill(entry, mesh, &layouts);
+    for own in &bill.collectives {
+        let (kind, axis) = (own.kind.name(), mesh.name(own.axis));
+        let op = entry.ops[own.operation].op.name;
+        lines.push(format!("{kind} over {axis} for {op}: {} B", own.bytes));
+    }
+    let flops: Dim = bill.flops.iter().cloned().sum();
+    lines.push(format!("{flops} flop a device"));
     lines.join("\n")
 }
 
