@@ -18,7 +18,7 @@ from mithril import _core
 # A sample has all cases of a test with at most FEW, and otherwise one in PART.
 FEW, PART = 3, 12
 # The same for the machine's own level.
-MANY, SHARE = 100, 4
+MANY, SHARE = 60, 6
 SEED = os.environ.get("MITHRIL_SEED") or "0"
 ALL = os.environ.get("MITHRIL_TESTS") == "all"
 LEVELS = _core.processors()
