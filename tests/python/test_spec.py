@@ -98,7 +98,7 @@ def test_snippets_run(story, tmp_path, monkeypatch, frameworks, torch_switches):
     "story", [story for story in STORIES if story.devices > 1], ids=lambda story: story.name
 )
 def test_snippets_with_meshes_run(story, tmp_path):
-    """JAX has one device in this process, so these snippets are a script of their own."""
+    """The frameworks have one device in this process, so these snippets are a script."""
     lines: list[str] = []
     for line, code in story.parts:
         # Errors give the line in the document.
@@ -117,7 +117,7 @@ def test_snippets_with_meshes_run(story, tmp_path):
 def test_every_snippet_of_the_spec_is_tested():
     texts = {file.stem: file.read_text(encoding="utf-8") for file in SPEC.glob("*.md")}
     counts = {name: text.count("\n```python\n") for name, text in texts.items()}
-    # All snippets except that of a mesh of PyTorch and those of `backend_map`.
-    assert counts == {"readme": 2, "faq": 12, "training": 6, "pytorch-backend": 31}
+    # All snippets except those of `backend_map`.
+    assert counts == {"readme": 3, "faq": 12, "training": 6, "pytorch-backend": 31}
     parts = sum(len(story.parts) for story in STORIES)
     assert parts == sum(text.count("\n```python") for text in texts.values())

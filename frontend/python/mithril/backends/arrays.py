@@ -80,6 +80,10 @@ class Arrays(ABC):
 
         return np.asarray(array) if self.is_array(array) else self._as_numpy(array)
 
+    def from_call(self, array: NDArray[Any]) -> Array:
+        """Converts a NumPy array that was given to a call, before the call is checked."""
+        return self.from_numpy(array)
+
     def is_readable(self, value: object) -> bool:
         """Whether this is an array whose elements are known now."""
         return hasattr(value, "shape")

@@ -18,7 +18,7 @@ TensorSplit = Union["Sequence[int | None]", "Mapping[str, int | None]"]
 Split = tuple["int | None", ...]
 """For each mesh axis the axis of the array that it divides, or None."""
 
-BACKENDS = ("JaxBackend",)
+BACKENDS = ("TorchBackend", "JaxBackend")
 """The backends that have device meshes."""
 
 
