@@ -1,7 +1,10 @@
 """Runs the snippets of the documents unchanged. See the head of each file in `spec/`."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +16,7 @@ SPEC = Path(__file__).parent / "spec"
 FENCE = re.compile(
     r"^(?P<level>#+) (?P<title>[^\n]*)$|^<!-- (?P<on>goes on) -->$"
     r"|^<!-- (?P<device>needs a device) -->$"
+    r"|^<!-- needs (?P<devices>\d+) devices -->$"
     r"|^```python(?P<preamble> preamble)?\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -26,13 +30,14 @@ class Story:
     file: Path
     parts: list[tuple[int, str]] = field(default_factory=list)
     needs_device: bool = False
+    devices: int = 1
 
 
 def stories(file: Path) -> list[Story]:
     """The snippets of a document, grouped by `<!-- goes on -->` and by preambles."""
     text = file.read_text(encoding="utf-8")
     found: list[Story] = []
-    title, goes_on, needs_device = file.stem, False, False
+    title, goes_on, needs_device, devices = file.stem, False, False, 1
     for match in FENCE.finditer(text):
         if match["title"]:
             title = match["title"]
@@ -40,10 +45,13 @@ def stories(file: Path) -> list[Story]:
             goes_on = True
         elif match["device"]:
             needs_device = True
+        elif match["devices"]:
+            devices = int(match["devices"])
         else:
             if not goes_on:
-                found.append(Story(f"{file.stem}: {title}", file, needs_device=needs_device))
-                needs_device = False
+                name = f"{file.stem}: {title}"
+                found.append(Story(name, file, needs_device=needs_device, devices=devices))
+                needs_device, devices = False, 1
             line = text.count("\n", 0, match.start()) + 1
             found[-1].parts.append((line, match["code"]))
             # The next snippet belongs to a preamble.
@@ -64,7 +72,9 @@ def torch_switches(frameworks):
     torch.backends.cudnn.benchmark = was[1]
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+@pytest.mark.parametrize(
+    "story", [story for story in STORIES if story.devices == 1], ids=lambda story: story.name
+)
 @pytest.mark.filterwarnings("ignore:CUDA is not available", "ignore::mithril.errors.BackendWarning")
 def test_snippets_run(story, tmp_path, monkeypatch, frameworks, torch_switches):
     monkeypatch.chdir(tmp_path)
@@ -84,10 +94,29 @@ def test_snippets_run(story, tmp_path, monkeypatch, frameworks, torch_switches):
                 assert "expected: cpu" in str(error)
 
 
+@pytest.mark.parametrize(
+    "story", [story for story in STORIES if story.devices > 1], ids=lambda story: story.name
+)
+def test_snippets_with_meshes_run(story, tmp_path):
+    """The frameworks have one device in this process, so these snippets are a script."""
+    lines: list[str] = []
+    for line, code in story.parts:
+        # Errors give the line in the document.
+        lines += [""] * (line - len(lines)) + code.splitlines()
+    script = tmp_path / "snippets.py"
+    script.write_text("\n".join(lines), encoding="utf-8")
+    flags = f"--xla_force_host_platform_device_count={story.devices}"
+    command = [sys.executable, "-W", "error", script.name]
+    environment = {**os.environ, "XLA_FLAGS": flags}
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_every_snippet_of_the_spec_is_tested():
     texts = {file.stem: file.read_text(encoding="utf-8") for file in SPEC.glob("*.md")}
     counts = {name: text.count("\n```python\n") for name, text in texts.items()}
-    # All snippets except those of meshes.
-    assert counts == {"readme": 2, "faq": 11, "training": 5, "pytorch-backend": 31}
+    assert counts == {"readme": 3, "faq": 13, "training": 6, "pytorch-backend": 31}
     parts = sum(len(story.parts) for story in STORIES)
     assert parts == sum(text.count("\n```python") for text in texts.values())

@@ -49,6 +49,11 @@ assert_type(compiled, ml.CompiledModel)
 assert_type(compiled.code, str)
 assert_type(compiled.randomize_params(seed=1), dict[str, Any])
 
+mesh = ml.JaxBackend(device_mesh={"data": 2, "model": 2})
+mesh.ones(4, 4, device_mesh=(2, 1), tensor_split=(0, None))
+mesh.randn([4, 4], tensor_split={"model": 1})
+mesh.ones(4, tensor_split="data")  # type: ignore[arg-type]
+
 model |= 3  # type: ignore[arg-type]
 Linear(dimension="8")  # type: ignore[arg-type]
 Linear(dimenson=8)  # type: ignore[call-arg]

@@ -86,7 +86,7 @@ class Arguments:
             # Convert to the machine's byte order. NumPy makes a new dtype object for each change of
             # byte order, and native code does not recognise it.
             dtype = None if value.dtype.isnative else value.dtype.newbyteorder("=")
-            return self.backend.from_numpy(np.asarray(value, dtype))
+            return self.backend.from_call(np.asarray(value, dtype))
 
         return {name: converted(name, value) for name, value in arrays.items()}
 

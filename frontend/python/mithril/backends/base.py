@@ -4,46 +4,29 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType, Target
-from ..errors import BackendError, MithrilError, UsageError, shown
+from ..errors import BackendError, UsageError
 from ..memory import host_memory
 from . import BUILT_IN
-from .dtypes import numpy_dtype, samples
+from .arrays import Arrays
+from .dtypes import samples
 from .functions import ALIASES, FUNCTIONS, topk_by_sort
+from .meshes import Mesh, Sizes, no_meshes
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
     from typing_extensions import Self
 
     from .._core import Program
 
-__all__ = ["Backend", "sizes"]
+__all__ = ["Backend"]
 
 Array = Any
 Namespace = Callable[[], "dict[str, Any]"]
-
-
-def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
-    """The sizes of a shape, given as in `ones(3, 3)` or as in `ones([3, 3])`.
-
-    Errors: `UsageError` if they are not integers of at least 0.
-    """
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
-    try:
-        found = tuple(index(size) for size in given)
-    except TypeError:
-        found = (-1,)
-    if any(size < 0 for size in found):
-        got = ", ".join(map(repr, shape))
-        raise UsageError(f"this is not a shape\n  got: {got}\n  expected: integers of at least 0")
-    return found
 
 
 def _unpickled(of: type[Backend], args: tuple[Any, ...], options: dict[str, Any]) -> Backend:
@@ -51,7 +34,7 @@ def _unpickled(of: type[Backend], args: tuple[Any, ...], options: dict[str, Any]
     return of(*args, **options)
 
 
-class Backend(ABC):
+class Backend(Arrays):
     """A framework, a dtype and a device for compiled models.
 
     Besides the methods below, a backend has the array functions listed in
@@ -61,8 +44,8 @@ class Backend(ABC):
     that it makes: a name such as `ml.float32` or `"float32"`, or a dtype of a framework.
     `precision=16|32|64` selects the float of that width in bits.
 
-    Two backends are equal if their classes, dtypes, devices and options are equal. Copies and
-    pickles include the state of the random numbers.
+    Two backends are equal if their classes, dtypes, devices, meshes and options are equal. Copies
+    and pickles include the state of the random numbers.
     """
 
     kind: ClassVar[str]
@@ -95,8 +78,6 @@ class Backend(ABC):
     """The dtypes that the framework lacks."""
 
     _given: tuple[tuple[object, ...], dict[str, object]]
-    _seed: int | None
-    _generator: np.random.Generator | None
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -118,11 +99,14 @@ class Backend(ABC):
         *,
         precision: int | None = None,
         device: str | None = None,
+        device_mesh: Sizes | None = None,
         **unknown: object,
     ) -> None:
-        """Errors: `UsageError` for an unknown option; `BackendError` for a framework that is not
-        installed, or for a dtype or device that the framework does not have."""
+        """Errors: `UsageError` for an unknown option or an invalid mesh; `BackendError` for a
+        framework that is not installed, or for a dtype, device or mesh that the framework does not
+        have."""
         self._refuse_unknown(unknown)
+        self.mesh = self._checked_mesh(device_mesh, device)
         self.dtype = self._float(dtype, precision)
         try:
             self.framework = importlib.import_module(self.module)
@@ -134,6 +118,7 @@ class Backend(ABC):
                 f"\n  hint: pip install {package}"
             ) from error
         self.device = self._device(device)
+        self.device_mesh: Any = None if self.mesh is None else self._framework_mesh(self.mesh)
         self.set_seed(None)
         if self.kind not in BUILT_IN:
             from .custom import check_arrays  # noqa: PLC0415
@@ -146,18 +131,17 @@ class Backend(ABC):
         from .._core import did_you_mean  # noqa: PLC0415
 
         name = next(iter(unknown))
-        known = ["dtype", "precision", "device", *self._options()]
+        meshes = ["device_mesh"] if self.has_meshes else []
+        known = ["dtype", "precision", "device", *meshes, *self._options()]
         near = did_you_mean(name, known)
         hint = f"\n  hint: {near}" if near else ""
-        if name == "device_mesh":
-            hint = "\n  hint: this version runs a model on one device; leave it out"
         raise UsageError(
             f"{type(self).__name__} has no option `{name}`"
             f"\n  expected: {', '.join(f'`{k}`' for k in known)}{hint}"
         )
 
     def _options(self) -> tuple[str, ...]:
-        """The constructor's options other than dtype, precision and device."""
+        """The constructor's options other than dtype, precision, device and device_mesh."""
         return ()
 
     def compile_options(self) -> dict[str, Any]:
@@ -188,6 +172,24 @@ class Backend(ABC):
             )
         return own
 
+    def _checked_mesh(self, given: Sizes | None, device: object) -> Mesh | None:
+        """The mesh for `device_mesh=`. Errors: the backend has none, or also has a device."""
+        if given is None:
+            return None
+        if not self.has_meshes:
+            raise no_meshes(type(self).__name__, given)
+        mesh = Mesh.of(given)
+        if device is not None:
+            raise UsageError(
+                "`device` and `device_mesh` cannot both be given"
+                f"\n  got: device={str(device)!r} and device_mesh={mesh}\n  expected: one of them"
+            )
+        return mesh
+
+    def _framework_mesh(self, mesh: Mesh) -> Any:
+        """The framework's mesh. Errors: `BackendError` if there are not enough devices."""
+        raise NotImplementedError(f"{type(self).__name__} has no device meshes")
+
     def _device(self, device: str | None) -> Any:
         if device in (None, "cpu"):
             return None
@@ -213,7 +215,8 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         where = f", device={str(self.device)!r}" if self.device is not None else ""
-        return f"{type(self).__name__}(dtype={self.dtype.name}{where})"
+        mesh = "" if self.mesh is None else f", device_mesh={self.mesh}"
+        return f"{type(self).__name__}(dtype={self.dtype.name}{where}{mesh})"
 
     # Equality, copies and pickles depend on the arguments of the constructor.
 
@@ -221,18 +224,18 @@ class Backend(ABC):
         args, options = self._given
         bound = inspect.signature(type(self).__init__).bind(self, *args, **options)
         bound.apply_defaults()
-        compared = ("self", "dtype", "precision", "device", "unknown")
+        compared = ("self", "dtype", "precision", "device", "device_mesh", "unknown")
         rest = {name: value for name, value in bound.arguments.items() if name not in compared}
-        return (type(self), self.dtype.name, str(self.device), rest)
+        return (type(self), self.dtype.name, str(self.device), self.mesh, rest)
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` is a backend of the same class, dtype, device and options."""
+        """Whether `other` is a backend of the same class, dtype, device, mesh and options."""
         if not isinstance(other, Backend):
             return NotImplemented
         return self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._identity()[:3])
+        return hash(self._identity()[:4])
 
     def __reduce__(self) -> tuple[object, ...]:
         args, options = self._given
@@ -260,212 +263,10 @@ class Backend(ABC):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *FUNCTIONS})
 
-    # Methods that differ between frameworks.
-
-    def own_dtype(self, dtype: object) -> Any:
-        """The framework's dtype for `dtype`."""
-        return getattr(self.framework, DType(dtype).name)
-
-    @abstractmethod
-    def from_numpy(self, array: NDArray[Any]) -> Array:
-        """Converts to an array of the framework with the same elements and dtype, on the backend's
-        device."""
-
-    def to_numpy(self, array: Array) -> NDArray[Any]:
-        """Converts an array of any framework to a NumPy array of the same dtype (bfloat16 is that
-        of `ml_dtypes`)."""
-        import numpy as np  # noqa: PLC0415
-
-        return np.asarray(array) if self.is_array(array) else self._as_numpy(array)
-
-    def is_readable(self, value: object) -> bool:
-        """Whether this is an array whose elements are known now."""
-        return hasattr(value, "shape")
-
-    def is_array(self, value: object) -> bool:
-        """Whether `value` is an array of the framework."""
-        import numpy as np  # noqa: PLC0415
-
-        return isinstance(value, type(self.from_numpy(np.zeros(1, np.float32))))
-
-    def as_param(self, array: Array) -> Array:
-        """Converts an array of the framework to a param, as `randomize_params` returns it."""
-        return array
-
-    def cast(self, array: Array, dtype: object) -> Array:
-        """Casts the elements to another dtype."""
-        return array.astype(self.own_dtype(dtype))
-
-    # Creation.
-
-    def adopt(self, value: object) -> Array | None:
-        """Wraps another framework's array as one of this framework, over the same memory.
-
-        Calls use the result in place of the argument.
-
-        Returns None if this framework cannot wrap the array.
-        """
-        return None
-
-    def receive(self, array: Array) -> Array:
-        """Hands an array of any framework over to this one, on the backend's device. It is copied
-        only if its memory cannot be shared."""
-        return array if self.is_array(array) else self.from_numpy(self._as_numpy(array))
-
     def at(self, device: str) -> Self:
         """The same backend on another device. Errors: `BackendError` for an unknown device."""
         args, options = self._given
         return type(self)(*args, **{**options, "device": device})  # type: ignore[arg-type]
-
-    def array(self, value: object, dtype: object = None) -> Array:
-        """Copies `value` to an array of the framework.
-
-        Floats are cast to the backend's dtype; integers and bools keep theirs. `dtype` overrides
-        both. `value` is a number, nested lists, or an array of any framework.
-
-        Errors: `UsageError` for values that are not numbers, such as strings and masked elements,
-        and for tensors that are sparse, quantized or without memory.
-        """
-        import numpy as np  # noqa: PLC0415
-
-        if isinstance(value, np.ma.MaskedArray):
-            raise UsageError(
-                f"masked elements have no value\n  got: {type(value).__name__}"
-                "\n  expected: an array of numbers\n  hint: use `x.filled(value)` to replace them"
-            )
-        # Convert `np.matrix` to an array, as its operators have other meanings.
-        taken = np.asarray(value) if isinstance(value, np.ndarray) else self._as_numpy(value)
-        if taken.dtype.kind in "OUSM":
-            raise UsageError(
-                f"this is not an array of numbers\n  got: {type(value).__name__}"
-                "\n  expected: a number, nested lists of numbers, or an array of any framework",
-                code="E0302",
-            )
-        if dtype is not None:
-            want = DType(dtype)
-        elif DType(taken.dtype).is_float:
-            want = self.dtype
-        else:
-            return self.from_numpy(taken.copy())
-        return self.from_numpy(taken.astype(numpy_dtype(want)))
-
-    def _as_numpy(self, value: object) -> NDArray[Any]:
-
-        if self.is_array(value):
-            return self.to_numpy(value)
-        from .foreign import as_numpy  # noqa: PLC0415
-
-        try:
-            return as_numpy(value)
-        except MithrilError:
-            raise
-        except ValueError as error:
-            raise UsageError(
-                f"this is not an array of numbers\n  got: {shown(value)}"
-                "\n  expected: lists of equal lengths",
-                code="E0302",
-            ) from error
-
-    def full(self, shape: int | Sequence[int], value: float, dtype: object = None) -> Array:
-        """An array filled with one value."""
-        import numpy as np  # noqa: PLC0415
-
-        want = numpy_dtype(self.dtype if dtype is None else DType(dtype))
-        return self.from_numpy(np.full(sizes((shape,)), value, dtype=want))
-
-    def zeros(self, *shape: int | Sequence[int], dtype: object = None) -> Array:
-        """An array of zeros, with its sizes given as `zeros(2, 3)` or `zeros([2, 3])`."""
-        return self.full(sizes(shape), 0, dtype)
-
-    def ones(self, *shape: int | Sequence[int], dtype: object = None) -> Array:
-        """An array of ones, with its sizes given as `ones(2, 3)` or `ones([2, 3])`."""
-        return self.full(sizes(shape), 1, dtype)
-
-    def full_like(self, array: Array, value: float, dtype: object = None) -> Array:
-        """An array filled with one value, with the shape and dtype of `array`."""
-        return self.full(tuple(array.shape), value, dtype or DType(array.dtype))
-
-    def zeros_like(self, array: Array, dtype: object = None) -> Array:
-        """Zeros with the shape and dtype of `array`."""
-        return self.full_like(array, 0, dtype)
-
-    def ones_like(self, array: Array, dtype: object = None) -> Array:
-        """Ones with the shape and dtype of `array`."""
-        return self.full_like(array, 1, dtype)
-
-    def arange(
-        self, start: float, stop: float | None = None, step: float = 1, dtype: object = None
-    ) -> Array:
-        """Numbers from `start` up to but excluding `stop`; one argument is `stop`, from 0."""
-        import numpy as np  # noqa: PLC0415
-
-        if stop is None:
-            start, stop = 0, start
-        values = np.arange(start, stop, step)
-        return self.array(values, dtype)
-
-    def linspace(self, start: float, stop: float, num: int = 50, dtype: object = None) -> Array:
-        """`num` evenly spaced numbers, including both ends."""
-        import numpy as np  # noqa: PLC0415
-
-        return self.array(np.linspace(start, stop, num), dtype or self.dtype)
-
-    def eye(self, n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array:
-        """A matrix of `n` rows and `m` columns with ones on the diagonal `k`, zeros elsewhere."""
-        import numpy as np  # noqa: PLC0415
-
-        return self.array(np.eye(n, m, k), dtype or self.dtype)
-
-    # Random numbers. All backends use NumPy's generator, so a seed gives the same numbers on each.
-
-    def set_seed(self, seed: int | None) -> None:
-        """Restarts the random numbers; `None` takes a seed from the operating system.
-
-        The same seed gives the same arrays and the same initial params on every backend.
-        """
-        self._seed = seed
-        self._generator = None
-
-    @property
-    def generator(self) -> np.random.Generator:
-        """The generator of random numbers."""
-        if self._generator is None:
-            import numpy as np  # noqa: PLC0415
-
-            self._generator = np.random.default_rng(self._seed)
-        return self._generator
-
-    def rand(self, *shape: int | Sequence[int], dtype: object = None) -> Array:
-        """Uniformly distributed numbers in [0, 1)."""
-        return self.array(self.generator.random(sizes(shape)), dtype or self.dtype)
-
-    def randn(self, *shape: int | Sequence[int], dtype: object = None) -> Array:
-        """Numbers from the standard normal distribution."""
-        return self.array(self.generator.standard_normal(sizes(shape)), dtype or self.dtype)
-
-    def randint(
-        self,
-        low: int,
-        high: int | None = None,
-        size: int | Sequence[int] = (),
-        dtype: object = "int64",
-    ) -> Array:
-        """Integers from `low` up to but excluding `high`; one argument is `high`, from 0."""
-        return self.array(self.generator.integers(low, high, sizes((size,))), dtype)
-
-    def random_key(self) -> Array:
-        """A random key for a model: two 32-bit words."""
-        import numpy as np  # noqa: PLC0415
-
-        return self.from_numpy(self.generator.integers(2**32, size=2, dtype=np.uint32))
-
-    def initial(self, values: float | np.ndarray, shape: tuple[int, ...], dtype: DType) -> Array:
-        """A new array, filled with one number or with the elements of a NumPy array."""
-        import numpy as np  # noqa: PLC0415
-
-        if isinstance(values, float):
-            return self.full(shape, values, dtype)
-        return self.from_numpy(np.array(values, numpy_dtype(dtype)))
 
     # Running.
 

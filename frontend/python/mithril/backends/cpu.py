@@ -85,7 +85,7 @@ class CpuBackend(NativeArrays):
         """Errors: as for every backend; `UsageError` for an invalid number of threads, or an
         unknown tier or processor; `BackendError` for a processor with features that this machine
         lacks."""
-        super().__init__(dtype, precision=precision, device=device, **unknown)
+        super().__init__(dtype, precision=precision, device=device, **unknown)  # type: ignore[arg-type]
         whole = isinstance(threads, int) and not isinstance(threads, bool)
         if threads is not None and not (whole and 0 < threads <= MAX_THREADS):
             raise UsageError(

@@ -1,9 +1,9 @@
-"""The JAX backend: runs generated source under `jax.jit`, with gradients by `jax.vjp`."""
+"""The JAX backend: runs generated source under `jax.jit`, on one device or a mesh of devices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType
@@ -11,7 +11,10 @@ from ..errors import BackendError
 from .base import Backend
 from .dtypes import numpy_dtype
 from .foreign import shared
+from .jax_mesh import MeshJointRunner, MeshRunner, framework_mesh, sharding
+from .jax_runner import JaxRunner
 from .joint import JointRunner
+from .meshes import Mesh, Split
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,11 +30,17 @@ class JaxBackend(Backend):
 
     `device` is a platform, with an index if it has several devices: `"cpu"`, `"gpu:1"`. A backend
     with 64-bit floats turns on JAX's 64-bit types for the whole process.
+
+    `device_mesh` arranges JAX's first devices in a grid, by sizes or by names with sizes:
+    `(2, 2)`, `{"data": 2, "model": 2}`. Arrays are replicated over it unless they are created with
+    `tensor_split=` or `device_mesh=`, and `jax.jit` divides the work. The attribute `device_mesh`
+    is the `jax.sharding.Mesh`.
     """
 
     kind: ClassVar[str] = "jax"
     module: ClassVar[str] = "jax"
     package: ClassVar[str] = "jax"
+    has_meshes: ClassVar[bool] = True
 
     def _device(self, device: str | None) -> Any:
         if self.dtype.bits == 64:
@@ -64,7 +73,28 @@ class JaxBackend(Backend):
         return function
 
     def from_numpy(self, array: NDArray[Any]) -> Any:
-        return self.framework.device_put(narrow(self.framework, array), self.device)
+        return self.framework.device_put(narrow(self.framework, array), self._home)
+
+    @cached_property
+    def _home(self) -> Any:
+        """Where arrays lie for which nothing else is said."""
+        return self.device if self.mesh is None else self._sharding(())
+
+    def _framework_mesh(self, mesh: Mesh) -> Any:
+        return framework_mesh(self.framework, mesh)
+
+    def _sharding(self, split: Split) -> Any:
+        assert self.mesh is not None
+        return sharding(self.framework, self.device_mesh, self.mesh, split)
+
+    def _divided(self, array: Any, split: Split) -> Any:
+        own = array if self.is_array(array) else narrow(self.framework, array)
+        return self.framework.device_put(own, self._sharding(split))
+
+    def _placed_like(self, array: NDArray[Any], like: Any) -> Any:
+        if self.mesh is None or not self.is_array(like) or not self.is_readable(like):
+            return self.from_numpy(array)
+        return self.framework.device_put(narrow(self.framework, array), like.sharding)
 
     def receive(self, array: Any) -> Any:
         jax = self.framework
@@ -99,66 +129,12 @@ class JaxBackend(Backend):
         self, program: Program, namespace: Namespace, *, jit: bool
     ) -> JaxRunner | JointRunner:
         own = namespace()
+        if self.mesh is not None:
+            on_mesh = MeshJointRunner if program.own_gradients else MeshRunner
+            return on_mesh(self, own, jit=jit)
         if program.own_gradients:
             return JointRunner(self, own, compiled=self.framework.jit if jit else None)
         return JaxRunner(self, own, jit=jit)
-
-
-class JaxRunner:
-    """Calls generated JAX source. Separate `jax.jit` functions compute the forward pass, the
-    gradients for given arrays, and the forward and backward passes for output gradients that are
-    functions of the outputs."""
-
-    def __init__(self, backend: JaxBackend, namespace: dict[str, Any], *, jit: bool) -> None:
-        self._jax = jax = backend.framework
-        forward = namespace["forward"]
-        self._raw = forward
-        compiled = jax.jit if jit else _as_is
-        self.forward = compiled(forward)
-        self._forward_with_pullback = compiled(self._pullback)
-        self._apply_pullback = compiled(_call)
-        self._forward_backward = compiled(self._joint)
-
-    def _pullback(self, params: Any, inputs: Any, state: Any) -> tuple[Any, Any, Any]:
-        """Returns the pullback (`jax.vjp`) to the params, the outputs, and the next state."""
-        jnp = self._jax.numpy
-
-        def varying(params: Any) -> tuple[Any, Any]:
-            own = () if state is None else (state,)
-            result = self._raw(params, inputs, *own)
-            outputs, following = (result, None) if state is None else result
-            floats = {n: v for n, v in outputs.items() if jnp.issubdtype(v.dtype, jnp.floating)}
-            return floats, (outputs, following)
-
-        _, pullback, rest = self._jax.vjp(varying, params, has_aux=True)
-        return pullback, rest[0], rest[1]
-
-    def _joint(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        pullback, outputs, following = self._pullback(params, inputs, state)
-        return outputs, pullback(self._full(seeds, outputs))[0], following
-
-    def _full(self, seeds: Any, outputs: Any) -> Any:
-        jnp = self._jax.numpy
-        floats = {n: v for n, v in outputs.items() if jnp.issubdtype(v.dtype, jnp.floating)}
-        return {n: seeds[n] if n in seeds else jnp.zeros_like(v) for n, v in floats.items()}
-
-    def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        """Returns outputs, gradients by param, and the next state."""
-        arrays = seeds.arrays
-        if arrays is not None:
-            result: tuple[Any, Any, Any] = self._forward_backward(params, inputs, state, arrays)
-            return result
-        pullback, outputs, following = self._forward_with_pullback(params, inputs, state)
-        given = self._full(seeds.of(outputs), outputs)
-        return outputs, self._apply_pullback(pullback, given)[0], following
-
-
-def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
-def _call(function: Callable[..., Any], argument: Any) -> Any:
-    return function(argument)
 
 
 def narrow(jax: Any, array: NDArray[Any]) -> NDArray[Any]:

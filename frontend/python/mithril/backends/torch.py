@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from .._core import DType
 from ..errors import BackendError, BackendWarning, UsageError
 from ..units import bytes_of
-from .base import Backend
-from .foreign import shared
 from .joint import JointRunner
+from .torch_arrays import TorchArrays, as_numpy
 from .torch_memory import MemoryLimit, limited, storage_sizes
 from .torch_runner import TorchRunner, compiled, set_apart, within
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
     from .._core import Program
     from .base import Namespace
+    from .torch_mesh_runner import MeshRunner
 
 __all__ = ["TorchBackend", "as_numpy"]
 
@@ -36,7 +35,7 @@ REDUCTIONS = {
 }  # fmt: skip
 
 
-class TorchBackend(Backend):
+class TorchBackend(TorchArrays):
     """Runs models as PyTorch source. Arrays are `torch.Tensor`.
 
     `device` is a torch device such as `"cpu"`, `"cuda:0"` or `"mps"`. With `requires_grad`,
@@ -55,6 +54,14 @@ class TorchBackend(Backend):
     `gradient_checkpointing=True`, and frees memory as `release_unused` does: after each call, torch
     returns the memory that it caches on CUDA. `memory_allocation` can only be `"lazy"`, as torch
     always allocates lazily.
+
+    `device_mesh` arranges processes in a grid, by sizes or by names with sizes: `(2, 1)`,
+    `{"data": 2, "model": 2}`. The backend starts all but the first, which is this one; under
+    `torchrun`, the ranks that it started are the mesh, and each runs the same script. Arrays are
+    `torch.distributed.tensor.DTensor`, on the CPU, replicated unless they are created with
+    `tensor_split=` or `device_mesh=`. The attribute `device_mesh` is PyTorch's `DeviceMesh`. The
+    environment variable `MITHRIL_MESH_TIMEOUT` is the time in seconds that processes wait for each
+    other, by default 300. `close()` ends the processes; they also end with this one.
 
     Options that have no effect on the device are named in a `BackendWarning`.
     """
@@ -82,6 +89,13 @@ class TorchBackend(Backend):
         **unknown: object,
     ) -> None:
         """Errors: as for `Backend`, and `UsageError` for options that contradict each other."""
+        refused = {"use_amp": use_amp, "jit_compile": jit_compile, "memory_limit": memory_limit}
+        if unknown.get("device_mesh") is not None and any(refused.values()):
+            name = next(name for name, value in refused.items() if value)
+            raise UsageError(
+                f"`{name}` is for models on one device\n  got: {name}={refused[name]!r} and "
+                f"device_mesh={unknown['device_mesh']!r}\n  hint: leave one of them out"
+            )
         super().__init__(dtype, precision=precision, device=device, **unknown)  # type: ignore[arg-type]
         if jit_compile and eager_mode:
             raise UsageError("`jit_compile` and `eager_mode` contradict each other")
@@ -189,24 +203,6 @@ class TorchBackend(Backend):
         function: Callable[..., Any] = getattr(torch, ALIASES.get(name, name))
         return function
 
-    def from_numpy(self, array: NDArray[Any]) -> torch.Tensor:
-        torch = self.framework
-        if not array.flags.writeable or min(array.strides, default=0) < 0:
-            # PyTorch cannot share memory that is read-only or has negative strides.
-            array = array.copy()
-        # NumPy takes 2 µs to compute the name of a dtype, so test the kind first.
-        if array.dtype.kind == "V" and array.dtype.name == "bfloat16":
-            own = torch.from_numpy(array.view("int16")).view(torch.bfloat16)
-        else:
-            own = torch.from_numpy(array)
-        return own.to(self.device)  # type: ignore[no-any-return]
-
-    def to_numpy(self, array: Any) -> NDArray[Any]:
-        return as_numpy(array) if self.is_array(array) else self._as_numpy(array)
-
-    def is_array(self, value: object) -> bool:
-        return isinstance(value, self.framework.Tensor)
-
     def memory(self) -> int | None:
         if self.device.type == "cuda":
             return int(self.framework.cuda.get_device_properties(self.device).total_memory)
@@ -230,12 +226,6 @@ class TorchBackend(Backend):
     def from_torch(self, tensor: torch.Tensor) -> torch.Tensor:
         """Moves the tensor to the backend's device."""
         return tensor.to(self.device)
-
-    def receive(self, array: Any) -> torch.Tensor:
-        if self.is_array(array):
-            return array.to(self.device)  # type: ignore[no-any-return]
-        own = shared(self.framework.from_dlpack, array)
-        return self.to_torch(array) if own is None else own.to(self.device)
 
     # Memory.
 
@@ -267,7 +257,12 @@ class TorchBackend(Backend):
 
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool
-    ) -> TorchRunner | JointRunner:
+    ) -> TorchRunner | JointRunner | MeshRunner:
+        if self.mesh is not None:
+            on_mesh = self.mesh_runner(program, jit=jit)
+            on_mesh.forward = self.around(on_mesh.forward)  # type: ignore[method-assign]
+            on_mesh.gradients = self.around(on_mesh.gradients)  # type: ignore[method-assign]
+            return on_mesh
         own = namespace()
         if jit:
             set_apart(self.framework, own)
@@ -308,31 +303,6 @@ class TorchBackend(Backend):
             return result
 
         return watched
-
-
-def as_numpy(tensor: Any) -> NDArray[Any]:
-    """Converts a torch tensor to a NumPy array, without a copy where that is possible.
-
-    Errors: `UsageError` for a sparse, quantized or meta tensor.
-    """
-    import torch  # noqa: PLC0415
-
-    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
-        kind = str(tensor.dtype if tensor.is_quantized else tensor.layout)
-        made = "dequantize" if tensor.is_quantized else "to_dense"
-        hint = "" if tensor.is_meta else f"\n  hint: convert it with `x.{made}()`"
-        raise UsageError(
-            "this tensor is not a dense array in memory"
-            f"\n  got: {kind}, on the device {tensor.device}"
-            f"\n  expected: a dense (strided) tensor{hint}",
-            code="E0302",
-        )
-    tensor = tensor.detach().cpu().resolve_neg()
-    if tensor.dtype == torch.bfloat16:
-        import ml_dtypes  # noqa: PLC0415
-
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
-    return tensor.numpy()  # type: ignore[no-any-return]
 
 
 def _reduce(

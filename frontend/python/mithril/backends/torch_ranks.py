@@ -1,0 +1,266 @@
+"""What every rank of a PyTorch mesh does: it holds its parts of arrays, and calls functions on
+them. Rank 0 sends the calls; see `torch_mesh.py`."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.experimental import implicit_replication
+
+from .._core import DType
+from ..sources import namespace
+from .meshes import Split
+from .torch_rules import Rules
+
+__all__ = [
+    "HERE",
+    "Program",
+    "arrays_of",
+    "differentiable",
+    "forward",
+    "from_part",
+    "joint",
+    "load",
+    "make_mesh",
+    "packed",
+    "pullback",
+    "run",
+]
+
+Arrays = dict[str, Any]
+Constants = list[tuple[str, str, list[int], bytes]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Generated source on this rank, and the mesh of its arrays."""
+
+    number: int
+    mesh: DeviceMesh
+    keys: tuple[str, ...]
+    """The inputs that are random keys. The source reads their elements."""
+    names: dict[str, Any]
+
+
+class Rank:
+    """The objects of this rank. All ranks know them by the same numbers."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, DTensor] = {}
+        self.meshes: dict[tuple[Any, ...], DeviceMesh] = {}
+        self.programs: dict[int, Program] = {}
+
+    def unpacked(self, data: bytes) -> Any:
+        """What rank 0 packed, with this rank's objects in place of numbers."""
+        return _Reader(io.BytesIO(data)).load()
+
+    def forget(self, numbers: Sequence[tuple[str, int]]) -> None:
+        for kind, number in numbers:
+            getattr(self, kind).pop(number, None)
+
+
+HERE = Rank()
+"""The rank of this process."""
+
+
+class _Reader(pickle.Unpickler):
+    def persistent_load(self, key: Any) -> Any:
+        kind, number = key
+        return getattr(HERE, kind)[number]
+
+
+class _Writer(pickle.Pickler):
+    held: Callable[[DTensor], int]
+
+    def persistent_id(self, value: Any) -> Any:
+        if isinstance(value, DTensor):
+            return "arrays", self.held(value)
+        if isinstance(value, DeviceMesh):
+            return "meshes", mesh_key(value)
+        if isinstance(value, Program):
+            return "programs", value.number
+        return None
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, (torch.memory_format, torch.layout, torch.qscheme)):
+            return _named, (str(value).rpartition(".")[2],)
+        if isinstance(value, torch.Tensor):
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            return _tensor, (flat.view(torch.uint8).numpy(), value.dtype, tuple(value.shape))
+        if isinstance(value, FunctionType) and value in _methods():
+            return getattr, (torch.Tensor, _methods()[value])
+        return NotImplemented
+
+
+def _named(name: str) -> Any:
+    return getattr(torch, name)
+
+
+def _tensor(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor of the bytes of its elements."""
+    if not data.flags.writeable:
+        data = data.copy()
+    return torch.from_numpy(data).view(dtype).reshape(shape)
+
+
+@cache
+def _methods() -> dict[Any, str]:
+    """Methods of tensors by their names. Some are functions that bear the name of another one."""
+    named = {name: getattr(torch.Tensor, name, None) for name in dir(torch.Tensor)}
+    return {own: name for name, own in named.items() if isinstance(own, FunctionType)}
+
+
+def packed(value: Any, held: Callable[[DTensor], int]) -> bytes:
+    """Pickles a value with numbers in place of the objects that every rank has. `held` returns the
+    number of an array."""
+    data = io.BytesIO()
+    writer = _Writer(data, pickle.HIGHEST_PROTOCOL)
+    writer.held = held
+    writer.dump(value)
+    return data.getvalue()
+
+
+def arrays_of(result: Any) -> Iterator[DTensor]:
+    """The divided arrays of a result, in an order that is the same on all ranks."""
+    if isinstance(result, DTensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for value in result:
+            yield from arrays_of(value)
+    elif isinstance(result, dict):
+        yield from arrays_of(list(result.values()))
+
+
+def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    """Calls a function on this rank's parts. Tensors count as replicated, and operations that
+    cannot be divided run on whole arrays."""
+    rules: Any = Rules()  # type: ignore[no-untyped-call]
+    with torch._C.DisableTorchFunctionSubclass(), implicit_replication(), rules:
+        return function(*args, **keywords)
+
+
+# The functions below are called on every rank.
+
+
+def mesh_key(mesh: DeviceMesh) -> tuple[Any, ...]:
+    return tuple(mesh.shape), tuple(mesh.mesh_dim_names or ())
+
+
+def make_mesh(sizes: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
+    """PyTorch's mesh over the first ranks."""
+    grid = torch.arange(prod(sizes)).reshape(sizes)
+    mesh = DeviceMesh("cpu", grid, mesh_dim_names=names)
+    HERE.meshes[mesh_key(mesh)] = mesh
+    return mesh
+
+
+def from_part(mesh: DeviceMesh, split: Split, shape: tuple[int, ...], part: Any) -> DTensor:
+    """An array, made of the part of each rank."""
+    places = [Replicate() if axis is None else Shard(axis) for axis in split]
+    strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return DTensor.from_local(
+        part, mesh, places, run_check=False, shape=torch.Size(shape), stride=strides
+    )
+
+
+def load(
+    place: tuple[int, DeviceMesh, tuple[str, ...]], name: str, source: str, constants: Constants
+) -> Program:
+    """Runs generated source. `place` is its number, its mesh and its keys."""
+    own = [(key, DType(dtype), shape, data) for key, dtype, shape, data in constants]
+    text: Any = SimpleNamespace(name=name, source=source, constants=own)
+    HERE.programs[place[0]] = program = Program(*place, namespace(text, None))
+    return program
+
+
+def moved(arrays: Arrays, places: Arrays) -> Arrays:
+    """The arrays, divided as the arrays of the same names in `places` are."""
+    return {
+        name: value.redistribute(value.device_mesh, places[name].placements)
+        if name in places
+        else value
+        for name, value in arrays.items()
+    }
+
+
+def _reduced(program: Program, arrays: Arrays) -> Arrays:
+    """The arrays on the mesh, without sums that are still to be added up over ranks."""
+
+    def reduced(value: Any) -> Any:
+        if not isinstance(value, DTensor):
+            whole = [Replicate()] * program.mesh.ndim
+            return DTensor.from_local(value, program.mesh, whole, run_check=False)
+        places = [Replicate() if isinstance(p, Partial) else p for p in value.placements]
+        return value.redistribute(value.device_mesh, places)
+
+    return {name: reduced(value) for name, value in arrays.items()}
+
+
+def _inputs(program: Program, inputs: Arrays) -> Arrays:
+    return {n: v.full_tensor() if n in program.keys else v for n, v in inputs.items()}
+
+
+def forward(program: Program, params: Arrays, inputs: Arrays, state: Arrays | None) -> Any:
+    """The outputs, and the next state or None."""
+    inputs = _inputs(program, inputs)
+    if state is None:
+        return _reduced(program, program.names["forward"](params, inputs)), None
+    outputs, following = program.names["forward"](params, inputs, state)
+    return _reduced(program, outputs), moved(_reduced(program, following), state)
+
+
+def differentiable(program: Program, params: Arrays, inputs: Arrays, state: Arrays | None) -> Any:
+    """The leaves of autograd, the outputs with and without their graph, and the next state."""
+    with torch.enable_grad():
+        leaves = {name: param.detach().requires_grad_() for name, param in params.items()}
+        plain = {name: value.detach() for name, value in inputs.items()}
+        outputs, following = forward(program, leaves, plain, state)
+    if following is not None:
+        following = {name: value.detach() for name, value in following.items()}
+    return leaves, outputs, {n: value.detach() for n, value in outputs.items()}, following
+
+
+def pullback(leaves: Arrays, outputs: Arrays, seeds: Arrays) -> Arrays:
+    """The gradients of the leaves, divided as these are."""
+    roots = [name for name in seeds if outputs[name].requires_grad]
+    found: Sequence[Any] = [None] * len(leaves)
+    if roots:
+        found = torch.autograd.grad(
+            [outputs[name] for name in roots],
+            list(leaves.values()),
+            [seeds[name] for name in roots],
+            allow_unused=True,
+        )
+    named = {
+        name: torch.zeros_like(leaf) if gradient is None else gradient
+        for (name, leaf), gradient in zip(leaves.items(), found)
+    }
+    return moved({name: value.detach() for name, value in named.items()}, leaves)
+
+
+def joint(
+    program: Program, params: Arrays, inputs: Arrays, state: Arrays | None, seeds: Arrays
+) -> Any:
+    """Outputs, gradients and the next state of source that computes the gradients itself."""
+    own = () if state is None else (state,)
+
+    def full(outputs: Arrays) -> Arrays:
+        return {n: seeds[n] if n in seeds else torch.zeros_like(v) for n, v in outputs.items()}
+
+    with torch.no_grad():
+        outputs, gradients, *following = program.names["outputs_and_gradients"](
+            params, _inputs(program, inputs), *own, full
+        )
+        gradients = moved(_reduced(program, gradients), params)
+        after = None if state is None else moved(_reduced(program, following[0]), state)
+        return _reduced(program, outputs), gradients, after

@@ -1,0 +1,270 @@
+"""Checks of models on meshes of JAX. `test_meshes.py` runs each in a process of its own, with 4
+devices: `python mesh_checks.py NAME`."""
+
+import copy
+import itertools
+import pickle
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+from mesh_models import MODELS, close, compare, mlp
+
+import mithril as ml
+from mithril.models import BatchNorm2d, Dropout, Linear, Sequential, SquaredError
+
+
+def same_place(array, like):
+    assert array.sharding.is_equivalent_to(like.sharding, array.ndim), (array.sharding, like)
+
+
+def check_model(name):
+    compare(ml.JaxBackend, name, (32, 1e-5), ["data", "params", "both"])
+    compare(ml.JaxBackend, name, (64, 1e-12), ["both"])
+
+
+CREATIONS = {
+    "array": lambda b, **p: b.array(np.arange(32).reshape(8, 4), **p),
+    "array of floats": lambda b, **p: b.array(np.ones((8, 4)), "float16", **p),
+    "zeros": lambda b, **p: b.zeros(8, 4, **p),
+    "ones": lambda b, **p: b.ones([8, 4], dtype="int32", **p),
+    "full": lambda b, **p: b.full((8, 4), 3, **p),
+    "zeros_like": lambda b, **p: b.zeros_like(b.ones(8, 4), **p),
+    "ones_like": lambda b, **p: b.ones_like(b.ones(8, 4), "int32", **p),
+    "full_like": lambda b, **p: b.full_like(b.ones(8, 4), 2.5, **p),
+    "eye": lambda b, **p: b.eye(8, 4, 1, **p),
+    "rand": lambda b, **p: b.rand(8, 4, **p),
+    "randn": lambda b, **p: b.randn([8, 4], **p),
+    "randint": lambda b, **p: b.randint(-5, 9, (8, 4), **p),
+    "shard": lambda b, **p: b.shard(b.ones(8, 4), **p) if b.mesh else b.ones(8, 4),
+    "shard of NumPy": lambda b, **p: (
+        b.shard(np.eye(8, 4), **p) if b.mesh else b.array(np.eye(8, 4))
+    ),
+}
+# The split, the spec that JAX is to have, and the shape of the part of a device.
+PLACES = [
+    ({}, (), (8, 4)),
+    ({"device_mesh": (2, 2)}, ("axis_0", "axis_1"), (4, 2)),
+    ({"device_mesh": (2, 1)}, ("axis_0",), (4, 4)),
+    ({"device_mesh": (2,)}, ("axis_0",), (4, 4)),
+    ({"device_mesh": (1, 2)}, (None, "axis_1"), (8, 2)),
+    ({"device_mesh": (1, 1)}, (), (8, 4)),
+    ({"tensor_split": (0, None)}, ("axis_0",), (4, 4)),
+    ({"tensor_split": (None, 0)}, ("axis_1",), (4, 4)),
+    ({"tensor_split": (1, 0)}, ("axis_1", "axis_0"), (4, 2)),
+    ({"tensor_split": (0, 0)}, (("axis_0", "axis_1"),), (2, 4)),
+    ({"tensor_split": (-1,)}, (None, "axis_0"), (8, 2)),
+    ({"tensor_split": ()}, (), (8, 4)),
+    ({"tensor_split": (0, None), "device_mesh": (2, 1)}, ("axis_0",), (4, 4)),
+    ({"tensor_split": (None, 0), "device_mesh": (1, 2)}, ("axis_1",), (4, 4)),
+    ({"tensor_split": {"axis_1": 0}}, ("axis_1",), (4, 4)),
+    ({"device_mesh": {"axis_1": 2}}, (None, "axis_1"), (8, 2)),
+]
+
+
+def check_creation():
+    one, backend = ml.JaxBackend(), ml.JaxBackend(device_mesh=(2, 2))
+    for (name, create), (place, spec, part) in itertools.product(CREATIONS.items(), PLACES):
+        one.set_seed(7), backend.set_seed(7)
+        want, got = create(one), create(backend, **place)
+        assert got.sharding == NamedSharding(backend.device_mesh, PartitionSpec(*spec)), name
+        assert [shard.data.shape for shard in got.addressable_shards] == [part] * 4
+        if name != "shard of NumPy":
+            assert got.dtype == want.dtype
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(want), strict=True)
+    for create in (
+        lambda **p: backend.arange(3, 19, 2, **p),
+        lambda **p: backend.linspace(0, 1, 8, **p),
+    ):
+        got = create(tensor_split=(0, 0))
+        assert [shard.data.shape for shard in got.addressable_shards] == [(2,)] * 4
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(create()), strict=True)
+    assert backend.zeros(0, 4, tensor_split=(0,)).shape == (0, 4)
+    assert backend.ones(tensor_split=()).shape == ()
+    # Arrays like others lie where these do.
+    divided = backend.rand(8, 4, tensor_split=(1, 0))
+    for own in (
+        backend.zeros_like(divided),
+        backend.ones_like(divided),
+        backend.full_like(divided, 2),
+    ):
+        same_place(own, divided)
+    same_place(backend.zeros_like(divided, tensor_split=()), backend.ones(8, 4))
+    named = ml.JaxBackend(device_mesh={"data": 2, "model": 2})
+    got = named.ones(8, 4, tensor_split={"model": 1})
+    assert got.sharding == NamedSharding(named.device_mesh, PartitionSpec(None, "model"))
+    assert named.device_mesh.axis_names == ("data", "model")
+
+
+def check_identity():
+    backend = ml.JaxBackend(device_mesh=(2, 2))
+    assert repr(backend) == "JaxBackend(dtype=float32, device_mesh=(2, 2))"
+    named = ml.JaxBackend(device_mesh={"data": 2, "model": 2})
+    assert repr(named) == "JaxBackend(dtype=float32, device_mesh={'data': 2, 'model': 2})"
+    assert backend == ml.JaxBackend(device_mesh=[2, np.int64(2)])
+    assert len({backend, ml.JaxBackend(device_mesh=(2, 2)), named}) == 2
+    for other in (ml.JaxBackend(), ml.JaxBackend(device_mesh=(4,)), named):
+        assert backend != other
+    for own in (backend, named):
+        own.set_seed(3)
+        own.rand(2)
+        for again in (copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))):
+            other = again(own)
+            assert (other, hash(other), repr(other)) == (own, hash(own), repr(own))
+            same_place(other.ones(4, tensor_split=(0,)), own.ones(4, tensor_split=(0,)))
+        other = pickle.loads(pickle.dumps(own))
+        np.testing.assert_array_equal(np.asarray(other.rand(4)), np.asarray(own.rand(4)))
+
+
+def wrong(error, call, *parts):
+    try:
+        call()
+    except error as raised:
+        assert type(raised) is error
+        for part in parts:
+            assert part in str(raised), (part, str(raised))
+    else:
+        raise AssertionError(f"no error: {parts}")
+
+
+def check_mistakes():
+    make = ml.JaxBackend
+    wrong(
+        ml.BackendError,
+        lambda: make(device_mesh=(5, 1)),
+        "JAX has fewer devices than the mesh (5, 1)\n  got: 4 (cpu)\n  expected: at least 5",
+        "hint: set `XLA_FLAGS=--xla_force_host_platform_device_count=5`",
+    )
+    wrong(ml.UsageError, lambda: make(device_mesh=2), "got: 2\n", "hint: `device_mesh=(2,)`")
+    for given in ((2, 0), (2, -1), (), (2.0,), (True,), "22", {1: 2}, {"": 2}, {"a": 1.5}, {}, 2.5):
+        wrong(
+            ml.UsageError, lambda given=given: make(device_mesh=given), "is not a mesh", repr(given)
+        )
+    both = {"device": "cpu", "device_mesh": (2,)}
+    wrong(ml.UsageError, lambda: make(**both), "`device` and `device_mesh` cannot both be given")
+    wrong(ml.UsageError, lambda: make(device_mash=(2,)), "`device_mash`", "`device_mesh`?")
+    wrong(ml.UsageError, lambda: make().ones(4, tensor_split=(0,)), "has no device mesh", "(0,)")
+    wrong(ml.UsageError, lambda: make().shard(make().ones(4)), "ml.JaxBackend(device_mesh=(2,))")
+
+    backend = make(device_mesh=(2, 2))
+    cases = [
+        (
+            ml.UsageError,
+            {"device_mesh": (3,)},
+            "for each mesh axis its size or 1, in the mesh (2, 2)",
+        ),
+        (ml.UsageError, {"device_mesh": (2, 2, 1)}, "has more entries than the mesh has axes"),
+        (ml.UsageError, {"device_mesh": 2}, "hint: `device_mesh=(2,)`"),
+        (ml.UsageError, {"tensor_split": (0, 1, 0)}, "expected: at most 2, for the mesh (2, 2)"),
+        (ml.UsageError, {"tensor_split": 0}, "hint: `tensor_split=(0,)`"),
+        (ml.UsageError, {"tensor_split": (1.5,)}, "got: 1.5 for the mesh axis `axis_0`"),
+        (ml.UsageError, {"tensor_split": (True,)}, "got: True for the mesh axis `axis_0`"),
+        (ml.UsageError, {"tensor_split": {"axis": 0}}, "did you mean `axis_0` or `axis_1`?"),
+        (ml.UsageError, {"device_mesh": {"data": 2}}, "expected: `axis_0`, `axis_1`"),
+        (
+            ml.UsageError,
+            {"device_mesh": (2, 1), "tensor_split": (0, 1)},
+            "over the mesh axis `axis_1`, which takes no part",
+        ),
+        (ml.ShapeError, {"tensor_split": (2,)}, "axis 2 for the mesh axis `axis_0`"),
+        (ml.ShapeError, {"tensor_split": (None, -3)}, "expected: -2 to 1"),
+        (ml.ShapeError, {"tensor_split": (1,)}, "axis 1 of an array of shape [6, 3], for 2 parts"),
+        (ml.ShapeError, {"tensor_split": (0, 0)}, "a multiple of 4, such as 4 or 8"),
+    ]
+    for error, place, part in cases:
+        wrong(error, lambda place=place: backend.ones(6, 3, **place), part, "\n  got: ")
+        wrong(error, lambda place=place: backend.shard(backend.ones(6, 3), **place), part)
+    wrong(ml.ShapeError, lambda: backend.ones(tensor_split=(0,)), "None, as it has no axis")
+    wrong(ml.ShapeError, lambda: backend.ones(1, tensor_split=(0,)), "such as 2\n")
+    wrong(ml.ShapeError, lambda: backend.ones(4, device_mesh=(2, 2)), "axis 1 for the mesh axis")
+    # An array of another mesh.
+    compiled = ml.compile(Linear(4), backend)
+    other = make(device_mesh=(2,))
+    wrong(
+        ml.BackendError,
+        lambda: compiled.evaluate(compiled.randomize_params(0), {"input": other.ones(2, 3)}),
+        "`input` lies on other devices",
+        "hint: `backend.shard(array)` moves it",
+    )
+
+
+def check_calls():
+    one, backend = ml.JaxBackend(), ml.JaxBackend(device_mesh=(2, 2))
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype("float32")
+    seeds = lambda outputs: {"output": outputs["output"] * 2}  # noqa: E731
+    for options in (
+        {},
+        {"jit": False},
+        {"autodiff": "mithril"},
+        {"autodiff": "mithril", "jit": False},
+    ):
+        want_of, got_of = (ml.compile(mlp(), b, **options) for b in (one, backend))
+        params = want_of.randomize_params(2)
+        want = want_of.evaluate(params, {"input": x}, output_gradients=seeds)
+        # Shapes are open, so the first call draws the params.
+        own = got_of.randomize_params(2)
+        for inputs in (x, one.array(x), backend.shard(x, tensor_split=(0,))):
+            got = got_of.evaluate(own, {"input": inputs}, output_gradients=seeds)
+            close(got[0]["output"], want[0]["output"], 1e-5)
+            for name, value in want[1].items():
+                close(got[1][name], value, 1e-5)
+                same_place(got[1][name], own[name])
+            own = {n: backend.shard(v, tensor_split=(v.ndim - 1,)) for n, v in own.items()}
+        close(got_of.for_inference().evaluate(own, {"input": x})["output"], want[0]["output"], 1e-5)
+        close(got_of.bind(own).evaluate({}, {"input": x})["output"], want[0]["output"], 1e-5)
+    # A call inside of a function that JAX compiles.
+    loss = jax.jit(lambda params: got_of.evaluate(params, {"input": inputs})["output"].sum())
+    close(loss(own), want[0]["output"].sum(), 1e-5)
+    # Files do not depend on the mesh.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "params.safetensors"
+        ml.save_params(path, own)
+        for name, value in ml.load_params(path, ml.JaxBackend(device_mesh=(4,))).items():
+            np.testing.assert_array_equal(np.asarray(value), np.asarray(own[name]))
+            assert len(value.sharding.device_set) == 4
+
+
+def check_state():
+    """Running statistics, random keys and losses of a training model."""
+    one, backend = ml.JaxBackend(), ml.JaxBackend(device_mesh=(2, 2))
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((8, 4, 6, 6)).astype("float32")
+    target = draw.standard_normal((8, 4)).astype("float32")
+    model = Sequential([BatchNorm2d(), ml.Flatten(start=1), Dropout(0.5), Linear(4)])
+    training = ml.TrainModel(model)
+    training.add_loss(SquaredError(), input="output", target="target")
+    ran = []
+    for own in (one, backend):
+        own.set_seed(5)
+        compiled = ml.compile(training, own, shapes={"input": x.shape})
+        params = compiled.randomize_params()
+        place = {"tensor_split": (0,)} if own.mesh else {}
+        inputs = {"input": own.array(x, **place), "target": own.array(target, **place)}
+        for _ in range(3):
+            outputs, gradients = compiled.evaluate(params, inputs, output_gradients=True)
+            params = {n: p - 0.1 * gradients[n] for n, p in params.items()}
+        compiled.evaluate(params, inputs)
+        ran.append((outputs, gradients, params, compiled.state))
+    for want, got in zip(*ran):
+        assert want.keys() == got.keys() != set()
+        for name, value in want.items():
+            close(got[name], value, 1e-5)
+    for value in (*ran[1][2].values(), *ran[1][3].values()):
+        assert value.is_fully_replicated
+
+
+CHECKS = {
+    "creation": check_creation,
+    "identity": check_identity,
+    "mistakes": check_mistakes,
+    "calls": check_calls,
+    "state": check_state,
+    **{name: (lambda name=name: check_model(name)) for name in MODELS},
+}
+
+if __name__ == "__main__":
+    assert len(jax.devices()) == 4
+    CHECKS[sys.argv[1]]()

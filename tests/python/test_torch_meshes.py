@@ -1,0 +1,86 @@
+"""Device meshes of PyTorch. `torch_mesh_checks.py` runs in processes of their own, as each has one
+set of ranks."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
+
+CHECKS = Path(__file__).with_name("torch_mesh_checks.py")
+NAMES = ["creation", "identity", "mistakes", "calls", "functions", "optimizer", "state"]
+FAULTS = ["faults", "restarts"]
+MODELS = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings"]
+MESHES = ["2", "4", "2x2", "1x4", "2x1x2"]
+
+
+def run(*arguments, launcher=(), **environment):
+    """Runs checks, and returns what they print and their exit code."""
+    return subprocess.run(
+        [sys.executable, *launcher, str(CHECKS), *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def left(pids):
+    """The processes that are still there after a while."""
+    for _ in range(100):
+        found = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+        if not found:
+            break
+        time.sleep(0.1)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES + FAULTS)
+def test_meshes_of_torch(name):
+    ran = run(name)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_are_equal_to_those_of_one_device(name):
+    ran = run(name, *MESHES)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_every_check_is_run():
+    import mesh_models  # noqa: PLC0415
+    import torch_mesh_checks  # noqa: PLC0415
+
+    assert [*mesh_models.MODELS] == MODELS
+    assert [*torch_mesh_checks.CHECKS] == [*NAMES, *FAULTS, "slow", "leaving", "launched"]
+    sizes = [tuple(map(int, mesh.split("x"))) for mesh in MESHES]
+    assert sizes == mesh_models.MESHES
+
+
+def test_slow_ranks_are_an_error_after_the_timeout():
+    ran = run("slow", MITHRIL_MESH_TIMEOUT="10")
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(("how", "code"), [("end", 0), ("raise", 1), ("kill", -9)])
+def test_ranks_end_with_the_first(how, code):
+    ran = run("leaving", LEAVE=how)
+    assert ran.returncode == code, ran.stderr
+    *pids, folder = ran.stdout.split()
+    assert len(pids) == 1
+    assert left(pids) == []
+    assert not Path(folder).exists()
+
+
+def test_torchrun_starts_the_ranks():
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ran = run("launched", launcher=launcher, OMP_NUM_THREADS="1")
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(re.findall("rank (.) is right", ran.stdout)) == ["0", "1"]

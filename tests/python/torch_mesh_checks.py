@@ -1,0 +1,427 @@
+"""Checks of models on meshes of PyTorch. `test_torch_meshes.py` runs each in a process of its own,
+which starts the other ranks: `python torch_mesh_checks.py NAME`."""
+
+import copy
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from mesh_models import MODELS, close, compare, mlp, place, refuse
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+import mithril as ml
+from mithril.models import BatchNorm2d, Dropout, Embedding, Linear, Sequential, SquaredError
+
+WHOLE = Replicate()
+
+
+def check_model(name, meshes):
+    splits = ["data", "params", "both"]
+    for mesh in meshes:
+        compare(ml.TorchBackend, name, (32, 1e-5), splits, [mesh])
+        compare(ml.TorchBackend, name, (64, 1e-12), ["both"], [mesh])
+
+
+CREATIONS = {
+    "array": lambda b, **p: b.array(np.arange(32).reshape(8, 4), **p),
+    "array of floats": lambda b, **p: b.array(np.ones((8, 4)), "bfloat16", **p),
+    "zeros": lambda b, **p: b.zeros(8, 4, **p),
+    "ones": lambda b, **p: b.ones([8, 4], dtype="int32", **p),
+    "full": lambda b, **p: b.full((8, 4), 3, **p),
+    "zeros_like": lambda b, **p: b.zeros_like(b.ones(8, 4), **p),
+    "ones_like": lambda b, **p: b.ones_like(b.ones(8, 4), "bool", **p),
+    "full_like": lambda b, **p: b.full_like(b.ones(8, 4), 2.5, **p),
+    "eye": lambda b, **p: b.eye(8, 4, 1, **p),
+    "rand": lambda b, **p: b.rand(8, 4, **p),
+    "randn": lambda b, **p: b.randn([8, 4], **p),
+    "randint": lambda b, **p: b.randint(-5, 9, (8, 4), **p),
+    "shard": lambda b, **p: b.shard(b.ones(8, 4), **p) if b.mesh else b.ones(8, 4),
+    "shard of a tensor": lambda b, **p: b.shard(torch.eye(8, 4), **p) if b.mesh else b.eye(8, 4),
+}
+# The split, the placements that PyTorch is to have, and the shape of the part of rank 0.
+PLACES = [
+    ({}, (WHOLE, WHOLE), (8, 4)),
+    ({"device_mesh": (2, 2)}, (Shard(0), Shard(1)), (4, 2)),
+    ({"device_mesh": (1, 2)}, (WHOLE, Shard(1)), (8, 2)),
+    ({"tensor_split": (0, None)}, (Shard(0), WHOLE), (4, 4)),
+    ({"tensor_split": (1, 0)}, (Shard(1), Shard(0)), (4, 2)),
+    ({"tensor_split": (0, 0)}, (Shard(0), Shard(0)), (2, 4)),
+    ({"tensor_split": (None, -1)}, (WHOLE, Shard(1)), (8, 2)),
+    ({"tensor_split": (0, None), "device_mesh": (2, 1)}, (Shard(0), WHOLE), (4, 4)),
+    ({"tensor_split": {"model": 0}}, (WHOLE, Shard(0)), (4, 4)),
+]
+
+
+def check_creation():
+    one, backend = ml.TorchBackend(), ml.TorchBackend(device_mesh={"data": 2, "model": 2})
+    for (name, create), (where, placements, part) in itertools.product(CREATIONS.items(), PLACES):
+        one.set_seed(7), backend.set_seed(7)
+        want, got = create(one), create(backend, **where)
+        assert isinstance(got, DTensor)
+        assert got.placements == placements, name
+        assert tuple(got.to_local().shape) == part
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        assert torch.equal(got.full_tensor(), want), name
+        np.testing.assert_array_equal(backend.to_numpy(got), one.to_numpy(want), strict=True)
+    assert torch.equal(
+        backend.arange(3, 19, 2, tensor_split=(0, 0)).full_tensor(), one.arange(3, 19, 2)
+    )
+    assert backend.zeros(0, 4, tensor_split=(0,)).full_tensor().shape == (0, 4)
+    divided = backend.rand(8, 4, tensor_split=(1, 0))
+    assert place(backend.zeros_like(divided)) == place(divided)
+    assert place(backend.shard(divided)) == place(backend.ones(8, 4))
+    assert torch.equal(
+        backend.shard(divided, tensor_split=(0,)).full_tensor(), divided.full_tensor()
+    )
+
+
+def check_identity():
+    backend = ml.TorchBackend(device_mesh=(2, 1))
+    assert repr(backend) == "TorchBackend(dtype=float32, device='cpu', device_mesh=(2, 1))"
+    assert backend == ml.TorchBackend(device_mesh=[2, 1]) != ml.TorchBackend(device_mesh=(1, 2))
+    assert backend != ml.TorchBackend()
+    backend.set_seed(3)
+    backend.rand(2)
+    for again in (copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))):
+        other = again(backend)
+        assert (other, hash(other), repr(other)) == (backend, hash(backend), repr(backend))
+        assert place(other.ones(4, tensor_split=(0,))) == place(backend.ones(4, tensor_split=(0,)))
+    other = pickle.loads(pickle.dumps(backend))
+    assert torch.equal(other.rand(4).full_tensor(), backend.rand(4).full_tensor())
+
+
+def wrong(error, call, *parts):
+    try:
+        call()
+    except error as raised:
+        assert type(raised) is error
+        for part in parts:
+            assert part in str(raised), (part, str(raised))
+    else:
+        raise AssertionError(f"no error: {parts}")
+
+
+def in_child(backend, queue):
+    try:
+        backend.ones(2)
+    except ml.BackendError as error:
+        queue.put(str(error))
+
+
+def check_mistakes():
+    make = ml.TorchBackend
+    for given in ((2, 0), (), "22", {"a": 1.5}):
+        wrong(
+            ml.UsageError, lambda given=given: make(device_mesh=given), "is not a mesh", repr(given)
+        )
+    wrong(ml.UsageError, lambda: make(device="cpu", device_mesh=(2,)), "cannot both be given")
+    for option in ({"use_amp": True}, {"jit_compile": True}, {"memory_limit": "1GB"}):
+        name = next(iter(option))
+        wrong(
+            ml.UsageError,
+            lambda o=option: make(device_mesh=(2,), **o),
+            f"`{name}` is for models on",
+        )
+    wrong(
+        ml.UsageError,
+        lambda: make().ones(4, tensor_split=(0,)),
+        "ml.TorchBackend(device_mesh=(2,))",
+    )
+    backend = make(device_mesh=(2,))
+    wrong(
+        ml.ShapeError, lambda: backend.ones(3, tensor_split=(0,)), "a multiple of 2, such as 2 or 4"
+    )
+    wrong(
+        ml.BackendError, lambda: make(device_mesh=(3,)), "got: a mesh of 3 devices\n  expected: 2"
+    )
+    compiled = ml.compile(Linear(2), backend)
+    params = compiled.randomize_params(0)
+    wrong(
+        ml.UsageError,
+        lambda: ml.compile(Linear(2), backend, jit=True, shapes={"input": [2, 3]}),
+        "jit=True",
+    )
+    wrong(ml.ShapeError, lambda: compiled.evaluate(params, {"input": backend.ones(2, 3).double()}))
+    x = backend.ones(4, 3, tensor_split=(0,))
+    wrong(ml.UsageError, lambda: pickle.dumps(x), "cannot be pickled")
+    wrong(ml.BackendError, lambda: torch.Tensor.apply_(x, lambda v: v), "cannot be sent")
+    # Errors that all ranks have are PyTorch's own, and the ranks go on.
+    wrong(RuntimeError, lambda: x @ x)
+    wrong(RuntimeError, lambda: x.reshape(5))
+    compiled.evaluate(params, {"input": x})
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=in_child, args=(backend, queue))
+    child.start()
+    assert "a forked process has no device mesh" in queue.get(timeout=60)
+    child.join()
+    assert x.sum().item() == 12
+    backend.close()
+    wrong(ml.BackendError, lambda: x + 1, "the ranks of this device mesh have ended")
+    other = make(device_mesh=(2,))
+    wrong(ml.BackendError, lambda: other.ones(4, 3) + x, "an array of another mesh")
+    assert (other.ones(4, 3) + 1).sum().item() == 24
+
+
+def check_calls():
+    one, backend = ml.TorchBackend(), ml.TorchBackend(device_mesh=(2, 2))
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype("float32")
+    seeds = lambda outputs: {"output": outputs["output"] * 2}  # noqa: E731
+    for options in ({}, {"autodiff": "mithril"}):
+        want_of, got_of = (ml.compile(mlp(), b, **options) for b in (one, backend))
+        params = want_of.randomize_params(2)
+        want = want_of.evaluate(params, {"input": x}, output_gradients=seeds)
+        own = got_of.randomize_params(2)
+        for inputs in (x, one.array(x), backend.shard(x, tensor_split=(0,))):
+            got = got_of.evaluate(own, {"input": inputs}, output_gradients=seeds)
+            close(backend.to_numpy(got[0]["output"]), want[0]["output"].numpy(), 1e-5)
+            for name, value in want[1].items():
+                close(backend.to_numpy(got[1][name]), value.numpy(), 1e-5)
+                assert place(got[1][name]) == place(own[name])
+            own = {n: backend.shard(v, tensor_split=(v.ndim - 1,)) for n, v in own.items()}
+        twin = got_of.for_inference().evaluate(own, {"input": x})
+        bound = got_of.bind(own).evaluate({}, {"input": x})
+        for found in (twin, bound):
+            close(backend.to_numpy(found["output"]), want[0]["output"].numpy(), 1e-5)
+    # Tokens that are out of range.
+    table = ml.compile(Embedding(4, 2), backend)
+    tokens = {"input": np.array([[1, 9], [0, 2]])}
+    wrong(ml.IndexRangeError, lambda: table.evaluate(table.randomize_params(0), tokens), "got: 9")
+    # Files do not depend on the mesh.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "params.safetensors"
+        ml.save_params(path, own)
+        for name, value in ml.load_params(path, backend).items():
+            np.testing.assert_array_equal(backend.to_numpy(value), backend.to_numpy(own[name]))
+            assert place(value) == place(backend.zeros(*value.shape))
+
+
+def check_functions():
+    """Functions of PyTorch on arrays of a mesh do the same on all ranks."""
+    backend = ml.TorchBackend(device_mesh=(2, 2))
+    x = torch.arange(32.0).reshape(8, 4) / 7
+    y = backend.shard(x, tensor_split=(0, 1))
+    cases = {
+        "operators": lambda a: (a * 2 - 1) / (a + 3) ** 2,
+        "with a tensor": lambda a: a + torch.ones(4),
+        "reductions": lambda a: a.mean(0) + a.amax() + torch.sum(a, dim=0),
+        "products": lambda a: torch.einsum("ij,kj->ik", a, a) @ a,
+        "views": lambda a: a.T.reshape(2, -1)[:, ::2].contiguous(),
+        "lists": lambda a: torch.cat([a, a * 2], dim=1).split(2, dim=1)[1],
+        "iteration": lambda a: sum(row.sum() for row in a),
+        "sorting": lambda a: torch.sort(-a, dim=1).values + a.argmax(1, keepdim=True),
+        "conditions": lambda a: torch.where(a > 1, a, -a).clip(-2, 3),
+        "in place": lambda a: a.clone().add_(1).mul_(3),
+        "attributes": lambda a: a.T.mT + a.detach().requires_grad_().data,
+        "functions of the backend": lambda a: backend.mean(backend.square(a)),
+        "linear algebra": lambda a: torch.linalg.inv(a.T @ a + torch.eye(4)),
+        "deepcopy": copy.deepcopy,
+    }
+    for name, function in cases.items():
+        want, got = function(x), function(y)
+        assert isinstance(got, DTensor), name
+        torch.testing.assert_close(got.full_tensor(), want, msg=name)
+        torch.testing.assert_close(torch.tensor(np.asarray(got.detach())), want, msg=name)
+    total = y.sum()
+    assert float(total) == total.item() == float(x.sum()) and bool(total > 1) and int(total) == 70
+    assert f"{total:.1f}" == f"{x.sum():.1f}" and y.tolist() == x.tolist() and len(y) == 8
+    wrong(ml.UsageError, lambda: y.__setitem__(0, 5), "hint: `torch.where`")
+    # The ranks drop arrays with this process.
+    ranks = backend.ranks
+    for _ in range(50):
+        y = y + 1
+    assert len(ranks._dropped) < 50
+
+
+def check_optimizer():
+    """Autograd and an optimizer of PyTorch, with divided params."""
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    found = []
+    for options in ({}, {"device_mesh": (2, 2)}):
+        backend = ml.TorchBackend(requires_grad=True, **options)
+        compiled = ml.compile(mlp(), backend, shapes={"input": [8, 6]})
+        params = compiled.randomize_params(0)
+        if options:
+            params = {
+                n: backend.shard(p, tensor_split=(None, p.ndim - 1)).detach().requires_grad_()
+                for n, p in params.items()
+            }
+        optimizer = torch.optim.Adam(params.values(), lr=0.01)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = compiled.evaluate(params, {"input": x})["output"].square().mean()
+            loss.backward()
+            optimizer.step()
+        if options:
+            states = [optimizer.state[p]["exp_avg"] for p in params.values()]
+            assert [place(s) for s in states] == [place(p) for p in params.values()]
+        found.append({n: backend.to_numpy(p.detach()) for n, p in params.items()})
+        found[-1]["loss"] = backend.to_numpy(loss.detach())
+    for name, value in found[0].items():
+        close(found[1][name], value, 1e-5)
+
+
+def check_state():
+    """Running statistics, random keys and losses of a training model."""
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((8, 4, 6, 6)).astype("float32")
+    target = draw.standard_normal((8, 4)).astype("float32")
+    model = Sequential([BatchNorm2d(), ml.Flatten(start=1), Dropout(0.5), Linear(4)])
+    training = ml.TrainModel(model)
+    training.add_loss(SquaredError(), input="output", target="target")
+    ran = []
+    for own in (ml.TorchBackend(), ml.TorchBackend(device_mesh=(2, 2))):
+        own.set_seed(5)
+        compiled = ml.compile(training, own, shapes={"input": x.shape})
+        params = compiled.randomize_params()
+        where = {"tensor_split": (0,)} if own.mesh else {}
+        inputs = {"input": own.array(x, **where), "target": own.array(target, **where)}
+        for _ in range(3):
+            outputs, gradients = compiled.evaluate(params, inputs, output_gradients=True)
+            params = {n: p - 0.1 * gradients[n] for n, p in params.items()}
+        compiled.evaluate(params, inputs)
+        groups = (outputs, gradients, params, compiled.state)
+        ran.append([{n: own.to_numpy(v) for n, v in group.items()} for group in groups])
+    for want, got in zip(*ran):
+        assert want.keys() == got.keys() != set()
+        for name, value in want.items():
+            close(got[name], value, 1e-5)
+
+
+def ended(pids):
+    """Waits until these processes are gone."""
+    for _ in range(100):
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def workers(backend):
+    return [worker.pid for worker in backend.ranks._workers]
+
+
+def check_faults():
+    # A rank that is killed, before a call and within one.
+    backend = ml.TorchBackend(device_mesh=(3,))
+    x = backend.ones(6, tensor_split=(0,))
+    pids, folder = workers(backend), Path(backend.ranks._folder.name)
+    os.kill(pids[1], signal.SIGKILL)
+    time.sleep(0.5)
+    wrong(ml.BackendError, lambda: x.sum().item(), "rank 2: the process was killed by signal 9")
+    wrong(ml.BackendError, lambda: x + 1, "the ranks of this device mesh have ended", "rank 2")
+    assert ended(pids) and not folder.exists()
+    backend = ml.TorchBackend(device_mesh=(2,))
+    x = backend.ones(6, tensor_split=(0,))
+    pids = workers(backend)
+    os.kill(pids[0], signal.SIGSTOP)
+    late = multiprocessing.get_context("fork").Process(target=kill_later, args=(pids[0],))
+    late.start()
+    wrong(ml.BackendError, lambda: x.sum().item(), "rank 1", "signal 9")
+    late.join()
+    assert ended(pids)
+    # A rank that fails alone.
+    backend = ml.TorchBackend(device_mesh=(2,))
+    x = backend.ones(6, tensor_split=(0,))
+    pids = workers(backend)
+    backend.ranks.call(refuse, x)
+    start = time.monotonic()
+    wrong(
+        ml.BackendError,
+        lambda: x.sum().item(),
+        "rank 1: ",
+        "ValueError: this rank does not want to",
+    )
+    assert time.monotonic() - start < 60 and ended(pids)
+
+
+def kill_later(pid):
+    time.sleep(2)
+    os.kill(pid, signal.SIGKILL)
+
+
+def check_slow():
+    """A rank that does not answer: the environment sets a timeout of 10 s."""
+    backend = ml.TorchBackend(device_mesh=(2,))
+    x = backend.ones(6, tensor_split=(0,))
+    pids = workers(backend)
+    os.kill(pids[0], signal.SIGSTOP)
+    start = time.monotonic()
+    wrong(ml.BackendError, lambda: x.sum().item(), "a rank of the device mesh failed")
+    assert 5 < time.monotonic() - start < 40
+    assert ended(pids)
+
+
+def check_restarts():
+    """20 starts and stops in one process, each without remains."""
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        backend = ml.TorchBackend(device_mesh=(2,))
+        assert backend.ones(4, tensor_split=(0,)).sum().item() == 4
+        pids, folder = workers(backend), Path(backend.ranks._folder.name)
+        backend.close()
+        assert ended(pids) and not folder.exists()
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 8
+
+
+def check_leaving():
+    """Prints the processes and ends as the environment says; the test looks for remains."""
+    backend = ml.TorchBackend(device_mesh=(2,))
+    print(*workers(backend), backend.ranks._folder.name, flush=True)
+    how = os.environ["LEAVE"]
+    if how == "raise":
+        raise SystemExit("ended by an error")
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def check_launched():
+    """The same script as one rank of many: `torchrun` starts it."""
+    backend = ml.TorchBackend(device_mesh=(2,))
+    assert type(backend.ones(2)) is DTensor
+    x = backend.randn(8, 6, tensor_split=(0,))
+    compiled = ml.compile(mlp(), backend, shapes={"input": [8, 6]})
+    params = compiled.randomize_params()
+    seeds = lambda outputs: {"output": outputs["output"] * 2}  # noqa: E731
+    got = compiled.evaluate(params, {"input": x}, output_gradients=seeds)
+    one = ml.TorchBackend()
+    single = ml.compile(mlp(), one, shapes={"input": [8, 6]})
+    whole = {n: p.full_tensor() for n, p in params.items()}
+    want = single.evaluate(whole, {"input": x.full_tensor()}, output_gradients=seeds)
+    close(backend.to_numpy(got[0]["output"]), want[0]["output"].numpy(), 1e-5)
+    for name, value in want[1].items():
+        close(backend.to_numpy(got[1][name]), value.numpy(), 1e-5)
+        assert place(got[1][name]) == place(params[name])
+    wrong(ml.BackendError, lambda: ml.TorchBackend(device_mesh=(3,)), "got: 3\n  expected: 2")
+    print("rank", os.environ["RANK"], "is right")
+
+
+CHECKS = {
+    "creation": check_creation,
+    "identity": check_identity,
+    "mistakes": check_mistakes,
+    "calls": check_calls,
+    "functions": check_functions,
+    "optimizer": check_optimizer,
+    "state": check_state,
+    "faults": check_faults,
+    "restarts": check_restarts,
+    "slow": check_slow,
+    "leaving": check_leaving,
+    "launched": check_launched,
+}
+
+if __name__ == "__main__":
+    name = sys.argv[1]
+    if name in MODELS:
+        check_model(name, [tuple(map(int, mesh.split("x"))) for mesh in sys.argv[2:]])
+    else:
+        CHECKS[name]()
