@@ -16,6 +16,15 @@ def _identity(n, x):
     return Tensor.eye(n, dtype=x.dtype)
 
 
+def _scaled(x):
+    """Matrices whose squares are in range, and what they were divided by."""
+    largest = x.abs().max((-2, -1), keepdim=True)
+    far = (largest > 1e15) | (largest < 1e-15)
+    far = far & largest.ne(0) & largest.isfinite()
+    scale = far.where(largest, 1).contiguous()
+    return (x / scale).contiguous(), scale
+
+
 def _cholesky(x):
     """The Cholesky factor; NaN where x is not positive definite."""
 
@@ -180,7 +189,7 @@ def _qr(x):
         return q, Tensor.zeros(*x.shape[:-2], size, count, dtype=x.dtype)
 
     def reflect(x):
-        r, index = x.contiguous(), Tensor.arange(rows)
+        (r, unit), index = _scaled(x), Tensor.arange(rows)
         q = _identity(rows, x).expand(*x.shape[:-2], rows, rows).contiguous()
         for i in range(min(rows - 1, count)):
             own = (index >= i).where(r[..., :, i], 0).contiguous()
@@ -196,7 +205,7 @@ def _qr(x):
             w = (index >= i).unsqueeze(-1).where(w, 0).contiguous()
             r = (r - w * (_transposed(v) @ r)).contiguous()
             q = (q - (q @ v) * _transposed(w)).contiguous()
-        return q[..., :size], r[..., :size, :].triu()
+        return q[..., :size], r[..., :size, :].triu() * unit
 
     def whole(first, rest):
         return first.cat(rest, dim=-1) if count > size else first
@@ -268,13 +277,14 @@ def _eigh(x):
     def rotate(x):
         finite = x.isfinite().all((-2, -1), keepdim=True)
         # Of the lower triangle.
-        own = finite.where(x.tril() + _transposed(x.tril(-1)), 0).contiguous()
+        own, unit = _scaled(finite.where(x.tril() + _transposed(x.tril(-1)), 0))
         bound = own.abs().sum(-1).max(-1).unsqueeze(-1).unsqueeze(-1)
         vectors = _rotated(own + bound * _identity(x.shape[-1], x))[1].contiguous()
         values = (vectors * (own @ vectors)).sum(-2).contiguous()
         values, order = values.sort(-1)
         vectors = _ordered(vectors, order)
         nan = x.const_like(math.nan)
+        values = values * unit.squeeze(-1)
         return finite.squeeze(-1).where(values, math.nan), finite.where(vectors, nan)
 
     def backward(x, values, vectors, of_values, of_vectors):
@@ -298,7 +308,7 @@ def _svd(x):
 
     def rotate(x):
         finite = x.isfinite().all((-2, -1), keepdim=True)
-        own = finite.where(x if rows >= count else _transposed(x), 0).contiguous()
+        own, unit = _scaled(finite.where(x if rows >= count else _transposed(x), 0))
         turned, v = _rotated(own)
         turned = turned.contiguous()
         s, order = turned.square().sum(-2).sqrt().contiguous().sort(-1, descending=True)
@@ -307,7 +317,7 @@ def _svd(x):
         scale = s.unsqueeze(-2)
         u = turned / scale.eq(0).where(1, scale)
         u, v = (u, v) if rows >= count else (v, u)
-        parts = (u, s.unsqueeze(-1), _transposed(v))
+        parts = (u, s.unsqueeze(-1) * unit, _transposed(v))
         u, s, vh = (finite.where(part, math.nan) for part in parts)
         return u, s.squeeze(-1), vh
 
