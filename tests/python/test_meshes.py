@@ -21,6 +21,7 @@ NAMES = [
     "mistakes",
     "calls",
     "state",
+    "library",
     "mlp",
     "block",
     "gpt",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mesh_models import MODELS, close, compare, mlp, place, refuse
+from mesh_models import MODELS, close, compare, compare_library, mlp, place, refuse
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import mithril as ml
@@ -412,6 +412,7 @@ CHECKS = {
     "functions": check_functions,
     "optimizer": check_optimizer,
     "state": check_state,
+    "library": lambda: compare_library(ml.TorchBackend, 2),
     "faults": check_faults,
     "restarts": check_restarts,
     "slow": check_slow,
