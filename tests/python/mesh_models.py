@@ -153,6 +153,14 @@ def compare_library(backend_of, devices, blocks=None, cases=None):
             block_cases.close(got[1], want[1], f"{name}, {case}: gradient of", tolerance)
 
 
+def interrupt(*_):
+    """Is interrupted on the first rank of PyTorch."""
+    import torch  # noqa: PLC0415
+
+    if not torch.distributed.get_rank():
+        raise KeyboardInterrupt
+
+
 def refuse(*_):
     """Fails on all ranks of PyTorch but the first."""
     import torch  # noqa: PLC0415

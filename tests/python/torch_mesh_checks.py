@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mesh_models import MODELS, close, compare, compare_library, mlp, place, refuse
+from mesh_models import MODELS, close, compare, compare_library, interrupt, mlp, place, refuse
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import mithril as ml
@@ -341,6 +341,13 @@ def check_faults():
         "ValueError: this rank does not want to",
     )
     assert time.monotonic() - start < 60 and ended(pids)
+    # A call that the user interrupts.
+    backend = ml.TorchBackend(device_mesh=(2,))
+    x = backend.ones(6, tensor_split=(0,))
+    pids = workers(backend)
+    wrong(KeyboardInterrupt, lambda: backend.ranks.call(interrupt, x))
+    wrong(ml.BackendError, lambda: x + 1, "got: a call was interrupted", "hint: make a new backend")
+    assert ended(pids)
 
 
 def kill_later(pid):
