@@ -191,6 +191,8 @@ def check_calls():
         bound = got_of.bind(own).evaluate({}, {"input": x})
         for found in (twin, bound):
             close(backend.to_numpy(found["output"]), want[0]["output"].numpy(), 1e-5)
+    for given in (backend.from_torch(torch.ones(2)), backend.to_torch(np.ones(2))):
+        assert place(given) == place(backend.ones(2))
     # Tokens that are out of range.
     table = ml.compile(Embedding(4, 2), backend)
     tokens = {"input": np.array([[1, 9], [0, 2]])}
