@@ -95,6 +95,12 @@ class JaxBackend(Backend):
             return self.from_numpy(array)
         return self.framework.device_put(narrow(self.framework, array), like.sharding)
 
+    def is_readable(self, value: object) -> bool:
+        return super().is_readable(value) and not isinstance(value, self.framework.core.Tracer)
+
+    def is_array(self, value: object) -> bool:
+        return isinstance(value, self.framework.Array)
+
     def to_numpy(self, array: Any) -> NDArray[Any]:
         if self.is_array(array) and array.size == 0:
             import numpy as np  # noqa: PLC0415
@@ -102,12 +108,6 @@ class JaxBackend(Backend):
             # JAX cannot put the parts of a divided array without elements together.
             return np.empty(array.shape, array.dtype)
         return super().to_numpy(array)
-
-    def is_readable(self, value: object) -> bool:
-        return super().is_readable(value) and not isinstance(value, self.framework.core.Tracer)
-
-    def is_array(self, value: object) -> bool:
-        return isinstance(value, self.framework.Array)
 
     def memory(self) -> int | None:
         device = self.device or self.framework.devices()[0]
