@@ -3,6 +3,7 @@ devices: `python mesh_checks.py NAME`."""
 
 import copy
 import itertools
+import os
 import pickle
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from mesh_models import MODELS, close, compare, mlp
+from mesh_models import MODELS, close, compare, compare_library, mlp
 
 import mithril as ml
 from mithril.models import BatchNorm2d, Dropout, Linear, Sequential, SquaredError
@@ -256,12 +257,19 @@ def check_state():
         assert value.is_fully_replicated
 
 
+def check_library():
+    """An eighth of the blocks, as JAX compiles each operation; another seed takes other blocks."""
+    first = int(os.environ.get("MITHRIL_SEED") or 0) % 8
+    compare_library(ml.JaxBackend, 2, slice(first, None, 8), 1)
+
+
 CHECKS = {
     "creation": check_creation,
     "identity": check_identity,
     "mistakes": check_mistakes,
     "calls": check_calls,
     "state": check_state,
+    "library": check_library,
     **{name: (lambda name=name: check_model(name)) for name in MODELS},
 }
 

@@ -5,6 +5,7 @@ import networks
 import numpy as np
 
 import mithril as ml
+from mithril import _core
 from mithril.models import Embedding, Linear, Relu, Sequential
 
 MESHES = [(2,), (4,), (2, 2), (1, 4), (2, 1, 2)]
@@ -123,6 +124,41 @@ def compare(backend_of, name, exactness, splits, meshes=MESHES):
         forward = on_mesh.evaluate(divided, {"input": data})
         for output, value in outputs.items():
             close(backend.to_numpy(forward[output]), value, most)
+
+
+def compare_library(backend_of, devices, blocks=None, cases=None):
+    """Compares every block, or these ones, with divided arrays and with arrays on one device."""
+    import block_cases  # noqa: PLC0415
+    from test_blocks import LOOSE, TOLERANCE, results  # noqa: PLC0415
+
+    class Divided(backend_of):
+        """Divides each array along the first axis that is even."""
+
+        def array(self, value, dtype=None, **place):
+            shape = np.shape(value)
+            even = (axis for axis, size in enumerate(shape) if size and size % devices == 0)
+            axis = next(even, None)
+            if axis is not None and self.mesh is not None:
+                place = {"tensor_split": (axis,)}
+            return super().array(value, dtype, **place)
+
+    one, mesh = (Divided(dtype=ml.float64, device_mesh=own) for own in (None, (devices,)))
+    for name in [n for n in _core.block_names() if n not in block_cases.SIGNED][
+        blocks or slice(None)
+    ]:
+        for case in block_cases.variants(name)[:cases]:
+            want, got = (results(name, case, own) for own in (one, mesh))
+            tolerance = LOOSE.get(name, TOLERANCE)
+            block_cases.close(got[0], want[0], f"{name}, {case}: output", tolerance)
+            block_cases.close(got[1], want[1], f"{name}, {case}: gradient of", tolerance)
+
+
+def interrupt(*_):
+    """Is interrupted on the first rank of PyTorch."""
+    import torch  # noqa: PLC0415
+
+    if not torch.distributed.get_rank():
+        raise KeyboardInterrupt
 
 
 def refuse(*_):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import EVERY, MAKERS
+from conftest import MAKERS, has
 
 import mithril as ml
 from mithril import backends
@@ -21,6 +21,7 @@ NAMES = [
     "mistakes",
     "calls",
     "state",
+    "library",
     "mlp",
     "block",
     "gpt",
@@ -28,7 +29,7 @@ NAMES = [
     "recurrent",
     "embeddings",
 ]
-WITHOUT = [kind for kind in EVERY if MAKERS[kind] not in meshes.BACKENDS]
+WITHOUT = [kind for kind in MAKERS if has(kind) and MAKERS[kind] not in meshes.BACKENDS]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mesh_models import MODELS, close, compare, mlp, place, refuse
+from mesh_models import MODELS, close, compare, compare_library, interrupt, mlp, place, refuse
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import mithril as ml
@@ -191,6 +191,8 @@ def check_calls():
         bound = got_of.bind(own).evaluate({}, {"input": x})
         for found in (twin, bound):
             close(backend.to_numpy(found["output"]), want[0]["output"].numpy(), 1e-5)
+    for given in (backend.from_torch(torch.ones(2)), backend.to_torch(np.ones(2))):
+        assert place(given) == place(backend.ones(2))
     # Tokens that are out of range.
     table = ml.compile(Embedding(4, 2), backend)
     tokens = {"input": np.array([[1, 9], [0, 2]])}
@@ -341,6 +343,13 @@ def check_faults():
         "ValueError: this rank does not want to",
     )
     assert time.monotonic() - start < 60 and ended(pids)
+    # A call that the user interrupts.
+    backend = ml.TorchBackend(device_mesh=(2,))
+    x = backend.ones(6, tensor_split=(0,))
+    pids = workers(backend)
+    wrong(KeyboardInterrupt, lambda: backend.ranks.call(interrupt, x))
+    wrong(ml.BackendError, lambda: x + 1, "got: a call was interrupted", "hint: make a new backend")
+    assert ended(pids)
 
 
 def kill_later(pid):
@@ -412,6 +421,7 @@ CHECKS = {
     "functions": check_functions,
     "optimizer": check_optimizer,
     "state": check_state,
+    "library": lambda: compare_library(ml.TorchBackend, 2),
     "faults": check_faults,
     "restarts": check_restarts,
     "slow": check_slow,

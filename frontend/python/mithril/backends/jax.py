@@ -111,6 +111,14 @@ class JaxBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Array)
 
+    def to_numpy(self, array: Any) -> NDArray[Any]:
+        if self.is_array(array) and array.size == 0:
+            import numpy as np  # noqa: PLC0415
+
+            # JAX cannot put the parts of a divided array without elements together.
+            return np.empty(array.shape, array.dtype)
+        return super().to_numpy(array)
+
     def memory(self) -> int | None:
         device = self.device or self.framework.devices()[0]
         return super().memory() if device.platform == "cpu" else None

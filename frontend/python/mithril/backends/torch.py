@@ -216,17 +216,6 @@ class TorchBackend(TorchArrays):
         # PyTorch raises one of two errors for an operation that unsigned integers lack.
         return isinstance(error, NotImplementedError) or "Promotion for uint" in str(error)
 
-    def cast(self, array: torch.Tensor, dtype: object) -> torch.Tensor:
-        return array.to(self.own_dtype(dtype))
-
-    def to_torch(self, array: Any) -> torch.Tensor:
-        """Returns a torch tensor unchanged; converts other arrays, on the backend's device."""
-        return array if self.is_array(array) else self.from_numpy(self._as_numpy(array))
-
-    def from_torch(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Moves the tensor to the backend's device."""
-        return tensor.to(self.device)
-
     # Memory.
 
     def get_memory_stats(self) -> dict[str, int]:

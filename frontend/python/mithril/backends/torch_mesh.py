@@ -156,16 +156,16 @@ class Ranks:
             self._check()
             number, first = next(self._calls), self._next
             freed = [self._dropped.popleft() for _ in range(len(self._dropped))]
-            self._send(number, first, freed, function, args)
-            own, keywords = args[0]
-            self._is_calling = True
             try:
-                result = run(function, *own, **keywords)
-            except Exception as error:
-                self._failed(number, error)
+                self._send(number, first, freed, function, args)
+                result = self._run(number, function, *args[0])
+            except Exception:
                 raise
-            finally:
-                self._is_calling = False
+            except BaseException:
+                # The other ranks do what this one has left out.
+                self._broken = "a call was interrupted"
+                self._kill()
+                raise
             for array in arrays_of(result):
                 if type(array) is DTensor:
                     array.__class__ = MeshTensor
@@ -174,6 +174,17 @@ class Ranks:
                     self.drop("arrays", self._next)
                 self._next += 1
             return result
+
+    def _run(self, number: int, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+        """Calls a function on rank 0."""
+        self._is_calling = True
+        try:
+            return run(function, *args, **keywords)
+        except Exception as error:
+            self._failed(number, error)
+            raise
+        finally:
+            self._is_calling = False
 
     def _send(
         self,
@@ -237,11 +248,14 @@ class Ranks:
         found = [own for own in enumerate(self._links, 1) if wait([own[1]], 0)]
         texts = [f"rank {rank}: {self._reason(rank, link)}" for rank, link in found]
         self._broken = "\n    ".join(texts or [f"no answer within {self._timeout:g} s: {cause}"])
+        reason = self._broken
+        self._kill()
+        raise BackendError(f"a rank of the device mesh failed\n  got: {reason}") from cause
+
+    def _kill(self) -> None:
         for worker in self._workers:
             worker.kill()
-        reason = self._broken
         self.close()
-        raise BackendError(f"a rank of the device mesh failed\n  got: {reason}") from cause
 
     def _reason(self, rank: int, link: Connection) -> str:
         with suppress(EOFError, OSError):

@@ -20,7 +20,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 from .._core import DType
 from ..sources import namespace
 from .meshes import Split
-from .torch_rules import Rules
+from .torch_rules import Functions, Rules
 
 __all__ = [
     "HERE",
@@ -144,8 +144,9 @@ def arrays_of(result: Any) -> Iterator[DTensor]:
 def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     """Calls a function on this rank's parts. Tensors count as replicated, and operations that
     cannot be divided run on whole arrays."""
+    functions: Any = Functions()
     rules: Any = Rules()  # type: ignore[no-untyped-call]
-    with torch._C.DisableTorchFunctionSubclass(), implicit_replication(), rules:
+    with torch._C.DisableTorchFunctionSubclass(), implicit_replication(), functions, rules:
         return function(*args, **keywords)
 
 

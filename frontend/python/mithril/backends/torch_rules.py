@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Rules"]
+__all__ = ["Functions", "Rules"]
 
 Places = list[Any]
 
@@ -19,6 +20,9 @@ Places = list[Any]
 class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A context in which convolutions are divided along the batch alone and attention along batch
     and heads, and an operation that DTensor cannot divide runs on whole operands.
+
+    Partial results of ranks are reduced at once: DTensor hands them to operations that do not
+    distribute over the reduction, such as a division by a sum.
 
     What is decided depends on shapes and placements, which are equal on all ranks, so all ranks
     take the same way.
@@ -31,10 +35,14 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
         arrays = list(_arrays((args, kwargs)))
         if not arrays:
             return func(*args, **kwargs)
+        func = RIGHT.get(func, func)
+        if func in REDUCTIONS and len(args) > 1 and not args[1]:
+            # No axes means all of them, which DTensor takes for none.
+            args = (args[0], list(range(args[0].ndim)), *args[2:])
         if func in RULES:
-            return RULES[func](func, arrays[0].device_mesh, args, kwargs)
+            return _map(_reduced, RULES[func](func, arrays[0].device_mesh, args, kwargs))
         try:
-            return func(*args, **kwargs)
+            return _map(_reduced, func(*args, **kwargs))
         except (NotImplementedError, AssertionError, RuntimeError) as error:
             if func._schema.is_mutable or _is_failure(error):
                 raise
@@ -50,6 +58,57 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return _wrapped(value, mesh, whole) if isinstance(value, torch.Tensor) else value
 
         return _map(wrapped, func(*_map(local, args), **_map(local, kwargs)))
+
+
+class Functions(TorchFunctionMode):
+    """A context in which recurrent layers are divided along the batch alone, and a vector is
+    multiplied by a matrix as a matrix of one row.
+
+    PyTorch implements these functions by operations in place that change shapes, which DTensor
+    gets wrong.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in RECURRENT and isinstance(args[0], DTensor):
+            return _recurrent(func, args, kwargs)
+        if name in PRODUCTS and len(args) == 2 and not kwargs:
+            left, right = args[::-1] if name == "__rmatmul__" else args
+            if isinstance(left, DTensor) and left.ndim == 1 and right.ndim > 1:
+                return torch.matmul(left.unsqueeze(0), right).squeeze(-2)
+        return func(*args, **kwargs)
+
+
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+PRODUCTS = ("matmul", "__matmul__", "__rmatmul__")
+
+
+def _recurrent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    x, hidden, weights = args
+    mesh, axis = x.device_mesh, 0 if kwargs["batch_first"] else 1
+    batch = _divided(mesh, x, (axis,), [])
+    whole = [Replicate()] * mesh.ndim
+    # Hidden states are (layers, batch, features).
+    states = [Shard(1) if isinstance(place, Shard) else place for place in batch]
+    sums = [Partial() if isinstance(place, Shard) else place for place in batch]
+    several = isinstance(hidden, tuple)
+    own = [_local(value, mesh, states) for value in (hidden if several else (hidden,))]
+    local = [w.redistribute(mesh, whole).to_local(grad_placements=sums) for w in weights]
+    first, *rest = func(_local(x, mesh, batch), tuple(own) if several else own[0], local, **kwargs)
+    return _wrapped(first, mesh, batch), *(_wrapped(value, mesh, states) for value in rest)
+
+
+def _reduced(value: Any) -> Any:
+    """The array without partial results of ranks that are still to be reduced."""
+    if not isinstance(value, DTensor):
+        return value
+    places = [Replicate() if isinstance(place, Partial) else place for place in value.placements]
+    if places == list(value.placements):
+        return value
+    return value.redistribute(value.device_mesh, places)
 
 
 def _is_failure(error: Exception) -> bool:
@@ -113,13 +172,22 @@ def _batch_norm(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, A
     return tuple(_wrapped(value, mesh, whole) for value in found)
 
 
+aten = torch.ops.aten
+# Operations for which DTensor's rule is wrong, and others that do the same.
+RIGHT = {
+    aten.__lshift__.Tensor: aten.bitwise_left_shift.Tensor,
+    aten.__lshift__.Scalar: aten.bitwise_left_shift.Tensor_Scalar,
+    aten.__rshift__.Tensor: aten.bitwise_right_shift.Tensor,
+    aten.__rshift__.Scalar: aten.bitwise_right_shift.Tensor_Scalar,
+}
+REDUCTIONS = (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default)
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 RULES: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten.convolution.default: _convolution,
-    torch.ops.aten.convolution_backward.default: _convolution_backward,
-    torch.ops.aten.native_batch_norm.default: _batch_norm,
-    getattr(torch.ops.aten, ATTENTION).default: _attention,
-    getattr(torch.ops.aten, f"{ATTENTION}_backward").default: _attention,
+    aten.convolution.default: _convolution,
+    aten.convolution_backward.default: _convolution_backward,
+    aten.native_batch_norm.default: _batch_norm,
+    getattr(aten, ATTENTION).default: _attention,
+    getattr(aten, f"{ATTENTION}_backward").default: _attention,
 }
 
 
