@@ -379,13 +379,15 @@ CASES = {
     "a model's name by its place": (
         lambda: Model("m"),
         "Unexpected argument: `Model` takes its settings by keyword\n  got: 'm'\n"
-        "  expected: `name`, `checkpoint`, `gradient`\n"
+        "  expected: `name`, `backend`, `device`, `dtype`, `precision`, `acc`, `checkpoint`, "
+        "`gradient`\n"
         '  hint: use `Model(name="m")` for the name',
     ),
     "a keyword of a model": (
         lambda: Model(nmae="m"),
         "Unexpected argument: `Model` has no keyword `nmae`\n"
-        "  expected: `name`, `checkpoint`, `gradient`\n  hint: did you mean `name`?",
+        "  expected: `name`, `backend`, `device`, `dtype`, `precision`, `acc`, `checkpoint`, "
+        "`gradient`\n  hint: did you mean `name`?",
     ),
     "a number exposed": (
         lambda: connected().expose(3),

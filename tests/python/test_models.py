@@ -86,7 +86,9 @@ def test_signatures_are_those_of_the_table():
     signature = inspect.signature(Linear)
     assert str(signature) == (
         "(dimension: 'int', use_bias: 'bool' = True, init: 'str | float | Callable[[typing.Any, "
-        "tuple[int, ...]], typing.Any] | None' = None, *, name: 'str | None' = None)"
+        "tuple[int, ...]], typing.Any] | None' = None, *, name: 'str | None' = None, "
+        "backend: 'str | None' = None, device: 'str | None' = None, dtype: 'object' = None, "
+        "precision: 'int | None' = None, acc: 'object' = None)"
     )
     assert str(inspect.signature(Relu)).endswith("gradient: 'Block | None' = None)")
     assert "checkpoint: 'bool' = False" in str(inspect.signature(MLP))
