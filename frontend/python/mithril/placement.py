@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from .backends.custom import find, names
 from .errors import BackendError, TerminalError, UsageError, listed, mapping, shown
 
 if TYPE_CHECKING:
@@ -54,19 +53,25 @@ class Placement:
         """The backend of the model, and then those of `others`."""
         self.blocks: list[list[str]] = [[]]
         """The paths of the blocks that each of the backends runs."""
-        named = {name for _, name, _ in model.places if name is not None}
-        if any(not path for path, *_ in model.places):
+        places = model.places
+        if not (backend_map or places):
+            return
+        named = {name for _, name, _ in places if name is not None}
+        if any(not path for path, *_ in places):
             raise UsageError(
                 "`backend=` and `device=` of a block are for blocks inside a model"
                 f"\n  got: a model that has them itself, compiled for {backend!r}"
                 "\n  hint: give `ml.compile` the backend"
             )
+        # Importing this and looking for backends of packages takes a while.
+        from .backends.custom import names  # noqa: PLC0415
+
         self._kinds = names()
         aliases = named.union(set(self._kinds).difference(model.names))
         chosen = {path: own for path, own in backend_map.items() if path not in aliases}
         self._check_paths(model, list(chosen))
         stated = dict(chosen)
-        for path, name, device in model.places:
+        for path, name, device in places:
             if path in stated:
                 continue
             own = _outer(path, chosen) or backend
@@ -123,6 +128,8 @@ class Placement:
 
     def _of_name(self, path: str, name: str, backend_map: Mapping[str, Backend]) -> Backend:
         """The backend that a block names: that of the map, or else one of this kind."""
+        from .backends.custom import find  # noqa: PLC0415
+
         default = self.backends[0]
         if name in backend_map:
             return backend_map[name]
