@@ -260,7 +260,7 @@ def test_training_lowers_the_loss():
             params = {name: value - 0.1 * gradients[name] for name, value in params.items()}
             costs[-1].append(float(outputs["final_cost"]))
     np.testing.assert_allclose(costs[1], costs[0], rtol=1e-4)
-    assert costs[1][-1] < 0.9 * costs[1][0]
+    assert costs[1][-1] < costs[1][0] - 0.02
 
 
 def test_shared_params_add_their_gradients():
