@@ -52,6 +52,9 @@ def has_clang() -> bool:
 
 
 INSTALLED = [kind for kind in MAKERS if has(kind)]
+CLASSES = [getattr(ml, MAKERS[kind]) for kind in INSTALLED]
+# Most of what C does is that of native code.
+WITHOUT_C = [make for make in CLASSES if make.kind != "c"]
 # The tests have a cache of their own.
 os.environ["MITHRIL_CACHE"] = tempfile.mkdtemp(prefix="mithril-cache-")
 # Detects kernels that write outside their memory.

@@ -26,7 +26,9 @@ LEVEL = _core.processor()
 # Whether code is compiled for another processor than the machine's own.
 OTHER = LEVEL not in ("native", *LEVELS[-1:])
 # Matches files whose tests compile native code or C.
-NATIVE = re.compile(r"\b(CpuBackend|CBackend|INSTALLED|fuzz|c_programs|def test_\w+\(.*backend)\b")
+NATIVE = re.compile(
+    r"\b(CpuBackend|CBackend|INSTALLED|CLASSES|WITHOUT_C|fuzz|c_programs|def test_\w+\(.*backend)\b"
+)
 FRAMEWORKS = re.compile("numpy|torch|jax|mlx|tinygrad", re.IGNORECASE)
 # The cases of tinygrad, which compiles a kernel for each few operations: a sample has one in SLOW.
 TINYGRAD = re.compile(r"(::\w*|[\[-])tinygrad", re.IGNORECASE)

@@ -10,6 +10,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.models import (
@@ -26,15 +27,7 @@ from mithril.models import (
     Tanh,
 )
 
-BACKENDS = [
-    ml.NumpyBackend,
-    ml.TorchBackend,
-    ml.JaxBackend,
-    ml.MlxBackend,
-    ml.TinygradBackend,
-    ml.CpuBackend,
-    ml.CBackend,
-]
+BACKENDS = CLASSES
 
 
 def layers(count: int, width: int, *, checkpoint: bool = False) -> Model:

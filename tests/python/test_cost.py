@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import CLASSES
 from torch.utils.flop_counter import FlopCounterMode
 
 import mithril as ml
@@ -66,15 +67,7 @@ def test_peak_of_unknown_dims_is_a_maximum_of_candidates():
     assert known == max(8 * 100 + 40, 40 * 3 + 40)
 
 
-BACKENDS = [
-    ml.NumpyBackend,
-    ml.TorchBackend,
-    ml.JaxBackend,
-    ml.MlxBackend,
-    ml.TinygradBackend,
-    ml.CpuBackend,
-    ml.CBackend,
-]
+BACKENDS = CLASSES
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

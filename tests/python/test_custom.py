@@ -9,20 +9,13 @@ import exported
 import numpy as np
 import pytest
 import torch
+from conftest import CLASSES
 from custom_operations import AFFINE, GRADIENT, SWISH, C, bodies, product, swish, swish_gradient
 
 import mithril as ml
 from mithril.models import Linear, Model, Relu, SquaredError, Sum
 
-BACKENDS = [
-    ml.NumpyBackend,
-    ml.TorchBackend,
-    ml.JaxBackend,
-    ml.MlxBackend,
-    ml.TinygradBackend,
-    ml.CpuBackend,
-    ml.CBackend,
-]
+BACKENDS = CLASSES
 SOURCES = BACKENDS[:5]
 
 

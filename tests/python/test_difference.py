@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.models import (
@@ -220,15 +221,7 @@ def test_diff_command_reports_by_exit_status(tmp_path):
 
 @pytest.mark.parametrize(
     "backend",
-    [
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-        ml.CpuBackend,
-        ml.CBackend,
-    ],
+    CLASSES,
 )
 def test_kept_blocks_are_outputs_at_any_depth(backend):
     model, shapes = classifier(), {"input": [2, 4]}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.fft
 import torch
+from conftest import CLASSES
 
 import mithril as ml
 
@@ -189,15 +190,7 @@ def test_second_order(backend):
 def test_halves_are_computed_in_single_precision():
     x = (numbers(3, 50) * 30).astype(np.float16)
     want = torch.fft.rfft(torch.tensor(x).float())
-    for make in (
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-        ml.CpuBackend,
-        ml.CBackend,
-    ):
+    for make in CLASSES:
         backend = make(dtype=ml.float16)
         compiled = ml.compile(ml.RealFFT(), backend, shapes={"input": [3, 50]})
         got = compiled.evaluate({}, {"input": backend.array(x)})

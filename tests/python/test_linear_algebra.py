@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import CLASSES, WITHOUT_C
 
 import mithril as ml
 
@@ -154,14 +155,7 @@ def test_results_are_those_of_torch(case, named, backend):
 
 @pytest.mark.parametrize(
     "make",
-    [
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-        ml.CpuBackend,
-    ],
+    WITHOUT_C,
 )
 @pytest.mark.parametrize("case", range(0, len(CASES), 3))
 def test_results_in_double_precision(case, make):
@@ -234,14 +228,7 @@ def test_pivots_are_chosen(backend):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
     "make",
-    [
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-        ml.CpuBackend,
-    ],
+    WITHOUT_C,
 )
 def test_halves_are_computed_in_single_precision(make, dtype):
     backend = make(dtype=dtype)
@@ -332,15 +319,7 @@ SECOND: list[tuple[Any, list[Any], Callable[..., Any]]] = [
 
 @pytest.mark.parametrize(
     "make",
-    [
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-        ml.CpuBackend,
-        ml.CBackend,
-    ],
+    CLASSES,
 )
 @pytest.mark.parametrize("case", range(len(SECOND)))
 def test_second_derivatives_are_those_of_torch(case, make):

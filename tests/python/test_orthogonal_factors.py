@@ -6,20 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import CLASSES, WITHOUT_C
 
 import mithril as ml
 
 RNG = np.random.default_rng(8)
 L = torch.linalg
-DOUBLE = [
-    ml.NumpyBackend,
-    ml.TorchBackend,
-    ml.JaxBackend,
-    ml.MlxBackend,
-    ml.TinygradBackend,
-    ml.CpuBackend,
-    ml.CBackend,
-]
+DOUBLE = CLASSES
 
 
 def numbers(*shape: int) -> Any:
@@ -227,14 +220,7 @@ def test_large_matrices(shape, make):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
     "make",
-    [
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-        ml.CpuBackend,
-    ],
+    WITHOUT_C,
 )
 def test_halves_are_computed_in_single_precision(make, dtype):
     backend = make(dtype=dtype)

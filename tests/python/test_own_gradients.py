@@ -5,19 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from conftest import CLASSES, WITHOUT_C
 
 import mithril as ml
 from mithril.models import Buffer, Linear, Model, Multiply, Round, SquaredError, Sum
 
-BACKENDS = [
-    ml.NumpyBackend,
-    ml.TorchBackend,
-    ml.JaxBackend,
-    ml.MlxBackend,
-    ml.TinygradBackend,
-    ml.CpuBackend,
-    ml.CBackend,
-]
+BACKENDS = CLASSES
 
 
 def straight() -> Model:
@@ -157,14 +150,7 @@ def rounding() -> Model:
 
 @pytest.mark.parametrize(
     "backend",
-    [
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-        ml.CpuBackend,
-    ],
+    WITHOUT_C,
 )
 @pytest.mark.parametrize("inference", [True, False])
 def test_keep_works_inside_custom_gradients(backend, inference):

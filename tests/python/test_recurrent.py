@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import WITHOUT_C
 
 import mithril as ml
 from mithril.errors import MithrilError
@@ -384,14 +385,7 @@ def test_half_precision():
     single = ml.compile(ml.LSTM(4), ml.NumpyBackend(), shapes=shapes)
     params = single.randomize_params(seed=1)
     want = single.evaluate(params, {"input": x})["output"]
-    for make in (
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-        ml.CpuBackend,
-    ):
+    for make in WITHOUT_C:
         backend = make(dtype=ml.float16)
         compiled = ml.compile(ml.LSTM(4), backend, shapes=shapes)
         halved = {n: backend.array(p) for n, p in params.items()}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.models import (
@@ -27,15 +28,7 @@ from mithril.models import (
 Arrays = dict[str, Any]
 
 SHAPES = {"input": [6, 5], "target": [6]}
-BACKENDS: list[Callable[..., Any]] = [
-    ml.NumpyBackend,
-    ml.TorchBackend,
-    ml.JaxBackend,
-    ml.MlxBackend,
-    ml.TinygradBackend,
-    ml.CpuBackend,
-    ml.CBackend,
-]
+BACKENDS: list[Callable[..., Any]] = CLASSES
 
 
 def classifier(*inner: Any) -> Any:

@@ -6,19 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.models import Linear, Model, Tanh
 
-BACKENDS = [
-    ml.NumpyBackend,
-    ml.TorchBackend,
-    ml.JaxBackend,
-    ml.MlxBackend,
-    ml.TinygradBackend,
-    ml.CpuBackend,
-    ml.CBackend,
-]
+BACKENDS = CLASSES
 
 
 def siblings(width: int, count: int = 3, **settings: Any) -> Model:
