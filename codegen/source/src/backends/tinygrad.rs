@@ -87,6 +87,9 @@ macro_rules! max_pool2d {
 }
 
 const SPELLINGS: Spellings = &[
+    // tinygrad's own comparisons hold for NaN.
+    ("le", "_at_most({x.array}, {y.array}) if x is float; {x} <= {y}"),
+    ("ge", "_at_most({y.array}, {x.array}) if x is float; {x} >= {y}"),
     (
         "floor_div",
         "_floor_div({x.array}, {y.array}) if x is float; \

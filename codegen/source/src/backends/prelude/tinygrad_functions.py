@@ -60,6 +60,11 @@ def _logit(x):
     return inside.where(value, inside.where(0, y) * math.nan).cast(x.dtype)
 
 
+def _at_most(x, y):
+    """`x <= y`; False if one of them is NaN."""
+    return (x < y) | x.eq(y)
+
+
 def _xlogy(x, y):
     """`x * log(y)`; 0 if x is 0."""
     shape = (x + y).shape
@@ -71,7 +76,7 @@ def _xlogy(x, y):
 
     def backward(x, y, z, gradient):
         zero = x.eq(0)
-        none = zero & (y <= 0)
+        none = zero & ((y < 0) | y.eq(0))
         of_x = none.where(0, none.where(1, y).log())
         of_y = zero.where(0, x / zero.where(1, y))
         return gradient * of_x, gradient * of_y
