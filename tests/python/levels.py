@@ -32,7 +32,7 @@ NATIVE = re.compile(
 FRAMEWORKS = re.compile("numpy|torch|jax|mlx|tinygrad", re.IGNORECASE)
 # The cases of tinygrad, which compiles a kernel for each few operations: a sample has one in SLOW.
 TINYGRAD = re.compile(r"(::\w*|[\[-])tinygrad", re.IGNORECASE)
-SLOW = 8
+SLOW = 12
 
 
 def header() -> str:
