@@ -39,6 +39,7 @@ def compare(model: ml.Block, arrays: Any, reference: Any, *rest: Any, **options:
     for name, y in zip(outputs, want, strict=True):
         np.testing.assert_allclose(own[name], y.detach(), rtol=2e-5, atol=2e-6, err_msg=name)
     for name in gradients:
-        np.testing.assert_allclose(
-            gradients[name], leaves[name].grad, rtol=3e-5, atol=5e-6, err_msg=name
-        )
+        slope = leaves[name].grad.numpy()
+        # Sums of many terms are as exact as the largest of them.
+        step = 3e-5 * float(np.abs(slope).max(initial=0)) + 1e-6
+        np.testing.assert_allclose(gradients[name], slope, rtol=3e-5, atol=step, err_msg=name)
