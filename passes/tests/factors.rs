@@ -2,7 +2,6 @@
 //! do not depend on other parts, and the terms of a reduced one combine to the result.
 
 #[path = "../../ir/tests/cases/mod.rs"]
-#[allow(dead_code)]
 mod cases;
 
 use cases::{Case, Random, operations};
