@@ -177,7 +177,8 @@ def results(compiled: Any, params: dict[str, Any], given: dict[str, Any]) -> dic
     of = {name: backend.array(value) for name, value in given.items()}
     outputs, gradients = compiled.evaluate(own, {}, output_gradients=of)
     named = {f"gradient of {name}": value for name, value in gradients.items()}
-    return {name: np.asarray(value) for name, value in {**outputs, **named}.items()}
+    found = {**outputs, **named}
+    return {name: np.asarray(backend.to_numpy(value)) for name, value in found.items()}
 
 
 def difference(got: Any, want: Any, scale: float, exact: bool) -> str | None:
