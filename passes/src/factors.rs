@@ -5,10 +5,10 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, Fold, Gather, Library, Pieces, Scatter, fold_axes};
 use mithril_ir::op::infer::as_ints;
-use mithril_ir::op::view::{AxisMap, IndexMap};
-use mithril_ir::op::{Kind, ShapeRule};
+use mithril_ir::op::view::IndexMap;
 
 /// What devices can do with parts of a factor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,8 +87,10 @@ impl Factors {
             Access::Pieces(Pieces::Pad) => self.pad(op),
             Access::Gather(Gather::Take) => self.take(op),
             Access::Gather(Gather::TakeAlong) => self.take_along(op),
-            Access::Gather(Gather::SliceUpdate) => self.whole_windows(),
-            Access::Gather(Gather::DynamicSlice | Gather::DynamicUpdate) => self.whole_windows(),
+            // An axis is parallel if the slice has all of it.
+            Access::Gather(Gather::SliceUpdate | Gather::DynamicSlice | Gather::DynamicUpdate) => {
+                self.same_axes(&[])
+            }
             Access::Fold(fold) => self.fold(function, op, Some(fold)),
             Access::Library(Library::ArgExtremum { .. }) => self.fold(function, op, None),
             Access::Contract => self.contract(op),
@@ -192,7 +194,6 @@ impl Factors {
                 // Axes along which the operand is repeated.
                 let repeated = to.iter().zip(&read).filter(|(_, count)| **count == 0);
                 repeated.for_each(|(own, _)| self.factors[*own].division = Division::Parallel);
-                debug_assert!(axes.iter().all(|own: &AxisMap| own.terms.len() <= to.len()));
             }
             IndexMap::Reshape(pairs) => {
                 for (result, operand) in pairs {
@@ -223,11 +224,6 @@ impl Factors {
         let rank = self.results[0].len();
         let whole: Vec<usize> = (0..rank).filter(|axis| changed(*axis)).collect();
         self.same_axes(&whole);
-    }
-
-    /// Slices at indices: an axis is parallel if the slice has all of it.
-    fn whole_windows(&mut self) {
-        self.same_axes(&[]);
     }
 
     /// The indices replace an axis of the operand.
@@ -352,11 +348,5 @@ impl Factors {
             *own = number;
         }
         Factors { factors: kept, ..self }
-    }
-
-    /// Whether the operation's result is made without operands, so that each device makes its part.
-    pub fn is_generated(op: &Operation) -> bool {
-        matches!(op.op.access, Access::Constant(_) | Access::Random(_))
-            && !matches!(op.op.shape, ShapeRule::First)
     }
 }
