@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import jax
+import mesh_models
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from mesh_models import MODELS, close, compare, compare_library, mlp
@@ -28,19 +29,9 @@ def check_model(name):
 
 
 CREATIONS = {
-    "array": lambda b, **p: b.array(np.arange(32).reshape(8, 4), **p),
+    **mesh_models.CREATIONS,
     "array of floats": lambda b, **p: b.array(np.ones((8, 4)), "float16", **p),
-    "zeros": lambda b, **p: b.zeros(8, 4, **p),
-    "ones": lambda b, **p: b.ones([8, 4], dtype="int32", **p),
-    "full": lambda b, **p: b.full((8, 4), 3, **p),
-    "zeros_like": lambda b, **p: b.zeros_like(b.ones(8, 4), **p),
     "ones_like": lambda b, **p: b.ones_like(b.ones(8, 4), "int32", **p),
-    "full_like": lambda b, **p: b.full_like(b.ones(8, 4), 2.5, **p),
-    "eye": lambda b, **p: b.eye(8, 4, 1, **p),
-    "rand": lambda b, **p: b.rand(8, 4, **p),
-    "randn": lambda b, **p: b.randn([8, 4], **p),
-    "randint": lambda b, **p: b.randint(-5, 9, (8, 4), **p),
-    "shard": lambda b, **p: b.shard(b.ones(8, 4), **p) if b.mesh else b.ones(8, 4),
     "shard of NumPy": lambda b, **p: (
         b.shard(np.eye(8, 4), **p) if b.mesh else b.array(np.eye(8, 4))
     ),

@@ -10,6 +10,20 @@ from mithril.models import Embedding, Linear, Relu, Sequential
 
 MESHES = [(2,), (4,), (2, 2), (1, 4), (2, 1, 2)]
 BATCH = 8
+# Creation functions, with and without a mesh.
+CREATIONS = {
+    "array": lambda b, **p: b.array(np.arange(32).reshape(8, 4), **p),
+    "zeros": lambda b, **p: b.zeros(8, 4, **p),
+    "ones": lambda b, **p: b.ones([8, 4], dtype="int32", **p),
+    "full": lambda b, **p: b.full((8, 4), 3, **p),
+    "zeros_like": lambda b, **p: b.zeros_like(b.ones(8, 4), **p),
+    "full_like": lambda b, **p: b.full_like(b.ones(8, 4), 2.5, **p),
+    "eye": lambda b, **p: b.eye(8, 4, 1, **p),
+    "rand": lambda b, **p: b.rand(8, 4, **p),
+    "randn": lambda b, **p: b.randn([8, 4], **p),
+    "randint": lambda b, **p: b.randint(-5, 9, (8, 4), **p),
+    "shard": lambda b, **p: b.shard(b.ones(8, 4), **p) if b.mesh else b.ones(8, 4),
+}
 
 
 def mlp():

@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import mesh_models
 import numpy as np
 import torch
 from mesh_models import MODELS, close, compare, compare_library, interrupt, mlp, place, refuse
@@ -31,19 +32,9 @@ def check_model(name, meshes):
 
 
 CREATIONS = {
-    "array": lambda b, **p: b.array(np.arange(32).reshape(8, 4), **p),
+    **mesh_models.CREATIONS,
     "array of floats": lambda b, **p: b.array(np.ones((8, 4)), "bfloat16", **p),
-    "zeros": lambda b, **p: b.zeros(8, 4, **p),
-    "ones": lambda b, **p: b.ones([8, 4], dtype="int32", **p),
-    "full": lambda b, **p: b.full((8, 4), 3, **p),
-    "zeros_like": lambda b, **p: b.zeros_like(b.ones(8, 4), **p),
     "ones_like": lambda b, **p: b.ones_like(b.ones(8, 4), "bool", **p),
-    "full_like": lambda b, **p: b.full_like(b.ones(8, 4), 2.5, **p),
-    "eye": lambda b, **p: b.eye(8, 4, 1, **p),
-    "rand": lambda b, **p: b.rand(8, 4, **p),
-    "randn": lambda b, **p: b.randn([8, 4], **p),
-    "randint": lambda b, **p: b.randint(-5, 9, (8, 4), **p),
-    "shard": lambda b, **p: b.shard(b.ones(8, 4), **p) if b.mesh else b.ones(8, 4),
     "shard of a tensor": lambda b, **p: b.shard(torch.eye(8, 4), **p) if b.mesh else b.eye(8, 4),
 }
 # The split, the placements that PyTorch is to have, and the shape of the part of rank 0.
