@@ -313,32 +313,33 @@ def held(what):
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(what))
 
 options = json.loads(sys.argv[1])
-shapes = {"input": [2048, 256]}
+shapes = {"input": ["b", 256]}
 compiled = ml.compile(layers(8, 256), ml.CpuBackend(threads=1), shapes=shapes, **options)
 params = compiled.randomize_params(seed=1)
-x = {"input": np.ones((2048, 256), "f4")}
-compiled.evaluate(params, x)
-before = held("VmRSS")
-open("/proc/self/clear_refs", "w").write("5")
-kept = compiled.evaluate(params, x, output_gradients=np.ones((2048, 3), "f4"))
-print(json.dumps([held("VmHWM") - before, compiled.memory()]))
+
+def step(rows):
+    x, given = np.ones((rows, 256), "f4"), np.ones((rows, 3), "f4")
+    before = held("VmRSS")
+    open("/proc/self/clear_refs", "w").write("5")
+    kept = compiled.evaluate(params, {"input": x}, output_gradients=given)
+    return kept, held("VmHWM") - before
+
+# The first step compiles, which also takes memory. It keeps its gradients: the second's are new.
+first, _ = step(8)
+second, growth = step(2048)
+print(json.dumps([growth, compiled.memory(b=2048)]))
 """
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}])
 def test_reported_memory_matches_measured_memory(options, tmp_path):
-    def measured():
-        run = [sys.executable, "-c", MEASURE, json.dumps(options)]
-        folder = str(__file__).rpartition("/")[0]
-        # Guards around buffers take memory that `memory()` does not count.
-        environment = {**os.environ, "MITHRIL_GUARD": "0"}
-        done = subprocess.run(
-            run, env=environment, capture_output=True, text=True, check=True, cwd=folder
-        )
-        return json.loads(done.stdout)
-
-    measured()  # compiles the kernels, which also takes memory
-    growth, told = measured()
-    # Memory in use before the step is known exactly. The forward pass's inner values still exist.
+    run = [sys.executable, "-c", MEASURE, json.dumps(options)]
+    folder = str(__file__).rpartition("/")[0]
+    # Guards around buffers take memory that `memory()` does not count.
+    environment = {**os.environ, "MITHRIL_GUARD": "0"}
+    done = subprocess.run(
+        run, env=environment, capture_output=True, text=True, check=True, cwd=folder
+    )
+    growth, told = json.loads(done.stdout)
     taken = told["arguments"] + growth
-    assert abs(taken - told["total"]) <= 0.05 * told["total"], (growth, told)
+    assert abs(taken - told["total"]) <= 0.02 * told["total"], (growth, told)
