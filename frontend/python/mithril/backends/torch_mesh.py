@@ -133,6 +133,7 @@ class Ranks:
             with suppress(RuntimeError):
                 dist.destroy_process_group()
         self._links, self._workers = [], []
+        HERE.meshes.clear()
         self._folder.cleanup()
 
     # Calls.

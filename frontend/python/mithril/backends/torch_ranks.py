@@ -13,6 +13,7 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
@@ -158,9 +159,17 @@ def mesh_key(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def make_mesh(sizes: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
-    """PyTorch's mesh over the first ranks."""
+    """PyTorch's mesh over the first ranks. There is one of each shape: ranks know it by this."""
+    known = HERE.meshes.get((sizes, names))
+    if known is not None:
+        return known
     grid = torch.arange(prod(sizes)).reshape(sizes)
     mesh = DeviceMesh("cpu", grid, mesh_dim_names=names)
+    # Groups of some of the ranks wait as long as the group of all, not for PyTorch's half an hour.
+    whole: Any = dist.group.WORLD
+    timeout = whole._get_backend(torch.device("cpu")).options._timeout
+    for group in mesh.get_all_groups():
+        dist.set_timeout(timeout, group)
     HERE.meshes[mesh_key(mesh)] = mesh
     return mesh
 
