@@ -152,6 +152,13 @@ impl<'f> ValueNames<'f> {
 /// The maximum number of names in the name of a piece of code.
 const MAX_NAMES: usize = 3;
 
+/// Whether a text is an identifier: letters, digits and underscores, of which the first is not a
+/// digit.
+pub fn is_identifier(text: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.chars().all(is_word) && text.starts_with(|c: char| !c.is_numeric())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

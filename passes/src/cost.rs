@@ -51,18 +51,24 @@ impl Display for Cost {
 }
 
 fn amount(f: &mut dyn Write, dim: &Dim, unit: &str) -> fmt::Result {
-    let Some(number) = dim.as_const() else {
-        return write!(f, "{dim} {unit}");
+    match dim.as_const() {
+        None => write!(f, "{dim} {unit}"),
+        Some(number) => f.write_str(&scaled(number as f64, unit)),
+    }
+}
+
+/// A number with its unit, in powers of a thousand: `1.18 Mflop`. Three digits of numbers that are
+/// not whole or above a thousand.
+pub fn scaled(number: f64, unit: &str) -> String {
+    let scales = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let three = |number: f64| {
+        let digits = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+        format!("{number:.digits$}")
     };
-    let scales = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let number = number as f64;
     match scales.iter().find(|(scale, _)| number >= *scale) {
-        None => write!(f, "{number} {unit}"),
-        Some((scale, prefix)) => {
-            let scaled = number / scale;
-            let digits = if scaled < 10.0 { 2 } else { usize::from(scaled < 100.0) };
-            write!(f, "{scaled:.digits$} {prefix}{unit}")
-        }
+        None if number.fract() == 0.0 => format!("{number} {unit}"),
+        None => format!("{} {unit}", three(number)),
+        Some((scale, prefix)) => format!("{} {prefix}{unit}", three(number / scale)),
     }
 }
 

@@ -175,6 +175,19 @@ impl Factors {
         for (own, read) in to.iter().zip(&indices) {
             self.link(*own, *read, Division::Parallel);
         }
+        self.looked_up(op);
+    }
+
+    /// Along the axis that indices count, each device reads the elements that it has, and others are
+    /// 0 in its term.
+    fn looked_up(&mut self, op: &Operation) {
+        let x = &self.operands[0];
+        if let Attr::Int(axis) = op.attr("axis") {
+            let axis = axis.rem_euclid(x.len().max(1) as i64) as usize;
+            if let Some(own) = x.get(axis) {
+                self.factors[*own].division = Division::Reduced(Fold::Sum);
+            }
+        }
     }
 
     fn view(&mut self, map: &IndexMap) {
@@ -240,6 +253,7 @@ impl Factors {
             };
             self.link(*own, read, Division::Parallel);
         }
+        self.looked_up(op);
     }
 
     fn fold(&mut self, function: &Function, op: &Operation, fold: Option<Fold>) {
@@ -294,9 +308,10 @@ impl Factors {
         let Attr::Int(axis) = op.attr("axis") else { return };
         let axis = axis.rem_euclid(x.len().max(1) as i64) as usize;
         for (at, own) in to.iter().enumerate() {
+            self.link(*own, x[at], Division::Parallel);
+            // Along `axis`, each device adds the updates of the rows that it has.
             if at != axis {
                 let update = if at < axis { at } else { at + indices.len() - 1 };
-                self.link(*own, x[at], Division::Parallel);
                 self.link(*own, updates[update], Division::Parallel);
             }
         }

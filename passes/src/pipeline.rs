@@ -19,6 +19,8 @@ use crate::registry;
 use crate::remove_barriers::RemoveBarriers;
 use crate::rules::Class;
 use crate::select_bodies::SelectBodies;
+use crate::shard::constrain::Shard;
+use crate::shard::layout::Mesh;
 use crate::specialise::Specialise;
 use crate::specialise::shapes::Shapes;
 use crate::split_concats::SplitConcats;
@@ -68,6 +70,8 @@ pub struct OptimizationOptions {
     pub without: Vec<String>,
     /// How many functions gradients recompute, instead of keeping their inner values.
     pub checkpoint: Limit,
+    /// The device mesh that constraints refer to; without one they are removed.
+    pub mesh: Option<Mesh>,
 }
 
 impl Default for OptimizationOptions {
@@ -77,6 +81,7 @@ impl Default for OptimizationOptions {
             math: Class::Recognise,
             without: Vec::new(),
             checkpoint: Limit::At(0),
+            mesh: None,
         }
     }
 }
@@ -116,6 +121,7 @@ pub fn rewritten(
     let mut pipeline = Pipeline::default()
         .then(SelectBodies { target, gradients })
         .then(specialise)
+        .then(Shard { mesh: optimization.mesh.clone() })
         .then(BatchScans::default())
         .then(Inline { repeated: Limit::At(repeated), ..Inline::default() })
         .simplify(Eqsat { target, join: !gradients, ..Eqsat::default() }, optimization)
@@ -138,7 +144,8 @@ fn faithful(
     if shapes != Shapes::default() {
         pipeline = pipeline.then(Specialise { shapes, ..Specialise::default() });
     }
-    pipeline = pipeline.then(Inline::default()).checkpoint(optimization);
+    let shard = Shard { mesh: optimization.mesh.clone() };
+    pipeline = pipeline.then(shard).then(Inline::default()).checkpoint(optimization);
     if gradients {
         pipeline = pipeline.then(joint(target)).then(Dce::default());
     }

@@ -18,6 +18,8 @@ use crate::legalize::Legalize;
 use crate::pass::Pass;
 use crate::remove_barriers::RemoveBarriers;
 use crate::select_bodies::SelectBodies;
+use crate::shard::constrain::Shard;
+use crate::shard::shorten::Shorten;
 use crate::specialise::Specialise;
 use crate::split_concats::SplitConcats;
 use crate::split_reductions::SplitReductions;
@@ -31,6 +33,8 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(Inline::default()),
     || Box::new(Keep::default()),
     || Box::new(Divide::default()),
+    || Box::new(Shard::default()),
+    || Box::new(Shorten::default()),
     || Box::new(Canonicalize::default()),
     || Box::new(FoldConstants::default()),
     || Box::new(Cse::default()),

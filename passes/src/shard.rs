@@ -1,5 +1,12 @@
 //! Dividing arrays over the devices of a mesh: layouts, and their propagation through functions.
 
 pub mod bill;
+pub mod blocks;
+pub mod constrain;
 pub mod layout;
+pub mod machine;
+pub mod problem;
 pub mod propagate;
+pub mod search;
+pub mod shorten;
+pub mod time;

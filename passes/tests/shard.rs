@@ -6,21 +6,20 @@ use mithril_ir::text;
 use mithril_passes::shard::bill::bill;
 use mithril_passes::shard::layout::{Layout, Mesh};
 use mithril_passes::shard::propagate::{Layouts, propagate};
-use rustc_hash::FxHashMap;
 
 /// The layouts of a module's entry. `given` has those of arguments by name.
 fn found(source: &str, mesh: &Mesh, given: &[(&str, &str)]) -> Result<Layouts, String> {
     let module = text::parse(source).map_err(|error| error.to_string())?;
     let entry = module.entry().expect("an entry");
-    let mut own: FxHashMap<Value, Layout> = FxHashMap::default();
+    let mut own: Vec<(Value, Layout)> = Vec::new();
     for (name, layout) in given {
         let (value, _) = entry
             .arguments()
             .find(|(_, argument)| *argument.name == **name)
             .unwrap_or_else(|| panic!("no argument `{name}`"));
-        own.insert(value, mesh.layout(layout).map_err(|error| error.to_string())?);
+        own.push((value, mesh.layout(layout).map_err(|error| error.to_string())?));
     }
-    propagate(entry, mesh, &own).map_err(|error| error.to_string())
+    propagate(entry, mesh, &own, &[]).map_err(|error| error.to_string())
 }
 
 /// Each value with its layout, in the order of the text.
@@ -38,12 +37,12 @@ fn listing(source: &str, mesh: &Mesh, given: &[(&str, &str)]) -> String {
         lines.push(format!("conflict: {} in {}", mesh.name(conflict.axis), op.op.name));
     }
     let bill = bill(entry, mesh, &layouts);
-    for own in &bill.collectives {
+    for (at, own) in bill.collectives() {
         let (kind, axis) = (own.kind.name(), mesh.name(own.axis));
-        let op = entry.ops[own.operation].op.name;
-        lines.push(format!("{kind} over {axis} for {op}: {} B", own.bytes));
+        let op = entry.ops[at].op.name;
+        lines.push(format!("{kind} over {axis} for {op}: {} B", own.bytes(entry)));
     }
-    let flops: Dim = bill.flops.iter().cloned().sum();
+    let flops: Dim = (0..entry.ops.len()).map(|at| bill.flops(entry, at)).sum();
     lines.push(format!("{flops} flop a device"));
     lines.join("\n")
 }
@@ -114,6 +113,21 @@ fn tables_and_tokens() {
 }
 
 #[test]
+fn rows_of_a_table_are_looked_up_where_they_are() {
+    insta::assert_snapshot!(listing(LOOKUP, &mesh(), &[("table", "model,_")]));
+}
+
+/// A constraint keeps its layout, and spreads it.
+#[test]
+fn constraints_are_given() {
+    let constrained = MLP.replace(
+        "%a = tanh(%s)",
+        "%t = tanh(%s)\n  %a = constrain(%t) {axes = [1], by = \"model\"}",
+    );
+    insta::assert_snapshot!(listing(&constrained, &mesh(), &[("x", "data,_")]));
+}
+
+#[test]
 fn wrong_layouts_are_explained() {
     let wrong = |given: &[(&str, &str)]| found(MLP, &mesh(), given).expect_err("an error");
     insta::assert_snapshot!(wrong(&[("x", "data")]));
@@ -132,5 +146,5 @@ fn wrong_meshes_are_explained() {
     insta::assert_snapshot!(wrong(&[("a", 0)]));
     insta::assert_snapshot!(wrong(&[("a", 2), ("a", 2)]));
     assert_eq!(mesh().devices(), 8);
-    assert_eq!(mesh().to_string(), "data=2,model=4");
+    assert_eq!(mesh().to_string(), "data:2,model:4");
 }

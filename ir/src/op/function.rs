@@ -2,14 +2,16 @@
 
 use super::access::Access;
 use super::batch::{self, Batch};
+use super::infer::Infer;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, ShapeRule, attr,
     operand,
 };
-use crate::attr::AttrKind;
-use crate::diagnostic::Result;
+use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::{Diagnostic, ErrorKind, Result};
 use crate::eval::Array;
 use crate::evaluate::Calls;
+use crate::shape::Shape;
 
 pub(super) const OPERANDS: &[Operand] = &[operand("operands", Class::Any).own_dtype().many()];
 
@@ -71,7 +73,62 @@ pub(super) const OPS: &[OpDef] = &[
         known: Some(|cx| cx.known[0].map(<[crate::dim::Dim]>::to_vec)),
         ..BASE
     },
+    OpDef {
+        name: "constrain",
+        batch: Batch::Leading,
+        noun: "sharded",
+        access: Access::View(|view| view.identity()),
+        doc: "`x` itself, divided over a device mesh: entry i of `by` is the mesh axis that divides \
+              axis `axes[i]`. `by` separates names, or numbers of mesh axes, by commas. Other mesh \
+              axes do not divide `x`.",
+        kind: Kind::Barrier,
+        operands: &[operand("x", Class::Any)],
+        attrs: &[
+            attr("axes", AttrKind::Ints, Default::Required).axes(),
+            attr("by", AttrKind::Str, Default::Required),
+        ],
+        shape: ShapeRule::Rule(constrained),
+        meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),
+        gradient: Gradient::Rule(|r| {
+            let attrs = [("axes", r.attr("axes").clone()), ("by", r.attr("by").clone())];
+            vec![Some(r.g().unary("constrain", &attrs))]
+        }),
+        known: Some(|cx| cx.known[0].map(<[crate::dim::Dim]>::to_vec)),
+        ..BASE
+    },
 ];
+
+/// Errors: an axis that the operand does not have; a mesh axis that occurs twice.
+fn constrained(cx: &mut Infer) -> Result<Shape> {
+    let shape = cx.shape(0).clone();
+    let Attr::Str(by) = cx.attr("by").clone() else { return Ok(shape) };
+    let (names, axes) = (mesh_axes(&by), cx.ints("axes").unwrap_or_default());
+    if let Some(name) = names.iter().enumerate().find(|(at, own)| names[..*at].contains(own)) {
+        let what = format!("the mesh axis `{}` divides an array twice", name.1);
+        return Diagnostic::of(ErrorKind::Argument, what).err();
+    }
+    if names.len() != axes.len() {
+        let what = "a constraint must name one mesh axis for each axis that it divides";
+        let got = format!("{} mesh axes for {} axes", names.len(), axes.len());
+        return Diagnostic::of(ErrorKind::Argument, what).got(got).err();
+    }
+    let rank = shape.dims.len() as i64;
+    let beyond = axes.iter().find(|axis| shape.lead.is_none() && !(-rank..rank).contains(axis));
+    match beyond {
+        Some(axis) => Diagnostic::of(
+            ErrorKind::Shapes,
+            "a mesh cannot divide an axis that the array does not have",
+        )
+        .got(format!("axis {axis} of {shape}"))
+        .err(),
+        None => Ok(shape),
+    }
+}
+
+/// The mesh axes that the attribute `by` of a constraint names.
+pub fn mesh_axes(by: &str) -> Vec<&str> {
+    by.split(',').filter(|name| !name.is_empty()).collect()
+}
 
 pub(super) fn run_callee(calls: &Calls) -> Result<Vec<Array>> {
     calls.run(0, calls.args().iter().map(|&a| a.clone()).collect())

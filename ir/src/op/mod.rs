@@ -53,6 +53,7 @@ pub mod view;
 mod window;
 
 pub use control::scan_attrs;
+pub use function::mesh_axes;
 pub use infer::Infer;
 pub use partials::partials;
 

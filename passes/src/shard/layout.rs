@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dim::Dim;
-use smallvec::SmallVec;
+use mithril_ir::naming::is_identifier;
+use mithril_ir::shape::Shape;
+use smallvec::{SmallVec, smallvec};
 
 /// Devices in a grid with named axes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,11 +24,12 @@ pub type Axes = SmallVec<[Axis; 2]>;
 /// The mesh axes that divide each dim of an array. Over all other axes it is replicated.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Layout {
-    pub dims: Vec<Axes>,
+    pub dims: SmallVec<[Axes; 4]>,
 }
 
 impl Mesh {
-    /// Errors: no axis; a size below 1; a name that occurs twice; too many axes.
+    /// Errors: no axis; a size below 1; a name that is not an identifier, or that occurs twice; too
+    /// many axes.
     pub fn new<N: Into<Arc<str>>>(axes: impl IntoIterator<Item = (N, i64)>) -> Result<Mesh> {
         let axes: Vec<(Arc<str>, i64)> =
             axes.into_iter().map(|(name, size)| (name.into(), size)).collect();
@@ -39,6 +42,9 @@ impl Mesh {
                 "the mesh axis `{name}` must have a size of at least 1, got {size}"
             ));
         }
+        if let Some((name, _)) = axes.iter().find(|(name, _)| !is_identifier(name)) {
+            return wrong(format!("the name of a mesh axis must be an identifier, got `{name}`"));
+        }
         let twice = axes
             .iter()
             .enumerate()
@@ -47,6 +53,29 @@ impl Mesh {
             Some((_, (name, _))) => wrong(format!("two mesh axes are called `{name}`")),
             None => Ok(Mesh { axes }),
         }
+    }
+
+    /// Reads a mesh such as `data:2,model:4`.
+    ///
+    /// Errors: another form; those of [`Mesh::new`].
+    pub fn parse(text: &str) -> Result<Mesh> {
+        let axis = |part: &str| {
+            let (name, size) = part.split_once(':')?;
+            Some((name.trim().to_string(), size.trim().parse().ok()?))
+        };
+        let axes: Option<Vec<(String, i64)>> = text.split(',').map(axis).collect();
+        match axes {
+            Some(axes) => Mesh::new(axes),
+            None => Diagnostic::of(ErrorKind::Argument, "this is not a mesh")
+                .got(text)
+                .expected("names with sizes, such as `data:2,model:4`")
+                .err(),
+        }
+    }
+
+    /// The names and sizes of the axes.
+    pub fn axes(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.axes.iter().map(|(name, size)| (&**name, *size))
     }
 
     pub fn name(&self, axis: Axis) -> &str {
@@ -76,11 +105,62 @@ impl Mesh {
         })
     }
 
+    /// The axis of this name, or of this number. Errors: there is none.
+    pub fn numbered(&self, text: &str) -> Result<Axis> {
+        let number = text.parse::<usize>().ok().filter(|number| *number < self.axes.len());
+        match number.and_then(|number| Axis::try_from(number).ok()) {
+            Some(axis) => Ok(axis),
+            None => self.axis(text),
+        }
+    }
+
     /// Whether these axes divide a dim into equal parts. A dim without a number counts as one that
     /// they divide.
     pub fn divides(&self, axes: &[Axis], dim: &Dim) -> bool {
         let parts = self.parts(axes);
         dim.as_const().is_none_or(|size| size % parts == 0)
+    }
+
+    /// The layout of an array of this shape: mesh axes, by name or by number, with the axes of the
+    /// array that they divide, counted from its end if negative.
+    ///
+    /// Errors: axes that the mesh or the array does not have; a mesh axis that occurs twice; a dim
+    /// that cannot be divided into equal parts.
+    pub fn split(&self, shape: &Shape, split: &[(String, i64)]) -> Result<Layout> {
+        let rank = shape.dims.len() as i64;
+        let mut layout = Layout::replicated(shape.dims.len());
+        for (name, axis) in split {
+            let by = self.numbered(name)?;
+            if !(-rank..rank).contains(axis) {
+                let what = "the mesh cannot divide an axis that the array does not have";
+                let got = format!("axis {axis} of {shape}");
+                return Diagnostic::of(ErrorKind::Shapes, what).got(got).err();
+            }
+            if layout.uses(by) {
+                let what = format!("the mesh axis `{}` divides an array twice", self.name(by));
+                return Diagnostic::of(ErrorKind::Argument, what).err();
+            }
+            if self.parts(&[by]) > 1 {
+                layout.dims[axis.rem_euclid(rank) as usize].push(by);
+            }
+        }
+        self.check(shape, &layout)?;
+        Ok(layout)
+    }
+
+    /// Checks that a layout divides every dim of a shape into equal parts. Errors: it does not.
+    pub fn check(&self, shape: &Shape, layout: &Layout) -> Result<()> {
+        for (axis, (dim, axes)) in shape.dims.iter().zip(&layout.dims).enumerate() {
+            if shape.lead.is_none() && !self.divides(axes, dim) {
+                let parts = self.parts(axes);
+                return Diagnostic::of(ErrorKind::Shapes, "the mesh cannot divide an axis evenly")
+                    .got(format!("axis {axis} of {shape}, for {parts} parts"))
+                    .expected(format!("a multiple of {parts}"))
+                    .hint("pad the array, or do not divide this axis")
+                    .err();
+            }
+        }
+        Ok(())
     }
 
     /// Reads a layout such as `data,_,model+expert`: the mesh axes of each dim, `_` for none.
@@ -116,7 +196,7 @@ impl Mesh {
 impl fmt::Display for Mesh {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let axes: Vec<String> =
-            self.axes.iter().map(|(name, size)| format!("{name}={size}")).collect();
+            self.axes.iter().map(|(name, size)| format!("{name}:{size}")).collect();
         f.write_str(&axes.join(","))
     }
 }
@@ -124,7 +204,7 @@ impl fmt::Display for Mesh {
 impl Layout {
     /// An array of this rank, replicated on all devices.
     pub fn replicated(rank: usize) -> Layout {
-        Layout { dims: vec![Axes::new(); rank] }
+        Layout { dims: smallvec![Axes::new(); rank] }
     }
 
     /// Whether a dim is divided by this axis.

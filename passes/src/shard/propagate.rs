@@ -2,24 +2,26 @@
 //! al. 2021) and Shardy: each operation relates the dims of its operands and results by factors, and
 //! axes of the mesh spread along them.
 
+use std::collections::BTreeSet;
+
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::loc::Loc;
-use mithril_ir::op::Kind;
+use mithril_ir::op::{self, Kind};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
+use super::constrain;
 use super::layout::{Axes, Axis, Layout, Mesh};
-use crate::factors::{Division, Factors};
+use crate::factors::{Division, Factor, Factors};
 
 /// The layouts of a function's values.
 #[derive(Debug)]
 pub struct Layouts {
     /// By value.
     pub values: Vec<Layout>,
-    /// The factors of each operation.
-    pub factors: Vec<Factors>,
-    /// Where two layouts wanted one mesh axis for different dims, in the order in which they were
-    /// found.
+    pub relations: Relations,
+    /// Where two layouts wanted one mesh axis for different dims, in the order of the operations.
     pub conflicts: Vec<Conflict>,
 }
 
@@ -31,31 +33,95 @@ pub struct Conflict {
     pub loc: Loc,
 }
 
-/// Spreads the given layouts over a function of primitives, without calls.
-///
-/// Errors: a given layout whose rank differs from the value's, or whose axes do not divide a dim.
-pub fn propagate(
-    function: &Function,
-    mesh: &Mesh,
-    given: &FxHashMap<Value, Layout>,
-) -> Result<Layouts> {
-    let shapes = function.values.iter().map(|info| &info.ty.shape.dims);
-    let values = shapes.map(|dims| Layout::replicated(dims.len())).collect();
-    let factors = function.ops.iter().map(|op| Factors::of(function, op)).collect();
-    let mut layouts = Layouts { values, factors, conflicts: Vec::new() };
-    for (value, layout) in given {
-        check(function, mesh, *value, layout)?;
-        layouts.values[value.index()] = layout.clone();
+/// An axis of an operand or result.
+type Place = (Value, usize);
+
+/// The axes of a function's values that belong together.
+#[derive(Debug)]
+pub struct Relations {
+    /// The factors of each operation, then those of each pair of tied values.
+    pub factors: Vec<Factors>,
+    /// For each of them, the places of each factor.
+    places: Vec<Vec<SmallVec<[Place; 4]>>>,
+    /// Those that only pass dims on: they do not choose.
+    simple: Vec<bool>,
+    /// For each value, those that it takes part in.
+    users: Vec<Vec<usize>>,
+}
+
+impl Relations {
+    /// The relations of a function of primitives without calls. The values of each pair in `tied`
+    /// have the same shape, and get the same layout: a param and its gradient.
+    pub fn of(function: &Function, tied: &[(Value, Value)]) -> Relations {
+        let mut relations = Relations {
+            factors: Vec::new(),
+            places: Vec::new(),
+            simple: Vec::new(),
+            users: vec![Vec::new(); function.values.len()],
+        };
+        for op in &function.ops {
+            let factors = Factors::of(function, op);
+            let results: Vec<Value> = op.results().collect();
+            relations.add(&op.operands, &results, factors, is_simple(op));
+        }
+        for (one, other) in tied {
+            let dims = function.ty(*one).shape.dims.iter().cloned();
+            let factor = |size| Factor { division: Division::Parallel, size };
+            let factors: Vec<Factor> = dims.map(factor).collect();
+            let axes: Vec<usize> = (0..factors.len()).collect();
+            let (operands, results) = (vec![axes.clone()], vec![axes]);
+            let own = Factors { factors, operands, results, ..Factors::default() };
+            relations.add(&[*one], &[*other], own, true);
+        }
+        relations
     }
-    let mut spread = Spread { function, mesh, given, layouts: &mut layouts };
-    // Operations that only pass dims on come first: they do not choose.
-    while spread.everywhere(&is_simple) || spread.everywhere(&|_| true) {}
-    spread.find_conflicts();
-    Ok(layouts)
+
+    fn add(&mut self, operands: &[Value], results: &[Value], factors: Factors, simple: bool) {
+        let at = self.factors.len();
+        let mut places = vec![SmallVec::new(); factors.factors.len()];
+        let own = operands.iter().zip(&factors.operands);
+        for (value, axes) in own.chain(results.iter().zip(&factors.results)) {
+            for (axis, factor) in axes.iter().enumerate() {
+                places[*factor].push((*value, axis));
+            }
+            let users = &mut self.users[value.index()];
+            if users.last() != Some(&at) {
+                users.push(at);
+            }
+        }
+        self.places.push(places);
+        self.factors.push(factors);
+        self.simple.push(simple);
+    }
+
+    /// The operations that a value takes part in, by number. Pairs of tied values follow the
+    /// function's operations.
+    pub fn users(&self, value: Value) -> &[usize] {
+        &self.users[value.index()]
+    }
 }
 
 fn is_simple(op: &Operation) -> bool {
     matches!(op.op.kind, Kind::Elementwise | Kind::Layout | Kind::Barrier)
+}
+
+/// Spreads the given layouts, and those of operations `constrain`, over a function of primitives
+/// without calls: one after the other, so that the first ones come before the later ones. `tied` has
+/// pairs of values that get the same layout.
+///
+/// Errors: a constraint by an unknown mesh axis; a given layout whose rank differs from the value's,
+/// or whose axes do not divide a dim.
+pub fn propagate(
+    function: &Function,
+    mesh: &Mesh,
+    given: &[(Value, Layout)],
+    tied: &[(Value, Value)],
+) -> Result<Layouts> {
+    let relations = Relations::of(function, tied);
+    let spread = Spread { function, mesh, relations: &relations };
+    let (values, _) = spread.start(given)?;
+    let conflicts = spread.conflicts(&values);
+    Ok(Layouts { values, relations, conflicts })
 }
 
 fn check(function: &Function, mesh: &Mesh, value: Value, layout: &Layout) -> Result<()> {
@@ -70,127 +136,163 @@ fn check(function: &Function, mesh: &Mesh, value: Value, layout: &Layout) -> Res
         .got(format!("{} for {}", mesh.text(layout), info.ty.shape))
         .err();
     }
-    for (dim, axes) in dims.iter().zip(&layout.dims) {
-        if !mesh.divides(axes, dim) {
-            return Diagnostic::of(
-                ErrorKind::Shapes,
-                format!("a dim of `{name}` cannot be divided into equal parts"),
-            )
-            .got(format!("{dim} in {} parts", mesh.parts(axes)))
-            .expected("a multiple of the number of parts")
-            .hint("choose a mesh axis whose size divides the dim, or pad the array")
-            .err();
-        }
-    }
-    Ok(())
+    mesh.check(&info.ty.shape, layout).map_err(|error| Box::new(error.at(format!("`{name}`"))))
 }
 
-struct Spread<'a> {
-    function: &'a Function,
-    mesh: &'a Mesh,
-    given: &'a FxHashMap<Value, Layout>,
-    layouts: &'a mut Layouts,
+/// Spreads layouts along the factors of operations.
+pub struct Spread<'a> {
+    pub function: &'a Function,
+    pub mesh: &'a Mesh,
+    pub relations: &'a Relations,
 }
-
-/// An axis of an operand or result.
-type Place = (Value, usize);
 
 impl Spread<'_> {
-    /// Visits all operations that `wanted` takes, forward and backward, until nothing changes.
-    /// Returns whether anything did.
-    fn everywhere(&mut self, wanted: &dyn Fn(&Operation) -> bool) -> bool {
-        let order: Vec<usize> =
-            (0..self.function.ops.len()).filter(|at| wanted(&self.function.ops[*at])).collect();
-        let mut ever = false;
-        loop {
-            let forward = order.iter().fold(false, |any, at| self.operation(*at) | any);
-            let backward = order.iter().rev().fold(false, |any, at| self.operation(*at) | any);
-            if !(forward || backward) {
-                return ever;
-            }
-            ever = true;
+    /// The layouts of all values that follow from constraints and from given ones, and which values
+    /// these are for.
+    ///
+    /// Errors: as for [`propagate`].
+    pub fn start(&self, given: &[(Value, Layout)]) -> Result<(Vec<Layout>, Vec<bool>)> {
+        let function = self.function;
+        let shapes = function.values.iter().map(|info| &info.ty.shape.dims);
+        let mut values: Vec<Layout> = shapes.map(|dims| Layout::replicated(dims.len())).collect();
+        let mut fixed = vec![false; values.len()];
+        let constrain = op::get("constrain");
+        for operation in function.ops.iter().filter(|operation| operation.op == constrain) {
+            let value = operation.result();
+            let shape = &function.ty(value).shape;
+            values[value.index()] = constrain::layout(self.mesh, operation, shape)?;
+            fixed[value.index()] = true;
         }
+        self.run(&mut values, &fixed, 0..self.relations.factors.len());
+        for (value, layout) in given {
+            check(function, self.mesh, *value, layout)?;
+            self.give(&mut values, &mut fixed, &[*value], layout);
+        }
+        Ok((values, fixed))
     }
 
-    /// Spreads the axes of each factor of an operation to all places that have the factor.
-    fn operation(&mut self, at: usize) -> bool {
-        let mut changed = false;
-        for factor in 0..self.layouts.factors[at].factors.len() {
-            if self.layouts.factors[at].factors[factor].division == Division::Whole {
-                continue;
-            }
-            let places = self.places(at, factor);
-            let Some(axes) = self.axes(at, factor, &places) else { continue };
-            for place in places {
-                changed |= self.set(place, &axes);
+    /// Gives these values a layout, and spreads it. Returns the other values that changed.
+    pub fn give(
+        &self,
+        values: &mut [Layout],
+        fixed: &mut [bool],
+        to: &[Value],
+        layout: &Layout,
+    ) -> Vec<Value> {
+        for value in to {
+            values[value.index()] = layout.clone();
+            fixed[value.index()] = true;
+        }
+        let users = to.iter().flat_map(|value| self.relations.users(*value)).copied();
+        self.run(values, fixed, users)
+    }
+
+    /// Visits these operations, and then those of each value whose layout changed, until nothing
+    /// changes. Operations that only pass dims on come first. Returns the values that changed.
+    fn run(
+        &self,
+        values: &mut [Layout],
+        fixed: &[bool],
+        operations: impl IntoIterator<Item = usize>,
+    ) -> Vec<Value> {
+        let simple = &self.relations.simple;
+        let (mut first, mut rest): (BTreeSet<usize>, BTreeSet<usize>) =
+            operations.into_iter().partition(|at| simple[*at]);
+        let mut changed = Vec::new();
+        while let Some(at) = first.pop_first().or_else(|| rest.pop_first()) {
+            let start = changed.len();
+            self.operation(at, values, fixed, &mut changed);
+            for value in &changed[start..] {
+                let users = self.relations.users(*value).iter().filter(|user| **user != at);
+                users.for_each(|user| {
+                    if simple[*user] { &mut first } else { &mut rest }.insert(*user);
+                });
             }
         }
         changed
     }
 
-    fn places(&self, at: usize, factor: usize) -> Vec<Place> {
-        let (op, factors) = (&self.function.ops[at], &self.layouts.factors[at]);
-        let operands = op.operands.iter().copied().zip(&factors.operands);
-        let all = operands.chain(op.results().zip(&factors.results));
-        let places = all.flat_map(|(value, own)| {
-            let axes = own.iter().enumerate().filter(|(_, own)| **own == factor);
-            axes.map(move |(axis, _)| (value, axis))
-        });
-        places.collect()
+    /// Spreads the axes of each factor of an operation to all places that have the factor.
+    fn operation(
+        &self,
+        at: usize,
+        values: &mut [Layout],
+        fixed: &[bool],
+        changed: &mut Vec<Value>,
+    ) {
+        let factors = &self.relations.factors[at].factors;
+        for (factor, places) in self.relations.places[at].iter().enumerate() {
+            if factors[factor].division == Division::Whole {
+                continue;
+            }
+            let Some(axes) = self.axes(at, factor, values) else { continue };
+            for place in places {
+                if self.set(*place, &axes, values, fixed) {
+                    changed.push(place.0);
+                }
+            }
+        }
     }
 
     /// The axes that divide a factor: the longest ones of its places, if the others are their
     /// beginnings. Axes that divide another factor of the operation are left out.
-    fn axes(&self, at: usize, factor: usize, places: &[Place]) -> Option<Axes> {
-        let own = |(value, axis): &Place| &self.layouts.values[value.index()].dims[*axis];
-        let longest = places.iter().map(own).max_by_key(|axes| axes.len())?;
-        let agree = places.iter().all(|place| longest.starts_with(own(place)));
-        if longest.is_empty() || !agree {
+    fn axes(&self, at: usize, factor: usize, values: &[Layout]) -> Option<Axes> {
+        let own = |(value, axis): &Place| &values[value.index()].dims[*axis];
+        let places = &self.relations.places[at];
+        let longest = places[factor].iter().map(own).max_by_key(|axes| axes.len())?;
+        let agree = || places[factor].iter().all(|place| longest.starts_with(own(place)));
+        if longest.is_empty() || !agree() {
             return None;
         }
-        let others: Vec<Axis> = (0..self.layouts.factors[at].factors.len())
-            .filter(|other| *other != factor)
-            .flat_map(|other| self.places(at, other))
-            .flat_map(|place| own(&place).clone())
-            .collect();
-        let kept: Axes =
-            longest.iter().take_while(|axis| !others.contains(axis)).copied().collect();
-        let size = &self.layouts.factors[at].factors[factor].size;
+        let others = || {
+            let others = places.iter().enumerate().filter(|(other, _)| *other != factor);
+            others.flat_map(|(_, places)| places).flat_map(own)
+        };
+        let is_free = |axis: &&Axis| others().all(|other| other != *axis);
+        let kept: Axes = longest.iter().take_while(is_free).copied().collect();
+        let size = &self.relations.factors[at].factors[factor].size;
         (!kept.is_empty() && self.mesh.divides(&kept, size)).then_some(kept)
     }
 
-    fn set(&mut self, (value, axis): Place, axes: &Axes) -> bool {
-        if self.given.contains_key(&value) {
+    fn set(
+        &self,
+        (value, axis): Place,
+        axes: &Axes,
+        values: &mut [Layout],
+        fixed: &[bool],
+    ) -> bool {
+        if fixed[value.index()] {
             return false;
         }
-        let layout = &self.layouts.values[value.index()];
+        let layout = &values[value.index()];
         let known = &layout.dims[axis];
         let is_longer = axes.len() > known.len() && axes.starts_with(known);
-        let is_free = axes[known.len().min(axes.len())..].iter().all(|own| !layout.uses(*own));
+        let is_free = || axes[known.len()..].iter().all(|own| !layout.uses(*own));
         let dim = &self.function.ty(value).shape.dims[axis];
-        if is_longer && is_free && self.mesh.divides(axes, dim) {
-            self.layouts.values[value.index()].dims[axis] = axes.clone();
+        if is_longer && is_free() && self.mesh.divides(axes, dim) {
+            values[value.index()].dims[axis] = axes.clone();
             return true;
         }
         false
     }
 
-    /// Records the operations in which one mesh axis divides two factors.
-    fn find_conflicts(&mut self) {
+    /// The operations in which one mesh axis divides two factors.
+    fn conflicts(&self, values: &[Layout]) -> Vec<Conflict> {
+        let mut conflicts = Vec::new();
         for (at, op) in self.function.ops.iter().enumerate() {
-            let count = self.layouts.factors[at].factors.len();
             let mut users: FxHashMap<Axis, usize> = FxHashMap::default();
-            for factor in 0..count {
-                for (value, axis) in self.places(at, factor) {
-                    for own in self.layouts.values[value.index()].dims[axis].clone() {
-                        let first = *users.entry(own).or_insert(factor);
-                        let conflict = Conflict { operation: at, axis: own, loc: op.loc.clone() };
-                        if first != factor && !self.layouts.conflicts.contains(&conflict) {
-                            self.layouts.conflicts.push(conflict);
-                        }
+            for (factor, places) in self.relations.places[at].iter().enumerate() {
+                for axis in
+                    places.iter().flat_map(|(value, axis)| &values[value.index()].dims[*axis])
+                {
+                    let first = *users.entry(*axis).or_insert(factor);
+                    let conflict = Conflict { operation: at, axis: *axis, loc: op.loc.clone() };
+                    if first != factor && !conflicts.contains(&conflict) {
+                        conflicts.push(conflict);
                     }
                 }
             }
         }
+        conflicts
     }
 }

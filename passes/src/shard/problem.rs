@@ -1,0 +1,43 @@
+//! What is to be divided over a mesh.
+
+use mithril_ir::graph::{Function, Operation, Role, Value};
+
+use super::layout::{Layout, Mesh};
+use super::machine::Machine;
+use super::shorten;
+
+/// What is to be divided, over which mesh, and for which machine.
+pub struct Problem<'a> {
+    /// A function of primitives whose dims are numbers: the forward pass, or also the gradients.
+    pub function: &'a Function,
+    /// Pairs of values that get the same layout: params and their gradients.
+    pub tied: &'a [(Value, Value)],
+    pub mesh: &'a Mesh,
+    pub machine: &'a Machine,
+    /// Layouts that are decided; the first ones come before the later ones.
+    pub given: &'a [(Value, Layout)],
+    /// Arguments that are divided alike, such as the same param of equal layers.
+    pub groups: &'a [Vec<Value>],
+    /// How often each operation occurs in the model that this function stands for.
+    pub repeats: &'a [f64],
+    /// The bytes that a device may use.
+    pub memory: f64,
+    /// The number of arrays as large as the params that the optimizer keeps.
+    pub optimizer_states: f64,
+}
+
+/// The params of a function with their gradients, which are the results from `first` on.
+pub fn params_with_gradients(function: &Function, first: usize) -> Vec<(Value, Value)> {
+    let params = function.arguments().filter(|(_, argument)| argument.role == Role::Param);
+    let gradients = function.results.iter().skip(first).map(|result| result.value);
+    params.map(|(value, _)| value).zip(gradients).collect()
+}
+
+/// How often each operation of a shortened function occurs in the whole model.
+pub fn repeats(function: &Function) -> Vec<f64> {
+    let each = |op: &Operation| {
+        let paths = op.loc.paths().iter();
+        paths.map(|path| shorten::repeats(path)).fold(1.0, f64::max)
+    };
+    function.ops.iter().map(each).collect()
+}

@@ -1,0 +1,339 @@
+//! Chooses how params and inputs are divided over a mesh: a beam search whose moves choose the layout
+//! of one group of arrays. Layouts of all other values follow by propagation, in the manner of
+//! PartIR (Alabed et al. 2025), and each state costs what its bill costs on a machine.
+
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::Value;
+use rustc_hash::FxHashSet;
+
+use super::bill::of_operation;
+use super::layout::{Axis, Layout, Mesh};
+use super::problem::Problem;
+use super::propagate::{Relations, Spread};
+use super::time::{Estimates, Time};
+use crate::cost::scaled;
+
+/// The number of states that are kept after each move.
+const BEAM: usize = 6;
+/// The search ends after this many states. A count, so that the same model gets the same plan.
+const VISITED: usize = 20_000;
+/// The number of moves without a gain after which the search ends.
+const PATIENCE: usize = 2;
+
+/// The result of a search.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// By value.
+    pub values: Vec<Layout>,
+    pub time: Time,
+    /// The bytes that a device uses at most.
+    pub memory: f64,
+    /// The values whose layouts were chosen, in the order of the choices.
+    pub chosen: Vec<Value>,
+    /// The number of states that were looked at.
+    pub visited: usize,
+}
+
+/// A choice of layouts.
+#[derive(Clone)]
+struct State {
+    values: Vec<Layout>,
+    fixed: Vec<bool>,
+    /// Groups with their layouts, in the order in which they were chosen.
+    choices: Vec<(usize, Layout)>,
+    /// The time of each operation.
+    times: Vec<Time>,
+    score: Score,
+}
+
+/// States that need too much memory come last, by how much they need; the others by their time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Score {
+    excess: f64,
+    seconds: f64,
+}
+
+impl Score {
+    fn is_better(self, other: Score) -> bool {
+        self.excess < other.excess || self.excess == other.excess && self.seconds < other.seconds
+    }
+}
+
+/// A group of arguments, by number, and the layout that they will have.
+struct Move {
+    group: usize,
+    layout: Layout,
+}
+
+/// The moves of a search.
+#[derive(Default)]
+struct Moves {
+    /// The only mesh axis that they use, if there is one.
+    axis: Option<Axis>,
+    /// A group, and a layout that it may not get.
+    banned: Option<(usize, Layout)>,
+}
+
+impl Moves {
+    fn allow(&self, own: &Move) -> bool {
+        let mut axes = own.layout.dims.iter().flatten();
+        let is_banned =
+            |(group, layout): &(usize, Layout)| own.group == *group && own.layout == *layout;
+        self.axis.is_none_or(|only| axes.all(|axis| *axis == only))
+            && !self.banned.as_ref().is_some_and(is_banned)
+    }
+}
+
+struct Search<'a> {
+    problem: &'a Problem<'a>,
+    relations: Relations,
+    estimates: Estimates,
+    visited: usize,
+}
+
+/// Finds layouts of the arguments.
+///
+/// Errors: a given layout that does not fit; every layout that was found needs too much memory; a dim
+/// without a number.
+pub fn search(problem: &Problem) -> Result<Plan> {
+    let mut search = Search {
+        problem,
+        relations: Relations::of(problem.function, problem.tied),
+        estimates: Estimates::of(problem)?,
+        visited: 0,
+    };
+    let best = search.run()?;
+    let memory = search.memory(&best);
+    if best.score.excess > 0.0 {
+        return Diagnostic::of(
+            ErrorKind::Argument,
+            format!("the model does not fit into the memory of {} devices", problem.mesh.devices()),
+        )
+        .got(format!("{} a device, with the best layout that was found", scaled(memory, "B")))
+        .expected(format!("at most {}", scaled(problem.memory, "B")))
+        .hint("use more devices, a smaller batch, or `gradient_checkpointing=True`")
+        .err();
+    }
+    let time = best.times.iter().copied().sum();
+    let (visited, chosen) = (search.visited, chosen(problem, &best));
+    Ok(Plan { time, memory, visited, chosen, values: best.values })
+}
+
+/// The cost of given layouts alone, without a search.
+///
+/// Errors: as for [`search`], except that of the memory.
+pub fn evaluate(problem: &Problem) -> Result<Plan> {
+    let mut search = Search {
+        problem,
+        relations: Relations::of(problem.function, problem.tied),
+        estimates: Estimates::of(problem)?,
+        visited: 0,
+    };
+    let state = search.first()?;
+    let memory = search.memory(&state);
+    let time = state.times.iter().copied().sum();
+    let chosen = chosen(problem, &state);
+    Ok(Plan { time, memory, visited: 1, chosen, values: state.values })
+}
+
+/// The values whose layouts were given or chosen, in that order.
+fn chosen(problem: &Problem, state: &State) -> Vec<Value> {
+    let given = problem.given.iter().map(|(value, _)| *value);
+    let groups = state.choices.iter().flat_map(|(group, _)| problem.groups[*group].clone());
+    given.chain(groups).collect()
+}
+
+impl Search<'_> {
+    fn spread(&self) -> Spread<'_> {
+        let Problem { function, mesh, .. } = *self.problem;
+        Spread { function, mesh, relations: &self.relations }
+    }
+
+    fn first(&mut self) -> Result<State> {
+        let (values, fixed) = self.spread().start(self.problem.given)?;
+        let times = vec![Time::default(); self.problem.function.ops.len()];
+        let score = Score { excess: 0.0, seconds: 0.0 };
+        let mut state = State { values, fixed, choices: Vec::new(), times, score };
+        self.count(&mut state, 0..self.problem.function.ops.len());
+        Ok(state)
+    }
+
+    /// The best state that is found. The first searches take one mesh axis after the other, in both
+    /// orders, and then all together. After them, each choice of the best state is banned in turn, as
+    /// the choice that gains most at first may hide better ones.
+    fn run(&mut self) -> Result<State> {
+        let first = self.first()?;
+        let axes: Vec<Axis> =
+            self.problem.mesh.axes().enumerate().map(|(at, _)| at as Axis).collect();
+        let mut best = self.beam(&first, &Moves::default());
+        if axes.len() > 1 {
+            for order in [axes.clone(), axes.into_iter().rev().collect()] {
+                let step = |state: State, axis: &Axis| {
+                    self.beam(&state, &Moves { axis: Some(*axis), banned: None })
+                };
+                let by_axes = order.iter().fold(first.clone(), step);
+                let other = self.beam(&by_axes, &Moves::default());
+                if other.score.is_better(best.score) {
+                    best = other;
+                }
+            }
+        }
+        best = self.refined(&first, best);
+        let mut at = 0;
+        while at < best.choices.len() && self.visited < VISITED {
+            let banned = Some(best.choices[at].clone());
+            let other = self.beam(&first, &Moves { axis: None, banned });
+            at += 1;
+            if other.score.is_better(best.score) {
+                best = self.refined(&first, other);
+                at = 0;
+            }
+        }
+        Ok(best)
+    }
+
+    /// Leaves out or changes one choice of a state, as long as that is better.
+    fn refined(&mut self, first: &State, mut best: State) -> State {
+        let mut at = 0;
+        while at < best.choices.len() && self.visited < VISITED {
+            let (group, own) = best.choices[at].clone();
+            let value = self.problem.groups[group][0];
+            let dims = &self.problem.function.ty(value).shape.dims;
+            let others = layouts(self.problem.mesh, dims).into_iter().map(Some).chain([None]);
+            let mut found = None;
+            for other in others.filter(|other| other.as_ref() != Some(&own)) {
+                let mut choices = best.choices.clone();
+                match other {
+                    Some(layout) => choices[at].1 = layout,
+                    None => drop(choices.remove(at)),
+                }
+                let state = choices.into_iter().fold(first.clone(), |state, (group, layout)| {
+                    self.moved(&state, Move { group, layout })
+                });
+                let least = found.as_ref().map_or(best.score, |found: &State| found.score);
+                if state.score.is_better(least) {
+                    found = Some(state);
+                }
+            }
+            at += 1;
+            if let Some(state) = found {
+                best = state;
+                at = 0;
+            }
+        }
+        best
+    }
+
+    /// A beam search from a state.
+    fn beam(&mut self, from: &State, allowed: &Moves) -> State {
+        let mut beam = vec![from.clone()];
+        let mut best = from.clone();
+        let mut seen: FxHashSet<(i64, i64)> = FxHashSet::default();
+        let mut without_gain = 0;
+        while !beam.is_empty() && without_gain < PATIENCE {
+            let mut next: Vec<State> = Vec::new();
+            for state in &beam {
+                for own in self.moves(state).into_iter().filter(|own| allowed.allow(own)) {
+                    let reached = self.moved(state, own);
+                    if seen.insert(likeness(reached.score)) {
+                        next.push(reached);
+                    }
+                }
+            }
+            let order = |one: &State, other: &State| {
+                let (one, other) = (one.score, other.score);
+                one.excess.total_cmp(&other.excess).then(one.seconds.total_cmp(&other.seconds))
+            };
+            next.sort_by(order);
+            next.truncate(BEAM);
+            match next.first() {
+                Some(first) if first.score.is_better(best.score) => {
+                    best = first.clone();
+                    without_gain = 0;
+                }
+                _ => without_gain += 1,
+            }
+            beam = next;
+        }
+        best
+    }
+
+    /// The moves that a state allows: each group is chosen once.
+    fn moves(&self, state: &State) -> Vec<Move> {
+        let Problem { function, groups, given, mesh, .. } = *self.problem;
+        let mut moves = Vec::new();
+        for (group, values) in groups.iter().enumerate() {
+            let is_given = given.iter().any(|(value, _)| values.contains(value));
+            if is_given || state.choices.iter().any(|(own, _)| *own == group) {
+                continue;
+            }
+            let dims = &function.ty(values[0]).shape.dims;
+            let now = &state.values[values[0].index()];
+            let all = layouts(mesh, dims).into_iter();
+            moves.extend(all.filter(|own| own != now).map(|layout| Move { group, layout }));
+        }
+        moves
+    }
+
+    /// The state after a move.
+    fn moved(&mut self, state: &State, own: Move) -> State {
+        let mut next = state.clone();
+        let (values, fixed) = (&mut next.values, &mut next.fixed);
+        let group = &self.problem.groups[own.group];
+        let changed = self.spread().give(values, fixed, group, &own.layout);
+        next.choices.push((own.group, own.layout));
+        let touched = changed.iter().chain(group);
+        let users = touched.flat_map(|value| self.relations.users(*value)).copied();
+        let users: FxHashSet<usize> = users.collect();
+        self.count(&mut next, users);
+        next
+    }
+
+    /// Counts the time of these operations anew.
+    fn count(&mut self, state: &mut State, operations: impl IntoIterator<Item = usize>) {
+        let Problem { function, mesh, .. } = *self.problem;
+        for at in operations.into_iter().filter(|at| *at < function.ops.len()) {
+            let factors = &self.relations.factors[at];
+            let bill = of_operation(mesh, &function.ops[at], factors, &state.values);
+            state.times[at] = self.estimates.time(self.problem, at, &bill);
+        }
+        let excess = (self.memory(state) - self.problem.memory).max(0.0);
+        let seconds = state.times.iter().map(|time| time.total()).sum();
+        state.score = Score { excess, seconds };
+        self.visited += 1;
+    }
+
+    /// The bytes that a device uses at most.
+    fn memory(&self, state: &State) -> f64 {
+        self.estimates.memory(self.problem, &state.values)
+    }
+}
+
+/// All layouts of an array with these dims.
+pub fn layouts(mesh: &Mesh, dims: &[Dim]) -> Vec<Layout> {
+    let mut all = vec![Layout::replicated(dims.len())];
+    for (axis, _) in mesh.axes().enumerate() {
+        let axis = axis as Axis;
+        if mesh.parts(&[axis]) == 1 {
+            continue;
+        }
+        for at in 0..all.len() {
+            for (dim, size) in dims.iter().enumerate() {
+                let mut layout = all[at].clone();
+                layout.dims[dim].push(axis);
+                if mesh.divides(&layout.dims[dim], size) {
+                    all.push(layout);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// A number that states share if they cost the same up to about a thousandth: most of these divide
+/// the same work in ways that are equivalent.
+fn likeness(score: Score) -> (i64, i64) {
+    let rounded = |number: f64| ((number + f64::MIN_POSITIVE).ln() * 1000.0).round() as i64;
+    (rounded(score.seconds), rounded(score.excess))
+}

@@ -1,0 +1,202 @@
+//! Estimates of the time and the memory of a sharded function on a machine.
+
+use std::iter::Sum;
+use std::ops::Add;
+
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Role, Value};
+use mithril_ir::op::Kind;
+use rustc_hash::FxHashSet;
+
+use super::bill::{self, Collective, OperationBill};
+use super::layout::{Layout, Mesh};
+use super::machine::Machine;
+use super::problem::Problem;
+use crate::cost::{bytes, flops};
+
+/// Seconds of computation, and of data on its way between devices.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Time {
+    pub compute: f64,
+    pub transfer: f64,
+}
+
+impl Time {
+    pub fn total(self) -> f64 {
+        self.compute + self.transfer
+    }
+}
+
+impl Add for Time {
+    type Output = Time;
+
+    fn add(self, other: Time) -> Time {
+        Time { compute: self.compute + other.compute, transfer: self.transfer + other.transfer }
+    }
+}
+
+impl Sum for Time {
+    fn sum<I: Iterator<Item = Time>>(times: I) -> Time {
+        times.fold(Time::default(), Add::add)
+    }
+}
+
+/// The amounts of a function that do not depend on layouts.
+pub struct Estimates {
+    /// The bytes of each value.
+    bytes: Vec<f64>,
+    /// The floating-point operations of each operation.
+    flops: Vec<f64>,
+    /// For each value, the operations between which it is in memory, and how many of its kind are
+    /// there at a time; none for values that take no memory of their own.
+    lives: Vec<Option<Life>>,
+    gradients: FxHashSet<Value>,
+}
+
+struct Life {
+    from: usize,
+    to: usize,
+    copies: f64,
+}
+
+impl Estimates {
+    /// Errors: a dim without a number.
+    pub fn of(problem: &Problem) -> Result<Estimates> {
+        let function = problem.function;
+        let each = function.values.iter().map(|info| number(&bytes(&info.ty)));
+        let work = function.ops.iter().map(|op| number(&flops(function, op)));
+        Ok(Estimates {
+            bytes: each.collect::<Result<_>>()?,
+            flops: work.collect::<Result<_>>()?,
+            lives: lives(function, problem.repeats),
+            gradients: problem.tied.iter().map(|(_, gradient)| *gradient).collect(),
+        })
+    }
+
+    /// The time of an operation with this bill, as often as it occurs.
+    pub fn time(&self, problem: &Problem, at: usize, bill: &OperationBill) -> Time {
+        let Problem { function, mesh, machine, .. } = *problem;
+        let op = &function.ops[at];
+        let share = |value: &Value, parts: &i64| self.bytes[value.index()] / *parts as f64;
+        let moves_data =
+            !matches!(op.op.kind, Kind::Layout | Kind::Barrier | Kind::Constant | Kind::Dim);
+        let compute = if moves_data {
+            let read =
+                op.operands.iter().zip(&bill.operands).map(|(value, parts)| share(value, parts));
+            let results: Vec<Value> = op.results().collect();
+            let written =
+                results.iter().zip(&bill.results).map(|(value, parts)| share(value, parts));
+            let traffic = read.chain(written).sum::<f64>() / machine.bandwidth;
+            let rate = machine.products(function.ty(results[0]).dtype);
+            traffic.max(self.flops[at] / bill.parts as f64 / rate)
+        } else {
+            0.0
+        };
+        let transfer =
+            bill.collectives.iter().map(|own| self.seconds(mesh, machine, own)).sum::<f64>();
+        let repeats = problem.repeats[at];
+        Time { compute: compute * repeats, transfer: transfer * repeats }
+    }
+
+    /// The floating-point operations of a device for an operation, as often as it occurs.
+    pub fn flops(&self, problem: &Problem, at: usize, bill: &OperationBill) -> f64 {
+        problem.repeats[at] * self.flops[at] / bill.parts as f64
+    }
+
+    /// The bytes that a device sends in a collective.
+    pub fn sent(&self, collective: &Collective) -> f64 {
+        self.bytes[collective.value.index()] * collective.sent.number()
+    }
+
+    /// The time of a collective in a ring.
+    fn seconds(&self, mesh: &Mesh, machine: &Machine, collective: &Collective) -> f64 {
+        let link = machine.link(mesh, collective.axis);
+        let sent = self.sent(collective);
+        let rounds = match collective.kind {
+            bill::Kind::AllReduce => 2,
+            bill::Kind::AllGather | bill::Kind::ReduceScatter | bill::Kind::AllToAll => 1,
+        };
+        let steps = rounds * (mesh.parts(&[collective.axis]) - 1);
+        // Gradients of params are reduced in buckets, so that each is not waited for by itself.
+        let latency = if self.gradients.contains(&collective.value) { 0.0 } else { link.latency };
+        sent / link.bytes + steps as f64 * latency
+    }
+
+    /// The bytes that a device uses at most: arguments, the optimizer's arrays, and the inner values
+    /// and results that exist at one time.
+    pub fn memory(&self, problem: &Problem, values: &[Layout]) -> f64 {
+        let Problem { function, mesh, .. } = *problem;
+        let local = |value: Value| {
+            let dims = values[value.index()].dims.iter();
+            let parts: i64 = dims.map(|axes| mesh.parts(axes)).product();
+            self.bytes[value.index()] / parts as f64
+        };
+        let copies = |role: Role| match role {
+            Role::Param => 1.0 + problem.optimizer_states,
+            Role::Data | Role::Key | Role::Constant | Role::State | Role::Cotangent => 1.0,
+        };
+        let held: f64 =
+            function.arguments().map(|(value, own)| copies(own.role) * local(value)).sum();
+        let mut change = vec![0.0; function.ops.len() + 1];
+        for (at, life) in self.lives.iter().enumerate() {
+            if let Some(life) = life {
+                let size = local(Value(at as u32)) * life.copies;
+                change[life.from] += size;
+                change[life.to] -= size;
+            }
+        }
+        let (mut now, mut most) = (0.0, 0.0f64);
+        for own in change {
+            now += own;
+            most = most.max(now);
+        }
+        held + most
+    }
+}
+
+/// When each value is in memory. Values that a forward operation computes and a gradient reads are
+/// kept for each repetition of the operation at the same time.
+fn lives(function: &Function, repeats: &[f64]) -> Vec<Option<Life>> {
+    let end = function.ops.len();
+    let mut to = vec![0; function.values.len()];
+    for (at, op) in function.ops.iter().enumerate() {
+        op.operands.iter().for_each(|value| to[value.index()] = at + 1);
+    }
+    function.results.iter().for_each(|result| to[result.value.index()] = end);
+    let turn = first_of_gradients(function);
+    let mut lives: Vec<Option<Life>> = (0..function.values.len()).map(|_| None).collect();
+    for (at, op) in function.ops.iter().enumerate() {
+        if matches!(op.op.kind, Kind::Layout | Kind::Barrier | Kind::Constant | Kind::Dim) {
+            continue;
+        }
+        for value in op.results() {
+            let to = to[value.index()].max(at + 1);
+            let copies = if at < turn && to > turn { repeats[at] } else { 1.0 };
+            lives[value.index()] = Some(Life { from: at, to, copies });
+        }
+    }
+    lives
+}
+
+/// The first operation that depends on a cotangent; the number of operations if none does.
+fn first_of_gradients(function: &Function) -> usize {
+    let mut depends = vec![false; function.values.len()];
+    for (value, argument) in function.arguments() {
+        depends[value.index()] = argument.role == Role::Cotangent;
+    }
+    let reads = |op: &&mithril_ir::graph::Operation| op.operands.iter().any(|v| depends[v.index()]);
+    let first = function.ops.iter().position(|op| reads(&op));
+    first.unwrap_or(function.ops.len())
+}
+
+/// Errors: the dim is not known.
+fn number(dim: &Dim) -> Result<f64> {
+    match dim.as_const() {
+        Some(number) => Ok(number as f64),
+        None => Diagnostic::of(ErrorKind::Shapes, "layouts can be chosen only for known dims")
+            .got(dim.to_string())
+            .hint("give `shapes=` with numbers")
+            .err(),
+    }
+}
