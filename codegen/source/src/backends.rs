@@ -26,6 +26,8 @@
 //!   low and high from the last axis to the first; `{left}`, `{right}`: the operands of a
 //!   contraction, transposed as `@` needs them; `{equation}`: the subscripts of `einsum`;
 //!   `{contracted}`: the axes of `tensordot`;
+//!   `{mesh}`: the device mesh; `{spec}`: for each axis of a constrained array, the mesh axes that
+//!   divide it; `{split}`: for each mesh axis, the axis that it divides;
 //!   `{summed}`, `{kept}`: the axes that `sum_to` sums over, and whether they stay as dims of 1
 //!
 //! Conditions are `attribute == value` and `slot is word`, joined by ` and `. The words are:

@@ -28,6 +28,7 @@ pub mod open;
 pub mod parts;
 mod recipe;
 mod reports;
+pub mod sharding;
 
 use open::{Needs, Open, Waits};
 use parts::{Parts, generate};

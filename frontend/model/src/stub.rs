@@ -101,6 +101,7 @@ fn kind(kind: Kind) -> String {
         Kind::Strs => "Sequence[str]".into(),
         Kind::Names => "Mapping[str, str] | Sequence[Sequence[str]]".into(),
         Kind::Axes => "int | Mapping[str, int | None]".into(),
+        Kind::Split => "Sequence[int | None] | Mapping[str, int | None]".into(),
         Kind::Floats => "Sequence[float]".into(),
         Kind::Dim => "int | Connection | None".into(),
         Kind::Dims => "int | Sequence[int | Connection | None]".into(),

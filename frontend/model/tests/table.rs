@@ -26,6 +26,7 @@ fn sample(kind: Kind) -> Setting {
         Kind::Strs => vec!["a"].into(),
         Kind::Names => vec![vec!["a", "b"]].into(),
         Kind::Axes => 0.into(),
+        Kind::Split => vec![0].into(),
         Kind::Floats => vec![1.0, 2.0].into(),
         Kind::Dim => 4.into(),
         Kind::Dims => vec![4, 4].into(),

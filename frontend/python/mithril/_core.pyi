@@ -213,6 +213,38 @@ class BlockInfo:
         """
 
 @final
+class BlockSharding:
+    """
+    What a block costs on a device of a mesh, including the blocks inside it.
+    """
+    def __repr__(self, /) -> str: ...
+    @property
+    def collectives(self, /) -> list[tuple[str, str, int, float]]:
+        """
+        Collectives: kind, mesh axis, how many there are, and the bytes that a device sends in all.
+        """
+    @property
+    def compute(self, /) -> float:
+        """
+        Seconds of computation.
+        """
+    @property
+    def flops(self, /) -> float:
+        """
+        Floating-point operations of a device.
+        """
+    @property
+    def path(self, /) -> str:
+        """
+        The path of the block; empty for the whole model.
+        """
+    @property
+    def transfer(self, /) -> float:
+        """
+        Seconds in which data is on its way.
+        """
+
+@final
 class Checker:
     """
     Checks the arrays of a call against the signature of a program.
@@ -850,6 +882,11 @@ class Program:
         """
         Checks that there is code. Errors: ranks, dtypes or sizes are not known yet.
         """
+    def sharding(self, /, mesh: SupportsGetItem[int, tuple[str, SupportsIndex]], machine: str, memory: SupportsFloat | SupportsIndex | None, optimizer_states: SupportsFloat | SupportsIndex, given: SupportsGetItem[int, tuple[str, SupportsGetItem[int, tuple[str, SupportsIndex]]]], dims: "dict[str, int]", *, choose: bool) -> Shardings:
+        """
+        How params and inputs are divided over a mesh. `given` has mesh axes with the axes that they
+        divide, by name; with `choose`, the others are chosen, and else they follow from these.
+        """
     @property
     def source(self, /) -> str:
         """
@@ -872,6 +909,75 @@ class Program:
         Compiles a program that only needs sizes, for these shapes of params and states.
 
         Errors: as for `compile`.
+        """
+
+@final
+class Shardings:
+    """
+    How params and inputs are divided over a device mesh, and what that costs. It is a mapping from
+    names to `tensor_split`, and prints as a table.
+    """
+    def __contains__(self, name: str, /) -> bool: ...
+    def __getitem__(self, name: str, /) -> dict[str, int]: ...
+    def __iter__(self, /) -> Any: ...
+    def __len__(self, /) -> int: ...
+    def __repr__(self, /) -> str: ...
+    def __str__(self, /) -> str: ...
+    def _repr_html_(self, /) -> str: ...
+    @property
+    def blocks(self, /) -> list[BlockSharding]:
+        """
+        The costs of the whole model, then of its blocks in the order of computation.
+        """
+    @property
+    def compared(self, /) -> int:
+        """
+        The number of layouts of the whole model that were compared.
+        """
+    def get(self, /, name: str) -> dict[str, int] | None:
+        """
+        The split of a param or input; None if there is none of this name.
+        """
+    def items(self, /) -> list[tuple[str, dict[str, int]]]:
+        """
+        The names with their splits.
+        """
+    def keys(self, /) -> list[str]:
+        """
+        The names of params and inputs.
+        """
+    @property
+    def layouts(self, /) -> str:
+        """
+        The params and inputs that are divided, each with the mesh axes of its dims.
+        """
+    @property
+    def machine(self, /) -> str:
+        """
+        The name of the machine.
+        """
+    @property
+    def memory(self, /) -> float:
+        """
+        The bytes that a device uses at most.
+        """
+    @property
+    def mesh(self, /) -> dict[str, int]:
+        """
+        The axes of the mesh with their sizes.
+        """
+    @property
+    def seconds(self, /) -> float:
+        """
+        The seconds of a step.
+        """
+    def table(self, /, depth: SupportsIndex = 1) -> str:
+        """
+        The table of blocks down to `depth` levels. A depth of 0 or less gives only the whole model.
+        """
+    def values(self, /) -> list[dict[str, int]]:
+        """
+        The splits, in the order of the names.
         """
 
 @final
@@ -1021,7 +1127,7 @@ def block_names() -> list[str]:
     The names of all blocks.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None, others: SupportsGetItem[int, tuple[str, SupportsGetItem[int, str], str | None, str | None]] = ..., at_call: bool = False) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None, others: SupportsGetItem[int, tuple[str, SupportsGetItem[int, str], str | None, str | None]] = ..., mesh: SupportsGetItem[int, tuple[str, SupportsIndex]] = ..., at_call: bool = False) -> Program:
     """
     Compiles a block to source for a framework, or to native code. With `at_call`, the shapes are
     those of a call, and errors are worded for a call.

@@ -85,6 +85,7 @@ def compile(
     random: Literal["framework", "exact"] = "framework",
     checks: bool | None = None,
     backend_map: Mapping[str, Backend] | None = None,
+    shardings: Mapping[str, Any] | None = None,
 ) -> CompiledModel:
     """Compiles a model for a backend. The default backend is native code for this machine.
 
@@ -139,6 +140,10 @@ def compile(
     name that blocks give as `backend="torch"` stands for the backend that it maps to. Each part of
     the model is code of its own backend, for values and gradients. Arrays that cross are shared by
     DLPack where both lie in one memory. `verbose` lists the parts and what crosses between them.
+
+    `shardings` divides params and inputs over the backend's device mesh: a `tensor_split` by name,
+    where `*` stands for any part of a name, or the result of `propose_shardings`. Params of
+    `randomize_params` are divided so, and a call divides inputs that do not lie on the mesh.
 
     A call checks the integer inputs that index an axis (tokens, labels, positions). One out of
     range raises an `IndexRangeError` with the input, the value, its position, the range and the
@@ -196,6 +201,7 @@ def compile(
         debug=as_bool(debug, "debug"),
         verbose=as_bool(verbose, "verbose"),
         backend_map=backend_map,
+        shardings=shardings,
     )
     if verbose:
         print(compiled.report(), file=sys.stdout)

@@ -19,6 +19,7 @@ from .inference import inference_map, inference_options
 from .placement import Placement
 from .reports import listed, reported
 from .seeds import ArraySeeds, Seeds
+from .sharding import ShardedModel, Splits, checked_mesh, splits_of
 from .sources import path_text, write_source
 from .variants import Variant, Variants
 
@@ -32,7 +33,7 @@ Arrays = dict[str, Array]
 OutputGradients = Any
 
 
-class CompiledModel:
+class CompiledModel(ShardedModel):
     """A model compiled for one backend; `ml.compile` makes it.
 
     Arrays are the framework's own, with the dtypes that the model was compiled for; inputs may also
@@ -51,8 +52,10 @@ class CompiledModel:
         verbose: bool = False,
         training: CompiledModel | None = None,
         backend_map: Mapping[str, Backend] | None = None,
+        shardings: Mapping[str, Any] | None = None,
     ) -> None:
         self.backend = backend
+        self._shardings = shardings
         self._backend_map = dict(backend_map or {})
         self._placement = Placement(model, backend, self._backend_map)
         self.jit = jit
@@ -93,6 +96,7 @@ class CompiledModel:
         trained = () if self._training is None else self._training.params
         self._training_params = frozenset(trained).difference(self._params)
         self._keys = [a.name for a in arguments if a.role == "key"]
+        self._splits = self._given_splits()
         # The variant of the last call. The next call tries it first.
         self._variant = self._variant_of(program)
         if not self._inner:
@@ -101,6 +105,15 @@ class CompiledModel:
         if self._file_path is not None and not backend.writes:
             write_source(self._file_path, program.source)
         self._choose_fast_paths()
+
+    def _given_splits(self) -> Splits:
+        if not self._shardings:
+            return {}
+        mesh, names = checked_mesh(self.backend, dict(self._shardings)), self._roles
+        given = self._shardings
+        if self._training is not None:
+            given = {name: split for name, split in self._training._splits.items() if name in names}
+        return splits_of(given, mesh, list(names), "shardings")
 
     def _root_program(self) -> _core.Program:
         program = self._compiled(self._options["shapes"])
@@ -117,6 +130,8 @@ class CompiledModel:
         timed = self._verbose and self.backend.target.dialect == "machine"
         if timed and variant.runner is not None and not others:
             variant.runner.native.measure()
+        if self._splits and variant.runner is not None:
+            variant.runner.divide(self._splits)
         return variant
 
     def _compiled(self, shapes: Mapping[str, Any], *, at_call: bool = False) -> _core.Program:
@@ -299,8 +314,12 @@ class CompiledModel:
         return self._at_home(drawn)
 
     def _at_home(self, params: Arrays) -> Arrays:
-        """The params on the devices of the blocks that read them, as far as these are known."""
-        runner = self._variant.runner
+        """The params on the devices of the blocks that read them, as far as these are known, or
+        divided over the mesh as `shardings=` says."""
+        shard, splits, runner = self.backend.shard, self._splits, self._variant.runner
+        for name in splits.keys() & params.keys():
+            if not isinstance(params[name], Deferred):
+                params[name] = shard(params[name], tensor_split=splits[name])
         if self._placement.is_single or runner is None:
             return params
         return {
@@ -413,6 +432,7 @@ class CompiledModel:
             debug=self._debug,
             training=self,
             backend_map=inference_map(self._model, self._backend_map),
+            shardings=self._splits,
         )
 
     def _with(self, options: dict[str, Any]) -> CompiledModel:
@@ -427,6 +447,7 @@ class CompiledModel:
             file_path=None,
             debug=self._debug,
             backend_map=self._backend_map,
+            shardings=self._splits,
         )
 
     def export(

@@ -73,6 +73,7 @@ __all__ = [
     "Cast",
     "Clamp",
     "StopGradient",
+    "Shard",
     "Lgamma",
     "Digamma",
     "Erfinv",
@@ -1220,6 +1221,22 @@ class StopGradient(Block):
 
     def __init__(
         self,
+        *,
+        name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class Shard(Block):
+    """`input` itself, divided over the backend's device mesh. Without a mesh it has no effect."""
+
+    def __init__(
+        self,
+        tensor_split: Sequence[int | None] | Mapping[str, int | None],
         *,
         name: str | None = None,
         backend: str | None = None,

@@ -11,6 +11,7 @@ use mithril_model::lower::{self, Mode};
 use mithril_passes::pass::Limit;
 use mithril_passes::pipeline::{Level, OptimizationOptions};
 use mithril_passes::rules::Class;
+use mithril_passes::shard::layout::Mesh;
 use mithril_source::backends::Random;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -45,7 +46,8 @@ impl Constant {
     inference, trainable_keys, data_keys, discard_keys, constant_keys: "dict[str, object]", level,
     math, cache, file_path=None, keep=Vec::new(), watched=Vec::new(), differentiate=None,
     own_gradients=false, checkpoint=false, memory_budget=None, separate_buffers=false, tier=None,
-    cpu=None, random="framework", checks=None, others=Vec::new(), at_call=false,
+    cpu=None, random="framework", checks=None, others=Vec::new(), mesh=Vec::new(),
+    at_call=false,
 ))]
 // These are the keywords of Python's `compile`.
 #[allow(clippy::too_many_arguments)]
@@ -77,18 +79,17 @@ pub fn compile_block(
     random: &str,
     checks: Option<bool>,
     others: Vec<Other>,
+    mesh: Vec<(String, i64)>,
     at_call: bool,
 ) -> Answer<Program> {
     guarded(|| {
         let target = targets::find(target)?;
-        let index = target.framework_dtype(wide, Element::I64);
         let given = (shapes, dtypes, constant_keys);
-        let given = lowering(mode(inference), given, dtype.get().0, index)?;
-        let lower = lower::Options { trainable_keys, data_keys, discard_keys, ..given };
+        let given = lowering(mode(inference), given, dtype.get().0, (target, wide))?;
         let options = CompileOptions {
             target,
-            lower,
-            optimization: optimization(level, math, checkpoint && !inference)?,
+            lower: lower::Options { trainable_keys, data_keys, discard_keys, ..given },
+            optimization: optimization(level, math, checkpoint && !inference, mesh)?,
             stem: stem(file_path, target)?,
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
@@ -125,14 +126,14 @@ fn lowering(
     mode: Mode,
     (shapes, dtypes, constant_keys): (&Bound<PyDict>, &Bound<PyDict>, &Bound<PyDict>),
     dtype: Element,
-    index: Element,
+    (target, wide): (&TargetEntry, bool),
 ) -> Answer<lower::Options> {
     Ok(lower::Options {
         mode,
         shapes: value::shapes(shapes)?,
         dtypes: value::dtypes(dtypes)?,
         dtype,
-        index,
+        index: target.framework_dtype(wide, Element::I64),
         constant_keys: constants(constant_keys)?,
         ..lower::Options::default()
     })
@@ -156,14 +157,20 @@ fn stem(path: Option<&str>, target: &TargetEntry) -> Answer<String> {
 }
 
 /// The optimization options, from names that Python has checked.
-fn optimization(level: &str, math: &str, checkpoint: bool) -> Answer<OptimizationOptions> {
+fn optimization(
+    level: &str,
+    math: &str,
+    checkpoint: bool,
+    mesh: Vec<(String, i64)>,
+) -> Answer<OptimizationOptions> {
     let level = Level::ALL.into_iter().find(|(name, _)| *name == level);
     let math = Class::ALL.into_iter().find(|class| class.name() == math);
     let (Some((_, level)), Some(math)) = (level, math) else {
         return Err(PyValueError::new_err("unknown `level` or `math`").into());
     };
     let checkpoint = if checkpoint { Limit::All } else { Limit::At(0) };
-    Ok(OptimizationOptions { level, math, checkpoint, ..OptimizationOptions::default() })
+    let mesh = if mesh.is_empty() { None } else { Some(Mesh::new(mesh)?) };
+    Ok(OptimizationOptions { level, math, checkpoint, mesh, ..OptimizationOptions::default() })
 }
 
 fn mode(inference: bool) -> Mode {

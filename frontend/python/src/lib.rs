@@ -22,6 +22,7 @@ mod output;
 mod params;
 mod processor;
 mod program;
+mod sharding;
 mod snapshot;
 mod target;
 mod value;
@@ -64,6 +65,8 @@ mod _core {
     use super::processor::{processor, processors};
     #[pymodule_export]
     use super::program::{Argument, Outcome, Part, Program};
+    #[pymodule_export]
+    use super::sharding::{BlockSharding, Shardings};
     #[pymodule_export]
     use super::snapshot::Snapshot;
     #[pymodule_export]

@@ -302,7 +302,8 @@ fn setting_of(
     if kind == Some(Kind::Index) {
         return index(value);
     }
-    if let (Some(Kind::Names | Kind::Axes), Ok(dict)) = (kind, value.cast::<PyDict>()) {
+    if let (Some(Kind::Names | Kind::Axes | Kind::Split), Ok(dict)) = (kind, value.cast::<PyDict>())
+    {
         return pairs(dict, name);
     }
     let array = |value: &Bound<'_, PyAny>| tensor(value).map(Setting::Tensor);

@@ -96,6 +96,7 @@ pub const SPELLINGS: Spellings = &[
     ("key_split", "_key_split({key}, {count})"),
     ("key_fold", "_key_fold({key}, {data.word})"),
     ("optimization_barrier", "{x}"),
+    ("constrain", "{x}"),
     ("stack", "@stack([{inputs}][, axis={axis}])"),
     ("tril", "@tril({x}[, {diagonal}])"),
     ("triu", "@triu({x}[, {diagonal}])"),

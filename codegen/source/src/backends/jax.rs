@@ -163,6 +163,7 @@ const SPELLINGS: Spellings = &[
     ("key_split", "jax.random.split({key}, {count})"),
     ("key_fold", "jax.random.fold_in({key}, {data.word})"),
     ("stop_gradient", "jax.lax.stop_gradient({x})"),
+    ("constrain", "_constrain({x}, {mesh}, {spec})"),
     ("softmax", "jax.nn.softmax({x}[, axis={axis}])"),
     ("log_softmax", "jax.nn.log_softmax({x}[, axis={axis}])"),
     ("cholesky", "@linalg.cholesky({x})"),

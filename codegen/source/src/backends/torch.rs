@@ -261,6 +261,7 @@ const SPELLINGS: Spellings = &[
          F.one_hot({indices}.to(@int64), {classes}).to({dtype})",
     ),
     ("stop_gradient", "{x}.detach()"),
+    ("constrain", "_constrain({x}, {split})"),
     ("softmax", "@softmax({x}, {axis})"),
     ("log_softmax", "@log_softmax({x}, {axis})"),
     (

@@ -139,8 +139,8 @@ pub struct Body<'f, 'm> {
     path: Option<String>,
     /// Uses of values; empty before the survey.
     survey: Survey<'m>,
-    /// For each value that only a barrier reads, the result of that barrier: the value takes its
-    /// name. In a chain of barriers it is the first result with a name, or the last one.
+    /// For each value that only a barrier without code of its own reads, the result of that barrier:
+    /// the value takes its name. In a chain of barriers it is the first result with a name, or the last one.
     named_after: Vec<Option<Value>>,
     results: FxHashMap<Value, String>,
     /// The suffix of the names of results.
@@ -236,7 +236,10 @@ impl<'f, 'm> Body<'f, 'm> {
     /// Counts uses and returns which operations are live.
     pub fn survey(&mut self) -> Vec<bool> {
         self.survey = Survey::of(self.function);
-        for op in self.function.ops.iter().rev().filter(|op| op.op.kind == Kind::Barrier) {
+        let backend = self.file.backend;
+        let is_alias =
+            |op: &&Operation| op.op.kind == Kind::Barrier && backend.spelling(op.op) == "{x}";
+        for op in self.function.ops.iter().rev().filter(is_alias) {
             let result = op.result();
             for value in op.operands.iter().filter(|v| self.survey.uses[v.index()] == 1) {
                 let own = self.function.info(result).name.is_some();

@@ -4,6 +4,7 @@
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
+use mithril_passes::shard::layout::Mesh;
 
 use crate::backends::{Backend, Random};
 
@@ -49,6 +50,8 @@ pub struct Options {
     /// Whether forward functions of many operations delete arrays that they no longer need. Where
     /// gradients follow, the framework keeps the arrays anyway.
     pub releases: bool,
+    /// The device mesh that operations `constrain` refer to.
+    pub mesh: Option<Mesh>,
 }
 
 impl Default for Options {
@@ -58,6 +61,7 @@ impl Default for Options {
             stem: "model".into(),
             random: Random::default(),
             releases: false,
+            mesh: None,
         }
     }
 }

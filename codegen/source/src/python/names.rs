@@ -22,6 +22,9 @@ const BUILTINS: &str = "abs aiter all anext any ascii bin bool breakpoint bytear
 const FILE_NAMES: &str = "np torch F jax jnp mx nn Tensor dtypes tinygrad math Path ml_dtypes numpy forward gradients \
     params inputs state output_gradients outputs outputs_and_gradients";
 
+/// The device mesh in files that use one.
+pub const MESH: &str = "mesh";
+
 static RESERVED: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
     [KEYWORDS, BUILTINS, FILE_NAMES].into_iter().flat_map(str::split_whitespace).collect()
 });

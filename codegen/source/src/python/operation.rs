@@ -1,5 +1,6 @@
 //! One operation as an expression: its template filled with operands and attributes.
 
+mod mesh;
 mod slots;
 
 use std::rc::Rc;

@@ -10,11 +10,12 @@ use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Module, Operation};
 use mithril_ir::op::Op;
 use mithril_ir::tensor::Tensor;
+use mithril_passes::shard::layout::Mesh;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Options;
 use super::expr::Expr;
-use super::names::Names;
+use super::names::{MESH, Names};
 use super::prelude::defines;
 use super::template::{Alternative, parse};
 use crate::backends::{Backend, Random};
@@ -41,6 +42,8 @@ pub struct File<'m> {
     pub definitions: IndexMap<Arc<str>, String>,
     /// Whether forward functions of many operations delete arrays that they no longer need.
     pub releases: bool,
+    /// The device mesh that operations `constrain` refer to.
+    pub mesh: Option<Mesh>,
     /// The names of all operations of the module.
     pub operations: FxHashSet<&'static str>,
     /// The functions that the entry calls, directly or indirectly.
@@ -53,6 +56,9 @@ impl<'m> File<'m> {
     pub fn new(module: &'m Module, backend: &'static Backend, options: &Options) -> File<'m> {
         let mut names = Names::default();
         backend.imports.iter().for_each(|(module, _)| names.reserve(module));
+        if module.functions.values().flat_map(|f| &f.ops).any(|op| op.op.0.name == "constrain") {
+            names.reserve(MESH);
+        }
         let called = module.functions.values().flat_map(|f| &f.ops).flat_map(Operation::functions);
         let called: FxHashSet<&Arc<str>> = called.collect();
         let called = module.functions.keys().filter(|name| called.contains(name));
@@ -62,6 +68,7 @@ impl<'m> File<'m> {
             backend,
             random: options.random,
             releases: options.releases && backend.eager,
+            mesh: options.mesh.clone(),
             wide: wants_wide(module),
             names,
             defs,

@@ -148,6 +148,7 @@ impl Recipe {
                 stem: options.stem.clone(),
                 random: options.random,
                 releases: options.lower.mode == Mode::Inference,
+                mesh: options.optimization.mesh.clone(),
             },
             optimization: options.optimization.clone(),
             training: options.lower.mode == Mode::Training,

@@ -1,6 +1,7 @@
 //! Blocks of one elementwise operation: activations and unary functions.
 
 use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
@@ -318,6 +319,27 @@ pub(super) const FUNCTIONS: &[Entry] = &[
         formula: "input",
         example: gives(&["[-1, 0, 2]"], "[-1.  0.  2.]"),
         ..one("StopGradient", "stop_gradient", ANY)
+    },
+    Entry {
+        example: gives(&["[[1, 2], [3, 4]]"], "[[1. 2.]\n [3. 4.]]")
+            .with_settings("tensor_split={\"data\": 0}"),
+        inputs: ANY,
+        parameters: &[required("tensor_split", Kind::Split).doc(
+            "for each axis of the mesh, the axis of `input` that it divides, or None: a list in the \
+             order of the mesh axes, or a dict by their names; mesh axes without an entry divide \
+             nothing",
+        )],
+        ..BASE.row(
+            "Shard",
+            "`input` itself, divided over the backend's device mesh. Without a mesh it has no \
+             effect.",
+            |cx| {
+                let split = cx.settings.split("tensor_split");
+                let (by, axes): (Vec<String>, Vec<i64>) = split.into_iter().unzip();
+                let attrs = [("axes", Attr::ints(axes)), ("by", Attr::Str(by.join(",").into()))];
+                done(cx.var("input").unary("constrain", &attrs))
+            },
+        )
     },
 ];
 

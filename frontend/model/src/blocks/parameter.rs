@@ -1,6 +1,7 @@
 //! Constructor parameters: names, kinds, defaults.
 
 use mithril_ir::dtype::DType;
+use mithril_ir::naming::is_identifier;
 
 use crate::init::Rule;
 use crate::setting::Setting;
@@ -94,6 +95,9 @@ pub enum Kind {
     Names,
     /// An axis, or a dict from names to axes. `None`: no axis.
     Axes,
+    /// For each axis of a device mesh, the axis of an array or `None`: a list, or a dict by the
+    /// names of the mesh axes.
+    Split,
     Floats,
     /// A dim: an integer, -1 or `None` for an open one, or a scalar that the model computes.
     Dim,
@@ -137,6 +141,9 @@ impl Kind {
             Kind::Strs => "a list of strings".into(),
             Kind::Names => "a dict of strings".into(),
             Kind::Axes => "an integer, or a dict from names to integers or None".into(),
+            Kind::Split => {
+                "a list of integers or None, or a dict from names of mesh axes to these".into()
+            }
             Kind::Floats => "a list of finite numbers".into(),
             Kind::Dim => "a dim: an integer, -1, None or a connection".into(),
             Kind::Dims => "a list of dims: integers, None or connections".into(),
@@ -214,6 +221,7 @@ impl Kind {
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
             (Kind::Names, Setting::List(_)) => pairs([Kind::Str, Kind::Str]),
             (Kind::Axes, Setting::List(_)) => pairs([Kind::Str, Kind::IntOrNone]),
+            (Kind::Split, Setting::List(items)) => is_split(items),
             (Kind::Floats, Setting::List(_)) => return each(Kind::Float(Range::Finite)),
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
             (Kind::BlocksOrNone, Setting::List(items)) => {
@@ -244,6 +252,16 @@ impl Kind {
 fn is_pair(setting: &Setting, kinds: [Kind; 2]) -> bool {
     let pair = setting.as_list().unwrap_or(&[]);
     pair.len() == 2 && pair.iter().zip(kinds).all(|(own, kind)| kind.accept(own).is_some())
+}
+
+/// Whether the settings are axes by number of a mesh axis, or pairs of its name and an axis.
+fn is_split(items: &[Setting]) -> bool {
+    let is_axis = |item: &Setting| Kind::IntOrNone.accept(item).is_some();
+    let is_named = |item: &Setting| match item.as_list() {
+        Some([Setting::Str(name), axis]) => is_identifier(name) && is_axis(axis),
+        _ => false,
+    };
+    items.iter().all(is_axis) || items.iter().all(is_named)
 }
 
 /// Whether the setting is the padding of one axis: a number or a pair of numbers.

@@ -176,6 +176,15 @@ impl Settings {
         }
     }
 
+    /// The mesh axes, by name or by number, with the axes of an array that they divide.
+    pub fn split(&self, name: &str) -> Vec<(String, i64)> {
+        let entry = |(at, item): (usize, &Setting)| match item.as_list() {
+            Some([Setting::Str(name), axis]) => Some((name.to_string(), axis.as_int()?)),
+            _ => Some((at.to_string(), item.as_int()?)),
+        };
+        self.list(name).iter().enumerate().filter_map(entry).collect()
+    }
+
     /// The items of a list; empty if left out.
     pub fn list(&self, name: &str) -> &[Setting] {
         self.get(name).as_list().unwrap_or(&[])

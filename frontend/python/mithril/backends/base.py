@@ -146,7 +146,9 @@ class Backend(Arrays):
 
     def compile_options(self) -> dict[str, Any]:
         """Further options that the generated code depends on, as keywords of the compiler."""
-        return {}
+        if self.mesh is None:
+            return {}
+        return {"mesh": list(zip(self.mesh.names, self.mesh.sizes))}
 
     def _float(self, dtype: object, precision: int | None) -> DType:
         if precision is not None and (

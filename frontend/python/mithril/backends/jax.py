@@ -138,6 +138,8 @@ class JaxBackend(Backend):
     ) -> JaxRunner | JointRunner:
         own = namespace()
         if self.mesh is not None:
+            if "mesh" in own:
+                own["mesh"] = self.device_mesh  # the file alone takes JAX's first devices
             on_mesh = MeshJointRunner if program.own_gradients else MeshRunner
             return on_mesh(self, own, jit=jit)
         if program.own_gradients:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,21 +55,22 @@ class Places:
         self._jax = backend.framework
         self._backend = backend
         self._devices = frozenset(backend.device_mesh.devices.flat)
+        self.splits: Mapping[str, Any] = {}
 
     def moved(self, arrays: Arrays) -> Arrays:
-        """The arrays, with those of a single device replicated over the mesh.
+        """The arrays, with those of a single device divided over the mesh by their splits.
 
         Errors: `BackendError` for an array that is divided over other devices.
         """
         away = {name: a for name, a in arrays.items() if not self._is_on_mesh(a)}
-        return {**arrays, **{name: self._replicated(name, a) for name, a in away.items()}}
+        return {**arrays, **{name: self._divided(name, a) for name, a in away.items()}}
 
     def _is_on_mesh(self, array: Any) -> bool:
         if isinstance(array, self._jax.core.Tracer):
             return True  # the function that is being traced decides
         return bool(array.sharding.device_set == self._devices)
 
-    def _replicated(self, name: str, array: Any) -> Any:
+    def _divided(self, name: str, array: Any) -> Any:
         held = array.sharding.device_set
         if len(held) > 1:
             raise BackendError(
@@ -77,7 +78,7 @@ class Places:
                 f"\n  got: {_listed(held)}\n  expected: {_listed(self._devices)}"
                 "\n  hint: `backend.shard(array)` moves it"
             )
-        return self._backend.shard(array)
+        return self._backend.shard(array, tensor_split=self.splits.get(name))
 
     def shardings(self, arrays: Arrays | None) -> Shardings:
         """The shardings of the arrays whose elements are known now."""
@@ -116,6 +117,10 @@ class MeshRunner(JaxRunner):
         self._joint_on_mesh = compiled(self._constrained_joint, 4)
         self._pullback_on_mesh = compiled(self._constrained_pullback, 2)
         self.forward = self._forward
+
+    def divide(self, splits: Mapping[str, Any]) -> None:
+        """Sets how arrays that do not lie on the mesh are divided, by name."""
+        self._places.splits = splits
 
     def _forward(self, params: Arrays, inputs: Arrays, state: Arrays | None = None) -> Any:
         params, inputs = self._places.moved(params), self._places.moved(inputs)
@@ -164,6 +169,10 @@ class MeshJointRunner(JointRunner):
         self._places = Places(backend)
         self._whole = self.forward
         self.forward = self._forward
+
+    def divide(self, splits: Mapping[str, Any]) -> None:
+        """Sets how arrays that do not lie on the mesh are divided, by name."""
+        self._places.splits = splits
 
     def _forward(self, *arrays: Arrays) -> Any:
         return self._whole(*(self._places.moved(own) for own in arrays))

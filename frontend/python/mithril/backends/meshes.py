@@ -44,7 +44,7 @@ class Mesh:
             hint = f"\n  hint: `device_mesh=({given},)`" if isinstance(given, int) else ""
             raise _not_a_mesh(given, hint)
         sizes = [_whole(value) for value in values]
-        named = all(isinstance(name, str) and name for name in names)
+        named = all(isinstance(name, str) and name.isidentifier() for name in names)
         if not sizes or not named or any(size is None or size < 1 for size in sizes):
             raise _not_a_mesh(given)
         return cls(tuple(names), tuple(size for size in sizes if size is not None))
@@ -87,6 +87,20 @@ class Mesh:
                 )
         self._check_even(shape, axes)
         return tuple(axis if size > 1 else None for axis, size in zip(axes, self.sizes))
+
+    def axes_of(self, given: object, keyword: str) -> dict[str, int]:
+        """The mesh axes that a `tensor_split` names, with the axes that they divide.
+
+        Errors: `UsageError` if it is not one of this mesh.
+        """
+        found: dict[str, int] = {}
+        for name, axis in zip(self.names, self._entries(keyword, given, None)):
+            number = _whole(axis)
+            if number is not None:
+                found[name] = number
+            elif axis is not None:
+                raise self._not_an_axis(keyword, axis, name)
+        return found
 
     def divisors(self, split: Split, axis: int) -> list[str]:
         """The names of the mesh axes that divide an axis of an array."""
@@ -131,14 +145,18 @@ class Mesh:
             )
         return [*given, *[missing] * (len(self.sizes) - len(given))]
 
+    @staticmethod
+    def _not_an_axis(keyword: str, given: object, name: str) -> UsageError:
+        return UsageError(
+            f"`{keyword}` has an entry that is not an axis"
+            f"\n  got: {shown(given)} for the mesh axis `{name}`\n  expected: integers, or None"
+        )
+
     def _axis(self, of: int, given: object, shape: Sequence[int]) -> int:
         """The axis of an array that a mesh axis divides, as a number of at least 0."""
         axis, rank = _whole(given), len(shape)
         if axis is None:
-            raise UsageError(
-                f"`tensor_split` has an entry that is not an axis\n  got: {shown(given)}"
-                f" for the mesh axis `{self.names[of]}`\n  expected: integers, or None"
-            )
+            raise self._not_an_axis("tensor_split", given, self.names[of])
         if not -rank <= axis < rank:
             span = f"{-rank} to {rank - 1}" if rank else "None, as it has no axis"
             raise ShapeError(
@@ -184,26 +202,30 @@ def _not_a_mesh(given: object, hint: str = "") -> UsageError:
     )
 
 
-def no_meshes(backend: str, device_mesh: object, tensor_split: object = None) -> BackendError:
+def no_meshes(
+    backend: str, device_mesh: object, split: object = None, keyword: str = "tensor_split"
+) -> BackendError:
     """The error for a backend that has no device meshes."""
     return BackendError(
-        f"{backend} computes on one device\n  got: {_given(device_mesh, tensor_split)}"
+        f"{backend} computes on one device\n  got: {_given(device_mesh, split, keyword)}"
         f"\n  hint: device meshes are for {' and '.join(f'`ml.{name}`' for name in BACKENDS)}"
     )
 
 
-def no_mesh(backend: object, device_mesh: object, tensor_split: object) -> UsageError:
+def no_mesh(
+    backend: object, device_mesh: object, split: object, keyword: str = "tensor_split"
+) -> UsageError:
     """The error for an array that is to be divided by a backend that was made without a mesh."""
     own = "(2,)" if device_mesh is None else shown(device_mesh)
     return UsageError(
         f"{backend!r} has no device mesh to divide an array over"
-        f"\n  got: {_given(device_mesh, tensor_split)}"
+        f"\n  got: {_given(device_mesh, split, keyword)}"
         f"\n  hint: make the backend with one: `ml.{type(backend).__name__}(device_mesh={own})`"
     )
 
 
-def _given(device_mesh: object, tensor_split: object) -> str:
-    given = {"device_mesh": device_mesh, "tensor_split": tensor_split}
+def _given(device_mesh: object, split: object, keyword: str) -> str:
+    given = {"device_mesh": device_mesh, keyword: split}
     return (
         ", ".join(f"{name}={shown(v)}" for name, v in given.items() if v is not None) or "`shard`"
     )

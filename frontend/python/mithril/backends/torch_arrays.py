@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError
@@ -98,9 +99,14 @@ class TorchArrays(Backend):
             seed = self.ranks.shared_seed()
         super().set_seed(seed)
 
-    def on_mesh(self, array: torch.Tensor) -> torch.Tensor:
-        """The array if it lies on the mesh; a tensor of this process, replicated."""
-        return array if hasattr(array, "placements") else self.shard(array)
+    def on_mesh(
+        self, array: torch.Tensor, tensor_split: Mapping[str, int] | None = None
+    ) -> torch.Tensor:
+        """The array if it lies on the mesh; a tensor of this process, divided in this way."""
+        if hasattr(array, "placements"):
+            return array
+        placed: torch.Tensor = self.shard(array, tensor_split=tensor_split)
+        return placed
 
     def _divided(self, array: Any, split: Split) -> torch.Tensor:
         from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: PLC0415

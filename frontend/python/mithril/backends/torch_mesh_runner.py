@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
@@ -29,10 +30,18 @@ class MeshRunner:
         place = number, backend.device_mesh, keys
         self._program = ranks.call(torch_ranks.load, place, program.name, program.source, constants)
         self._own_gradients = program.own_gradients
+        self._splits: Mapping[str, Any] = {}
         finalize(self, ranks.drop, "programs", number)
 
+    def divide(self, splits: Mapping[str, Any]) -> None:
+        """Sets how arrays that do not lie on the mesh are divided, by name."""
+        self._splits = splits
+
     def _on_mesh(self, arrays: Any) -> Any:
-        return None if arrays is None else {n: self._backend.on_mesh(a) for n, a in arrays.items()}
+        if arrays is None:
+            return None
+        place, splits = self._backend.on_mesh, self._splits
+        return {name: place(array, splits.get(name)) for name, array in arrays.items()}
 
     def forward(self, params: Arrays, inputs: Arrays, state: Arrays | None = None) -> Any:
         own = map(self._on_mesh, (params, inputs, state))

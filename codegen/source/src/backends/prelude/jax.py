@@ -240,3 +240,9 @@ def _silu_gradient(gradient, x):
     """The gradient of silu."""
     sigmoid = jax.nn.sigmoid(x)
     return gradient * (sigmoid * (1.0 + x * (1.0 - sigmoid)))
+
+
+def _constrain(x, mesh, *spec):
+    """x, divided over the mesh: entry i of `spec` names the mesh axes that divide axis i."""
+    spec = jax.sharding.PartitionSpec(*spec)
+    return jax.lax.with_sharding_constraint(x, jax.sharding.NamedSharding(mesh, spec))

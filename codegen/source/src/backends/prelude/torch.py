@@ -485,3 +485,12 @@ def _attention_gradient(
         )
 
     return torch.func.vjp(attend, query, key, value)[1](gradient)
+
+
+def _constrain(x, *split):
+    """The DTensor x, divided over its mesh: mesh axis i divides axis `split[i]`."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    return x.redistribute(
+        placements=[Replicate() if axis is None else Shard(axis) for axis in split]
+    )

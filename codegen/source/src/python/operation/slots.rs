@@ -66,6 +66,9 @@ impl<'m> Body<'_, 'm> {
                 };
                 one(Expr::Tuple(sides.into_iter().map(tuple).collect()))
             }
+            "mesh" => one(self.mesh()?),
+            "spec" => Ok(Filling::Many(self.spec(op)?)),
+            "split" => Ok(Filling::Many(self.split(op)?)),
             "wanted" => one(Expr::Tuple(self.wanted(op, form))),
             _ => Diagnostic::new(format!(
                 "the template of `{}` names the unknown `{name}`",

@@ -1,0 +1,232 @@
+//! How a model is divided over a device mesh, and what that costs.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Module, Role, Value};
+use mithril_passes::autodiff::Autodiff;
+use mithril_passes::batch_scans::BatchScans;
+use mithril_passes::canonicalize::Canonicalize;
+use mithril_passes::checkpoint::Checkpoint;
+use mithril_passes::cse::Cse;
+use mithril_passes::dce::Dce;
+use mithril_passes::driver::Driver;
+use mithril_passes::inline::Inline;
+use mithril_passes::legalize::Legalize;
+use mithril_passes::pass::Limit;
+use mithril_passes::pipeline::Pipeline;
+use mithril_passes::select_bodies::SelectBodies;
+use mithril_passes::shard::blocks::{BlockBill, of_blocks};
+use mithril_passes::shard::layout::{Layout, Mesh};
+use mithril_passes::shard::machine::Machine;
+use mithril_passes::shard::problem::{Problem, params_with_gradients, repeats};
+use mithril_passes::shard::search::{Plan, evaluate, search};
+use mithril_passes::shard::shorten::{Shorten, alike};
+use mithril_passes::specialise::Specialise;
+use mithril_passes::target::CORE;
+use rustc_hash::FxHashSet;
+
+use super::{Program, entry};
+
+/// Repeated blocks of fewer operations are looked at as often as they occur.
+const LAYER: usize = 12;
+
+/// A mesh to divide a model over.
+#[derive(Clone, Debug)]
+pub struct ShardingRequest {
+    pub mesh: Mesh,
+    pub machine: &'static Machine,
+    /// The bytes that a device may use; `None`: those that it has.
+    pub memory: Option<f64>,
+    /// The number of arrays as large as the params that the optimizer keeps.
+    pub optimizer_states: f64,
+    /// By name of a param or input: mesh axes with the axes that they divide.
+    pub given: Vec<(String, Vec<(String, i64)>)>,
+    /// The sizes of dims without numbers.
+    pub dims: Vec<(String, i64)>,
+}
+
+/// Layouts of a model's arguments, and what they cost.
+#[derive(Clone, Debug)]
+pub struct Sharding {
+    pub request: ShardingRequest,
+    /// Params and inputs with their layouts.
+    pub arguments: Vec<(Arc<str>, Layout)>,
+    /// The cost of each block, the whole model first.
+    pub blocks: Vec<BlockBill>,
+    /// The bytes that a device uses at most.
+    pub memory: f64,
+    /// The number of layouts of the whole model that were compared.
+    pub compared: usize,
+}
+
+impl Program {
+    /// Chooses layouts of params and inputs that take the least time on a machine, and fit into its
+    /// memory.
+    ///
+    /// Errors: dims without a number; names and axes that do not exist; layouts that do not fit; no
+    /// layout fits into the memory.
+    pub fn propose_sharding(&self, request: &ShardingRequest) -> Result<Sharding> {
+        let layers = Layers::of(self, request)?;
+        let short = layers.step(true)?;
+        let plan = layers.solved(&short, &layers.given(&short)?, &mut |problem| search(problem))?;
+        layers.priced(layers.arguments(&short, &plan), plan.visited)
+    }
+
+    /// What the given layouts cost. Layouts of other params and inputs follow from them.
+    ///
+    /// Errors: as for [`Program::propose_sharding`], except that of the memory.
+    pub fn explain_sharding(&self, request: &ShardingRequest) -> Result<Sharding> {
+        let layers = Layers::of(self, request)?;
+        let whole = layers.step(false)?;
+        let plan =
+            layers.solved(&whole, &layers.given(&whole)?, &mut |problem| evaluate(problem))?;
+        layers.priced(layers.arguments(&whole, &plan), 1)
+    }
+}
+
+/// A model whose repeated blocks are functions.
+struct Layers<'a> {
+    request: &'a ShardingRequest,
+    module: Module,
+    /// Whether a step computes gradients.
+    gradients: bool,
+    /// How many functions gradients recompute.
+    recomputed: Limit,
+    /// The arguments, by number, that are divided alike.
+    alike: Vec<Vec<usize>>,
+}
+
+impl Layers<'_> {
+    fn of<'a>(program: &Program, request: &'a ShardingRequest) -> Result<Layers<'a>> {
+        program.functions()?;
+        let (module, shapes) = &program.logical;
+        let mut shapes = shapes.clone();
+        let dims = request.dims.iter().map(|(name, size)| (name.clone(), Dim::Const(*size)));
+        shapes.symbols.extend(dims);
+        let learns = entry(module)?.args.iter().any(|arg| arg.role == Role::Param);
+        let gradients = program.recipe.training && learns;
+        let pipeline = Pipeline::default()
+            .then(SelectBodies { target: *CORE, gradients })
+            .then(Specialise { shapes, ..Specialise::default() })
+            .then(BatchScans::default())
+            .then(Inline { repeated: Limit::At(LAYER), ..Inline::default() });
+        let (module, _) = Driver::default().run(&pipeline, module)?;
+        let function = entry(&module)?;
+        let mut alike = alike(&module, function)?;
+        let is_divided =
+            |at: &usize| matches!(function.args[*at].role, Role::Param | Role::Data | Role::State);
+        alike.iter_mut().for_each(|group| group.retain(is_divided));
+        alike.retain(|group| !group.is_empty());
+        let recomputed = program.recipe.optimization.checkpoint;
+        Ok(Layers { request, module, gradients, recomputed, alike })
+    }
+
+    /// The primitives of a training step, or of the forward pass where nothing is trained. `short`
+    /// leaves out all but two of equal layers.
+    fn step(&self, short: bool) -> Result<Arc<Function>> {
+        let target = *CORE;
+        let mut pipeline = Pipeline::default();
+        if short {
+            pipeline = pipeline.then(Shorten::default());
+        }
+        if self.recomputed != Limit::At(0) {
+            pipeline = pipeline.then(Checkpoint { count: self.recomputed });
+        }
+        if self.gradients {
+            pipeline = pipeline.then(Autodiff { outputs: true, target, ..Autodiff::default() });
+        }
+        let pipeline = pipeline
+            .then(Inline::ALL)
+            .then(Legalize { target })
+            .then(Canonicalize::default())
+            .then(Cse::default())
+            .then(Dce::default());
+        let (module, _) = Driver::default().run(&pipeline, &self.module)?;
+        let last = module.called_from_outside().last();
+        last.cloned().ok_or_else(|| Box::new(Diagnostic::new("the model has no function")))
+    }
+
+    /// The result of a search or of an evaluation. `given` has the layouts that are decided.
+    fn solved<T>(
+        &self,
+        function: &Function,
+        given: &[(Value, Layout)],
+        solve: &mut dyn FnMut(&Problem) -> Result<T>,
+    ) -> Result<T> {
+        let request = self.request;
+        let params = function.args.iter().filter(|arg| arg.role == Role::Param).count();
+        let tied = match self.gradients {
+            true => params_with_gradients(function, function.results.len() - params),
+            false => Vec::new(),
+        };
+        let values = |group: &Vec<usize>| group.iter().map(|at| function.arg(*at)).collect();
+        let groups: Vec<Vec<Value>> = self.alike.iter().map(values).collect();
+        solve(&Problem {
+            function,
+            tied: &tied,
+            mesh: &request.mesh,
+            machine: request.machine,
+            given,
+            groups: &groups,
+            repeats: &repeats(function),
+            memory: request.memory.unwrap_or(request.machine.memory),
+            optimizer_states: if self.gradients { request.optimizer_states } else { 0.0 },
+        })
+    }
+
+    /// The layouts that the request gives to arguments.
+    ///
+    /// Errors: unknown arguments; axes that the mesh or the argument does not have.
+    fn given(&self, function: &Function) -> Result<Vec<(Value, Layout)>> {
+        let mut given = Vec::new();
+        for (name, split) in &self.request.given {
+            let found = function.arguments().find(|(_, own)| *own.name == **name);
+            let Some((value, _)) = found else {
+                let names = || function.args.iter().map(|own| &*own.name);
+                let what = format!("the model has no param or input `{name}`");
+                let mut error = Diagnostic::of(ErrorKind::Terminal, what);
+                error.hint = did_you_mean(name, names());
+                return error.err();
+            };
+            let layout = self.request.mesh.split(&function.ty(value).shape, split);
+            given.push((value, layout.map_err(|error| Box::new(error.at(format!("`{name}`"))))?));
+        }
+        Ok(given)
+    }
+
+    /// The layouts of the arguments, those that were chosen first. Layers that the function leaves
+    /// out have those of the last layer that it has.
+    fn arguments(&self, function: &Function, plan: &Plan) -> Vec<(Value, Layout)> {
+        let used: FxHashSet<Value> =
+            function.ops.iter().flat_map(|op| op.operands.clone()).collect();
+        let mut layouts = Vec::new();
+        for group in &self.alike {
+            let values = || group.iter().map(|at| function.arg(*at));
+            let last = values().rev().find(|value| used.contains(value));
+            let chosen =
+                values().filter_map(|value| plan.chosen.iter().position(|own| *own == value));
+            let order = chosen.min().unwrap_or(usize::MAX);
+            for value in values() {
+                let like = if used.contains(&value) { value } else { last.unwrap_or(value) };
+                layouts.push((order, value, plan.values[like.index()].clone()));
+            }
+        }
+        layouts.sort_by_key(|(order, value, _)| (*order, *value));
+        layouts.into_iter().map(|(_, value, layout)| (value, layout)).collect()
+    }
+
+    /// The cost of the whole model whose arguments have these layouts.
+    fn priced(&self, arguments: Vec<(Value, Layout)>, compared: usize) -> Result<Sharding> {
+        let function = self.step(false)?;
+        let (blocks, memory) = self.solved(&function, &arguments, &mut |problem| {
+            let plan = evaluate(problem)?;
+            Ok((of_blocks(problem, &plan.values)?, plan.memory))
+        })?;
+        let named =
+            |(value, layout): (Value, Layout)| (function.args[value.index()].name.clone(), layout);
+        let arguments = arguments.into_iter().map(named).collect();
+        Ok(Sharding { request: self.request.clone(), arguments, blocks, memory, compared })
+    }
+}

@@ -1,0 +1,162 @@
+"""How compiled models are divided over device meshes: chosen, given and explained layouts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+from .backends.meshes import Mesh, Sizes, TensorSplit, no_mesh, no_meshes
+from .errors import TerminalError, UsageError, mapping, shown
+from .reports import listed
+from .units import bytes_of
+
+if TYPE_CHECKING:
+    from .backends.base import Backend
+
+__all__ = ["ShardedModel", "Splits", "checked_mesh", "splits_of"]
+
+Mapping.register(_core.Shardings)
+
+Splits = dict[str, "dict[str, int]"]
+"""By name of a param or input: mesh axes with the axes that they divide."""
+
+
+def splits_of(
+    given: Mapping[str, TensorSplit] | None, mesh: Mesh, names: Sequence[str], keyword: str
+) -> Splits:
+    """The splits by full names. Names may be patterns, of which the first that matches is used.
+
+    Errors: `TerminalError` for a name that is not there; `UsageError` for what is not a split.
+    """
+    splits: Splits = {}
+    for pattern, split in mapping(given, keyword, "splits by name").items():
+        own = mesh.axes_of(split, f'{keyword}["{pattern}"]')
+        found = [name for name in names if name == pattern or fnmatchcase(name, pattern)]
+        if not found:
+            near = _core.did_you_mean(str(pattern), list(names))
+            raise TerminalError(
+                f"Terminal not found: no param or input matches `{pattern}` of `{keyword}`"
+                f"\n  expected: names, with `*` for any part: {listed(names)}"
+                + (f"\n  hint: {near}" if near else "")
+            )
+        for name in found:
+            splits.setdefault(name, own)
+    return splits
+
+
+def checked_mesh(backend: Backend, shardings: object) -> Mesh:
+    """The backend's mesh. Errors: `BackendError` or `UsageError` if it has none."""
+    if backend.mesh is not None:
+        return backend.mesh
+    if not backend.has_meshes:
+        raise no_meshes(type(backend).__name__, None, shardings, "shardings")
+    raise no_mesh(backend, None, shardings, "shardings")
+
+
+class ShardedModel(ABC):
+    """The part of a compiled model that divides it over device meshes."""
+
+    backend: Backend
+    _splits: Splits
+
+    @property
+    @abstractmethod
+    def _program(self) -> _core.Program: ...
+
+    @property
+    @abstractmethod
+    def params(self) -> tuple[str, ...]:
+        """The names of the trainable params."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, including keys of random numbers."""
+
+    def propose_shardings(
+        self,
+        mesh: Sizes | None = None,
+        *,
+        memory: str | int | None = None,
+        given: Mapping[str, TensorSplit] | None = None,
+        machine: str = "cpu-gloo",
+        optimizer_states: int = 2,
+        **dims: int,
+    ) -> _core.Shardings:
+        """Layouts of params and inputs on a mesh that make a step fast, with their cost by block.
+
+        They are found by a search: each step divides a param or an input by an axis of the mesh,
+        layouts of all other values follow, and the time and the memory of the whole are estimated.
+        Params of equal layers are divided alike. `ml.compile(…, shardings=…)` takes the result.
+
+        `mesh` has the sizes of the axes, or names with sizes; by default it is the backend's. No
+        device is needed, so a model that is compiled for NumPy can be planned for thousands.
+        `memory` limits the memory of a device, such as `"16GB"`; by default that of the machine.
+        `given` has layouts that are kept: a `tensor_split` by name of a param or input, where `*`
+        stands for any part of a name. `machine` is `cpu-gloo` (processes on one CPU), `8xH100`,
+        `2x8xH100` or `TPU-v5e-16`. `optimizer_states` is the number of arrays as large as the
+        params that the optimizer keeps (Adam: 2). `dims` gives sizes to dims without numbers.
+
+        A step is the forward pass, and the gradients unless the model is compiled for inference.
+        Loops are counted as computed whole on every device.
+
+        Errors: `UsageError` for a wrong mesh or an unknown machine; `TerminalError` for an unknown
+        name; `ShapeError` for dims without numbers, or layouts that do not fit; `MithrilError` if
+        no layout fits into the memory.
+        """
+        options = {"memory": memory, "machine": machine, "optimizer_states": optimizer_states}
+        return self._sharding(mesh, given, dims, options, choose=True)
+
+    def explain_sharding(
+        self,
+        mesh: Sizes | None = None,
+        *,
+        given: Mapping[str, TensorSplit] | None = None,
+        machine: str = "cpu-gloo",
+        optimizer_states: int = 2,
+        **dims: int,
+    ) -> _core.Shardings:
+        """What a step costs on a mesh, by block: arithmetic and time of a device, collectives with
+        their bytes, and the memory of a device. `given` has layouts of params and inputs, by
+        default those of `ml.compile(…, shardings=…)`; others follow from them. The other keywords
+        and the errors are those of `propose_shardings`.
+        """
+        if given is None:
+            given = dict(self._splits)
+        options = {"memory": None, "machine": machine, "optimizer_states": optimizer_states}
+        return self._sharding(mesh, given, dims, options, choose=False)
+
+    def _sharding(
+        self,
+        mesh: Sizes | None,
+        given: Mapping[str, TensorSplit] | None,
+        dims: Mapping[str, int],
+        options: Mapping[str, Any],
+        *,
+        choose: bool,
+    ) -> _core.Shardings:
+        own = self.backend.mesh if mesh is None else Mesh.of(mesh)
+        if own is None:
+            raise UsageError(
+                "a mesh is needed to divide the model over\n  got: None, and a backend without one"
+                '\n  expected: sizes such as `mesh=(2, 4)`, or `mesh={"data": 2, "model": 4}`'
+            )
+        memory, states = options["memory"], options["optimizer_states"]
+        if not isinstance(states, int) or states < 0:
+            raise UsageError(
+                f"`optimizer_states` is not a number of arrays\n  got: {shown(states)}"
+                "\n  expected: an integer of at least 0"
+            )
+        splits = splits_of(given, own, (*self.params, *self.inputs), "given")
+        return self._program.sharding(
+            list(zip(own.names, own.sizes)),
+            options["machine"],
+            None if memory is None else float(bytes_of(memory, "memory")),
+            float(states),
+            [(name, list(split.items())) for name, split in splits.items()],
+            dict(dims),
+            choose=choose,
+        )

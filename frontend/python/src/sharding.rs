@@ -1,0 +1,227 @@
+//! Layouts of a model on a device mesh and what they cost, for Python.
+
+use std::collections::{BTreeMap, HashMap};
+
+use mithril_driver::compile::sharding::{Sharding, ShardingRequest};
+use mithril_passes::cost::scaled;
+use mithril_passes::shard::blocks::{self, BlockBill, seconds};
+use mithril_passes::shard::layout::{Layout, Mesh};
+use mithril_passes::shard::machine::Machine;
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+
+use super::error::Answer;
+
+/// The mesh axes that divide an array, with the axes of the array that they divide.
+pub type Split = Vec<(String, i64)>;
+
+/// The same as Python has it.
+type TensorSplit = BTreeMap<String, usize>;
+
+/// How params and inputs are divided over a device mesh, and what that costs. It is a mapping from
+/// names to `tensor_split`, and prints as a table.
+#[pyclass(frozen, mapping, module = "mithril._core")]
+pub struct Shardings(Sharding);
+
+/// What a block costs on a device of a mesh, including the blocks inside it.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct BlockSharding {
+    bill: BlockBill,
+    mesh: Mesh,
+}
+
+impl Shardings {
+    pub fn new(sharding: Sharding) -> Shardings {
+        Shardings(sharding)
+    }
+
+    fn split(&self, layout: &Layout) -> TensorSplit {
+        let mesh = &self.0.request.mesh;
+        let dims = layout.dims.iter().enumerate();
+        dims.flat_map(|(axis, by)| by.iter().map(move |own| (mesh.name(*own).to_string(), axis)))
+            .collect()
+    }
+
+    fn find(&self, name: &str) -> Option<TensorSplit> {
+        let found = self.0.arguments.iter().find(|(own, _)| **own == *name);
+        found.map(|(_, layout)| self.split(layout))
+    }
+
+    fn summary(&self) -> String {
+        let Sharding { request, blocks, memory, .. } = &self.0;
+        let time = blocks.first().map(|whole| whole.time).unwrap_or_default();
+        format!(
+            "mesh {} of {}: {} a step ({} compute, {} transfer), {} a device\n",
+            request.mesh,
+            request.machine.name,
+            seconds(time.total()),
+            seconds(time.compute),
+            seconds(time.transfer),
+            scaled(*memory, "B"),
+        )
+    }
+}
+
+/// The request for a mesh with these axes.
+///
+/// Errors: a wrong mesh; an unknown machine.
+pub fn request(
+    mesh: Split,
+    machine: &str,
+    memory: Option<f64>,
+    optimizer_states: f64,
+    given: Vec<(String, Split)>,
+    dims: HashMap<String, i64>,
+) -> Answer<ShardingRequest> {
+    let mut dims: Vec<(String, i64)> = dims.into_iter().collect();
+    dims.sort_unstable();
+    let (mesh, machine) = (Mesh::new(mesh)?, Machine::find(machine)?);
+    Ok(ShardingRequest { mesh, machine, memory, optimizer_states, given, dims })
+}
+
+#[pymethods]
+impl Shardings {
+    fn __getitem__(&self, name: &str) -> PyResult<TensorSplit> {
+        self.find(name).ok_or_else(|| PyKeyError::new_err(name.to_string()))
+    }
+
+    fn __contains__(&self, name: &str) -> bool {
+        self.0.arguments.iter().any(|(own, _)| **own == *name)
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.arguments.len()
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.keys().into_pyobject(py)?.try_iter()?.into_any())
+    }
+
+    /// The names of params and inputs.
+    fn keys(&self) -> Vec<String> {
+        self.0.arguments.iter().map(|(name, _)| name.to_string()).collect()
+    }
+
+    /// The splits, in the order of the names.
+    fn values(&self) -> Vec<TensorSplit> {
+        self.0.arguments.iter().map(|(_, layout)| self.split(layout)).collect()
+    }
+
+    /// The names with their splits.
+    fn items(&self) -> Vec<(String, TensorSplit)> {
+        let each = self.0.arguments.iter();
+        each.map(|(name, layout)| (name.to_string(), self.split(layout))).collect()
+    }
+
+    /// The split of a param or input; None if there is none of this name.
+    fn get(&self, name: &str) -> Option<TensorSplit> {
+        self.find(name)
+    }
+
+    /// The axes of the mesh with their sizes.
+    #[getter]
+    fn mesh(&self) -> BTreeMap<String, i64> {
+        self.0.request.mesh.axes().map(|(name, size)| (name.to_string(), size)).collect()
+    }
+
+    /// The name of the machine.
+    #[getter]
+    fn machine(&self) -> &str {
+        self.0.request.machine.name
+    }
+
+    /// The seconds of a step.
+    #[getter]
+    fn seconds(&self) -> f64 {
+        self.0.blocks.first().map_or(0.0, |whole| whole.time.total())
+    }
+
+    /// The bytes that a device uses at most.
+    #[getter]
+    fn memory(&self) -> f64 {
+        self.0.memory
+    }
+
+    /// The number of layouts of the whole model that were compared.
+    #[getter]
+    fn compared(&self) -> usize {
+        self.0.compared
+    }
+
+    /// The costs of the whole model, then of its blocks in the order of computation.
+    #[getter]
+    fn blocks(&self) -> Vec<BlockSharding> {
+        let mesh = &self.0.request.mesh;
+        let own = |bill: &BlockBill| BlockSharding { bill: bill.clone(), mesh: mesh.clone() };
+        self.0.blocks.iter().map(own).collect()
+    }
+
+    /// The table of blocks down to `depth` levels. A depth of 0 or less gives only the whole model.
+    #[pyo3(signature = (depth=1))]
+    fn table(&self, depth: i64) -> String {
+        blocks::table(&self.0.blocks, &self.0.request.mesh, depth.max(0) as usize).text()
+    }
+
+    /// The params and inputs that are divided, each with the mesh axes of its dims.
+    #[getter]
+    fn layouts(&self) -> String {
+        let mesh = &self.0.request.mesh;
+        let divided = self.0.arguments.iter().filter(|(_, layout)| !layout.is_replicated());
+        divided.map(|(name, layout)| format!("{name}: {}\n", mesh.text(layout))).collect()
+    }
+
+    fn __str__(&self) -> String {
+        format!("{}{}{}", self.summary(), self.layouts(), self.table(1))
+    }
+
+    fn __repr__(&self) -> String {
+        self.__str__()
+    }
+
+    fn _repr_html_(&self) -> String {
+        let table = blocks::table(&self.0.blocks, &self.0.request.mesh, 2).html();
+        format!("<pre>{}{}</pre>{table}", self.summary(), self.layouts())
+    }
+}
+
+#[pymethods]
+impl BlockSharding {
+    /// The path of the block; empty for the whole model.
+    #[getter]
+    fn path(&self) -> &str {
+        &self.bill.path
+    }
+
+    /// Floating-point operations of a device.
+    #[getter]
+    fn flops(&self) -> f64 {
+        self.bill.flops
+    }
+
+    /// Seconds of computation.
+    #[getter]
+    fn compute(&self) -> f64 {
+        self.bill.time.compute
+    }
+
+    /// Seconds in which data is on its way.
+    #[getter]
+    fn transfer(&self) -> f64 {
+        self.bill.time.transfer
+    }
+
+    /// Collectives: kind, mesh axis, how many there are, and the bytes that a device sends in all.
+    #[getter]
+    fn collectives(&self) -> Vec<(&'static str, String, usize, f64)> {
+        let each = self.bill.collectives.iter();
+        each.map(|((kind, axis), (count, bytes))| {
+            (kind.name(), self.mesh.name(*axis).to_string(), *count, *bytes)
+        })
+        .collect()
+    }
+
+    fn __repr__(&self) -> String {
+        let path = if self.bill.path.is_empty() { "the model" } else { &self.bill.path };
+        format!("BlockSharding({path}, {})", seconds(self.bill.time.total()))
+    }
+}
