@@ -3,8 +3,10 @@ devices: `python mesh_checks.py NAME`."""
 
 import copy
 import itertools
+import math
 import os
 import pickle
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +15,18 @@ import jax
 import mesh_models
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from mesh_models import MODELS, close, compare, compare_library, mlp
+from mesh_models import (
+    DIVIDED,
+    EVERY,
+    MODELS,
+    close,
+    compare,
+    compare_collectives,
+    compare_layouts,
+    compare_library,
+    compare_plans,
+    mlp,
+)
 
 import mithril as ml
 from mithril.models import BatchNorm2d, Dropout, Linear, Sequential, SquaredError
@@ -254,12 +267,38 @@ def check_library():
     compare_library(ml.JaxBackend, 2, slice(first, None, 8), 1)
 
 
+BYTES = {"f32": 4, "s32": 4, "pred": 1}
+# The part of its result that each of 2 devices sends.
+SENT = {"all-reduce": 1.0, "all-gather": 0.5, "reduce-scatter": 1.0, "all-to-all": 0.5}
+
+
+def counted(compiled, params, inputs, seeds):
+    """The bytes that a device sends in a step, read from what XLA compiled."""
+    runner = compiled._runner
+    places = runner._places.shardings(params), ()
+    step = runner._joint_on_mesh.lower(params, inputs, None, seeds, places).compile().as_text()
+    found = {}
+    for types, kind in re.findall(rf"= (.*?) ({'|'.join(SENT)})(?:-start)?\(", step):
+        for name, dims in re.findall(rf"({'|'.join(BYTES)})\[([\d,]*)\]", types):
+            size = BYTES[name] * math.prod(int(dim) for dim in dims.split(",") if dim)
+            found[kind] = found.get(kind, 0) + SENT[kind] * size
+    return found
+
+
+def check_collectives():
+    models = [*DIVIDED, ("embeddings", {"input": (0,)}), ("embeddings", {"embedding.w": (0,)})]
+    compare_collectives(ml.JaxBackend, counted, models)
+
+
 CHECKS = {
     "creation": check_creation,
     "identity": check_identity,
     "mistakes": check_mistakes,
     "calls": check_calls,
     "state": check_state,
+    "collectives": check_collectives,
+    "layouts": lambda: compare_layouts(ml.JaxBackend, *(EVERY or (8, 12))),
+    "plans": lambda: compare_plans(ml.JaxBackend),
     "library": check_library,
     **{name: (lambda name=name: check_model(name)) for name in MODELS},
 }

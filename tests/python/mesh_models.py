@@ -1,6 +1,9 @@
 """Models, and how they are compared on device meshes with one device. The checks of JAX and PyTorch
 share them."""
 
+import itertools
+import os
+
 import networks
 import numpy as np
 
@@ -8,6 +11,8 @@ import mithril as ml
 from mithril import _core
 from mithril.models import Embedding, Linear, Relu, Sequential
 
+# All layouts of a small model, and 200 random ones of others, if every case is tested.
+EVERY = (1, 200) if os.environ.get("MITHRIL_TESTS") == "all" else None
 MESHES = [(2,), (4,), (2, 2), (1, 4), (2, 1, 2)]
 BATCH = 8
 # Creation functions, with and without a mesh.
@@ -53,6 +58,7 @@ MODELS = {
     "resnet": (networks.resnet, lambda draw: draw.standard_normal((BATCH, 3, 8, 8))),
     "recurrent": (networks.recurrent, lambda draw: draw.standard_normal((BATCH, 7, 4))),
     "embeddings": (embeddings, lambda draw: draw.integers(0, 64, (BATCH, 6))),
+    "t5": (networks.t5, lambda draw: draw.integers(0, 11, (BATCH, 5))),
 }
 
 
@@ -138,6 +144,167 @@ def compare(backend_of, name, exactness, splits, meshes=MESHES):
         forward = on_mesh.evaluate(divided, {"input": data})
         for output, value in outputs.items():
             close(backend.to_numpy(forward[output]), value, most)
+
+
+def constrained():
+    """A perceptron whose inner value is divided over both axes of a mesh of (2, 2)."""
+    model = ml.Model()
+    model |= Linear(16)(input="input", output=ml.IOKey("hidden"))
+    inner = model.hidden.tanh().shard({"axis_0": 0, "axis_1": 1})
+    model |= Linear(4)(input=inner, output=ml.IOKey("output"))
+    model |= ml.Shard((None, 0))(input=inner, output=ml.IOKey("inner"))
+    return model
+
+
+def compare_plans(backend_of):
+    """Compares models that are divided as a plan says with those on one device, and models with
+    constraints inside."""
+    one, backend = backend_of(precision=64), backend_of(precision=64, device_mesh=(2, 2))
+    for name in ("mlp", "block", "gpt"):
+        make, draw_inputs = MODELS[name]
+        compare_divided((make(), draw_inputs), one, backend, given={"input": (0,)})
+    make, draw_inputs = constrained, MODELS["mlp"][1]
+    for autodiff in ("framework", "mithril"):
+        options = {"autodiff": autodiff}
+        divided = compare_divided((make(), draw_inputs), one, backend, given={}, **options)
+        outputs = divided.evaluate(divided.randomize_params(1), {"input": np.ones((BATCH, 12))})
+        assert place(outputs["inner"]) == place(backend.ones(BATCH, 16, tensor_split=(None, 0)))
+
+
+def compare_divided(case, one, backend, *, given, **options):
+    """Compares a model that is divided by a plan with the same one on one device."""
+    model, draw_inputs = case
+    draw = np.random.default_rng(0)
+    x = draw_inputs(draw)
+    shapes = {"input": x.shape}
+    compiled = ml.compile(model, one, shapes=shapes)
+    plan = ml.compile(model, backend, shapes=shapes).propose_shardings(given=given)
+    divided = ml.compile(model, backend, shapes=shapes, shardings=plan, **options)
+    params, own = compiled.randomize_params(1), divided.randomize_params(1)
+    for param, value in own.items():
+        assert place(value) == place(backend.zeros(*value.shape, tensor_split=plan[param]))
+    seeds = compiled.evaluate(params, {"input": x})
+    seeds = {n: draw.standard_normal(one.to_numpy(o).shape) for n, o in seeds.items()}
+    want = compiled.evaluate(params, {"input": x}, output_gradients=seeds)
+    got = divided.evaluate(own, {"input": x}, output_gradients=seeds)
+    for output, value in want[0].items():
+        close(backend.to_numpy(got[0][output]), one.to_numpy(value), 1e-12)
+    largest = max(np.abs(one.to_numpy(value)).max() for value in want[1].values())
+    for param, value in want[1].items():
+        close(backend.to_numpy(got[1][param]), one.to_numpy(value), 1e-12, largest)
+        assert place(got[1][param]) == place(own[param])
+    inference = divided.for_inference().evaluate(own, {"input": x})
+    for output, value in want[0].items():
+        close(backend.to_numpy(inference[output]), one.to_numpy(value), 1e-12)
+    return divided
+
+
+def layer():
+    """One layer, whose layouts are few."""
+    return Sequential([Linear(4), ml.Tanh()])
+
+
+def all_splits(shape, mesh):
+    """Every split of an array over a mesh."""
+    fits = []
+    for split in itertools.product((None, *range(len(shape))), repeat=len(mesh)):
+        parts = [1] * len(shape)
+        for axis, size in zip(split, mesh):
+            if axis is not None:
+                parts[axis] *= size
+        if all(size % own == 0 for size, own in zip(shape, parts)):
+            fits.append(split)
+    return fits
+
+
+class Divisions:
+    """A model on a mesh of (2, 2) whose arrays are divided in many ways, and its results on one
+    device."""
+
+    MESH = (2, 2)
+
+    def __init__(self, backend_of, make, draw_inputs):
+        draw = np.random.default_rng(0)
+        x = draw_inputs(draw)
+        model, one = make(), backend_of(precision=64)
+        self.backend = backend_of(precision=64, device_mesh=self.MESH)
+        compiled = ml.compile(model, one, shapes={"input": x.shape})
+        params = compiled.randomize_params(1)
+        outputs = compiled.evaluate(params, {"input": x})
+        seeds = {n: draw.standard_normal(one.to_numpy(v).shape) for n, v in outputs.items()}
+        want = compiled.evaluate(params, {"input": x}, output_gradients=seeds)
+        self.want = [{n: one.to_numpy(v) for n, v in own.items()} for own in want]
+        self.on_mesh = ml.compile(model, self.backend, shapes={"input": x.shape})
+        params = {name: one.to_numpy(value) for name, value in params.items()}
+        self.arrays, self.seeds = {"input": x, **params}, seeds
+        self.splits = {n: all_splits(a.shape, self.MESH) for n, a in self.arrays.items()}
+
+    def compare(self, splits):
+        """Compares outputs and gradients for these splits of the arrays."""
+        shard = self.backend.shard
+        arrays = {n: shard(a, tensor_split=splits[n]) for n, a in self.arrays.items()}
+        inputs = {"input": arrays.pop("input")}
+        found = self.on_mesh.evaluate(arrays, inputs, output_gradients=self.seeds)
+        for got, want in zip(found, self.want):
+            largest = max(np.abs(value).max() for value in want.values())
+            for name, value in want.items():
+                close(self.backend.to_numpy(got[name]), value, 1e-12, largest)
+
+
+def compare_layouts(backend_of, part, count):
+    """Compares a layer in all ways to divide its arrays, or one in `part` of them, and larger
+    models in `count` random ways."""
+    draw = np.random.default_rng(5)
+    few = Divisions(backend_of, layer, lambda draw: draw.standard_normal((4, 4)))
+    every = list(itertools.product(*few.splits.values()))
+    assert len(every) == 9 * 9 * 4
+    for splits in every[int(draw.integers(part)) :: part]:
+        few.compare(dict(zip(few.splits, splits)))
+    names = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings", "t5"]
+    models = {name: Divisions(backend_of, *MODELS[name]) for name in names[: max(count // 4, 1)]}
+    for turn in range(count):
+        model = models[list(models)[turn % len(models)]]
+        model.compare({n: own[draw.integers(len(own))] for n, own in model.splits.items()})
+
+
+COLUMNS_AND_ROWS = {
+    "*.w_query": (1,),
+    "*.w_key": (1,),
+    "*.w_value": (1,),
+    "*.w_output": (0,),
+    "*.linear_0.w": (1,),
+    "*.linear_1.w": (0,),
+}
+# Models on a mesh of 2 devices, and what is divided.
+DIVIDED = [
+    ("mlp", {"input": (0,)}),
+    ("mlp", {"linear_0.w": (1,)}),
+    ("block", {"input": (0,)}),
+    ("block", COLUMNS_AND_ROWS),
+    ("gpt", COLUMNS_AND_ROWS),
+]
+
+
+def compare_collectives(backend_of, counted, models):
+    """Compares the bytes of collectives that a plan predicts with those that a framework sends in a
+    step. `counted` calls a model, and returns the bytes that a device sends, by kind."""
+    backend = backend_of(device_mesh=(2,))
+    for name, given in models:
+        make, draw_inputs = MODELS[name]
+        x = draw_inputs(np.random.default_rng(0))
+        x = x if x.dtype.kind == "i" else x.astype("float32")
+        model, shapes = make(), {"input": x.shape}
+        plan = ml.compile(model, backend, shapes=shapes).explain_sharding(given=given)
+        compiled = ml.compile(model, backend, shapes=shapes, shardings=plan)
+        params = compiled.randomize_params(1)
+        inputs = {"input": backend.shard(x, tensor_split=plan["input"])}
+        split = (0,) if "input" in given else ()
+        seeds = {
+            output: backend.ones(*value.shape, tensor_split=split)
+            for output, value in compiled.evaluate(params, inputs).items()
+        }
+        predicted = {kind: size for kind, _, _, size in plan.blocks[0].collectives}
+        assert counted(compiled, params, inputs, seeds) == predicted, (name, given)
 
 
 def compare_library(backend_of, devices, blocks=None, cases=None):

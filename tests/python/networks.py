@@ -11,8 +11,10 @@ from mithril.models import (
     Linear,
     MaxPool2d,
     MultiHeadAttention,
+    RelativePositionBias,
     Relu,
     Residual,
+    RMSNorm,
     Sequential,
 )
 
@@ -48,6 +50,40 @@ def recurrent():
     model = Model()
     model |= LSTM(6)(input="input", output="hidden")
     model |= Linear(3)(input="hidden", output=IOKey("output"))
+    return model
+
+
+def t5():
+    """An encoder and a decoder in the manner of T5: RMS norms before layers without biases, biases
+    of relative positions, and attention of the decoder to the encoder. Both read one input."""
+    model = Model()
+    model |= Embedding(11, 8)(input="input", output="x")
+
+    def add(layer, name, **given):
+        """`name` plus a layer of its norm."""
+        nonlocal model
+        model |= RMSNorm()(input=name, output=f"{name}_norm")
+        model |= layer(input=f"{name}_norm", output=f"{name}_layer", **given)
+        model |= ml.Add()(left=name, right=f"{name}_layer", output=f"{name}_")
+        return f"{name}_"
+
+    def feed_forward():
+        return Sequential([Linear(16, use_bias=False), Relu(), Linear(8, use_bias=False)])
+
+    def stack(bidirectional):
+        nonlocal model
+        bias = RelativePositionBias(2, buckets=8, max_distance=16, bidirectional=bidirectional)
+        name = "encoder" if bidirectional else "decoder"
+        model |= bias(input="x", output=f"{name}_bias")
+        model |= ml.Buffer()(input="x", output=name)
+        attention = MultiHeadAttention(2, use_bias=False, is_causal=not bidirectional)
+        return add(attention, name, mask=getattr(model, f"{name}_bias")[None])
+
+    encoded = add(feed_forward(), stack(bidirectional=True))
+    decoded = stack(bidirectional=False)
+    decoded = add(MultiHeadAttention(2, use_bias=False), decoded, context=encoded)
+    decoded = add(feed_forward(), decoded)
+    model |= Linear(11, use_bias=False)(input=decoded, output=IOKey("output"))
     return model
 
 

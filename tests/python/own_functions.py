@@ -414,6 +414,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "Negate": torch.neg,
     "Buffer": torch.clone,
     "StopGradient": torch.detach,
+    "Shard": torch.clone,
     "Floor": torch.floor,
     "Ceil": torch.ceil,
     "Round": torch.round,

@@ -113,7 +113,12 @@ def test_an_io_key_without_a_name_starts_none():
 @pytest.mark.parametrize("name", [n for n in block_names() if block_info(n).group == "Elementwise"])
 def test_every_elementwise_block_is_a_method(name):
     method = {"Exponential": "exp", "Sine": "sin", "Cosine": "cos"}.get(name, snake(name))
-    settings = {"Cast": ["float32"], "Clamp": [-0.5, 0.5], "Threshold": [0.5, 1.0]}.get(name, [])
+    settings = {
+        "Cast": ["float32"],
+        "Clamp": [-0.5, 0.5],
+        "Threshold": [0.5, 1.0],
+        "Shard": [[0]],
+    }.get(name, [])
     info = block_info(name)
     kind = "int32" if name == "BitwiseNot" else "bool" if name == "LogicalNot" else "float32"
     x = (X > 0) if kind == "bool" else (Y * 4).astype(kind)

@@ -21,6 +21,9 @@ NAMES = [
     "mistakes",
     "calls",
     "state",
+    "collectives",
+    "layouts",
+    "plans",
     "library",
     "mlp",
     "block",
@@ -28,6 +31,7 @@ NAMES = [
     "resnet",
     "recurrent",
     "embeddings",
+    "t5",
 ]
 WITHOUT = [kind for kind in MAKERS if has(kind) and MAKERS[kind] not in meshes.BACKENDS]
 

@@ -14,9 +14,21 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
 
 CHECKS = Path(__file__).with_name("torch_mesh_checks.py")
-NAMES = ["creation", "identity", "mistakes", "calls", "functions", "optimizer", "state", "library"]
+NAMES = [
+    "creation",
+    "identity",
+    "mistakes",
+    "calls",
+    "functions",
+    "optimizer",
+    "state",
+    "collectives",
+    "layouts",
+    "plans",
+    "library",
+]
 FAULTS = ["faults", "restarts"]
-MODELS = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings"]
+MODELS = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings", "t5"]
 MESHES = ["2", "4", "2x2", "1x4", "2x1x2"]
 
 

@@ -15,8 +15,24 @@ from pathlib import Path
 import mesh_models
 import numpy as np
 import torch
-from mesh_models import MODELS, close, compare, compare_library, interrupt, mlp, place, refuse
+from mesh_models import (
+    DIVIDED,
+    EVERY,
+    MODELS,
+    close,
+    compare,
+    compare_collectives,
+    compare_layouts,
+    compare_library,
+    compare_plans,
+    interrupt,
+    mlp,
+    place,
+    refuse,
+)
 from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import mithril as ml
 from mithril.models import BatchNorm2d, Dropout, Embedding, Linear, Sequential, SquaredError
@@ -404,6 +420,36 @@ def check_launched():
     print("rank", os.environ["RANK"], "is right")
 
 
+# The part of its operand that each of 2 devices sends.
+SENT = {"all_reduce": 1.0, "all_gather_into_tensor": 1.0, "reduce_scatter_tensor": 0.5}
+
+
+class Collectives(TorchDispatchMode):
+    """Counts the bytes that this rank sends."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kind = str(func).split(".")[1]
+        if "c10d" in str(func) and kind in SENT:
+            sent = SENT[kind] * args[0].numel() * args[0].element_size()
+            name = kind.removesuffix("_into_tensor").removesuffix("_tensor").replace("_", "-")
+            self.found[name] = self.found.get(name, 0) + sent
+        return func(*args, **(kwargs or {}))
+
+
+def counted(compiled, params, inputs, seeds):
+    """The bytes that a device sends in a step, by what PyTorch calls."""
+    compiled.evaluate(params, inputs, output_gradients=seeds)
+    with Collectives() as collectives, CommDebugMode() as counts:
+        compiled.evaluate(params, inputs, output_gradients=seeds)
+    plan = compiled.explain_sharding()
+    assert counts.get_total_counts() == sum(n for _, _, n, _ in plan.blocks[0].collectives)
+    return collectives.found
+
+
 CHECKS = {
     "creation": check_creation,
     "identity": check_identity,
@@ -412,6 +458,9 @@ CHECKS = {
     "functions": check_functions,
     "optimizer": check_optimizer,
     "state": check_state,
+    "collectives": lambda: compare_collectives(ml.TorchBackend, counted, DIVIDED),
+    "layouts": lambda: compare_layouts(ml.TorchBackend, *(EVERY or (2, 70))),
+    "plans": lambda: compare_plans(ml.TorchBackend),
     "library": lambda: compare_library(ml.TorchBackend, 2),
     "faults": check_faults,
     "restarts": check_restarts,

@@ -1,0 +1,213 @@
+"""Layouts on device meshes that are proposed, given and explained. They need no device."""
+
+import time
+
+import numpy as np
+import pytest
+from networks import Residual
+
+import mithril as ml
+from mithril.models import (
+    Embedding,
+    Gelu,
+    LayerNorm,
+    Linear,
+    Mean,
+    MultiHeadAttention,
+    Relu,
+    Sequential,
+)
+
+
+def gpt(layers, dim, heads=4, vocabulary=64):
+    def layer():
+        attention = [LayerNorm(), MultiHeadAttention(heads, is_causal=True)]
+        feed_forward = [LayerNorm(), Linear(4 * dim), Gelu(), Linear(dim)]
+        return Sequential([Residual(Sequential(attention)), Residual(Sequential(feed_forward))])
+
+    inner = [layer() for _ in range(layers)]
+    return Sequential([Embedding(vocabulary, dim), *inner, LayerNorm(), Linear(vocabulary)])
+
+
+def compiled(model, shape, **options):
+    return ml.compile(model, ml.NumpyBackend(), shapes={"input": shape}, **options)
+
+
+def perceptron():
+    return Sequential([Linear(256), Relu(), Linear(256), Relu(), Linear(8)])
+
+
+def collectives(plan, path=""):
+    block = next(block for block in plan.blocks if block.path == path)
+    return {(kind, axis): (count, size) for kind, axis, count, size in block.collectives}
+
+
+def test_a_perceptron_on_a_data_mesh_gets_data_parallelism():
+    plan = compiled(perceptron(), [4096, 64]).propose_shardings({"data": 4}, machine="8xH100")
+    assert plan["input"] == {"data": 0}
+    assert all(split == {} for name, split in plan.items() if name != "input")
+    # A ring sends each gradient twice, but for the part of one device.
+    params = 4 * (64 * 256 + 256 + 256 * 256 + 256 + 256 * 8 + 8)
+    ((count, size),) = collectives(plan).values()
+    assert (count, size) == (6, 2 * params * 3 / 4)
+
+
+def test_a_transformer_gets_columns_and_rows_of_its_weights():
+    """Megatron's layout: the first product of a pair is divided by columns, the second by rows."""
+    model = gpt(4, 2048, heads=16, vocabulary=32000)
+    plan = compiled(model, [1, 1024]).propose_shardings({"model": 8}, machine="8xH100")
+    for layer in range(4):
+        attention = f"sequential_{layer}.residual_0.sequential.multi_head_attention"
+        for name in ("query", "key", "value"):
+            assert plan[f"{attention}.w_{name}"] == {"model": 1}
+            assert plan[f"{attention}.b_{name}"] == {"model": 0}
+        assert plan[f"{attention}.w_output"] == {"model": 0}
+        assert plan[f"sequential_{layer}.residual_1.sequential.linear_0.w"] == {"model": 1}
+        assert plan[f"sequential_{layer}.residual_1.sequential.linear_1.w"] == {"model": 0}
+    assert plan["embedding.w"] == {"model": 0}
+    assert plan["linear.w"] == {"model": 1}
+    assert {kind for kind, _ in collectives(plan)} == {"all-reduce"}
+
+
+def test_a_table_too_large_for_a_device_is_divided_by_rows():
+    model = Sequential([Embedding(1_000_000, 12), Mean(axis=1), Linear(64), Relu(), Linear(1)])
+    recommender = compiled(model, [512, 20])
+    plan = recommender.propose_shardings((8,), machine="8xH100", memory="100MB")
+    assert plan["embedding.w"] == {"axis_0": 0}
+    assert plan.memory < 100e6
+    with pytest.raises(ml.MithrilError, match="does not fit into the memory of 8 devices"):
+        recommender.propose_shardings((8,), machine="8xH100", memory="10MB")
+
+
+def test_equal_layers_are_decided_once_and_quickly():
+    model = gpt(48, 1600, heads=16, vocabulary=51200)
+    deep = compiled(model, [16, 1024])
+    start = time.perf_counter()
+    plan = deep.propose_shardings({"data": 8, "model": 8}, machine="2x8xH100")
+    seconds = time.perf_counter() - start
+    assert plan.compared < 25_000
+    assert seconds < 20  # about 1.5 where nothing else runs
+    first = {n: s for n, s in plan.items() if n.startswith("sequential_1.")}
+    for layer in range(2, 48):
+        assert {n: plan[n.replace("_1.", f"_{layer}.", 1)] for n in first} == first
+    megatron = {
+        "input": {"data": 0},
+        "*.w_query": {"model": 1},
+        "*.w_key": {"model": 1},
+        "*.w_value": {"model": 1},
+        "*.w_output": {"model": 0},
+        "*.linear_0.w": {"model": 1},
+        "*.linear_1.w": {"model": 0},
+        "embedding.w": {"model": 0},
+        "linear.w": {"model": 1},
+    }
+    own = deep.explain_sharding({"data": 8, "model": 8}, machine="2x8xH100", given=megatron)
+    assert plan.seconds <= own.seconds
+
+
+def test_thousands_of_devices_need_no_device():
+    plan = compiled(gpt(6, 256), [2048, 64]).propose_shardings({"data": 512, "model": 8})
+    assert plan.mesh == {"data": 512, "model": 8}
+    assert plan["input"]["data"] == 0
+
+
+def test_given_layouts_are_kept_and_others_follow():
+    model = compiled(perceptron(), [64, 64])
+    plan = model.propose_shardings((2, 2), given={"linear_0.w": (None, 1)})
+    assert plan["linear_0.w"] == {"axis_1": 1}
+    explained = model.explain_sharding((2, 2), given={"linear_0.w": (None, 1)})
+    assert explained["linear_0.b"] == {"axis_1": 0}
+    assert explained["linear_1.w"] == {"axis_1": 0}
+    assert explained["input"] == {}
+    # Forward sums over parts of the middle layer, 64 x 256 floats in a ring of two.
+    assert collectives(explained, "linear_1")["all-reduce", "axis_1"] == (1, 64 * 256 * 4)
+
+
+def test_a_step_without_gradients_reduces_none():
+    trained = compiled(perceptron(), [64, 64]).explain_sharding((4,), given={"input": (0,)})
+    inference = compiled(perceptron(), [64, 64], inference=True)
+    plan = inference.explain_sharding((4,), given={"input": (0,)})
+    assert collectives(plan) == {}
+    assert collectives(trained) != {}
+    assert plan.memory < trained.memory
+
+
+def test_memory_is_that_of_params_gradients_and_states():
+    model = compiled(Sequential([Linear(512, use_bias=False)]), [1, 512])
+    param = 512 * 512 * 4
+    for states in (0, 1, 2):
+        own = model.explain_sharding((2,), given={}, optimizer_states=states).memory
+        assert 0 <= own - (2 + states) * param < 0.02 * param
+    split = model.explain_sharding((2,), given={"linear.w": (0,)}, optimizer_states=2).memory
+    assert 0 <= split - 4 * param / 2 < 0.02 * param
+
+
+def test_constraints_inside_a_model_are_part_of_the_plan():
+    model = ml.Model()
+    model |= Linear(64)(input="input", output=ml.IOKey("hidden"))
+    model |= Linear(8)(input=model.hidden.relu().shard({"model": 1}), output="output")
+    plan = compiled(model, [32, 16]).explain_sharding({"data": 2, "model": 2}, given={})
+    assert plan["linear_0.w"] == {"model": 1}
+    assert plan["linear_1.w"] == {"model": 0}
+
+
+def test_dims_without_numbers_need_sizes():
+    model = ml.compile(perceptron(), ml.NumpyBackend(), shapes={"input": ["batch", 64]})
+    with pytest.raises(ml.ShapeError, match="layouts can be chosen only for known dims"):
+        model.propose_shardings((2,))
+    assert model.propose_shardings((2,), batch=1024)["input"] == {"axis_0": 0}
+
+
+def test_plans_print_as_tables_and_are_mappings():
+    plan = compiled(perceptron(), [4096, 64]).propose_shardings({"data": 4}, machine="8xH100")
+    text = str(plan)
+    assert text.startswith("mesh data:4 of 8xH100: ")
+    assert "input: data,_\n" in text
+    assert "6 all-reduce over data" in plan.table(0)
+    assert "linear_1" not in plan.table(0)
+    assert "<table>" in plan._repr_html_()
+    assert len(plan) == 7 and set(dict(plan)) == set(plan.keys())
+    assert "linear_0.w" in plan and "linear_9.w" not in plan
+    with pytest.raises(KeyError):
+        plan["linear_9.w"]
+    assert sum(block.flops for block in plan.blocks[1:]) == pytest.approx(plan.blocks[0].flops)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mesh": None}, "a mesh is needed to divide the model over"),
+        ({"mesh": 4}, "`device_mesh` is not a mesh"),
+        ({"mesh": {"a b": 2}}, "`device_mesh` is not a mesh"),
+        ({"machine": "8xH10"}, "there is no machine `8xH10`"),
+        ({"memory": "much"}, "`memory` is not a size"),
+        ({"optimizer_states": -1}, "`optimizer_states` is not a number of arrays"),
+        ({"given": {"input": {"modl": 0}}}, "names a mesh axis that the backend does not have"),
+        ({"given": {"linear_9.w": (0,)}}, "no param or input matches `linear_9.w`"),
+        ({"given": {"linear_0.w": (2,)}}, "cannot divide an axis that the array does not have"),
+        ({"given": {"linear_2.b": (None, 0)}, "mesh": (2, 3)}, "cannot divide an axis evenly"),
+        ({"given": {"input": ("0",)}}, "has an entry that is not an axis"),
+        ({"given": [1]}, "`given`"),
+    ],
+)
+def test_wrong_plans_are_explained(given, message):
+    with pytest.raises(ml.MithrilError, match=message):
+        compiled(perceptron(), [64, 64]).propose_shardings(**{"mesh": (2, 2), **given})
+
+
+def test_layouts_need_a_backend_with_a_mesh():
+    with pytest.raises(ml.BackendError, match="computes on one device") as caught:
+        compiled(perceptron(), [64, 64], shardings={"input": (0,)})
+    assert "shardings=" in str(caught.value)
+
+
+def test_constraints_have_no_effect_without_a_mesh():
+    model = Sequential([Linear(4), ml.Shard((0, 1)), Relu()])
+    given = {"input": np.ones((2, 3), "f4")}
+    for backend in (ml.NumpyBackend(), ml.CpuBackend(), ml.CBackend()):
+        own = ml.compile(model, backend, shapes={"input": [2, 3]})
+        plain = ml.compile(Sequential([Linear(4), Relu()]), backend, shapes={"input": [2, 3]})
+        assert "constrain" not in own.code
+        params = plain.randomize_params(0)
+        got, want = own.evaluate(params, given), plain.evaluate(params, given)
+        np.testing.assert_array_equal(got["output"], want["output"])
