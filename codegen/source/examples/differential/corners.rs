@@ -7,12 +7,12 @@ use mithril_ir::tensor::Tensor;
 use mithril_source::backends::Backend;
 use serde_json::Value;
 
-use crate::cases::{Case, Random, operations};
+use crate::cases::{Case, Random};
 use crate::forward::{has_rare_dtype, inputs, is_empty, is_rare, one, rounds_each_step};
 
 pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
-    for op in operations() {
+    for op in crate::operations() {
         let mut random = Random::named(op.name, 5000);
         let mut add = |corner: String, case: &Case, inputs: &[Tensor]| {
             let value = one(framework, case, case, inputs);

@@ -10,12 +10,12 @@ use mithril_ir::tensor::Tensor;
 use mithril_source::backends::Backend;
 use serde_json::{Value, json};
 
-use crate::cases::{Case, Random, operations};
+use crate::cases::{Case, Random};
 use crate::emitted::{arguments, results, write};
 
 pub fn cases(framework: &'static Backend, count: usize) -> Vec<Value> {
     let mut all = Vec::new();
-    for op in operations() {
+    for op in crate::operations() {
         let mut random = Random::named(op.name, 0);
         for at in 0..count {
             // Half of the cases are floats of the dtypes that models have.

@@ -15,7 +15,7 @@ use mithril_passes::pass::Pass;
 use mithril_source::backends::{self, Backend};
 use serde_json::{Value, json};
 
-use crate::cases::{Case, Random, operations};
+use crate::cases::{Case, Random};
 use crate::emitted::{arguments, results, write};
 use crate::forward::{inputs, is_empty, is_rare};
 
@@ -36,7 +36,7 @@ const EDGES: &[Wanted] = &[
 /// On numbers at which every operation is smooth.
 pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
-    for op in operations() {
+    for op in crate::operations() {
         let mut random = Random::named(op.name, 9000);
         for (dtype, fits) in EDGES {
             let Some(case) = find(op, *dtype, *fits, &mut random) else {
@@ -57,7 +57,7 @@ pub fn cases(framework: &'static Backend) -> Vec<Value> {
 /// On whole numbers, many of them alike: where operations have ties and corners.
 pub fn kinks(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
-    for op in operations() {
+    for op in crate::operations() {
         let mut random = Random::named(op.name, 3000);
         let fits = |case: &Case| {
             case.operands.iter().any(|ty| ty.shape.dims.len() > 1)

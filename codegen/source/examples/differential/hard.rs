@@ -13,7 +13,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_source::backends::Backend;
 use serde_json::{Value, json};
 
-use crate::cases::{Case, Random, operations};
+use crate::cases::{Case, Random};
 use crate::emitted::{arguments, results, write};
 use crate::forward::is_empty;
 
@@ -50,7 +50,7 @@ const FEW: usize = 3;
 
 pub fn cases(framework: &'static Backend) -> Vec<Value> {
     let mut all = Vec::new();
-    for op in operations() {
+    for op in crate::operations() {
         let mut random = Random::named(op.name, 11_000);
         for dtype in [DType::F64, DType::F32] {
             let floats = |case: &Case| {

@@ -14,9 +14,15 @@ mod models;
 use std::process::ExitCode;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::op::Op;
 use mithril_source::backends::{Backend, find};
 use mithril_source::custom::{Definition, register};
 use serde_json::Value;
+
+/// The operations that source can have without a device mesh.
+fn operations() -> impl Iterator<Item = Op> {
+    cases::operations().filter(|op| op.name != "constrain")
+}
 
 /// The backend of a name, or of a definition in a file.
 fn framework(name: &str) -> Result<Option<&'static Backend>> {
