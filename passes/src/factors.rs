@@ -74,10 +74,10 @@ impl Factors {
     fn join(&mut self, function: &Function, op: &Operation) {
         match op.op.access {
             Access::Meaning if op.op.kind == Kind::Elementwise => self.broadcast(),
-            Access::Meaning if op.op.kind == Kind::Barrier => self.same_axes(&[]),
             Access::Meaning => {}
             // Each device makes its own part.
             Access::Constant(_) | Access::Random(_) => {}
+            Access::View(_) if op.op.kind == Kind::Barrier => self.first_axes(),
             Access::View(_) => {
                 if let Some(map) = function.index_map(op) {
                     self.view(&map);
@@ -137,6 +137,14 @@ impl Factors {
             }
         }
         result.iter().for_each(|own| self.factors[*own].division = Division::Parallel);
+    }
+
+    /// The result has the axes of the first operand. Others are not read.
+    fn first_axes(&mut self) {
+        let (from, to) = (self.operands[0].clone(), self.results[0].clone());
+        for (one, other) in to.iter().zip(&from) {
+            self.link(*one, *other, Division::Parallel);
+        }
     }
 
     /// All operands and results have the same axes, of which these are whole.

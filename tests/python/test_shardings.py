@@ -123,6 +123,32 @@ def test_given_layouts_are_kept_and_others_follow():
     assert collectives(explained, "linear_1")["all-reduce", "axis_1"] == (1, 64 * 256 * 4)
 
 
+def test_weights_divided_like_the_batch_are_gathered_and_their_gradients_scattered():
+    given = {"input": (0,), "linear_?.w": (0,)}
+    plan = compiled(perceptron(), [4096, 64]).explain_sharding({"data": 4}, given=given)
+    first, middle, last = (4 * size for size in (64 * 256, 256 * 256, 256 * 8))
+    biases = 4 * (256 + 256 + 8)
+    assert collectives(plan) == {
+        # The gradient of the input is not needed, so the first weight is gathered once.
+        ("all-gather", "data"): (5, (first + 2 * middle + 2 * last) * 3 / 4),
+        ("reduce-scatter", "data"): (3, (first + middle + last) * 3 / 4),
+        ("all-reduce", "data"): (3, 2 * biases * 3 / 4),
+    }
+
+
+def test_recomputed_values_need_no_memory_and_no_further_collectives():
+    plans = [
+        compiled(gpt(8, 64), [64, 32], gradient_checkpointing=again).explain_sharding(
+            {"data": 4}, given={"input": (0,)}, optimizer_states=0
+        )
+        for again in (False, True)
+    ]
+    kept, recomputed = plans
+    assert collectives(kept) == collectives(recomputed)
+    assert recomputed.memory < 0.5 * kept.memory
+    assert recomputed.blocks[0].flops > 1.1 * kept.blocks[0].flops
+
+
 def test_a_step_without_gradients_reduces_none():
     trained = compiled(perceptron(), [64, 64]).explain_sharding((4,), given={"input": (0,)})
     inference = compiled(perceptron(), [64, 64], inference=True)

@@ -3,8 +3,10 @@
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op;
 use mithril_ir::op::access::Fold;
-use smallvec::SmallVec;
+use mithril_ir::shape::Type;
+use smallvec::{SmallVec, smallvec};
 
 use super::layout::{Axes, Axis, Layout, Mesh};
 use super::propagate::Layouts;
@@ -106,34 +108,64 @@ impl Bill {
 /// The cost of a function with these layouts.
 pub fn bill(function: &Function, mesh: &Mesh, layouts: &Layouts) -> Bill {
     let factors = &layouts.relations.factors;
+    let sizes: Vec<f64> = function.values.iter().map(|info| size(&info.ty)).collect();
     let each = function.ops.iter().zip(factors);
     Bill {
         operations: each
-            .map(|(op, factors)| of_operation(mesh, op, factors, &layouts.values))
+            .map(|(op, factors)| of_operation(mesh, op, factors, (&layouts.values, &sizes)))
             .collect(),
     }
 }
 
-/// The cost of one operation. `values` has the layouts of all values.
+/// The bytes of a tensor, for comparisons: dims without a number count as a thousand.
+fn size(ty: &Type) -> f64 {
+    let dims = ty.shape.dims.iter().map(|dim| dim.as_const().unwrap_or(1000) as f64);
+    dims.product::<f64>() * f64::from(ty.dtype.bits() as u32) / 8.0
+}
+
+/// The cost of one operation. `values` has the layouts and the bytes of all values. If a mesh axis
+/// divides several factors, the one that is computed in parts is the one for which least is sent.
 pub fn of_operation(
     mesh: &Mesh,
     op: &Operation,
     factors: &Factors,
-    values: &[Layout],
+    (values, sizes): (&[Layout], &[f64]),
 ) -> OperationBill {
-    let divided = division(op, factors, values);
+    let sent = |bill: &OperationBill| -> f64 {
+        let each = bill.collectives.iter();
+        each.map(|own| own.sent.number() * sizes[own.value.index()]).sum()
+    };
+    let all = divisions(op, factors, values);
+    let bills = all.iter().map(|divided| divided_as(mesh, op, factors, values, divided));
+    let least = bills.map(|bill| (sent(&bill), bill)).reduce(|one, other| {
+        let (less, more) = (one.0 <= other.0, other.1.parts > one.1.parts);
+        if less && !(one.0 == other.0 && more) { one } else { other }
+    });
+    least.map(|(_, bill)| bill).unwrap_or_default()
+}
+
+/// The cost of an operation that is divided in this way.
+fn divided_as(
+    mesh: &Mesh,
+    op: &Operation,
+    factors: &Factors,
+    values: &[Layout],
+    divided: &[Axes],
+) -> OperationBill {
     let parts = |axes: &[usize]| axes.iter().map(|own| mesh.parts(&divided[*own])).product();
     let mut counter = Counter { mesh, collectives: SmallVec::new() };
     let made = |places: &[usize]| Layout {
         dims: places.iter().map(|factor| divided[*factor].clone()).collect(),
     };
-    for (value, places) in op.operands.iter().zip(&factors.operands) {
+    // A barrier waits for its further operands, and does not read them.
+    let read = if op.op.kind == op::Kind::Barrier { 1 } else { op.operands.len() };
+    for (value, places) in op.operands.iter().zip(&factors.operands).take(read) {
         counter.moved(*value, &values[value.index()], &made(places));
     }
     for (value, places) in op.results().zip(&factors.results) {
         let wanted = &values[value.index()];
         let mut own = made(places);
-        for (factor, axes) in factors.factors.iter().zip(&divided) {
+        for (factor, axes) in factors.factors.iter().zip(divided) {
             if let Division::Reduced(fold) = factor.division {
                 for axis in axes {
                     counter.combined(value, &mut own, wanted, (*axis, fold));
@@ -150,25 +182,49 @@ pub fn of_operation(
     }
 }
 
-/// How an operation is computed: the mesh axes that divide each factor.
-fn division(op: &Operation, factors: &Factors, values: &[Layout]) -> SmallVec<[Axes; 6]> {
-    let mut divided: SmallVec<[Axes; 6]> = smallvec::smallvec![Axes::new(); factors.factors.len()];
-    let mut used: SmallVec<[Axis; 4]> = SmallVec::new();
-    // Results decide, so that they need not be moved. Operands decide what is reduced.
+/// The mesh axes that divide each factor.
+type Divided = SmallVec<[Axes; 6]>;
+
+/// The ways to compute an operation: each mesh axis divides one of the factors that it divides in an
+/// operand or a result.
+fn divisions(op: &Operation, factors: &Factors, values: &[Layout]) -> SmallVec<[Divided; 1]> {
+    let none: Divided = smallvec![Axes::new(); factors.factors.len()];
+    // For each factor the axes of the value that has the most.
+    let mut wanted = none.clone();
     let results = op.results().zip(&factors.results);
     let operands = op.operands.iter().copied().zip(&factors.operands);
     for (value, places) in results.chain(operands) {
-        for (axis, factor) in places.iter().enumerate() {
-            let axes = &values[value.index()].dims[axis];
-            let kind = factors.factors[*factor].division;
-            let is_open = divided[*factor].is_empty() && kind != Division::Whole;
-            if is_open && !axes.is_empty() && axes.iter().all(|axis| !used.contains(axis)) {
-                used.extend(axes.iter().copied());
-                divided[*factor] = axes.clone();
+        for (axes, factor) in values[value.index()].dims.iter().zip(places) {
+            let is_whole = factors.factors[*factor].division == Division::Whole;
+            if !is_whole && axes.len() > wanted[*factor].len() {
+                wanted[*factor] = axes.clone();
             }
         }
     }
-    divided
+    let mut axes: SmallVec<[Axis; 4]> = wanted.iter().flatten().copied().collect();
+    axes.sort_unstable();
+    axes.dedup();
+    let mut all: SmallVec<[Divided; 1]> = smallvec![none];
+    for axis in axes {
+        let has = |factor: &usize| wanted[*factor].contains(&axis);
+        let of: SmallVec<[usize; 2]> = (0..wanted.len()).filter(has).collect();
+        let each = all.into_iter().flat_map(|divided| {
+            let with = |factor: &usize| {
+                let mut divided = divided.clone();
+                divided[*factor].push(axis);
+                divided
+            };
+            of.iter().map(with).collect::<SmallVec<[Divided; 1]>>()
+        });
+        all = each.collect();
+    }
+    // Axes of one factor are in the order of the value.
+    for divided in &mut all {
+        for (own, wanted) in divided.iter_mut().zip(&wanted) {
+            own.sort_unstable_by_key(|axis| wanted.iter().position(|other| other == axis));
+        }
+    }
+    all
 }
 
 struct Counter<'a> {

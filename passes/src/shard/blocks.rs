@@ -45,7 +45,8 @@ pub fn of_blocks(problem: &Problem, values: &[Layout]) -> Result<Vec<BlockBill>>
     let mut all: IndexMap<String, BlockBill, FxBuildHasher> = IndexMap::default();
     all.insert(String::new(), BlockBill::default());
     for (at, op) in function.ops.iter().enumerate() {
-        let bill = of_operation(problem.mesh, op, &relations.factors[at], values);
+        let bill =
+            of_operation(problem.mesh, op, &relations.factors[at], (values, estimates.bytes()));
         let time = estimates.time(problem, at, &bill);
         let flops = estimates.flops(problem, at, &bill);
         let path = op.loc.shortest().unwrap_or("");

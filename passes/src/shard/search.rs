@@ -295,7 +295,12 @@ impl Search<'_> {
         let Problem { function, mesh, .. } = *self.problem;
         for at in operations.into_iter().filter(|at| *at < function.ops.len()) {
             let factors = &self.relations.factors[at];
-            let bill = of_operation(mesh, &function.ops[at], factors, &state.values);
+            let bill = of_operation(
+                mesh,
+                &function.ops[at],
+                factors,
+                (&state.values, self.estimates.bytes()),
+            );
             state.times[at] = self.estimates.time(self.problem, at, &bill);
         }
         let excess = (self.memory(state) - self.problem.memory).max(0.0);

@@ -104,6 +104,11 @@ impl Estimates {
         problem.repeats[at] * self.flops[at] / bill.parts as f64
     }
 
+    /// The bytes of each value.
+    pub fn bytes(&self) -> &[f64] {
+        &self.bytes
+    }
+
     /// The bytes that a device sends in a collective.
     pub fn sent(&self, collective: &Collective) -> f64 {
         self.bytes[collective.value.index()] * collective.sent.number()
