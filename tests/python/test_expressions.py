@@ -135,7 +135,11 @@ def test_every_elementwise_block_is_a_method(name):
 
 def snake(name: str) -> str:
     model = Model()
-    needed = {"Cast": {"dtype": "float32"}, "Threshold": {"threshold": 0.5, "value": 1.0}}
+    needed = {
+        "Cast": {"dtype": "float32"},
+        "Threshold": {"threshold": 0.5, "value": 1.0},
+        "Shard": {"tensor_split": [0]},
+    }
     model |= getattr(ml, name)(**needed.get(name, {}))
     return model.summary().split("\n")[1].split()[0]
 

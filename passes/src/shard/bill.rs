@@ -120,7 +120,7 @@ pub fn bill(function: &Function, mesh: &Mesh, layouts: &Layouts) -> Bill {
 /// The bytes of a tensor, for comparisons: dims without a number count as a thousand.
 fn size(ty: &Type) -> f64 {
     let dims = ty.shape.dims.iter().map(|dim| dim.as_const().unwrap_or(1000) as f64);
-    dims.product::<f64>() * f64::from(ty.dtype.bits() as u32) / 8.0
+    dims.product::<f64>() * f64::from(ty.dtype.bits()) / 8.0
 }
 
 /// The cost of one operation. `values` has the layouts and the bytes of all values. If a mesh axis

@@ -1,6 +1,7 @@
 //! What is to be divided over a mesh.
 
 use mithril_ir::graph::{Function, Operation, Role, Value};
+use mithril_ir::op::Kind;
 
 use super::layout::{Layout, Mesh};
 use super::machine::Machine;
@@ -31,6 +32,25 @@ pub fn params_with_gradients(function: &Function, first: usize) -> Vec<(Value, V
     let params = function.arguments().filter(|(_, argument)| argument.role == Role::Param);
     let gradients = function.results.iter().skip(first).map(|result| result.value);
     params.map(|(value, _)| value).zip(gradients).collect()
+}
+
+impl Problem<'_> {
+    /// The pairs of `tied` whose gradient is computed, and the params of those whose gradient is
+    /// constant, as it is for layers that are left out.
+    pub fn gradients(&self) -> (Vec<(Value, Value)>, Vec<Value>) {
+        let definitions = self.function.definitions();
+        let is_constant = |mut value: Value| loop {
+            let op = definitions[value.index()].map(|at| &self.function.ops[at as usize]);
+            match op.map(|op| (op.op.kind, op.operands.first())) {
+                Some((Kind::Constant, _)) => return true,
+                Some((Kind::Layout, Some(operand))) => value = *operand,
+                _ => return false,
+            }
+        };
+        let (constant, computed): (Vec<_>, Vec<_>) =
+            self.tied.iter().copied().partition(|(_, gradient)| is_constant(*gradient));
+        (computed, constant.into_iter().map(|(param, _)| param).collect())
+    }
 }
 
 /// How often each operation of a shortened function occurs in the whole model.

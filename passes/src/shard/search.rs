@@ -89,6 +89,8 @@ struct Search<'a> {
     problem: &'a Problem<'a>,
     relations: Relations,
     estimates: Estimates,
+    /// The bytes that a device may use.
+    limit: f64,
     visited: usize,
 }
 
@@ -97,39 +99,33 @@ struct Search<'a> {
 /// Errors: a given layout that does not fit; every layout that was found needs too much memory; a dim
 /// without a number.
 pub fn search(problem: &Problem) -> Result<Plan> {
-    let mut search = Search {
-        problem,
-        relations: Relations::of(problem.function, problem.tied),
-        estimates: Estimates::of(problem)?,
-        visited: 0,
-    };
+    let mut search = Search::of(problem)?;
     let best = search.run()?;
     let memory = search.memory(&best);
     if best.score.excess > 0.0 {
-        return Diagnostic::of(
-            ErrorKind::Argument,
-            format!("the model does not fit into the memory of {} devices", problem.mesh.devices()),
-        )
-        .got(format!("{} a device, with the best layout that was found", scaled(memory, "B")))
-        .expected(format!("at most {}", scaled(problem.memory, "B")))
-        .hint("use more devices, a smaller batch, or `gradient_checkpointing=True`")
-        .err();
+        return Err(does_not_fit(problem.mesh, memory, problem.memory));
     }
     let time = best.times.iter().copied().sum();
     let (visited, chosen) = (search.visited, chosen(problem, &best));
     Ok(Plan { time, memory, visited, chosen, values: best.values })
 }
 
+/// The error of a model that needs more than the memory of a device.
+pub fn does_not_fit(mesh: &Mesh, needed: f64, limit: f64) -> Box<Diagnostic> {
+    let what = format!("the model does not fit into the memory of {} devices", mesh.devices());
+    Box::new(
+        Diagnostic::of(ErrorKind::Argument, what)
+            .got(format!("{} a device, with the best layout that was found", scaled(needed, "B")))
+            .expected(format!("at most {}", scaled(limit, "B")))
+            .hint("use more devices, a smaller batch, or `gradient_checkpointing=True`"),
+    )
+}
+
 /// The cost of given layouts alone, without a search.
 ///
 /// Errors: as for [`search`], except that of the memory.
 pub fn evaluate(problem: &Problem) -> Result<Plan> {
-    let mut search = Search {
-        problem,
-        relations: Relations::of(problem.function, problem.tied),
-        estimates: Estimates::of(problem)?,
-        visited: 0,
-    };
+    let mut search = Search::of(problem)?;
     let state = search.first()?;
     let memory = search.memory(&state);
     let time = state.times.iter().copied().sum();
@@ -144,7 +140,15 @@ fn chosen(problem: &Problem, state: &State) -> Vec<Value> {
     given.chain(groups).collect()
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// Errors: a dim without a number.
+    fn of(problem: &'a Problem<'a>) -> Result<Search<'a>> {
+        let (computed, _) = problem.gradients();
+        let relations = Relations::of(problem.function, &computed);
+        let estimates = Estimates::of(problem)?;
+        Ok(Search { problem, relations, estimates, limit: problem.memory, visited: 0 })
+    }
+
     fn spread(&self) -> Spread<'_> {
         let Problem { function, mesh, .. } = *self.problem;
         Spread { function, mesh, relations: &self.relations }
@@ -179,6 +183,10 @@ impl Search<'_> {
                 }
             }
         }
+        let other = self.fast_then_small(&first);
+        if other.score.is_better(best.score) {
+            best = other;
+        }
         best = self.refined(&first, best);
         let mut at = 0;
         while at < best.choices.len() && self.visited < VISITED {
@@ -191,6 +199,16 @@ impl Search<'_> {
             }
         }
         Ok(best)
+    }
+
+    /// The best state without a limit of memory, and what follows from it within the limit: arrays
+    /// that are only kept are then divided further.
+    fn fast_then_small(&mut self, first: &State) -> State {
+        self.limit = f64::INFINITY;
+        let mut state = self.beam(first, &Moves::default());
+        self.limit = self.problem.memory;
+        self.count(&mut state, []);
+        self.beam(&state, &Moves::default())
     }
 
     /// Leaves out or changes one choice of a state, as long as that is better.
@@ -303,7 +321,7 @@ impl Search<'_> {
             );
             state.times[at] = self.estimates.time(self.problem, at, &bill);
         }
-        let excess = (self.memory(state) - self.problem.memory).max(0.0);
+        let excess = (self.memory(state) - self.limit).max(0.0);
         let seconds = state.times.iter().map(|time| time.total()).sum();
         state.score = Score { excess, seconds };
         self.visited += 1;

@@ -20,15 +20,15 @@ pass! {
     /// Keeps the first two of each chain of equal calls, in which each call takes a result of the one
     /// before, for estimates of cost. The location of the second one tells how many calls it stands
     /// for: `h.1*47`.
-    pub struct Shorten("shorten") {}
+    pub struct Shorten("shorten") {
+        /// Whether the last call is kept as well: gradients that recompute layers keep its values.
+        last: bool = false,
+    }
 }
-
-/// Chains up to this length are kept.
-const KEPT: usize = 2;
 
 impl Pass for Shorten {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
-        each_function(module, |function| shortened(module, function, cx))
+        each_function(module, |function| self.shortened(module, function, cx))
     }
 }
 
@@ -38,23 +38,39 @@ pub fn repeats(path: &str) -> f64 {
     numbers.product()
 }
 
-fn shortened(
+impl Shorten {
+    fn shortened(
+        &self,
+        module: &Module,
+        function: &Function,
+        cx: &mut PassContext,
+    ) -> Result<Option<Function>> {
+        let end = usize::from(self.last);
+        let mut chains = chains(function);
+        chains.retain(|chain| chain.len() > 2 + end);
+        if chains.is_empty() {
+            return Ok(None);
+        }
+        // By operation: what the second one of a chain stands for, and for those that are left out
+        // the second.
+        let mut stands_for: FxHashMap<usize, usize> = FxHashMap::default();
+        let mut left_out: FxHashMap<usize, usize> = FxHashMap::default();
+        for chain in &chains {
+            let out = &chain[2..chain.len() - end];
+            stands_for.insert(chain[1], out.len() + 1);
+            left_out.extend(out.iter().map(|at| (*at, chain[1])));
+        }
+        rebuilt(module, function, &stands_for, &left_out, cx)
+    }
+}
+
+fn rebuilt(
     module: &Module,
     function: &Function,
+    stands_for: &FxHashMap<usize, usize>,
+    left_out: &FxHashMap<usize, usize>,
     cx: &mut PassContext,
 ) -> Result<Option<Function>> {
-    let mut chains = chains(function);
-    chains.retain(|chain| chain.len() > KEPT);
-    if chains.is_empty() {
-        return Ok(None);
-    }
-    // By operation: what the second one of a chain stands for, and for the later ones the second.
-    let mut stands_for: FxHashMap<usize, usize> = FxHashMap::default();
-    let mut left_out: FxHashMap<usize, usize> = FxHashMap::default();
-    for chain in &chains {
-        stands_for.insert(chain[KEPT - 1], chain.len() - KEPT + 1);
-        left_out.extend(chain[KEPT..].iter().map(|at| (*at, chain[KEPT - 1])));
-    }
     let mut rebuild = Rebuild::new(module, function);
     for (at, operation) in function.ops.iter().enumerate() {
         if let Some(kept) = left_out.get(&at) {

@@ -52,6 +52,8 @@ pub struct Estimates {
     /// there at a time; none for values that take no memory of their own.
     lives: Vec<Option<Life>>,
     gradients: FxHashSet<Value>,
+    /// The params of layers that are left out, whose gradients nothing computes.
+    left_out: Vec<Value>,
 }
 
 struct Life {
@@ -66,11 +68,13 @@ impl Estimates {
         let function = problem.function;
         let each = function.values.iter().map(|info| number(&bytes(&info.ty)));
         let work = function.ops.iter().map(|op| number(&flops(function, op)));
+        let (computed, left_out) = problem.gradients();
         Ok(Estimates {
             bytes: each.collect::<Result<_>>()?,
             flops: work.collect::<Result<_>>()?,
+            gradients: computed.into_iter().map(|(_, gradient)| gradient).collect(),
+            left_out,
             lives: lives(function, problem.repeats),
-            gradients: problem.tied.iter().map(|(_, gradient)| *gradient).collect(),
         })
     }
 
@@ -141,8 +145,9 @@ impl Estimates {
             Role::Param => 1.0 + problem.optimizer_states,
             Role::Data | Role::Key | Role::Constant | Role::State | Role::Cotangent => 1.0,
         };
-        let held: f64 =
-            function.arguments().map(|(value, own)| copies(own.role) * local(value)).sum();
+        let arguments = function.arguments().map(|(value, own)| copies(own.role) * local(value));
+        let left_out = self.left_out.iter().map(|value| local(*value));
+        let held: f64 = arguments.chain(left_out).sum();
         let mut change = vec![0.0; function.ops.len() + 1];
         for (at, life) in self.lives.iter().enumerate() {
             if let Some(life) = life {

@@ -21,7 +21,7 @@ use mithril_passes::shard::blocks::{BlockBill, of_blocks};
 use mithril_passes::shard::layout::{Layout, Mesh};
 use mithril_passes::shard::machine::Machine;
 use mithril_passes::shard::problem::{Problem, params_with_gradients, repeats};
-use mithril_passes::shard::search::{Plan, evaluate, search};
+use mithril_passes::shard::search::{Plan, does_not_fit, evaluate, search};
 use mithril_passes::shard::shorten::{Shorten, alike};
 use mithril_passes::specialise::Specialise;
 use mithril_passes::target::CORE;
@@ -29,6 +29,10 @@ use rustc_hash::FxHashSet;
 
 use super::{Program, entry};
 
+/// How often a search is repeated whose plan needs too much memory, with a smaller limit.
+const RETRIES: usize = 3;
+/// What is left of the limit each time, beyond the error of the estimate.
+const MARGIN: f64 = 0.95;
 /// Repeated blocks of fewer operations are looked at as often as they occur.
 const LAYER: usize = 12;
 
@@ -61,6 +65,13 @@ pub struct Sharding {
     pub compared: usize,
 }
 
+impl ShardingRequest {
+    /// The bytes that a device may use.
+    fn limit(&self) -> f64 {
+        self.memory.unwrap_or(self.machine.memory)
+    }
+}
+
 impl Program {
     /// Chooses layouts of params and inputs that take the least time on a machine, and fit into its
     /// memory.
@@ -69,9 +80,24 @@ impl Program {
     /// layout fits into the memory.
     pub fn propose_sharding(&self, request: &ShardingRequest) -> Result<Sharding> {
         let layers = Layers::of(self, request)?;
-        let short = layers.step(true)?;
-        let plan = layers.solved(&short, &layers.given(&short)?, &mut |problem| search(problem))?;
-        layers.priced(layers.arguments(&short, &plan), plan.visited)
+        let (short, limit) = (layers.step(true)?, request.limit());
+        let given = layers.given(&short)?;
+        let mut found = layers.found(&short, &given, limit)?;
+        // The whole model may need more than the estimate of a short one.
+        let mut allowed = limit;
+        for _ in 0..RETRIES {
+            if found.memory <= limit {
+                return Ok(found);
+            }
+            allowed *= MARGIN * limit / found.memory;
+            let needed = found.memory;
+            let again = layers.found(&short, &given, allowed);
+            found = again.map_err(|_| does_not_fit(&request.mesh, needed, limit))?;
+        }
+        match found.memory <= limit {
+            true => Ok(found),
+            false => Err(does_not_fit(&request.mesh, found.memory, limit)),
+        }
     }
 
     /// What the given layouts cost. Layouts of other params and inputs follow from them.
@@ -124,12 +150,12 @@ impl Layers<'_> {
     }
 
     /// The primitives of a training step, or of the forward pass where nothing is trained. `short`
-    /// leaves out all but two of equal layers.
+    /// leaves out all but two of equal layers, or three.
     fn step(&self, short: bool) -> Result<Arc<Function>> {
         let target = *CORE;
         let mut pipeline = Pipeline::default();
         if short {
-            pipeline = pipeline.then(Shorten::default());
+            pipeline = pipeline.then(Shorten { last: self.recomputed != Limit::At(0) });
         }
         if self.recomputed != Limit::At(0) {
             pipeline = pipeline.then(Checkpoint { count: self.recomputed });
@@ -146,6 +172,13 @@ impl Layers<'_> {
         let (module, _) = Driver::default().run(&pipeline, &self.module)?;
         let last = module.called_from_outside().last();
         last.cloned().ok_or_else(|| Box::new(Diagnostic::new("the model has no function")))
+    }
+
+    /// The whole model as a search on the short one divides it, which may use this memory.
+    fn found(&self, short: &Function, given: &[(Value, Layout)], memory: f64) -> Result<Sharding> {
+        let mut within = |problem: &Problem| search(&Problem { memory, ..*problem });
+        let plan = self.solved(short, given, &mut within)?;
+        self.priced(self.arguments(short, &plan), plan.visited)
     }
 
     /// The result of a search or of an evaluation. `given` has the layouts that are decided.
@@ -171,7 +204,7 @@ impl Layers<'_> {
             given,
             groups: &groups,
             repeats: &repeats(function),
-            memory: request.memory.unwrap_or(request.machine.memory),
+            memory: request.limit(),
             optimizer_states: if self.gradients { request.optimizer_states } else { 0.0 },
         })
     }

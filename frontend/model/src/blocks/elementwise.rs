@@ -321,6 +321,7 @@ pub(super) const FUNCTIONS: &[Entry] = &[
         ..one("StopGradient", "stop_gradient", ANY)
     },
     Entry {
+        formula: "input",
         example: gives(&["[[1, 2], [3, 4]]"], "[[1. 2.]\n [3. 4.]]")
             .with_settings("tensor_split={\"data\": 0}"),
         inputs: ANY,
