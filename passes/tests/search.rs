@@ -102,15 +102,14 @@ fn exhaustive(function: &Function, mesh: &Mesh, machine: (&str, f64)) -> f64 {
         });
         all = extended.collect();
     }
-    let plans = all.iter().map(|given| {
-        solved(function, mesh, machine, given, |problem| evaluate(problem)).expect("a plan")
-    });
+    let plans =
+        all.iter().map(|given| solved(function, mesh, machine, given, evaluate).expect("a plan"));
     let fitting = plans.filter(|plan| plan.memory <= machine.1);
     fitting.map(|plan| plan.time.total()).fold(f64::INFINITY, f64::min)
 }
 
 fn best(function: &Function, mesh: &Mesh, machine: (&str, f64)) -> Plan {
-    solved(function, mesh, machine, &[], |problem| search(problem)).expect("a plan")
+    solved(function, mesh, machine, &[], search).expect("a plan")
 }
 
 #[test]
@@ -149,6 +148,6 @@ fn plans_fit_into_the_memory() {
 fn too_little_memory_is_explained() {
     let mesh = Mesh::new([("a", 2)]).expect("a mesh");
     let function = step(PERCEPTRON);
-    let error = solved(&function, &mesh, ("cpu-gloo", 1e3), &[], |problem| search(problem));
+    let error = solved(&function, &mesh, ("cpu-gloo", 1e3), &[], search);
     insta::assert_snapshot!(error.expect_err("an error"));
 }
