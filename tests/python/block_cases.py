@@ -57,7 +57,7 @@ CASES: dict[str, Any] = {
     "BitwiseNot": case(M, dtypes=INT),
     "Cast": case(M, dtype=ml.float32),
     "Clamp": case(M, min=0.25, max=0.625),
-    "Shard": case(M, tensor_split=[0]),
+    "Shard": case(M, tensor_split=[1]),
     "MatrixMultiply": case((2, 3, 4), (4, 5)),
     "LogicalAnd": case(M, V, dtypes=BOOL),
     "LogicalOr": case(M, V, dtypes=BOOL),
