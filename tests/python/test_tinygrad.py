@@ -234,3 +234,21 @@ def test_dtypes_are_known(name):
     own = ml.TinygradBackend().own_dtype(name)
     assert own == getattr(dtypes, name)
     assert _core.DType(own).name == name
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_gradients_of_outputs_that_were_read(jit):
+    """Reading an output computes the steps of a loop, and may not cut the gradients there."""
+    options = {"shapes": {"input": [2, 5, 4]}, "discard_keys": ["last_hidden", "last_cell"]}
+    x = np.random.default_rng(3).standard_normal((2, 5, 4)).astype("float32")
+    reference = ml.compile(ml.LSTM(6), ml.NumpyBackend(), **options)
+    params = reference.randomize_params(1)
+    seeds = {"output": reference.evaluate(params, {"input": x})["output"]}
+    want = reference.evaluate_gradients(params, {"input": x}, seeds)
+    backend = ml.TinygradBackend()
+    compiled = ml.compile(ml.LSTM(6), backend, jit=jit, **options)
+    arrays = {name: backend.array(value) for name, value in params.items()}
+    read = lambda outputs: {"output": backend.array(outputs["output"].numpy())}  # noqa: E731
+    _, got = compiled.evaluate(arrays, {"input": backend.array(x)}, output_gradients=read)
+    for name, value in want.items():
+        np.testing.assert_allclose(backend.to_numpy(got[name]), value, rtol=0, atol=1e-6)

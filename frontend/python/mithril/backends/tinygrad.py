@@ -135,11 +135,10 @@ class TinygradRunner:
         self._tensor = backend.framework.Tensor
         self._raw = namespace["forward"]
         self.forward = compiled(self._raw) if compiled else self._raw
-        self._of_arrays = compiled(self._joint) if compiled else None
+        self._run = compiled(self._joint) if compiled else self._joint
 
     def _joint(self, params: Any, inputs: Any, state: Any, given: Any) -> tuple[Any, Any, Any]:
-        """Outputs, gradients by param, and the next state. `given` are the gradients of outputs,
-        or a function of the outputs that returns them."""
+        """Outputs, gradients by param, and the next state. `given` are the gradients of outputs."""
         leaves = _leaves(params)
         own = () if state is None else (state,)
         result = self._raw(leaves, inputs, *own)
@@ -147,9 +146,8 @@ class TinygradRunner:
         detached = {name: value.detach() for name, value in outputs.items()}
         if following is not None:
             following = {name: value.detach() for name, value in following.items()}
-        seeds = given(detached) if callable(given) else given
         total = None
-        for name, seed in seeds.items():
+        for name, seed in given.items():
             if outputs[name].is_floating_point():
                 product = outputs[name] * seed.detach()
                 product = product.sum() if product.ndim else product
@@ -173,14 +171,14 @@ class TinygradRunner:
 
     def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
         """Returns outputs, gradients by param, and the next state."""
-        if self._of_arrays is None:
-            return self._joint(params, inputs, state, seeds.of)
         given = seeds.arrays
         if given is None:
+            # Reading an output also computes inner values, which cuts the graph there. So these
+            # outputs are not those of the gradients.
             own = () if state is None else (state,)
             result = self.forward(params, inputs, *own)
             given = seeds.of(result if state is None else result[0])
-        found: tuple[Any, Any, Any] = self._of_arrays(params, inputs, state, given)
+        found: tuple[Any, Any, Any] = self._run(params, inputs, state, given)
         return found
 
 
