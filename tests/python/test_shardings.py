@@ -209,7 +209,7 @@ def test_plans_print_as_tables_and_are_mappings():
         ({"memory": "much"}, "`memory` is not a size"),
         ({"optimizer_states": -1}, "`optimizer_states` is not a number of arrays"),
         ({"given": {"input": {"modl": 0}}}, "names a mesh axis that the backend does not have"),
-        ({"given": {"linear_9.w": (0,)}}, "no param or input matches `linear_9.w`"),
+        ({"given": {"linear_9.w": (0,)}}, "no param or input matches the pattern `linear_9.w`"),
         ({"given": {"linear_0.w": (2,)}}, "cannot divide an axis that the array does not have"),
         ({"given": {"linear_2.b": (None, 0)}, "mesh": (2, 3)}, "cannot divide an axis evenly"),
         ({"given": {"input": ("0",)}}, "has an entry that is not an axis"),

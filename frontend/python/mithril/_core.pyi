@@ -882,11 +882,6 @@ class Program:
         """
         Checks that there is code. Errors: ranks, dtypes or sizes are not known yet.
         """
-    def sharding(self, /, mesh: SupportsGetItem[int, tuple[str, SupportsIndex]], machine: str, memory: SupportsFloat | SupportsIndex | None, optimizer_states: SupportsFloat | SupportsIndex, given: SupportsGetItem[int, tuple[str, SupportsGetItem[int, tuple[str, SupportsIndex]]]], dims: "dict[str, int]", *, choose: bool) -> Shardings:
-        """
-        How params and inputs are divided over a mesh. `given` has mesh axes with the axes that they
-        divide, by name; with `choose`, the others are chosen, and else they follow from these.
-        """
     @property
     def source(self, /) -> str:
         """
@@ -1227,6 +1222,14 @@ def save_params(path: "str", arrays: "dict[str, object]") -> None:
     Writes arrays of any framework to a file, as safetensors.
 
     Errors: a value that is not an array; a file that cannot be written.
+    """
+
+def sharding(program: Program, mesh: SupportsGetItem[int, tuple[str, SupportsIndex]], machine: str, memory: SupportsFloat | SupportsIndex | None, optimizer_states: SupportsFloat | SupportsIndex, given: SupportsGetItem[int, tuple[str, SupportsGetItem[int, tuple[str, SupportsIndex]]]], dims: "dict[str, int]", *, choose: bool) -> Shardings:
+    """
+    How params and inputs of a program are divided over a mesh. `given` has mesh axes with the axes
+    that they divide, by name; with `choose`, the others are chosen, and else they follow from these.
+
+    Errors: a wrong mesh; an unknown machine; those of `propose_sharding` and `explain_sharding`.
     """
 
 def table(heads: SupportsGetItem[int, str], numbers: SupportsGetItem[int, SupportsIndex], rows: SupportsGetItem[int, SupportsGetItem[int, str]]) -> tuple[str, str]:

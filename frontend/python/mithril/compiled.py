@@ -19,7 +19,7 @@ from .inference import inference_map, inference_options
 from .placement import Placement
 from .reports import listed, reported
 from .seeds import ArraySeeds, Seeds
-from .sharding import ShardedModel, Splits, checked_mesh, splits_of
+from .sharding import ShardedModel, Splits, splits_for
 from .sources import path_text, write_source
 from .variants import Variant, Variants
 
@@ -109,11 +109,10 @@ class CompiledModel(ShardedModel):
     def _given_splits(self) -> Splits:
         if not self._shardings:
             return {}
-        mesh, names = checked_mesh(self.backend, dict(self._shardings)), self._roles
-        given = self._shardings
+        given, names = self._shardings, self._roles
         if self._training is not None:
-            given = {name: split for name, split in self._training._splits.items() if name in names}
-        return splits_of(given, mesh, list(names), "shardings")
+            given = {name: split for name, split in given.items() if name in names}
+        return splits_for(self.backend, given, list(names))
 
     def _root_program(self) -> _core.Program:
         program = self._compiled(self._options["shapes"])
@@ -315,11 +314,10 @@ class CompiledModel(ShardedModel):
 
     def _at_home(self, params: Arrays) -> Arrays:
         """The params on the devices of the blocks that read them, as far as these are known, or
-        divided over the mesh as `shardings=` says."""
-        shard, splits, runner = self.backend.shard, self._splits, self._variant.runner
-        for name in splits.keys() & params.keys():
-            if not isinstance(params[name], Deferred):
-                params[name] = shard(params[name], tensor_split=splits[name])
+        divided over the mesh."""
+        runner = self._variant.runner
+        if self._splits:
+            return self._divided(params)
         if self._placement.is_single or runner is None:
             return params
         return {

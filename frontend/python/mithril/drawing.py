@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .deferred import Deferred
-from .errors import MithrilError, TerminalError, UsageError, listed, mapping, shown
+from .errors import MithrilError, UsageError, mapping, shown
 from .memory import check_memory
+from .patterns import first_matches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,19 +119,7 @@ def _init_by_param(names: list[str], init: Mapping[str, Init] | None) -> dict[st
     Errors: a pattern that matches no param.
     """
     given = mapping(init, "init", "initial values by patterns of names")
-    chosen: dict[str, Init] = {}
-    for pattern, own in given.items():
-        fitting = [name for name in names if fnmatchcase(name, str(pattern))]
-        if not fitting:
-            near = _core.did_you_mean(str(pattern), names)
-            raise TerminalError(
-                f"Terminal not found: no param matches the pattern `{pattern}` of `init`"
-                f"\n  expected: names of params, with `*` for any part: {listed(names)}"
-                + (f"\n  hint: {near}" if near else "")
-            )
-        for name in fitting:
-            chosen.setdefault(name, own)
-    return chosen
+    return first_matches(given, names, "init", ("param", "params"))
 
 
 def _drawing_function(

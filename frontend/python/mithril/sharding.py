@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .backends.meshes import Mesh, Sizes, TensorSplit, no_mesh, no_meshes
-from .errors import TerminalError, UsageError, mapping, shown
-from .reports import listed
+from .deferred import Deferred
+from .errors import UsageError, mapping, shown
+from .patterns import first_matches
 from .units import bytes_of
 
 if TYPE_CHECKING:
     from .backends.base import Backend
 
-__all__ = ["ShardedModel", "Splits", "checked_mesh", "splits_of"]
+__all__ = ["ShardedModel", "Splits", "splits_for", "splits_of"]
 
 Mapping.register(_core.Shardings)
 
@@ -31,24 +31,23 @@ def splits_of(
 
     Errors: `TerminalError` for a name that is not there; `UsageError` for what is not a split.
     """
-    splits: Splits = {}
-    for pattern, split in mapping(given, keyword, "splits by name").items():
-        own = mesh.axes_of(split, f'{keyword}["{pattern}"]')
-        found = [name for name in names if name == pattern or fnmatchcase(name, pattern)]
-        if not found:
-            near = _core.did_you_mean(str(pattern), list(names))
-            raise TerminalError(
-                f"Terminal not found: no param or input matches `{pattern}` of `{keyword}`"
-                f"\n  expected: names, with `*` for any part: {listed(names)}"
-                + (f"\n  hint: {near}" if near else "")
-            )
-        for name in found:
-            splits.setdefault(name, own)
-    return splits
+    splits = mapping(given, keyword, "splits by name")
+    own = {name: mesh.axes_of(split, f'{keyword}["{name}"]') for name, split in splits.items()}
+    return first_matches(own, names, keyword, ("param or input", "params and inputs"))
 
 
-def checked_mesh(backend: Backend, shardings: object) -> Mesh:
-    """The backend's mesh. Errors: `BackendError` or `UsageError` if it has none."""
+def splits_for(
+    backend: Backend, shardings: Mapping[str, TensorSplit], names: Sequence[str]
+) -> Splits:
+    """The splits that `shardings=` gives to a model of these params and inputs.
+
+    Errors: those of `splits_of`; `BackendError` or `UsageError` if the backend has no mesh.
+    """
+    mesh = _checked_mesh(backend, dict(shardings))
+    return splits_of(shardings, mesh, names, "shardings")
+
+
+def _checked_mesh(backend: Backend, shardings: object) -> Mesh:
     if backend.mesh is not None:
         return backend.mesh
     if not backend.has_meshes:
@@ -61,6 +60,7 @@ class ShardedModel(ABC):
 
     backend: Backend
     _splits: Splits
+    """The layouts that `shardings=` gives."""
 
     @property
     @abstractmethod
@@ -75,6 +75,13 @@ class ShardedModel(ABC):
     @abstractmethod
     def inputs(self) -> tuple[str, ...]:
         """The names of the inputs, including keys of random numbers."""
+
+    def _divided(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The params, divided over the mesh as `shardings=` says, as far as they are known."""
+        shard = self.backend.shard
+        own = {n: s for n, s in self._splits.items() if not isinstance(params.get(n), Deferred)}
+        divided = {n: shard(params[n], tensor_split=s) for n, s in own.items() if n in params}
+        return {**params, **divided}
 
     def propose_shardings(
         self,
@@ -151,7 +158,8 @@ class ShardedModel(ABC):
                 "\n  expected: an integer of at least 0"
             )
         splits = splits_of(given, own, (*self.params, *self.inputs), "given")
-        return self._program.sharding(
+        return _core.sharding(
+            self._program,
             list(zip(own.names, own.sizes)),
             options["machine"],
             None if memory is None else float(bytes_of(memory, "memory")),

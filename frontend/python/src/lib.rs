@@ -66,7 +66,7 @@ mod _core {
     #[pymodule_export]
     use super::program::{Argument, Outcome, Part, Program};
     #[pymodule_export]
-    use super::sharding::{BlockSharding, Shardings};
+    use super::sharding::{BlockSharding, Shardings, sharding};
     #[pymodule_export]
     use super::snapshot::Snapshot;
     #[pymodule_export]

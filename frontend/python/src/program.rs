@@ -22,7 +22,6 @@ use super::dtype::{self, DType};
 use super::error::{Answer, guarded};
 use super::explanation::Explanation;
 use super::native::Native;
-use super::sharding::{Shardings, Split, request};
 use super::value::{dtypes, rule, shapes, tensor};
 
 /// An argument of a program.
@@ -307,29 +306,6 @@ impl Program {
             let mut dims: Vec<(String, i64)> = dims.into_iter().collect();
             dims.sort_unstable();
             Ok(Costs::new(self.program.cost(&self::shapes(shapes)?, &dims)?))
-        })
-    }
-
-    /// How params and inputs are divided over a mesh. `given` has mesh axes with the axes that they
-    /// divide, by name; with `choose`, the others are chosen, and else they follow from these.
-    #[pyo3(signature = (mesh, machine, memory, optimizer_states, given, dims: "dict[str, int]", *, choose))]
-    #[allow(clippy::too_many_arguments)]
-    fn sharding(
-        &self,
-        mesh: Split,
-        machine: &str,
-        memory: Option<f64>,
-        optimizer_states: f64,
-        given: Vec<(String, Split)>,
-        dims: HashMap<String, i64>,
-        choose: bool,
-    ) -> Answer<Shardings> {
-        guarded(|| {
-            let request = request(mesh, machine, memory, optimizer_states, given, dims)?;
-            Ok(Shardings::new(match choose {
-                true => self.program.propose_sharding(&request)?,
-                false => self.program.explain_sharding(&request)?,
-            }))
         })
     }
 

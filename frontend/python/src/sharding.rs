@@ -10,10 +10,11 @@ use mithril_passes::shard::machine::Machine;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 
-use super::error::Answer;
+use super::error::{Answer, guarded};
+use super::program::Program;
 
 /// The mesh axes that divide an array, with the axes of the array that they divide.
-pub type Split = Vec<(String, i64)>;
+type Split = Vec<(String, i64)>;
 
 /// The same as Python has it.
 type TensorSplit = BTreeMap<String, usize>;
@@ -31,10 +32,6 @@ pub struct BlockSharding {
 }
 
 impl Shardings {
-    pub fn new(sharding: Sharding) -> Shardings {
-        Shardings(sharding)
-    }
-
     fn split(&self, layout: &Layout) -> TensorSplit {
         let mesh = &self.0.request.mesh;
         let dims = layout.dims.iter().enumerate();
@@ -62,21 +59,36 @@ impl Shardings {
     }
 }
 
-/// The request for a mesh with these axes.
+/// How params and inputs of a program are divided over a mesh. `given` has mesh axes with the axes
+/// that they divide, by name; with `choose`, the others are chosen, and else they follow from these.
 ///
-/// Errors: a wrong mesh; an unknown machine.
-pub fn request(
+/// Errors: a wrong mesh; an unknown machine; those of `propose_sharding` and `explain_sharding`.
+#[pyfunction]
+#[pyo3(signature = (
+    program, mesh, machine, memory, optimizer_states, given, dims: "dict[str, int]", *, choose,
+))]
+#[allow(clippy::too_many_arguments)]
+pub fn sharding(
+    program: &Bound<'_, Program>,
     mesh: Split,
     machine: &str,
     memory: Option<f64>,
     optimizer_states: f64,
     given: Vec<(String, Split)>,
     dims: HashMap<String, i64>,
-) -> Answer<ShardingRequest> {
-    let mut dims: Vec<(String, i64)> = dims.into_iter().collect();
-    dims.sort_unstable();
-    let (mesh, machine) = (Mesh::new(mesh)?, Machine::find(machine)?);
-    Ok(ShardingRequest { mesh, machine, memory, optimizer_states, given, dims })
+    choose: bool,
+) -> Answer<Shardings> {
+    guarded(|| {
+        let mut dims: Vec<(String, i64)> = dims.into_iter().collect();
+        dims.sort_unstable();
+        let (mesh, machine) = (Mesh::new(mesh)?, Machine::find(machine)?);
+        let request = ShardingRequest { mesh, machine, memory, optimizer_states, given, dims };
+        let program = &program.get().program;
+        Ok(Shardings(match choose {
+            true => program.propose_sharding(&request)?,
+            false => program.explain_sharding(&request)?,
+        }))
+    })
 }
 
 #[pymethods]
