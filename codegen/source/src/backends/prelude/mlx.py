@@ -187,10 +187,11 @@ def _steps(x):
 
 
 def _strided(x, shape, strides, offset):
-    """A view of x; zeros if it is empty, which MLX refuses."""
+    """The elements of x at these strides; zeros if there are none, which MLX refuses."""
     if 0 in shape:
         return mx.zeros(shape, dtype=x.dtype)
-    return mx.as_strided(mx.contiguous(x), shape, strides, offset)
+    # MLX reduces overlapping views to wrong numbers, so this is a copy.
+    return mx.contiguous(mx.as_strided(mx.contiguous(x), shape, strides, offset))
 
 
 def _grouped_matmul(x, w, group):
