@@ -230,6 +230,25 @@ def test_a_computed_shape_is_a_shape():
     assert compiled.evaluate(params, inputs)["out"].shape == (4, 6)
 
 
+@pytest.mark.parametrize(
+    "reshaped",
+    [
+        lambda x: x.reshape(3, 2),
+        lambda x: x.reshape((3, 2)),
+        lambda x: x.reshape([3, 2]),
+        lambda x: x.reshape(shape=(3, 2)),
+        lambda x: x.reshape(x.shape[1], -1),
+        lambda x: x.reshape((x.shape[1], x.shape[0])),
+        lambda x: x.reshape(6)[:1].reshape(()) + x.reshape(3, 2),
+    ],
+)
+def test_a_shape_may_be_written_as_in_numpy(reshaped):
+    model = Model()
+    model |= ml.Buffer()(input=reshaped(ml.IOKey("x")), output="y")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"x": [2, 3]})
+    assert compiled.evaluate({}, {"x": np.ones((2, 3), "float32")})["y"].shape == (3, 2)
+
+
 def test_a_layer_shares_what_it_learns(backend):
     model = Model()
     model |= Layer(Relu(), 4)(input="x", w="shared", output="a")

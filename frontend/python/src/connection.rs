@@ -449,7 +449,10 @@ impl Method {
         guarded(|| {
             let entry = blocks::find(self.method.block);
             let parameters = entry.map_or(&[][..], |e| e.parameters);
-            let data = |input: &&blocks::Input| input.role == Role::Data;
+            // A shape is a setting, unless a single connection gives it.
+            let whole = args.len() == 1 && args.get_item(0)?.is_instance_of::<Connection>();
+            let is_setting = |name: &str| !whole && parameters.iter().any(|p| p.name == name);
+            let data = |input: &&blocks::Input| input.role == Role::Data && !is_setting(input.name);
             let inputs = entry.map_or(0, |e| e.inputs.iter().filter(data).count());
             let others = args.len().min(inputs.saturating_sub(1));
             let mut sources = Vec::new();
