@@ -32,6 +32,8 @@ CONVS = [
     ((1, 2, 6, 7), 2, {"kernel_size": 2, "stride": 3, "padding": "valid"}),
     ((0, 2, 6, 7), 2, {"kernel_size": 3}),
     ((1, 17, 20, 21), 19, {"kernel_size": 3, "padding": 1}),
+    ((2, 4, 20, 9), 2, {"kernel_size": (4, 3), "padding": "same"}),
+    ((0, 1, 40, 12), 1, {"kernel_size": (9, 5), "use_bias": False}),
 ]
 POOLS = [
     ((2, 3, 8, 9), {"kernel_size": 2}),
@@ -105,3 +107,29 @@ def test_max_pooling(make, case, named):
         return F.max_pool2d(x, **settings)
 
     check(block, make(), numbers(shape, 3), {}, expected, named=named)
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("padding", [0, 1, "same"])
+@pytest.mark.parametrize("channels, filters", [(1, 1), (3, 2)])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_few_filters_in_numpy(axes, channels, filters, padding, dilation):
+    """NumPy copies no windows of all axes for them."""
+    block = getattr(ml, f"Conv{axes}d")(
+        filters, kernel_size=3, padding=padding, dilation=dilation, use_bias=False
+    )
+    shape = (2, channels, 13, 12, 14)[: 2 + axes]
+    compiled = ml.compile(
+        block, ml.NumpyBackend(), shapes={"input": shape}, trainable_keys=["input"]
+    )
+    assert ("_row_conv(x" in compiled.code) == (4 * filters <= 3 * channels)
+    params = compiled.randomize_params(seed=0)
+    params["input"] = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    x, w = (torch.tensor(params[name], requires_grad=True) for name in ("input", "w"))
+    want = getattr(F, f"conv{axes}d")(x, w, padding=padding, dilation=dilation)
+    seed = torch.randn(want.shape)
+    want.backward(seed)
+    outputs, gradients = compiled.evaluate(params, {}, output_gradients={"output": seed.numpy()})
+    near(outputs["output"], want.detach().numpy())
+    near(gradients["input"], x.grad.numpy())
+    near(gradients["w"], w.grad.numpy())

@@ -14,7 +14,7 @@ use crate::python::{
 const SLOTS: [&str; 4] = ["dtype", "narrow", "device", "result"];
 
 /// Slots and words that only operations have of which a built-in spelling names them.
-const RARE: [&str; 28] = [
+const RARE: [&str; 32] = [
     "slices",
     "bounds",
     "padding",
@@ -38,6 +38,10 @@ const RARE: [&str; 28] = [
     "matmul",
     "tensordot",
     "symmetric",
+    "few",
+    "divided",
+    "part",
+    "parts",
     "signal",
     "image",
     "volume",
@@ -54,7 +58,7 @@ const FORMS: [&str; 10] =
     ["number", "array", "last", "tuple", "front", "word", "args", "dims", "one", "same"];
 
 /// The words of conditions, besides dtypes.
-const WORDS: [&str; 41] = [
+const WORDS: [&str; 43] = [
     "number",
     "array",
     "zero",
@@ -85,6 +89,8 @@ const WORDS: [&str; 41] = [
     "matmul",
     "tensordot",
     "symmetric",
+    "few",
+    "divided",
     "signal",
     "image",
     "volume",

@@ -9,6 +9,7 @@ use mithril_ir::shape::{Shape, Type};
 use rustc_hash::FxHashSet;
 
 use super::contraction;
+use super::expr::MAX_PARTS;
 use super::neighbours::Neighbours;
 use super::template::{Guard, Test};
 
@@ -70,6 +71,8 @@ impl<'a> Facts<'a> {
                 "matmul" => contraction::matmul((self.function, self.op)).is_some(),
                 "tensordot" => contraction::contracted((self.function, self.op)).is_some(),
                 "symmetric" => self.is_symmetric(),
+                "few" => self.has_few_filters(),
+                "divided" => self.part().is_some(),
                 "sizes" => self.attr(&guard.slot) == self.attr("sizes"),
                 "signal" => self.is_batch_of(1),
                 "image" => self.is_batch_of(2),
@@ -149,6 +152,57 @@ impl<'a> Facts<'a> {
         .iter()
         .enumerate();
         low == high && padding.all(|(i, n)| *n >= 0 && fits(i, *n))
+    }
+
+    /// Whether a convolution has so few filters, and windows so much smaller than the images, that
+    /// copying windows of all axes would take longer than products for all rows.
+    fn has_few_filters(&self) -> bool {
+        let sizes = |at: usize| -> Option<Vec<i64>> {
+            let shape = &self.ty(at).shape;
+            shape.rank()?;
+            shape.dims.iter().map(Dim::as_const).collect()
+        };
+        let (Some(x), Some(weights)) = (sizes(0), sizes(1)) else { return false };
+        let ([filters, channels, taps @ ..], Some(axes)) = (&weights[..], x.get(2..)) else {
+            return false;
+        };
+        let Some((last, others)) = taps.split_last() else { return false };
+        *filters > 0
+            && 4 * filters <= channels * last
+            && others.iter().zip(axes).all(|(tap, n)| 4 * tap <= *n)
+    }
+
+    /// If slices of the first operand divide one of its axes into equal parts: which of them this
+    /// slice is, and how many there are. Single elements are no parts, since they are indexed.
+    pub fn part(&self) -> Option<(usize, usize)> {
+        let (axis, at, count) = self.part_of(self.op)?;
+        let siblings = || self.neighbours.siblings(self.op.op.name, &self.op.operands);
+        let exists = |at| siblings().any(|op| self.part_of(op) == Some((axis, at, count)));
+        (0..count).all(exists).then_some((at, count))
+    }
+
+    /// The axis of a slice, and which of equal parts along it the slice could be.
+    fn part_of(&self, op: &Operation) -> Option<(i64, usize, usize)> {
+        let (Attr::Ints(axes), Attr::Shape(starts), Attr::Shape(limits)) =
+            (op.attr("axes"), op.attr("starts"), op.attr("limits"))
+        else {
+            return None;
+        };
+        let (&[axis], [start], [limit]) = (&axes[..], &starts.dims[..], &limits.dims[..]) else {
+            return None;
+        };
+        if matches!(op.attr("steps"), Attr::Ints(steps) if **steps != [1]) {
+            return None;
+        }
+        let shape = &self.ty(0).shape;
+        let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(axis).ok()?];
+        let n = dim.as_const()?;
+        let start = start.as_const().map(|start| if start < 0 { start + n } else { start })?;
+        let limit = if limit.is_unknown() { n } else { limit.as_const()? };
+        let size = limit - start;
+        let parts = size > 1 && n % size == 0 && start % size == 0;
+        let count = usize::try_from(n / size.max(1)).ok().filter(|count| *count <= MAX_PARTS)?;
+        (parts && count > 1).then_some((axis, (start / size) as usize, count))
     }
 
     /// Whether the elements of an operand depend on floats, as those of `argmax` do.

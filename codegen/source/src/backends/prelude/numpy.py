@@ -214,6 +214,30 @@ def _conv(
     return y.reshape(len(x), groups * filters, *positions)
 
 
+def _row_conv(x, weights, dilations=None, low=None, high=None):
+    """The cross-correlation with few filters: copies windows of the last axis alone."""
+    count = x.ndim - 2
+    zeros = (0,) * count
+    if low or high:
+        pads = zip(low or zeros, high or zeros, zeros)
+        x = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *pads])
+    filters, channels, *taps, last = weights.shape
+    steps = dilations or (1,) * count
+    windows = _windows(x, (-1,), (last,), dilations=steps[-1:])
+    sizes = windows.shape[2:-1]
+    windows = np.ascontiguousarray(np.moveaxis(windows, -1, 2))
+    windows = windows.reshape(len(x), channels * last, *sizes)
+    sizes = [n - (k - 1) * d for n, k, d in zip(sizes, (*taps, 1), steps)]
+
+    def product(place):
+        spans = [slice(i * d, i * d + n) for i, d, n in zip(place, steps, sizes)]
+        rows = weights[(slice(None), slice(None), *place)].reshape(filters, -1)
+        columns = windows[(slice(None), slice(None), *spans)]
+        return rows @ columns.reshape(len(x), channels * last, math.prod(sizes))
+
+    return sum(map(product, np.ndindex(*taps))).reshape(len(x), filters, *sizes)
+
+
 def _scatter_add(x, indices, updates, axis):
     """x with each slice of `updates` added at its index along `axis`."""
     y = np.array(x)
