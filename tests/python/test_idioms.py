@@ -316,3 +316,36 @@ def test_rolls_of_an_axis_that_varies(kind, shift):
         outputs, gradients = model.evaluate({"input": backend.array(x)}, {}, output_gradients=given)
         assert np.array_equal(backend.to_numpy(outputs["output"]), np.roll(x, shift))
         assert np.array_equal(backend.to_numpy(gradients["input"]), np.roll(x + 1, -shift))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_parts_are_one_call(kind):
+    """The parts of an axis that slices divide; other slices stay as they are."""
+    call = {
+        "torch": ".chunk(3, -1)",
+        "jax": "jnp.split(",
+        "mlx": "mx.split(",
+        "tinygrad": ".chunk(3, -1)",
+    }.get(kind)
+    model = Model()
+    x = ml.IOKey("x")
+    first, second, third = x[..., :4], x[..., 4:8], x[..., 8:]
+    model |= Buffer()(input=first * second - third, output="y")
+    text = code(kind, model, {"x": [2, 12]})
+    assert (call in text) if call else ("[:, 4:8]" in text)
+    values = np.arange(24, dtype=np.float32).reshape(2, 12)
+    backend = getattr(ml, MAKERS[kind])()
+    compiled = ml.compile(model, backend, shapes={"x": [2, 12]}, trainable_keys=["x"])
+    outputs, gradients = compiled.evaluate(
+        {"x": backend.array(values)}, {}, output_gradients={"y": backend.ones(2, 4)}
+    )
+    a, b, c = np.split(values, 3, axis=1)
+    np.testing.assert_allclose(backend.to_numpy(outputs["y"]), a * b - c)
+    want = np.concatenate([b, a, -np.ones_like(c)], axis=1)
+    np.testing.assert_allclose(backend.to_numpy(gradients["x"]), want)
+
+    unequal = Model()
+    x = ml.IOKey("x")
+    unequal |= Buffer()(input=x[..., :4].sum(-1) + x[..., 4:].sum(-1), output="y")
+    text = code(kind, unequal, {"x": [2, 12]})
+    assert "split" not in text and "chunk" not in text

@@ -62,6 +62,7 @@ macro_rules! triangular {
 }
 
 const SPELLINGS: Spellings = &[
+    ("slice", "@split({x}, {parts}, axis={axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     ("erf", "jax.scipy.special.erf({x})"),
     ("lgamma", "jax.scipy.special.gammaln({x})"),
     // JAX's digamma is not here: its derivative is wrong below 0.

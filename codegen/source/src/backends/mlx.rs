@@ -73,6 +73,7 @@ pub static BACKEND: Backend = Backend {
 };
 
 const SPELLINGS: Spellings = &[
+    ("slice", "@split({x}, {parts}, axis={axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     // MLX differentiates casts to integers as if these were floats.
     (
         "cast",

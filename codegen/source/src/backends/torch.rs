@@ -77,6 +77,7 @@ pub static BACKEND: Backend = Backend {
 };
 
 const SPELLINGS: Spellings = &[
+    ("slice", "{x}.chunk({parts}, {axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     ("floor_div", "@div({x.array}, {y}, rounding_mode=\"floor\") if x is float; {x} // {y}"),
     ("mod", "({x}.to(torch.int64) % {y}).to(torch.uint32) if x is u32; {x} % {y}"),
     ("atan2", "@atan2({x.array}, {y.array})"),

@@ -342,7 +342,8 @@ impl<'f, 'm> Body<'f, 'm> {
     fn keep_parts(&mut self, op: &'m Operation, part: CallPart) -> Result<()> {
         let mut values = vec![None; part.count];
         values[part.at] = Some(op.result());
-        let others = self.neighbours.composites(&op.operands);
+        let alike = self.neighbours.siblings(op.op.0.name, &op.operands);
+        let others = self.neighbours.composites(&op.operands).chain(alike);
         let others: Vec<&'m Operation> = others.filter(|other| other.first > op.first).collect();
         for other in others {
             let own = self.spell(other)?.part().filter(|own| own.call == part.call);

@@ -55,17 +55,15 @@ impl<'m> Body<'_, 'm> {
                     (_, axes) => Expr::Tuple(axes.iter().map(|a| Expr::int(*a)).collect()),
                 }
             })),
+            "part" | "parts" => one(self.with_facts(op, forced_array, |facts| {
+                let (at, count) = facts.part().unwrap_or_default();
+                Expr::int(if name == "part" { at } else { count } as i64)
+            })),
             "target" => self.reshaped(op),
             "left" => self.side(op, 0),
             "right" => self.side(op, 1),
             "equation" => self.equation(op),
-            "contracted" => {
-                let sides = contraction::contracted((self.function, op)).unwrap_or_default();
-                let tuple = |axes: Vec<usize>| {
-                    Expr::Tuple(axes.into_iter().map(|axis| Expr::int(axis as i64)).collect())
-                };
-                one(Expr::Tuple(sides.into_iter().map(tuple).collect()))
-            }
+            "contracted" => one(self.contracted(op)),
             "mesh" => one(self.mesh()?),
             "spec" => Ok(Filling::Many(self.spec(op)?)),
             "split" => Ok(Filling::Many(self.split(op)?)),
@@ -76,6 +74,15 @@ impl<'m> Body<'_, 'm> {
             ))
             .err(),
         }
+    }
+
+    /// The axes of each operand that a contraction sums over.
+    fn contracted(&self, op: &Operation) -> Expr {
+        let sides = contraction::contracted((self.function, op)).unwrap_or_default();
+        let tuple = |axes: Vec<usize>| {
+            Expr::Tuple(axes.into_iter().map(|axis| Expr::int(axis as i64)).collect())
+        };
+        Expr::Tuple(sides.into_iter().map(tuple).collect())
     }
 
     /// For each of `count` parts, whether an operation computes it.
