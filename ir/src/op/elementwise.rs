@@ -33,7 +33,7 @@ const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
 const BINARY: OpDef = OpDef { operands: NUMBER_PAIR, ..ELEMENTWISE };
 
 const TIES_NOTE: &str = "The operands share the gradient where they are equal. MLX gives all of it \
-                         to `y`. tinygrad loses a NaN of `y`.";
+                         to `y`.";
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {

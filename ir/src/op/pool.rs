@@ -35,7 +35,8 @@ pub(super) const OPS: &[OpDef] = &[
             Pool::of(r).windows_of(r, f64::NEG_INFINITY).reduce("max", Some(&taps(r)), false)
         }),
         gradient: Gradient::Rule(|r| vec![Some(max_gradient(r))]),
-        note: "Ties share the gradient evenly; in torch and JAX the first element gets all of it.",
+        note: "Ties share the gradient evenly; in torch and JAX the first element gets all of it. tinygrad \
+               loses NaN.",
         ..POOL
     },
     OpDef {

@@ -83,8 +83,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         note: "Ties share the gradient evenly. The maximum of no elements is -inf (the smallest \
-               integer) on the evaluator and native targets; frameworks raise. tinygrad loses \
-               NaN.",
+               integer) on the evaluator and native targets; frameworks raise.",
         ..REDUCE
     },
     OpDef {
@@ -95,8 +94,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::min(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         note: "Ties share the gradient evenly. The minimum of no elements is inf (the largest \
-               integer) on the evaluator and native targets; frameworks raise. tinygrad loses \
-               NaN.",
+               integer) on the evaluator and native targets; frameworks raise.",
         ..REDUCE
     },
     OpDef {
@@ -170,7 +168,7 @@ pub(super) const OPS: &[OpDef] = &[
             vec![Some(r.build("scatter_add_along", &[zeros, places, r.g()], &attrs))]
         }),
         note: "JAX gives the gradients of equal elements in another order when descending; \
-               tinygrad shares them, and loses NaN.",
+               tinygrad shares them, and gives NaN none.",
         ..SCAN
     },
     OpDef {

@@ -87,6 +87,7 @@ macro_rules! max_pool2d {
 }
 
 const SPELLINGS: Spellings = &[
+    ("slice", "{x}.chunk({parts}, {axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     // tinygrad's own comparisons hold for NaN.
     ("le", "_at_most({x.array}, {y.array}) if x is float; {x} <= {y}"),
     ("ge", "_at_most({y.array}, {x.array}) if x is float; {x} >= {y}"),
@@ -112,8 +113,21 @@ const SPELLINGS: Spellings = &[
          {x} ** {y}",
     ),
     ("atan2", "_atan2({x.array}, {y.array})"),
-    ("minimum", "{y}.minimum({x}) if x is number; {x}.minimum({y})"),
-    ("maximum", "{y}.maximum({x}) if x is number; {x}.maximum({y})"),
+    // tinygrad's own ones lose a NaN of the second operand.
+    (
+        "minimum",
+        "{y}.minimum({x}) if x is number; \
+         {x}.minimum({y}) if y is number; \
+         _minimum({x.array}, {y.array}) if x is float; \
+         {x}.minimum({y})",
+    ),
+    (
+        "maximum",
+        "{y}.maximum({x}) if x is number; \
+         {x}.maximum({y}) if y is number; \
+         _maximum({x.array}, {y.array}) if x is float; \
+         {x}.maximum({y})",
+    ),
     ("eq", "{y}.eq({x}) if x is number; {x}.eq({y})"),
     ("shift_left", "_shift_left({x.array}, {y.array}) if y is array; {x} << {y}"),
     ("shift_right", "_shift_right({x.array}, {y.array}) if y is array; {x} >> {y}"),
@@ -170,28 +184,51 @@ const SPELLINGS: Spellings = &[
          {x}.sum([, {axes}][, keepdim={keepdim}], dtype={acc}).cast({dtype})",
     ),
     ("prod", "{x}.prod([, {axes}][, keepdim={keepdim}])"),
-    ("max", "{x}.max([, {axes}][, keepdim={keepdim}])"),
-    ("min", "{x}.min([, {axes}][, keepdim={keepdim}])"),
+    // So do these, and they do not order NaN.
+    (
+        "max",
+        "_max({x}[, {axes}][, keepdim={keepdim}]) if x is float; \
+         {x}.max([, {axes}][, keepdim={keepdim}])",
+    ),
+    (
+        "min",
+        "_min({x}[, {axes}][, keepdim={keepdim}]) if x is float; \
+         {x}.min([, {axes}][, keepdim={keepdim}])",
+    ),
     ("any", "{x}.any([, {axes}][, keepdim={keepdim}])"),
     ("all", "{x}.all([, {axes}][, keepdim={keepdim}])"),
     (
         "argmax",
-        "{x}.argmax().cast({dtype}).reshape({result}) if axis is default and keepdim == True; \
+        "_argmax({x}).cast({dtype}).reshape({result}) if x is float and axis is default and \
+         keepdim == True; \
+         {x}.argmax().cast({dtype}).reshape({result}) if axis is default and keepdim == True; \
+         _argmax({x}[, {axis}][, keepdim={keepdim}]) if x is float and dtype is i32; \
+         _argmax({x}[, {axis}][, keepdim={keepdim}]).cast({dtype}) if x is float; \
          {x}.argmax([, {axis}][, keepdim={keepdim}]) if dtype is i32; \
          {x}.argmax([, {axis}][, keepdim={keepdim}]).cast({dtype})",
     ),
     (
         "argmin",
-        "{x}.argmin().cast({dtype}).reshape({result}) if axis is default and keepdim == True; \
+        "_argmin({x}).cast({dtype}).reshape({result}) if x is float and axis is default and \
+         keepdim == True; \
+         {x}.argmin().cast({dtype}).reshape({result}) if axis is default and keepdim == True; \
+         _argmin({x}[, {axis}][, keepdim={keepdim}]) if x is float and dtype is i32; \
+         _argmin({x}[, {axis}][, keepdim={keepdim}]).cast({dtype}) if x is float; \
          {x}.argmin([, {axis}][, keepdim={keepdim}]) if dtype is i32; \
          {x}.argmin([, {axis}][, keepdim={keepdim}]).cast({dtype})",
     ),
     ("cumsum", "{x}.cumsum({axis}).cast({dtype}) if x is short; {x}.cumsum({axis})"),
     ("cumprod", "{x}.cumprod({axis})"),
-    ("sort", "{x}.sort({axis}[, descending={descending}])[0 / 2]"),
+    (
+        "sort",
+        "_sort({x}, {axis}[, descending={descending}]) if x is float; \
+         {x}.sort({axis}[, descending={descending}])[0 / 2]",
+    ),
     (
         "argsort",
-        "{x}.argsort({axis}[, descending={descending}]) if dtype is i32; \
+        "_argsort({x}, {axis}[, descending={descending}]) if x is float and dtype is i32; \
+         _argsort({x}, {axis}[, descending={descending}]).cast({dtype}) if x is float; \
+         {x}.argsort({axis}[, descending={descending}]) if dtype is i32; \
          {x}.argsort({axis}[, descending={descending}]).cast({dtype})",
     ),
     ("mean", "{x}.mean([, {axes}][, keepdim={keepdim}])"),

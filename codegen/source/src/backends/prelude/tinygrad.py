@@ -251,7 +251,12 @@ def _scatter_extremum(x, indices, updates, axis, reduce):
     """The extremum of x and `updates`; elements that tie share the gradient."""
 
     def combined(x, updates):
-        return _scatter_along(x, indices, updates, axis, reduce)
+        y = _scatter_along(x, indices, updates, axis, reduce)
+        if not _is_float(x):
+            return y
+        first, second = (z.isnan().cast(dtypes.int32) for z in (x, updates))
+        found = _scatter_along(first, indices, second, axis, "sum") > 0
+        return found.where(math.nan, y)
 
     def backward(x, updates, result, gradient):
         first = x.eq(result).cast(x.dtype)
