@@ -54,6 +54,9 @@ SPECIAL = [
     [1e-30, -1e-30],
 ]
 
+# tinygrad's functions that give a number for NaN (see `docs/ops.md`).
+LOSES_NAN = [".relu()", ".max_pool2d("]
+
 
 def is_special(seed: int) -> bool:
     """Whether the inputs of a seed's model have special values."""
@@ -201,13 +204,44 @@ def difference(got: Any, want: Any, scale: float, exact: bool) -> str | None:
     return None
 
 
+def differs(got: Any, want: Any, scale: float) -> Any:
+    """Where results differ, element by element."""
+    if want.dtype.kind != "f":
+        return got != want
+    with np.errstate(invalid="ignore"):
+        return ~((np.abs(got - want) <= scale + scale * np.abs(want)) | (got == want))
+
+
+def is_rounding(
+    run: Callable[[Any], Any], params: dict[str, Any], of: str, got: Any, scale: float
+) -> bool:
+    """Whether each wrong element is at a jump, as those of `Bucketize` are: the expected one differs
+    as well if the params change by a few units in the last place. `run` gives what is expected."""
+    want = run(params)[of]
+    if got.shape != want.shape:
+        return False
+    wrong = differs(got, want, scale)
+    numbers = np.random.default_rng(0)
+    for _ in range(16):
+        near = {}
+        for name, value in params.items():
+            step = 4 * np.finfo(value.dtype).eps * numbers.uniform(-1, 1, value.shape)
+            near[name] = (value * (1 + step)).astype(value.dtype)
+        wrong = wrong & ~differs(run(near)[of], want, scale)
+    return not wrong.any()
+
+
 def check(seed: int, backends: list[str]) -> str | None:
     """A message on a wrong result of one of the backends; `None` if all agree."""
     case = Case(seed)
     plain = case.plain()
     params, given = case.arrays(plain)
-    with np.errstate(all="ignore"):
-        expected = results(plain, params, given)
+
+    def expectation(params: dict[str, Any]) -> dict[str, Any]:
+        with np.errstate(all="ignore"):
+            return results(plain, params, given)
+
+    expected = expectation(params)
     if expected["y"].shape != case.shape:
         return f"the output has the shape {expected['y'].shape}, expected {case.shape}"
     finite = [e[np.isfinite(e)] for e in expected.values() if e.dtype.kind == "f"]
@@ -216,7 +250,8 @@ def check(seed: int, backends: list[str]) -> str | None:
     for name in backends:
         with np.errstate(all="ignore"), surroundings(name):
             try:
-                got = results(case.compiled(name), params, given)
+                compiled = case.compiled(name)
+                got = results(compiled, params, given)
             except ml.ShapeError as error:
                 # Some blocks need a rank, and unknown dims are assumed to be equal.
                 if case.stated is case.shapes or "where: block" not in str(error):
@@ -226,8 +261,11 @@ def check(seed: int, backends: list[str]) -> str | None:
             gradient = of.startswith("gradient")
             if gradient and case.special and case.own_gradients(name):
                 continue  # Frameworks multiply gradients of 0 by NaN and infinities.
-            exact = case.exact and not gradient
+            lost = name == "tinygrad" and any(call in compiled.code for call in LOSES_NAN)
+            exact = case.exact and not gradient and not lost
             wrong = difference(got[of], want, tolerance, exact)
+            if wrong and is_rounding(expectation, params, of, got[of], tolerance):
+                continue
             if wrong:
                 return f"{name}: {of} {wrong}"
     return None
