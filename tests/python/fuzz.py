@@ -215,8 +215,8 @@ def differs(got: Any, want: Any, scale: float) -> Any:
 def is_rounding(
     run: Callable[[Any], Any], params: dict[str, Any], of: str, got: Any, scale: float
 ) -> bool:
-    """Whether each wrong element is at a jump, as those of `Bucketize` are: the expected one differs
-    as well if the params change by a few units in the last place. `run` gives what is expected."""
+    """Whether each wrong element is at a jump, as those of `Bucketize` are: the expected one
+    changes as well if the params do by a few units in the last place. `run` gives the expected."""
     want = run(params)[of]
     if got.shape != want.shape:
         return False

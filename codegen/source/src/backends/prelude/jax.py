@@ -243,6 +243,6 @@ def _silu_gradient(gradient, x):
 
 
 def _constrain(x, mesh, *spec):
-    """x, divided over the mesh: entry i of `spec` names the mesh axes that divide axis i."""
+    """x, divided over the mesh: `spec` names the mesh axes that divide each axis."""
     spec = jax.sharding.PartitionSpec(*spec)
     return jax.lax.with_sharding_constraint(x, jax.sharding.NamedSharding(mesh, spec))

@@ -187,7 +187,7 @@ def _steps(x):
 
 
 def _strided(x, shape, strides, offset):
-    """The elements of x at these strides; zeros if there are none, which MLX refuses."""
+    """The elements of x at these strides. Where there are none, MLX refuses."""
     if 0 in shape:
         return mx.zeros(shape, dtype=x.dtype)
     # MLX reduces overlapping views to wrong numbers, so this is a copy.
