@@ -79,7 +79,8 @@ def main() -> int:
     options = parser.parse_args()
     exceeded = False
     print(f"{'backend':8}{'arrays':>8}{'same':>12}{'new':>12}{'bound':>12}{'function':>12}")
-    for make in (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend):
+    kinds = (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.TinygradBackend)
+    for make in kinds:
         try:
             backend = make()
         except ml.BackendError as error:

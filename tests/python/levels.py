@@ -16,9 +16,9 @@ from pathlib import Path
 from mithril import _core
 
 # A sample has all cases of a test with at most FEW, and otherwise one in PART.
-FEW, PART = 3, 12
+FEW, PART = 2, 24
 # The same for the machine's own level.
-MANY, SHARE = 60, 6
+MANY, SHARE = 24, 10
 SEED = os.environ.get("MITHRIL_SEED") or "0"
 ALL = os.environ.get("MITHRIL_TESTS") == "all"
 LEVELS = _core.processors()
@@ -32,7 +32,7 @@ NATIVE = re.compile(
 FRAMEWORKS = re.compile("numpy|torch|jax|mlx|tinygrad", re.IGNORECASE)
 # The cases of tinygrad, which compiles a kernel for each few operations: a sample has one in SLOW.
 TINYGRAD = re.compile(r"(::\w*|[\[-])tinygrad", re.IGNORECASE)
-SLOW = 12
+SLOW = 20
 
 
 def header() -> str:

@@ -13,11 +13,13 @@ use pyo3::types::PyType;
 use super::dtype;
 use jax::Jax;
 pub use jax::Seen;
+use mlx::Mlx;
 pub use numpy::Numpy;
 use tinygrad::Tinygrad;
 use torch::Torch;
 
 mod jax;
+mod mlx;
 mod numpy;
 mod tinygrad;
 mod torch;
@@ -30,6 +32,7 @@ pub enum Reader {
     Numpy(Numpy),
     Torch(Torch),
     Jax(Jax),
+    Mlx(Mlx),
     Tinygrad(Tinygrad),
     /// Reads Python attributes, which every array has.
     Attributes(Classes),
@@ -65,6 +68,7 @@ impl Reader {
             "numpy" => Some(Reader::Numpy(Numpy::new(class, samples)?)),
             "torch" => Torch::new(class, samples)?.map(Reader::Torch),
             "jax" => Some(Reader::Jax(Jax::new(class, samples)?)),
+            "mlx" => Some(Reader::Mlx(Mlx::new(class, samples)?)),
             "tinygrad" => Some(Reader::Tinygrad(Tinygrad::new(class, samples)?)),
             _ => None,
         };
@@ -93,6 +97,7 @@ impl Reader {
             Reader::Numpy(reader) => reader.read(value, sizes),
             Reader::Torch(reader) => reader.read(value, sizes),
             Reader::Jax(reader) => reader.read(value, sizes, seen),
+            Reader::Mlx(reader) => reader.read(value, sizes),
             Reader::Tinygrad(reader) => reader.read(value, sizes),
             Reader::Attributes(classes) => match classes.is_instance_of_any(value) {
                 true => attributes(value, sizes),
@@ -129,7 +134,7 @@ impl Reader {
             // An error says that a jit traces the call.
             Reader::Tinygrad(_) => numpy::elements(value.call_method0(intern!(py, "numpy")).ok()?),
             // NumPy converts arrays in host memory and rejects others.
-            Reader::Attributes(_) => fetched(value),
+            Reader::Mlx(_) | Reader::Attributes(_) => fetched(value),
         }
     }
 }

@@ -200,9 +200,11 @@ impl<'a> Facts<'a> {
         let start = start.as_const().map(|start| if start < 0 { start + n } else { start })?;
         let limit = if limit.is_unknown() { n } else { limit.as_const()? };
         let size = limit - start;
-        let parts = size > 1 && n % size == 0 && start % size == 0;
-        let count = usize::try_from(n / size.max(1)).ok().filter(|count| *count <= MAX_PARTS)?;
-        (parts && count > 1).then_some((axis, (start / size) as usize, count))
+        if size < 2 || n % size != 0 || start % size != 0 {
+            return None;
+        }
+        let count = usize::try_from(n / size).ok().filter(|count| *count <= MAX_PARTS)?;
+        (count > 1).then_some((axis, (start / size) as usize, count))
     }
 
     /// Whether the elements of an operand depend on floats, as those of `argmax` do.
