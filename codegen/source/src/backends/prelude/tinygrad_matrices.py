@@ -3,7 +3,7 @@
 
 import math
 
-from tinygrad import Tensor
+from tinygrad import Tensor, dtypes
 
 
 def _transposed(x):
@@ -180,6 +180,28 @@ def _slogdet(x):
     return sign, _custom_gradient(magnitude, backward, x)
 
 
+def _reflected(r):
+    """An orthogonal matrix q, and the triangle `_transposed(q) @ r`, by reflections."""
+    rows, count = r.shape[-2:]
+    index = Tensor.arange(rows)
+    q = _identity(rows, r).expand(*r.shape[:-2], rows, rows).contiguous()
+    for i in range(min(rows - 1, count)):
+        own = (index >= i).where(r[..., :, i], 0).contiguous()
+        rest = (index > i).where(own, 0).square().sum(-1, keepdim=True)
+        head = own[..., i : i + 1]
+        norm = (head.square() + rest).sqrt().contiguous()
+        active = rest.ne(0)
+        first = head + (head < 0).where(-norm, norm)
+        v = index.eq(i).where(1, own / active.where(first, 1)).unsqueeze(-1)
+        scale = active.where(first / (head < 0).where(-norm, norm), 0)
+        w = (scale.unsqueeze(-1) * v).contiguous()
+        v = (index >= i).unsqueeze(-1).where(v, 0).contiguous()
+        w = (index >= i).unsqueeze(-1).where(w, 0).contiguous()
+        r = (r - w * (_transposed(v) @ r)).contiguous()
+        q = (q - (q @ v) * _transposed(w)).contiguous()
+    return q, r
+
+
 def _qr(x):
     """The factors q and r of x."""
     rows, count = x.shape[-2:]
@@ -189,22 +211,8 @@ def _qr(x):
         return q, Tensor.zeros(*x.shape[:-2], size, count, dtype=x.dtype)
 
     def reflect(x):
-        (r, unit), index = _scaled(x), Tensor.arange(rows)
-        q = _identity(rows, x).expand(*x.shape[:-2], rows, rows).contiguous()
-        for i in range(min(rows - 1, count)):
-            own = (index >= i).where(r[..., :, i], 0).contiguous()
-            rest = (index > i).where(own, 0).square().sum(-1, keepdim=True)
-            head = own[..., i : i + 1]
-            norm = (head.square() + rest).sqrt().contiguous()
-            active = rest.ne(0)
-            first = head + (head < 0).where(-norm, norm)
-            v = index.eq(i).where(1, own / active.where(first, 1)).unsqueeze(-1)
-            scale = active.where(first / (head < 0).where(-norm, norm), 0)
-            w = (scale.unsqueeze(-1) * v).contiguous()
-            v = (index >= i).unsqueeze(-1).where(v, 0).contiguous()
-            w = (index >= i).unsqueeze(-1).where(w, 0).contiguous()
-            r = (r - w * (_transposed(v) @ r)).contiguous()
-            q = (q - (q @ v) * _transposed(w)).contiguous()
+        r, unit = _scaled(x)
+        q, r = _reflected(r)
         return q[..., :size], r[..., :size, :].triu() * unit
 
     def whole(first, rest):
@@ -315,7 +323,11 @@ def _svd(x):
         order = order.contiguous()
         turned, v = _ordered(turned, order), _ordered(v, order)
         scale = s.unsqueeze(-2)
-        u = turned / scale.eq(0).where(1, scale)
+        # Of nearly no length, columns have no direction of their own.
+        epsilon = 2.0 ** -dtypes.finfo(x.dtype)[1]
+        none = (scale <= epsilon * scale[..., :1]).contiguous()
+        u = none.where(0, turned / none.where(1, scale)).contiguous()
+        u = none.where(_reflected(u)[0][..., :size], u)
         u, v = (u, v) if rows >= count else (v, u)
         parts = (u, s.unsqueeze(-1) * unit, _transposed(v))
         u, s, vh = (finite.where(part, math.nan) for part in parts)
