@@ -305,3 +305,28 @@ def test_libraries_check_indices(tmp_path):
         "x: indices that are read from -10 to 9, of block `embedding`",
         "t: indices from 0 to 2, or -1, of block `cross_entropy`",
     ]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ("mlx", "cpu", "c") if has(kind)])
+@pytest.mark.parametrize("block", ["Gather", "TakeAlongAxis", "Embedding"])
+def test_computed_indices_are_clamped(kind, block):
+    """These do not check what a model computes, and must not read other memory."""
+    model = Model()
+    places = ml.IOKey("places") * 7
+    made = Embedding(4, 3) if block == "Embedding" else getattr(ml, block)(axis=0)
+    named = {"input": places} if block == "Embedding" else {"input": "x", "indices": places}
+    model |= made(**named, output="y")
+    backend = getattr(ml, MAKERS[kind])()
+    compiled = ml.compile(model, backend, trainable_keys=["x"] if block != "Embedding" else [])
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    shape = (3, 3) if block == "TakeAlongAxis" else (3,)
+    index = np.broadcast_to(np.array([-1, 0, 1]).reshape(-1, *[1] * (len(shape) - 1)), shape)
+    key = "embedding.w" if block == "Embedding" else "x"
+    seed = np.ones((3, 3), np.float32)
+    outputs, gradients = compiled.evaluate(
+        {key: backend.array(x)},
+        {"places": backend.array(index.astype(np.int32))},
+        output_gradients={"y": backend.array(seed)},
+    )
+    np.testing.assert_array_equal(backend.to_numpy(outputs["y"]), x[[0, 0, 3]])
+    np.testing.assert_array_equal(backend.to_numpy(gradients[key]).sum(1), [6, 0, 0, 3])

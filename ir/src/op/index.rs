@@ -24,14 +24,14 @@ const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required).axes
 const OUT_OF_RANGE_NOTE: &str = "A negative index counts from the end. An index out of range is \
                             clamped on the evaluator and native targets. NumPy and torch raise, \
                             but torch's `take_along` wraps around; JAX reads NaN or the smallest \
-                            integer, and drops writes; MLX does not check indices; tinygrad \
-                            reads 0 and drops writes.";
+                            integer, and drops writes; MLX clamps computed indices and checks no \
+                            others; tinygrad reads 0 and drops writes.";
 
 const TAKE_OUT_OF_RANGE_NOTE: &str = "A negative index counts from the end. An index out of range is \
                                   clamped on the evaluator and native targets. NumPy and torch \
                                   raise. JAX clamps along axis 0; along other axes it reads NaN \
-                                  or the smallest integer. MLX does not check indices. \
-                                  tinygrad reads 0.";
+                                  or the smallest integer. MLX clamps computed \
+                                  indices and checks no others. tinygrad reads 0.";
 
 const ANY: super::Operand = operand("x", Class::Any);
 const NUMBER: super::Operand = operand("x", Class::Number);

@@ -251,7 +251,8 @@ const SPELLINGS: Spellings = &[
     ),
     (
         "take",
-        "{x}[@stop_gradient({indices})] if axis == 0 and x is filled and indices is computed; \
+        "_take({x}, _within({indices}, {x}, {axis}), {axis}) if indices is calculated; \
+         {x}[@stop_gradient({indices})] if axis == 0 and x is filled and indices is computed; \
          {x}[{indices}] if axis == 0 and x is filled; \
          @take({x}, @stop_gradient({indices}), axis={axis}) if x is filled and indices is \
          computed; \
@@ -260,17 +261,44 @@ const SPELLINGS: Spellings = &[
     ),
     (
         "take_along",
-        "@take_along_axis({x}, @stop_gradient({indices}), axis={axis}) if x is filled and indices \
+        "_take_along({x}, _within({indices}, {x}, {axis}), {axis}) if indices is calculated; \
+         @take_along_axis({x}, @stop_gradient({indices}), axis={axis}) if x is filled and indices \
          is computed; \
          @take_along_axis({x}, {indices}, axis={axis}) if x is filled; \
          _take_along({x}, {indices}, {axis})",
     ),
     (
         "scatter_add",
-        "{x}.at[@stop_gradient({indices})].add({updates}) if axis == 0 and updates is filled and \
+        "_scatter_add({x}, _within({indices}, {x}, {axis}), {updates}, {axis}) if indices is \
+         calculated; \
+         {x}.at[@stop_gradient({indices})].add({updates}) if axis == 0 and updates is filled and \
          indices is computed; \
          {x}.at[{indices}].add({updates}) if axis == 0 and updates is filled; \
          _scatter_add({x}, {indices}, {updates}, {axis})",
+    ),
+    (
+        "scatter_add_along",
+        "_scatter_add_along({x}, _within({indices}, {x}, {axis}), {updates}, {axis}) if \
+         indices is calculated; \
+         _scatter_add_along({x}, {indices}, {updates}, {axis})",
+    ),
+    (
+        "scatter_mul_along",
+        "_scatter_mul_along({x}, _within({indices}, {x}, {axis}), {updates}, {axis}) if \
+         indices is calculated; \
+         _scatter_mul_along({x}, {indices}, {updates}, {axis})",
+    ),
+    (
+        "scatter_max_along",
+        "_scatter_max_along({x}, _within({indices}, {x}, {axis}), {updates}, {axis}) if \
+         indices is calculated; \
+         _scatter_max_along({x}, {indices}, {updates}, {axis})",
+    ),
+    (
+        "scatter_min_along",
+        "_scatter_min_along({x}, _within({indices}, {x}, {axis}), {updates}, {axis}) if \
+         indices is calculated; \
+         _scatter_min_along({x}, {indices}, {updates}, {axis})",
     ),
     ("slice_update", "_slice_update({x}, {bounds}, {update})"),
     (

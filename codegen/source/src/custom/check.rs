@@ -14,7 +14,7 @@ use crate::python::{
 const SLOTS: [&str; 4] = ["dtype", "narrow", "device", "result"];
 
 /// Slots and words that only operations have of which a built-in spelling names them.
-const RARE: [&str; 32] = [
+const RARE: [&str; 33] = [
     "slices",
     "bounds",
     "padding",
@@ -31,6 +31,7 @@ const RARE: [&str; 32] = [
     "picked",
     "smaller",
     "computed",
+    "calculated",
     "filled",
     "alike",
     "vacant",
@@ -58,7 +59,7 @@ const FORMS: [&str; 10] =
     ["number", "array", "last", "tuple", "front", "word", "args", "dims", "one", "same"];
 
 /// The words of conditions, besides dtypes.
-const WORDS: [&str; 43] = [
+const WORDS: [&str; 44] = [
     "number",
     "array",
     "zero",
@@ -66,6 +67,7 @@ const WORDS: [&str; 43] = [
     "picked",
     "smaller",
     "computed",
+    "calculated",
     "filled",
     "alike",
     "scalar",

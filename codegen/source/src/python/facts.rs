@@ -3,8 +3,8 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Function, Operation};
-use mithril_ir::op::Arity;
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op::{Arity, Kind};
 use mithril_ir::shape::{Shape, Type};
 use rustc_hash::FxHashSet;
 
@@ -223,6 +223,24 @@ impl<'a> Facts<'a> {
         false
     }
 
+    /// Whether arithmetic computes the elements of an operand. Others are constant, are positions
+    /// that an operation found, or come from an argument, whose indices each call checks.
+    fn is_calculated(&self, at: usize) -> bool {
+        let mut left = vec![self.op.operands[at]];
+        while let Some(value) = left.pop() {
+            let Some(op) = self.neighbours.producer(value) else { continue };
+            let is_int = |v: &Value| self.function.ty(*v).dtype.is_int();
+            match (op.op.kind, op.op.name) {
+                (Kind::Constant, _) => {}
+                (_, "iota" | "argmax" | "argmin" | "argsort" | "argtopk") => {}
+                (Kind::Layout | Kind::Barrier, _) | (_, "sort") => left.extend(&op.operands),
+                (_, "cast") if op.operands.iter().all(is_int) => left.extend(&op.operands),
+                _ => return true,
+            }
+        }
+        false
+    }
+
     /// Whether the module has an operation of this name.
     fn is_used(&self, name: &str) -> bool {
         self.used.contains(name)
@@ -236,6 +254,7 @@ impl<'a> Facts<'a> {
             ("picked", _) => self.is_picked,
             ("smaller", _) => self.is_smaller(at),
             ("computed", _) => self.depends_on_floats(at),
+            ("calculated", _) => self.is_calculated(at),
             ("filled", _) => {
                 let shape = &self.ty(at).shape;
                 let some = |dim: &Dim| dim.lower_bound().is_some_and(|least| least > 0);

@@ -272,6 +272,13 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
     return mx.max(windows, axis=tuple(range(-count, 0)))
 
 
+def _within(indices, x, axis):
+    """Indices that end at the ends of an axis of x, as MLX reads any memory."""
+    n = x.shape[axis]
+    least = 0 if mx.issubdtype(indices.dtype, mx.unsignedinteger) else -n
+    return mx.clip(mx.stop_gradient(indices), least, max(n - 1, 0))
+
+
 def _take(x, indices, axis):
     """The slices of x at `indices` along `axis`; x may be empty."""
     if x.size and indices.size:
