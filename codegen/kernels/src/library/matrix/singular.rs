@@ -13,6 +13,8 @@ use crate::loops::Loops;
 
 /// The limit of sweeps over all pairs; ten are usual for large matrices.
 const SWEEPS: i64 = 60;
+/// How many sums of scalars a loop computes at a time.
+const PARTS: u32 = 8;
 
 struct Singular {
     /// The rows that are rotated, and their number, elements and padded elements.
@@ -34,7 +36,7 @@ impl Standalone<'_> {
         let (batch, [rows, columns]) = self.split_dims(self.op.operands[0]);
         let (size, length) = (rows.min(&columns), rows.max(&columns));
         let (lanes, dtype, one) = (self.lanes(), self.dtype(), Dim::Const(1));
-        let (wide, narrow) = (padded(&length, lanes), padded(&size, lanes));
+        let (wide, narrow) = (padded(&length, lanes.max(PARTS)), padded(&size, lanes));
         let parts = [0, 1, 2].map(|of| self.part(of).map(|(mem, _)| mem));
         let w = self.allocate(dtype, &size, &wide);
         let turned = self.allocate(dtype, &size, &narrow);
@@ -132,6 +134,10 @@ impl Singular {
             own.choose(
                 active,
                 |own| {
+                    own.each(first, self.size, 1, |own, i| {
+                        let square = self.dot(own, [i, i]);
+                        self.values.store(&mut own.nest.b, first, i, square);
+                    });
                     own.repeat(first, self.size, 1, &[first], |own, p, rotated| {
                         let next = own.nest.b.offset(p, 1);
                         own.repeat(next, self.size, 1, rotated, |own, q, rotated| {
@@ -145,12 +151,15 @@ impl Singular {
         });
     }
 
-    /// Rotates two rows so that they are orthogonal. Returns 1, or 0 if they already are.
+    /// Rotates two rows so that they are orthogonal. Returns 1, or 0 if they already are. `values`
+    /// has the sums of their squares: exact ones in a sweep that rotates nothing.
     fn orthogonalise(&self, own: &mut Standalone, [p, q]: [V; 2], tolerance: V) -> V {
-        let [a, c, g] = self.products(own, [p, q]);
+        let first = own.nest.b.index(0);
+        let [a, c] = [p, q].map(|row| self.values.load(&mut own.nest.b, first, row, 1));
+        let g = self.dot(own, [p, q]);
         let ty = Ty::scalar(own.dtype());
         let b = &mut own.nest.b;
-        let [one, two] = [1.0, 2.0].map(|v| b.number(ty, v));
+        let [zero, one, two] = [0.0, 1.0, 2.0].map(|v| b.number(ty, v));
         let [root, other] = [a, c].map(|v| b.unary(Unary::Sqrt, v));
         let limit = b.mul(tolerance, root);
         let limit = b.mul(limit, other);
@@ -163,6 +172,11 @@ impl Singular {
             let divisor = own.signed_root(zeta);
             let b = &mut own.nest.b;
             let tangent = b.div(one, divisor);
+            let moved = b.mul(tangent, g);
+            let (less, more) = (b.sub(a, moved), b.add(c, moved));
+            let less = b.binary(Binary::Max, less, zero);
+            self.values.store(b, first, p, less);
+            self.values.store(b, first, q, more);
             let square = own.multiply_add(tangent, tangent, one);
             let b = &mut own.nest.b;
             let root = b.unary(Unary::Sqrt, square);
@@ -175,22 +189,28 @@ impl Singular {
         own.nest.b.convert(turns, Ty::INDEX.dtype)
     }
 
-    /// The sums of squares of two rows, and of their products.
-    fn products(&self, own: &mut Standalone, [p, q]: [V; 2]) -> [V; 3] {
+    /// The sum of the products of the elements of two rows.
+    fn dot(&self, own: &mut Standalone, [p, q]: [V; 2]) -> V {
         let (first, lanes) = (own.nest.b.index(0), own.lanes());
         let dtype = own.dtype();
         let zero = own.nest.b.number(Ty::vector(dtype, lanes), 0.0);
-        let step = i64::from(lanes);
-        let sums = own.repeat(first, self.padded, step, &[zero; 3], |own, j, sums| {
-            let b = &mut own.nest.b;
-            let (x, y) = (self.w.load(b, p, j, lanes), self.w.load(b, q, j, lanes));
-            [(x, x), (y, y), (x, y)]
-                .iter()
-                .zip(sums)
-                .map(|(&(x, y), &sum)| own.multiply_add(x, y, sum))
-                .collect()
+        // Each sum of scalars would wait for the one before.
+        let parts = if lanes == 1 { PARTS } else { 1 };
+        let step = i64::from(lanes * parts);
+        let start = vec![zero; parts as usize];
+        let sums = own.repeat(first, self.padded, step, &start, |own, j, sums| {
+            let mut next = Vec::with_capacity(sums.len());
+            for (part, sum) in (0..).zip(sums) {
+                let b = &mut own.nest.b;
+                let j = b.offset(j, part);
+                let (x, y) = (self.w.load(b, p, j, lanes), self.w.load(b, q, j, lanes));
+                next.push(own.multiply_add(x, y, *sum));
+            }
+            next
         });
-        [0, 1, 2].map(|at| own.nest.b.fold(Fold::Add, sums[at]))
+        let b = &mut own.nest.b;
+        let sum = sums.into_iter().reduce(|x, y| b.add(x, y)).unwrap_or(zero);
+        b.fold(Fold::Add, sum)
     }
 
     /// Computes the lengths of the rows, sorts the rows by them, and divides by them. Rows without a
@@ -201,7 +221,7 @@ impl Singular {
         own.clear(&self.used, one, self.padded);
         let ty = Ty::scalar(own.dtype());
         own.each(first, self.size, 1, |own, i| {
-            let [square, ..] = self.products(own, [i, i]);
+            let square = self.dot(own, [i, i]);
             let b = &mut own.nest.b;
             let length = b.unary(Unary::Sqrt, square);
             self.values.store(b, first, i, length);
@@ -269,7 +289,7 @@ impl Singular {
         // Twice: the first time rounding leaves parts of other rows.
         own.each(first, two, 1, |own, _| {
             own.each(first, i, 1, |own, other| {
-                let [_, _, dot] = self.products(own, [other, i]);
+                let dot = self.dot(own, [other, i]);
                 let b = &mut own.nest.b;
                 let by = b.unary(Unary::Neg, dot);
                 let by = b.splat(by, lanes);
@@ -280,7 +300,7 @@ impl Singular {
                     self.w.store(&mut own.nest.b, i, j, v);
                 });
             });
-            let [square, ..] = self.products(own, [i, i]);
+            let square = self.dot(own, [i, i]);
             let norm = own.nest.b.unary(Unary::Sqrt, square);
             self.divide(own, i, norm);
         });
