@@ -58,11 +58,6 @@ SPECIAL = [
 LOSES_NAN = [".relu()", ".max_pool2d("]
 
 
-def is_special(seed: int) -> bool:
-    """Whether the inputs of a seed's model have special values."""
-    return bool(Case.special_of(random.Random(-1 - seed)))
-
-
 class Case:
     """The model, options and inputs of a seed."""
 
