@@ -342,9 +342,11 @@ impl<'f, 'm> Body<'f, 'm> {
     fn keep_parts(&mut self, op: &'m Operation, part: CallPart) -> Result<()> {
         let mut values = vec![None; part.count];
         values[part.at] = Some(op.result());
-        let alike = self.neighbours.siblings(op.op.0.name, &op.operands);
-        let others = self.neighbours.composites(&op.operands).chain(alike);
-        let others: Vec<&'m Operation> = others.filter(|other| other.first > op.first).collect();
+        let others: Vec<&'m Operation> = match op.op.kind {
+            Kind::Composite => self.neighbours.composites(&op.operands).collect(),
+            _ => self.neighbours.siblings(op.op.0.name, &op.operands).collect(),
+        };
+        let others = others.into_iter().filter(|other| other.first > op.first);
         for other in others {
             let own = self.spell(other)?.part().filter(|own| own.call == part.call);
             if let Some(own) = own.filter(|_| self.is_used(other.result())) {
