@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from . import backends as backends
     from . import models as models
+    from . import zoo as zoo
     from .backends.base import Backend as Backend
     from .backends.c import CBackend as CBackend
     from .backends.cpu import CpuBackend as CpuBackend
@@ -101,7 +102,7 @@ _LAZY = {
     "compile": ".compilation",
     "vmap": ".batching",
 }
-_MODULES = ("backends", "models")
+_MODULES = ("backends", "models", "zoo")
 _DTYPES = frozenset(DType.names())
 
 
