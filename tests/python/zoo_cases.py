@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torchvision
+import zoo_modules
 
 from mithril import zoo
 
@@ -85,6 +86,49 @@ CASES = {
         lambda: zoo.MobileNetV2(classes=10, width=0.5),
         lambda: torchvision.models.mobilenet_v2(num_classes=10, width_mult=0.5),
         images((1, 3, 32, 32)),
+        called,
+    ),
+    "MLP": Case(
+        lambda: zoo.MLP(12, hidden=(9, 8), classes=3),
+        lambda: torchvision.ops.MLP(12, [9, 8, 3]),
+        images((4, 12), (1, 12)),
+        called,
+    ),
+    "MLP-linear": Case(
+        lambda: zoo.MLP(12, hidden=(), classes=3),
+        lambda: torchvision.ops.MLP(12, [3]),
+        images((4, 12)),
+        called,
+    ),
+    "LeNet": Case(zoo.LeNet, zoo_modules.LeNet, images((2, 3, 32, 32), (1, 3, 32, 32)), called),
+    "U-Net": Case(
+        lambda: zoo.UNet(width=4),
+        lambda: zoo_modules.UNet(3, 2, 4),
+        images((1, 3, 32, 48), (2, 3, 16, 16)),
+        called,
+    ),
+    "LSTM": Case(
+        lambda: zoo.LSTMClassifier(11, width=6, hidden=5, layers=2, classes=3, use_lengths=True),
+        lambda: zoo_modules.Classifier(11, 6, 5, 2, both=True),
+        [
+            {"input": indices(11, 3, 7), "lengths": np.array([4, 7, 1])},
+            {"input": indices(11, 2, 5), "lengths": np.array([5, 2])},
+        ],
+        called,
+    ),
+    "LSTM-forward": Case(
+        lambda: zoo.LSTMClassifier(11, width=6, hidden=5, classes=3, bidirectional=False),
+        lambda: zoo_modules.Classifier(11, 6, 5, 1, both=False),
+        [{"input": indices(11, 3, 7)}, {"input": indices(11, 1, 9)}],
+        called,
+    ),
+    "seq2seq": Case(
+        lambda: zoo.Seq2Seq(11, 13, width=6, hidden=5),
+        lambda: zoo_modules.Seq2Seq(11, 13, 6, 5),
+        [
+            {"input": indices(11, 3, 7), "target": indices(13, 3, 4)},
+            {"input": indices(11, 2, 5), "target": indices(13, 2, 6)},
+        ],
         called,
     ),
 }
