@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torchvision
+import transformers
 import zoo_modules
 
 from mithril import zoo
@@ -72,6 +73,78 @@ def resnet(depth: int, *sizes: tuple[int, ...]) -> Case:
     )
 
 
+SMALL = {"layers": 2, "heads": 4, "width": 32, "feedforward": 48}
+THEIRS = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+}
+# The tokens of the defaults do not fit a small vocabulary.
+TOKENS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+
+
+def bert_inputs(batch: int, length: int) -> Arrays:
+    mask = np.arange(length) < RNG.integers(1, length + 1, batch)[:, None]
+    return {
+        "input": indices(37, batch, length),
+        "token_types": indices(2, batch, length),
+        "mask": mask,
+    }
+
+
+def bert(model: Any, inputs: Arrays) -> Arrays:
+    result = model(
+        inputs["input"],
+        token_type_ids=inputs["token_types"],
+        attention_mask=inputs["mask"].long(),
+    )
+    return {"output": result.last_hidden_state, "pooled": result.pooler_output}
+
+
+def translation(batch: int, length: int, steps: int) -> Arrays:
+    return {
+        "input": indices(37, batch, length),
+        "target": indices(29, batch, steps),
+        "mask": np.arange(length) < RNG.integers(1, length + 1, batch)[:, None],
+    }
+
+
+def t5(gated: bool, tied: bool, head_width: int) -> Case:
+    config = transformers.T5Config(
+        num_layers=2,
+        num_heads=4,
+        d_model=32,
+        d_kv=head_width,
+        d_ff=48,
+        vocab_size=37,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=12,
+        feed_forward_proj="gated-gelu" if gated else "relu",
+        tie_word_embeddings=tied,
+        decoder_start_token_id=0,
+    )
+    return Case(
+        lambda: zoo.T5(
+            **SMALL,
+            head_width=head_width,
+            vocabulary=37,
+            buckets=8,
+            max_distance=12,
+            gated=gated,
+            tied=tied,
+        ),
+        lambda: transformers.T5ForConditionalGeneration(config),
+        [
+            {"input": indices(37, 2, 7), "target": indices(37, 2, 5)},
+            {"input": indices(37, 1, 20), "target": indices(37, 1, 17)},
+        ],
+        lambda model, inputs: {
+            "output": model(inputs["input"], decoder_input_ids=inputs["target"]).logits
+        },
+    )
+
+
 CASES = {
     "ResNet-18": resnet(18, (1, 3, 64, 64), (2, 3, 33, 47)),
     "ResNet-34": resnet(34, (1, 3, 32, 32)),
@@ -131,4 +204,59 @@ CASES = {
         ],
         called,
     ),
+    "GPT-2": Case(
+        lambda: zoo.GPT2(layers=2, heads=4, width=32, vocabulary=37, positions=16),
+        lambda: transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(
+                n_layer=2, n_head=4, n_embd=32, vocab_size=37, n_positions=16, **TOKENS
+            )
+        ),
+        [{"input": indices(37, 2, 7)}, {"input": indices(37, 3, 16)}],
+        lambda model, inputs: {"output": model(inputs["input"]).logits},
+    ),
+    "BERT": Case(
+        lambda: zoo.BERT(**SMALL, vocabulary=37, positions=16, use_mask=True),
+        lambda: transformers.BertModel(
+            transformers.BertConfig(**THEIRS, vocab_size=37, max_position_embeddings=16)
+        ),
+        [bert_inputs(2, 7), bert_inputs(5, 5)],
+        bert,
+    ),
+    "Llama": Case(
+        lambda: zoo.Llama(**SMALL, kv_heads=2, vocabulary=37),
+        lambda: transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(**THEIRS, num_key_value_heads=2, vocab_size=37, **TOKENS)
+        ),
+        [{"input": indices(37, 2, 7)}, {"input": indices(37, 3, 11)}],
+        lambda model, inputs: {"output": model(inputs["input"]).logits},
+    ),
+    "Llama-tied": Case(
+        lambda: zoo.Llama(**SMALL, head_width=16, vocabulary=37, rotary_base=5e5, tied=True),
+        lambda: transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                **THEIRS,
+                head_dim=16,
+                vocab_size=37,
+                rope_parameters={"rope_type": "default", "rope_theta": 5e5},
+                tie_word_embeddings=True,
+                **TOKENS,
+            )
+        ),
+        [{"input": indices(37, 2, 7)}],
+        lambda model, inputs: {"output": model(inputs["input"]).logits},
+    ),
+    "Transformer": Case(
+        lambda: zoo.Transformer(37, 29, **SMALL, use_mask=True),
+        lambda: zoo_modules.Translator(37, 29, 32, first=False),
+        [translation(3, 7, 5), translation(2, 4, 6)],
+        called,
+    ),
+    "Transformer-norm-first": Case(
+        lambda: zoo.Transformer(37, 29, **SMALL, norm_first=True),
+        lambda: zoo_modules.Translator(37, 29, 32, first=True),
+        [{"input": indices(37, 2, 7), "target": indices(29, 2, 5)}],
+        called,
+    ),
+    "T5": t5(gated=False, tied=True, head_width=8),
+    "T5-1.1": t5(gated=True, tied=False, head_width=6),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -75,6 +76,60 @@ class Seq2Seq(nn.Module):
             step, state = self.decoder.rnn(self.decoder.embedding(token)[None], state)
             outputs.append(self.decoder.fc_out(step[0]))
         return torch.stack(outputs, 1)
+
+
+class TokenEmbedding(nn.Module):
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.width = width
+
+    def forward(self, tokens: Any) -> Any:
+        return self.embedding(tokens) * math.sqrt(self.width)
+
+
+class PositionalEncoding(nn.Module):
+    def __init__(self, width: int, longest: int = 20) -> None:
+        super().__init__()
+        den = torch.exp(-torch.arange(0, width, 2) * math.log(10000) / width)
+        pos = torch.arange(0, longest).reshape(longest, 1)
+        pos_embedding = torch.zeros((longest, width))
+        pos_embedding[:, 0::2] = torch.sin(pos * den)
+        pos_embedding[:, 1::2] = torch.cos(pos * den)
+        self.register_buffer("pos_embedding", pos_embedding)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.pos_embedding[: x.size(1)]
+
+
+class Translator(nn.Module):
+    """`Seq2SeqTransformer` of PyTorch's tutorial on translation, with the batch first."""
+
+    def __init__(self, vocabulary: int, target_vocabulary: int, width: int, first: bool) -> None:
+        super().__init__()
+        settings = {"batch_first": True, "norm_first": first}
+        layer = nn.TransformerEncoderLayer(width, 4, 48, **settings)
+        # PyTorch's usual encoder warns of nested tensors.
+        encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(width), enable_nested_tensor=False)
+        self.transformer = nn.Transformer(width, 4, 2, 2, 48, custom_encoder=encoder, **settings)
+        self.generator = nn.Linear(width, target_vocabulary)
+        self.src_tok_emb = TokenEmbedding(vocabulary, width)
+        self.tgt_tok_emb = TokenEmbedding(target_vocabulary, width)
+        self.positional_encoding = PositionalEncoding(width)
+
+    def forward(self, tokens: Any, target: Any, seen: Any = None) -> Any:
+        source = self.positional_encoding(self.src_tok_emb(tokens))
+        written = self.positional_encoding(self.tgt_tok_emb(target))
+        hidden = None if seen is None else ~seen
+        steps = target.shape[1]
+        decoded = self.transformer(
+            source,
+            written,
+            tgt_mask=torch.ones(steps, steps, dtype=torch.bool).triu(1),
+            src_key_padding_mask=hidden,
+            memory_key_padding_mask=hidden,
+        )
+        return self.generator(decoded)
 
 
 class DoubleConv(nn.Module):

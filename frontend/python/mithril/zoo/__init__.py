@@ -1,17 +1,25 @@
 """Published architectures, made of blocks. `load` reads the weights of public implementations."""
 
 from .convolutional import MobileNetV2, ResNet
+from .language import BERT, GPT2, Llama
 from .recurrent import LSTMClassifier, Seq2Seq
 from .small import MLP, LeNet, UNet
+from .t5 import T5
+from .transformer import Transformer
 from .weights import Weights, load
 
 __all__ = [
+    "BERT",
+    "GPT2",
     "MLP",
+    "T5",
     "LSTMClassifier",
     "LeNet",
+    "Llama",
     "MobileNetV2",
     "ResNet",
     "Seq2Seq",
+    "Transformer",
     "UNet",
     "Weights",
     "load",

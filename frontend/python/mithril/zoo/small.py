@@ -23,8 +23,8 @@ __all__ = ["MLP", "LeNet", "UNet"]
 
 
 class MLP(Architecture):
-    """A perceptron with hidden layers: (batch, features) to (batch, classes). A ReLU, and a dropout if its
-    rate is not 0, follow each hidden layer.
+    """A perceptron with hidden layers: (batch, features) to (batch, classes). A ReLU follows each
+    hidden layer, and a dropout if its rate is not 0.
 
     Weights: `torchvision.ops.MLP`.
 
