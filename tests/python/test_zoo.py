@@ -42,3 +42,146 @@ def test_outputs(name):
             for output, value in outputs.items():
                 own, message = backend.to_numpy(got[output]), f"{kind}: {output}"
                 np.testing.assert_allclose(own, value, rtol=1e-4, atol=1e-4, err_msg=message)
+
+
+def llama() -> tuple[Any, dict[str, Any]]:
+    """A small model, and the weights of its public implementation."""
+    case = CASES["Llama"]
+    return case.ours(), dict(randomized(case.theirs()).state_dict())
+
+
+# The norms of transformers' T5 compute in float32.
+@pytest.mark.parametrize(
+    ("name", "precision"), [("ResNet-18", 64), ("GPT-2", 64), ("LSTM", 64), ("T5", 32)]
+)
+def test_gradients(name, precision):
+    """Gradients of all params. They are loaded by the same rules as the params. Batch norms train:
+    their next statistics are also compared."""
+    case = CASES[name]
+    dtype, most = (np.float64, 1e-7) if precision == 64 else (np.float32, 1e-4)
+    model, public = case.ours(), randomized(case.theirs())
+    public = public.double() if precision == 64 else public
+    params, states = zoo.load(model, public.state_dict())
+    if states:
+        public.train()
+    inputs = {n: v if v.dtype.kind == "i" else v.astype(dtype) for n, v in case.inputs[0].items()}
+    result = case.call(public, {n: torch.from_numpy(v) for n, v in inputs.items()})["output"]
+    seed = np.random.default_rng(1).standard_normal(result.shape).astype(dtype)
+    result.backward(torch.from_numpy(seed))
+    own = dict(public.named_parameters(remove_duplicate=False))
+    want = {n: own[n].grad if n in own else v for n, v in public.state_dict().items()}
+    # PyTorch gives both biases of a recurrent layer the gradient of their sum.
+    want = {n: 0.5 * v if ".bias_ih_" in n or ".bias_hh_" in n else v for n, v in want.items()}
+    want, next_states = zoo.load(model, want)
+    for backend in (ml.NumpyBackend(precision=precision), ml.TorchBackend(precision=precision)):
+        compiled = ml.compile(model, backend)
+        compiled.state = states
+        seeds = {"output": backend.from_numpy(seed)}
+        _, got = compiled.evaluate(params, inputs, output_gradients=seeds)
+        assert set(got) == set(want)
+        for names, values in ((got, want), (compiled.state, next_states)):
+            for param, value in values.items():
+                message = f"{backend.kind}: {param}"
+                own = backend.to_numpy(names[param])
+                np.testing.assert_allclose(own, value, rtol=most, atol=most, err_msg=message)
+
+
+def test_arrays_of_numpy_and_float16():
+    model, weights = llama()
+    params, states = zoo.load(model, weights)
+    again, _ = zoo.load(model, {name: value.numpy() for name, value in weights.items()})
+    assert states == {}
+    for name, value in params.items():
+        np.testing.assert_array_equal(value, again[name])
+    for dtype in (torch.float16, torch.bfloat16):
+        halves = {name: value.to(dtype) for name, value in weights.items()}
+        loaded, _ = zoo.load(model, halves)
+        assert {str(value.dtype) for value in loaded.values()} == {str(dtype).split(".")[1]}
+        head = halves["lm_head.weight"].float().numpy().T
+        np.testing.assert_array_equal(loaded["head.w"].astype(np.float32), head)
+
+
+def test_params_do_not_share_memory_with_the_weights():
+    model, weights = llama()
+    params, _ = zoo.load(model, weights)
+    before = params["norm.w"].copy()
+    weights["model.norm.weight"].add_(1)
+    np.testing.assert_array_equal(params["norm.w"], before)
+
+
+def test_names_without_the_prefix():
+    model, weights = llama()
+    bare = {name.removeprefix("model."): value for name, value in weights.items()}
+    params, _ = zoo.load(model, weights)
+    for name, value in zoo.load(model, bare).params.items():
+        np.testing.assert_array_equal(value, params[name])
+
+
+def refused(model: Any, weights: dict[str, Any]) -> list[str]:
+    """The lines of the error for these weights."""
+    with pytest.raises(ml.UsageError) as caught:
+        zoo.load(model, weights)
+    return [line.strip() for line in str(caught.value).splitlines()]
+
+
+def test_missing_and_left_over_weights():
+    model, weights = llama()
+    weights["model.norm.gain"] = weights.pop("model.norm.weight")
+    del weights["lm_head.weight"]
+    assert refused(model, weights) == [
+        "the weights do not fit this Llama",
+        "missing: `model.norm.weight`",
+        "missing: `lm_head.weight`",
+        "left over: `model.norm.gain`",
+        "more: mithril error E0303",
+    ]
+
+
+def test_weights_of_wrong_shapes():
+    model, weights = llama()
+    weights["lm_head.weight"] = torch.zeros(31, 32)
+    weights["model.norm.weight"] = torch.zeros(())
+    lines = refused(model, weights)
+    assert "wrong: `lm_head.weight` as `head.w`: got (32, 31), expected (32, 37)" in lines
+    assert "wrong: `model.norm.weight` as `norm.w`: got (), expected (32,)" in lines
+    assert len(lines) == 4
+
+
+def test_joint_weights_of_wrong_shapes():
+    case = CASES["Transformer"]
+    model, weights = case.ours(), dict(case.theirs().state_dict())
+    name = "transformer.encoder.layers.0.self_attn.in_proj_bias"
+    weights[name] = torch.zeros(95)
+    lines = refused(model, weights)
+    param = "transformer.encoder.layer_0.attention.b_query"
+    problem = "the last axis cannot be divided: (95,), expected (32,)"
+    assert f"wrong: `{name}` as `{param}`: got {problem}" in lines
+
+
+def test_tied_weights_may_be_left_out_but_not_differ():
+    case = CASES["GPT-2"]
+    model, weights = case.ours(), dict(case.theirs().state_dict())
+    params, _ = zoo.load(model, weights)
+    for name in ("lm_head.weight", "transformer.wte.weight"):
+        rest = {n: v for n, v in weights.items() if n != name}
+        np.testing.assert_array_equal(zoo.load(model, rest).params["wte"], params["wte"])
+    weights["lm_head.weight"] = weights["lm_head.weight"] + 1
+    lines = refused(model, weights)
+    assert lines[1] == "wrong: `lm_head.weight` is tied to `transformer.wte.weight`, but differs"
+
+
+def test_other_models_and_values():
+    with pytest.raises(ml.UsageError, match="needs an architecture of"):
+        zoo.load(ml.Linear(3), {})
+    with pytest.raises(ml.UsageError, match="must be a dict of arrays by name"):
+        zoo.load(CASES["MLP"].ours(), [])
+    with pytest.raises(ml.UsageError, match="`depth` must be 18, 34 or 50"):
+        zoo.ResNet(19)
+
+
+def test_a_counter_is_ignored():
+    case = CASES["ResNet-18"]
+    weights = dict(case.theirs().state_dict())
+    kept = {n: v for n, v in weights.items() if not n.endswith("num_batches_tracked")}
+    assert len(kept) < len(weights)
+    assert zoo.load(case.ours(), weights).params.keys() == zoo.load(case.ours(), kept).params.keys()

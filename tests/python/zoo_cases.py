@@ -133,6 +133,7 @@ def t5(gated: bool, tied: bool, head_width: int) -> Case:
             max_distance=12,
             gated=gated,
             tied=tied,
+            dropout=0.0 if tied else 0.1,
         ),
         lambda: transformers.T5ForConditionalGeneration(config),
         [
@@ -142,6 +143,51 @@ def t5(gated: bool, tied: bool, head_width: int) -> Case:
         lambda model, inputs: {
             "output": model(inputs["input"], decoder_input_ids=inputs["target"]).logits
         },
+    )
+
+
+def clip_config() -> Any:
+    text = {"hidden_size": 24, "intermediate_size": 96, "num_attention_heads": 2}
+    text |= {"vocab_size": 37, "max_position_embeddings": 9, "num_hidden_layers": 1}
+    vision = {**THEIRS, "intermediate_size": 128, "image_size": 16, "patch_size": 8}
+    own = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+    return transformers.CLIPConfig(
+        text_config={**text, **own, "projection_dim": 12},
+        vision_config={**vision, "projection_dim": 12},
+        projection_dim=12,
+    )
+
+
+def clip_inputs(count: int, texts: int, length: int) -> Arrays:
+    """Texts that end at different places with the largest token."""
+    tokens = indices(36, texts, length)
+    tokens[np.arange(texts), RNG.integers(1, length, texts)] = 36
+    return {"image": floats(count, 3, 16, 16), "text": tokens}
+
+
+def clip(model: Any, inputs: Arrays) -> Arrays:
+    result = model(input_ids=inputs["text"], pixel_values=inputs["image"])
+    return {
+        "scores": result.logits_per_image,
+        "image_embedding": result.image_embeds,
+        "text_embedding": result.text_embeds,
+    }
+
+
+def whisper_config() -> Any:
+    return transformers.WhisperConfig(
+        encoder_layers=2,
+        decoder_layers=1,
+        d_model=32,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        vocab_size=37,
+        num_mel_bins=6,
+        max_source_positions=10,
+        decoder_start_token_id=0,
+        **TOKENS,
     )
 
 
@@ -205,7 +251,7 @@ CASES = {
         called,
     ),
     "GPT-2": Case(
-        lambda: zoo.GPT2(layers=2, heads=4, width=32, vocabulary=37, positions=16),
+        lambda: zoo.GPT2(layers=2, heads=4, width=32, vocabulary=37, positions=16, dropout=0.0),
         lambda: transformers.GPT2LMHeadModel(
             transformers.GPT2Config(
                 n_layer=2, n_head=4, n_embd=32, vocab_size=37, n_positions=16, **TOKENS
@@ -259,4 +305,36 @@ CASES = {
     ),
     "T5": t5(gated=False, tied=True, head_width=8),
     "T5-1.1": t5(gated=True, tied=False, head_width=6),
+    "ViT": Case(
+        lambda: zoo.ViT(**SMALL, classes=5, image=16, patch=8),
+        lambda: transformers.ViTForImageClassification(
+            transformers.ViTConfig(**THEIRS, image_size=16, patch_size=8, num_labels=5)
+        ),
+        images((2, 3, 16, 16), (1, 3, 16, 16)),
+        lambda model, inputs: {"output": model(inputs["input"]).logits},
+    ),
+    "CLIP": Case(
+        lambda: zoo.CLIP(
+            dimension=12,
+            image=16,
+            patch=8,
+            layers=2,
+            heads=4,
+            width=32,
+            text_layers=1,
+            text_heads=2,
+            text_width=24,
+            vocabulary=37,
+            positions=9,
+        ),
+        lambda: transformers.CLIPModel(clip_config()),
+        [clip_inputs(2, 3, 7), clip_inputs(3, 1, 9)],
+        clip,
+    ),
+    "Whisper": Case(
+        lambda: zoo.WhisperEncoder(**SMALL, mels=6, positions=10),
+        lambda: transformers.WhisperModel(whisper_config()).encoder,
+        images((2, 6, 20), (1, 6, 20)),
+        lambda model, inputs: {"output": model(inputs["input"]).last_hidden_state},
+    ),
 }

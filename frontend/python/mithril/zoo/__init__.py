@@ -6,10 +6,12 @@ from .recurrent import LSTMClassifier, Seq2Seq
 from .small import MLP, LeNet, UNet
 from .t5 import T5
 from .transformer import Transformer
+from .vision import CLIP, ViT, WhisperEncoder
 from .weights import Weights, load
 
 __all__ = [
     "BERT",
+    "CLIP",
     "GPT2",
     "MLP",
     "T5",
@@ -21,6 +23,8 @@ __all__ = [
     "Seq2Seq",
     "Transformer",
     "UNet",
+    "ViT",
     "Weights",
+    "WhisperEncoder",
     "load",
 ]

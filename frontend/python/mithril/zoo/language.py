@@ -18,7 +18,7 @@ from ..models import (
     TransformerEncoderLayer,
 )
 from .layers import Attention, add_positions, gated
-from .weights import Architecture, Rule, attention, linear, part, plain, same, table
+from .weights import Architecture, Rule, attention, linear, outside, part, plain, same, table
 
 __all__ = ["BERT", "GPT2", "Llama"]
 
@@ -35,7 +35,7 @@ class GPT2(Architecture):
 
     _rules = (
         Rule("wte", ("wte.weight",), same),
-        Rule("wte", ("lm_head.weight",), same),
+        Rule("wte", ("lm_head.weight",), same, inside=False),
         *table("wpe", "wpe"),
         *plain("h.layer_{}.norm_0", "h.{}.ln_1"),
         *(
@@ -120,7 +120,7 @@ class BERT(Architecture):
         *plain("encoder.layer_{}.norm_1", "encoder.layer.{}.output.LayerNorm"),
         *linear("pooler", "pooler.dense"),
     )
-    _ignored = ("embeddings.position_ids", "embeddings.token_type_ids")
+    _ignored = ("*embeddings.position_ids", "*embeddings.token_type_ids")
     _prefixes = ("bert.",)
 
     def __init__(
@@ -216,8 +216,8 @@ class Llama(Architecture):
             head = Linear(vocabulary, use_bias=False, name="head")
             self |= head(input="hidden", output="output")
         self.set_shapes(input=["batch", "length"])
-        last = Rule("embedding", ("lm_head.weight",), same)
-        self._rules = [*_LLAMA, *([last] if tied else linear("head", "lm_head"))]
+        last = [Rule("embedding", ("lm_head.weight",), same)] if tied else linear("head", "lm_head")
+        self._rules = [*_LLAMA, *outside(last)]
 
 
 _LLAMA = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, NamedTuple
@@ -44,6 +44,8 @@ class Rule:
     ours: str
     theirs: tuple[str, ...]
     layout: Layout
+    inside: bool = True
+    """Whether `theirs` are inside the part of a larger model that has a prefix."""
 
 
 class Architecture(Model):
@@ -54,7 +56,7 @@ class Architecture(Model):
     _ignored: Sequence[str] = ()
     """Patterns of names that `load` ignores, such as counters and caches. `*` is any text."""
     _prefixes: Sequence[str] = ()
-    """Prefixes that all names have if the public model is part of a larger one."""
+    """Prefixes that names have if the public model is part of a larger one."""
 
 
 # Layouts.
@@ -158,6 +160,11 @@ def recurrent(ours: str, theirs: str, suffix: str) -> list[Rule]:
     ]
 
 
+def outside(rules: Sequence[Rule]) -> list[Rule]:
+    """Rules of layers after the part that has a prefix, such as the last layer of GPT-2."""
+    return [replace(rule, inside=False) for rule in rules]
+
+
 # The engine.
 
 
@@ -177,9 +184,8 @@ def load(model: Model, state_dict: Mapping[str, Array]) -> Weights:
             "\n  expected: a model such as `zoo.ResNet(18)`, before it is copied or compiled"
         )
     given = mapping(state_dict, "state_dict", "arrays by name")
-    prefix = _prefix_of(model, given)
-    own = {name.removeprefix(prefix): name for name in given}
-    search = _Search(model._rules, {name: _as_numpy(given[own[name]]) for name in own})
+    arrays = {name: _as_numpy(value) for name, value in given.items()}
+    search = _Search(model._rules, _prefix_of(model, given), arrays)
     arguments = compile(model, NumpyBackend(), inference=True)._own.arguments
     found: dict[str, dict[str, Array]] = {"param": {}, "state": {}}
     for argument in arguments:
@@ -187,18 +193,18 @@ def load(model: Model, state_dict: Mapping[str, Array]) -> Weights:
             value = search.find(argument.name, argument.shape)
             if value is not None:
                 found[argument.role][argument.name] = value
-    ignored = {name for name in own if any(fnmatchcase(name, p) for p in model._ignored)}
-    left_over = [own[name] for name in own if name not in search.used | ignored]
-    missing = [_shown_missing(name, prefix) for name in search.missing]
-    _refuse(model, missing, left_over, search.wrong)
+    ignored = {name for name in given if any(fnmatchcase(name, p) for p in model._ignored)}
+    left_over = [name for name in given if name not in search.used | ignored]
+    _refuse(model, [*search.missing], left_over, search.wrong)
     return Weights(found["param"], found["state"])
 
 
 class _Search:
     """Finds the values of params. Collects the names that were used, and what is wrong."""
 
-    def __init__(self, rules: Sequence[Rule], arrays: Mapping[str, Array]) -> None:
+    def __init__(self, rules: Sequence[Rule], prefix: str, arrays: Mapping[str, Array]) -> None:
         self.rules = rules
+        self.prefix = prefix
         self.arrays = arrays
         self.used: set[str] = set()
         self.missing: dict[str, None] = {}
@@ -231,7 +237,9 @@ class _Search:
         for rule in self.rules:
             match = _pattern(rule.ours).fullmatch(name)
             if match:
-                yield tuple(s.format(*match.groups()) for s in rule.theirs), rule.layout
+                prefix = self.prefix if rule.inside else ""
+                names = tuple(prefix + name.format(*match.groups()) for name in rule.theirs)
+                yield names, rule.layout
 
     def arranged(
         self, name: str, sources: Sequence[str], layout: Layout, shape: Sequence[int] | None
@@ -257,12 +265,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _prefix_of(model: Architecture, given: Mapping[str, Array]) -> str:
-    """The prefix of the names of this `state_dict`, or the empty string."""
+    """The prefix in this `state_dict`, or the empty string."""
     return next((p for p in model._prefixes if any(name.startswith(p) for name in given)), "")
-
-
-def _shown_missing(name: str, prefix: str) -> str:
-    return f"{prefix}{name}" if prefix else name
 
 
 def _as_numpy(value: Array) -> Array:
