@@ -3,19 +3,24 @@ weights."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import INSTALLED, MAKERS
-from zoo_cases import CASES, Case, randomized
+from zoo_cases import IMAGES, Case, randomized
+from zoo_texts import TEXTS
 
 import mithril as ml
 from mithril import zoo
 
-BACKENDS = [kind for kind in ("numpy", "torch", "cpu") if kind in INSTALLED]
-JAX = ["MobileNetV2-half"]
+CASES = IMAGES | TEXTS
+# Native code of large networks is compiled once, and JAX compiles a few architectures.
+WITHOUT_CPU = ["MobileNetV2", "ResNet-34", "ResNet-50"]
+JAX = ["MobileNetV2-half", "LSTM", "GPT-2", "T5"]
 
 
 def theirs_of(case: Case, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -24,14 +29,15 @@ def theirs_of(case: Case, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     return {name: value.numpy() for name, value in outputs.items()}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_outputs(name):
-    """Equal outputs on several backends, for inputs of several sizes."""
-    case = CASES[name]
+def check(name: str, case: Case) -> None:
+    """Compares outputs on several backends, for inputs of several sizes."""
     model, public = case.ours(), randomized(case.theirs())
     params, states = zoo.load(model, public.state_dict())
     want = [theirs_of(case, public, inputs) for inputs in case.inputs]
-    for kind in [*BACKENDS, *(["jax"] if name in JAX and "jax" in INSTALLED else [])]:
+    kinds = ["numpy", "torch", *["cpu"] * (name not in WITHOUT_CPU), *["jax"] * (name in JAX)]
+    for kind in kinds:
+        if kind not in INSTALLED:
+            continue
         backend = getattr(ml, MAKERS[kind])()
         compiled = ml.compile(model, backend, inference=True)
         assert set(params) == set(compiled.params)
@@ -42,6 +48,16 @@ def test_outputs(name):
             for output, value in outputs.items():
                 own, message = backend.to_numpy(got[output]), f"{kind}: {output}"
                 np.testing.assert_allclose(own, value, rtol=1e-4, atol=1e-4, err_msg=message)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images(name):
+    check(name, IMAGES[name])
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts(name):
+    check(name, TEXTS[name])
 
 
 def llama() -> tuple[Any, dict[str, Any]]:
@@ -133,7 +149,7 @@ def test_missing_and_left_over_weights():
         "missing: `model.norm.weight`",
         "missing: `lm_head.weight`",
         "left over: `model.norm.gain`",
-        "more: mithril error E0303",
+        "more: mithril error E0402",
     ]
 
 
@@ -185,3 +201,30 @@ def test_a_counter_is_ignored():
     kept = {n: v for n, v in weights.items() if not n.endswith("num_batches_tracked")}
     assert len(kept) < len(weights)
     assert zoo.load(case.ours(), weights).params.keys() == zoo.load(case.ours(), kept).params.keys()
+
+
+def test_the_package_is_imported_on_first_use():
+    code = "import sys, mithril; assert 'mithril.zoo' not in sys.modules; mithril.zoo.GPT2"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["CLIP", "Llama", "LSTM"])
+def test_training_from_new_params(name):
+    """A small step against the gradient of drawn params reduces the loss."""
+    case = CASES[name]
+    output = "scores" if name == "CLIP" else "output"
+    training = ml.TrainModel(case.ours())
+    training.add_loss(ml.SquaredError(), input=output, target="target")
+    inputs = dict(case.inputs[0])
+    with torch.no_grad():
+        shape = theirs_of(case, randomized(case.theirs()), inputs)[output].shape
+    shapes = {name: value.shape for name, value in inputs.items()} | {"target": shape}
+    compiled = ml.compile(training, ml.NumpyBackend(), shapes=shapes)
+    params = compiled.randomize_params(seed=0)
+    inputs["target"] = np.zeros(shape, np.float32)
+    keys = {k: np.uint32([1, 2]) for k in compiled.inputs if k not in inputs}
+    outputs, gradients = compiled.evaluate(params, inputs | keys, output_gradients=True)
+    length = np.sqrt(sum((value**2).sum() for value in gradients.values()))
+    moved = {n: v - np.float32(1e-3 / length) * gradients[n] for n, v in params.items()}
+    again = compiled.evaluate(moved, inputs | keys)
+    assert again["final_cost"] < outputs["final_cost"]

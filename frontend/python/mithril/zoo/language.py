@@ -140,6 +140,7 @@ class BERT(Architecture):
         super().__init__(name=name)
         tokens = self.add_input("input", shape=["batch", "length"])
         self |= Embedding(vocabulary, width, name="words")(input="input", output="word_rows")
+        self.add_input("token_types", shape=["batch", "length"])
         self |= Embedding(types, width, name="types")(input="token_types", output="type_rows")
         self |= Add()(left="word_rows", right="type_rows", output="both")
         table = Embedding(positions, width, name="positions")

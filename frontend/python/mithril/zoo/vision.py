@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..models import (
     Add,
     Arange,
@@ -19,6 +21,7 @@ from ..models import (
     Linear,
     Model,
     Normalize,
+    Ones,
     SwapAxes,
     TransformerEncoder,
     TransformerEncoderLayer,
@@ -26,7 +29,18 @@ from ..models import (
     ZerosLike,
 )
 from .layers import Attention, QuickGelu, add_positions, perceptron
-from .weights import Architecture, Rule, attention, flat, linear, outside, plain, same, table
+from .weights import (
+    Architecture,
+    Rule,
+    as_vector,
+    attention,
+    flat,
+    linear,
+    outside,
+    plain,
+    same,
+    table,
+)
 
 __all__ = ["CLIP", "ViT", "WhisperEncoder"]
 
@@ -169,13 +183,17 @@ class CLIP(Architecture):
                 input=f"{side}_features"
             )
             self += Normalize(axis=-1)(output=f"{side}_embedding")
-        scale = self.add_input("logit_scale", shape=[], differentiable=True)
-        self.scores = (self.image_embedding @ self.text_embedding.transpose()) * scale.exp()
+        # The scale starts as 1 / 0.07.
+        self |= Ones([1])(output="one")
+        scale = ElementWiseAffine(use_bias=False, init=math.log(1 / 0.07), name="logit_scale")
+        self |= scale(input="one", output="log_scale")
+        cosines = self.image_embedding @ self.text_embedding.transpose()
+        self.scores = cosines * self.log_scale.exp()
         self.expose("image_embedding", "text_embedding")
         self.set_shapes(image=["images", channels, image, image], text=["texts", "length"])
 
     _rules = (
-        Rule("logit_scale", ("logit_scale",), same),
+        Rule("logit_scale.w", ("logit_scale",), as_vector),
         Rule("vision.cls.b", ("vision_model.embeddings.class_embedding",), same),
         *table("vision.patches", "vision_model.embeddings.patch_embedding"),
         *table("vision.positions", "vision_model.embeddings.position_embedding"),

@@ -57,6 +57,8 @@ class Architecture(Model):
     """Patterns of names that `load` ignores, such as counters and caches. `*` is any text."""
     _prefixes: Sequence[str] = ()
     """Prefixes that names have if the public model is part of a larger one."""
+    _example: Mapping[str, Sequence[int]] = {}
+    """Shapes of inputs, if the shapes of params are known only with them."""
 
 
 # Layouts.
@@ -78,6 +80,11 @@ def flat(arrays: Sequence[Array]) -> Array:
     while array.ndim > 1 and array.shape[0] == 1:
         array = array[0]
     return array
+
+
+def as_vector(arrays: Sequence[Array]) -> Array:
+    """A number as an array of one element."""
+    return arrays[0][None] if arrays[0].ndim == 0 else arrays[0]
 
 
 def summed(arrays: Sequence[Array]) -> Array:
@@ -186,10 +193,13 @@ def load(model: Model, state_dict: Mapping[str, Array]) -> Weights:
     given = mapping(state_dict, "state_dict", "arrays by name")
     arrays = {name: _as_numpy(value) for name, value in given.items()}
     search = _Search(model._rules, _prefix_of(model, given), arrays)
-    arguments = compile(model, NumpyBackend(), inference=True)._own.arguments
+    shapes = {name: size for name, size in model._example.items() if name in model.inputs}
+    compiled = compile(model, NumpyBackend(), inference=True, shapes=shapes)
     found: dict[str, dict[str, Array]] = {"param": {}, "state": {}}
-    for argument in arguments:
+    for argument in compiled._own.arguments:
         if argument.role in found:
+            if argument.shape is None:
+                raise MithrilError(f"the shape of `{argument.name}` is not known")
             value = search.find(argument.name, argument.shape)
             if value is not None:
                 found[argument.role][argument.name] = value
@@ -210,7 +220,7 @@ class _Search:
         self.missing: dict[str, None] = {}
         self.wrong: list[str] = []
 
-    def find(self, name: str, shape: Sequence[int] | None) -> Array | None:
+    def find(self, name: str, shape: Sequence[int]) -> Array | None:
         """The value of a param, or None if it is missing or wrong."""
         first = None
         origins = list(self.origins(name))
@@ -242,7 +252,7 @@ class _Search:
                 yield names, rule.layout
 
     def arranged(
-        self, name: str, sources: Sequence[str], layout: Layout, shape: Sequence[int] | None
+        self, name: str, sources: Sequence[str], layout: Layout, shape: Sequence[int]
     ) -> Array | None:
         """A new array of these sources, or None if it does not have the shape of the param."""
         arrays = [self.arrays[source] for source in sources]
@@ -251,10 +261,9 @@ class _Search:
             got = f"{tuple(value.shape)}"
         except ValueError as error:
             value, got = None, f"{error}: {', '.join(str(tuple(a.shape)) for a in arrays)}"
-        if value is None or (shape is not None and tuple(value.shape) != tuple(shape)):
-            expected = "?" if shape is None else tuple(shape)
+        if value is None or tuple(value.shape) != tuple(shape):
             names = " + ".join(f"`{source}`" for source in sources)
-            self.wrong.append(f"{names} as `{name}`: got {got}, expected {expected}")
+            self.wrong.append(f"{names} as `{name}`: got {got}, expected {tuple(shape)}")
             return None
         return np.array(value, order="C")
 
@@ -290,4 +299,4 @@ def _refuse(
     lines += [f"\n  left over: `{name}`" for name in left_over]
     lines += [f"\n  wrong: {text}" for text in wrong]
     if lines:
-        raise UsageError(f"the weights do not fit this {model.kind}{''.join(lines)}", code="E0303")
+        raise UsageError(f"the weights do not fit this {model.kind}{''.join(lines)}")
