@@ -20,7 +20,7 @@ from mithril import zoo
 CASES = IMAGES | TEXTS
 # Native code of large networks is compiled once, and JAX compiles a few architectures.
 WITHOUT_CPU = ["MobileNetV2", "ResNet-34", "ResNet-50"]
-JAX = ["MobileNetV2-half", "LSTM", "GPT-2", "T5"]
+JAX = ["LeNet", "LSTM", "GPT-2", "T5"]
 
 
 def theirs_of(case: Case, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -131,6 +131,35 @@ def test_names_without_the_prefix():
     params, _ = zoo.load(model, weights)
     for name, value in zoo.load(model, bare).params.items():
         np.testing.assert_array_equal(value, params[name])
+
+
+OLDER_NAMES = {
+    "ViT": {
+        ".attention.q_proj.": ".attention.attention.query.",
+        ".attention.k_proj.": ".attention.attention.key.",
+        ".attention.v_proj.": ".attention.attention.value.",
+        ".attention.o_proj.": ".attention.output.dense.",
+        ".mlp.fc1.": ".intermediate.dense.",
+        ".mlp.fc2.": ".output.dense.",
+        "vit.layers.": "vit.encoder.layer.",
+    },
+    "BERT": {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"},
+}
+
+
+@pytest.mark.parametrize("name", OLDER_NAMES)
+def test_names_in_older_files(name):
+    case = CASES[name]
+    weights = randomized(case.theirs()).state_dict()
+    older = {}
+    for weight, value in weights.items():
+        for new, old in OLDER_NAMES[name].items():
+            weight = weight.replace(new, old)  # noqa: PLW2901
+        older[weight] = value
+    assert older.keys() != weights.keys()
+    params, _ = zoo.load(case.ours(), weights)
+    for param, value in zoo.load(case.ours(), older).params.items():
+        np.testing.assert_array_equal(value, params[param])
 
 
 def refused(model: Any, weights: dict[str, Any]) -> list[str]:

@@ -72,16 +72,24 @@ def t5(gated: bool, tied: bool, head_width: int) -> Case:
             gated=gated,
             tied=tied,
             dropout=0.0 if tied else 0.1,
+            use_mask=gated,
         ),
         lambda: transformers.T5ForConditionalGeneration(config),
-        [
-            {"input": indices(37, 2, 7), "target": indices(37, 2, 5)},
-            {"input": indices(37, 1, 20), "target": indices(37, 1, 17)},
-        ],
+        [t5_inputs(2, 7, 5, gated), t5_inputs(1, 20, 17, gated)],
         lambda model, inputs: {
-            "output": model(inputs["input"], decoder_input_ids=inputs["target"]).logits
+            "output": model(
+                inputs["input"],
+                decoder_input_ids=inputs["target"],
+                attention_mask=inputs["mask"].long() if gated else None,
+            ).logits
         },
     )
+
+
+def t5_inputs(batch: int, length: int, steps: int, masked: bool) -> Arrays:
+    mask = np.arange(length) < RNG.integers(1, length + 1, batch)[:, None]
+    texts = {"input": indices(37, batch, length), "target": indices(37, batch, steps)}
+    return texts | ({"mask": mask} if masked else {})
 
 
 def clip_config() -> Any:

@@ -18,7 +18,18 @@ from ..models import (
     TransformerEncoderLayer,
 )
 from .layers import Attention, add_positions, gated
-from .weights import Architecture, Rule, attention, linear, outside, part, plain, same, table
+from .weights import (
+    Architecture,
+    Rule,
+    attention,
+    linear,
+    old_norm,
+    outside,
+    part,
+    plain,
+    same,
+    table,
+)
 
 __all__ = ["BERT", "GPT2", "Llama"]
 
@@ -104,7 +115,7 @@ class BERT(Architecture):
         *table("words", "embeddings.word_embeddings"),
         *table("positions", "embeddings.position_embeddings"),
         *table("types", "embeddings.token_type_embeddings"),
-        *plain("norm", "embeddings.LayerNorm"),
+        *old_norm("norm", "embeddings.LayerNorm"),
         *attention(
             "encoder.layer_{}.attention",
             {
@@ -114,10 +125,10 @@ class BERT(Architecture):
                 "output": "encoder.layer.{}.attention.output.dense",
             },
         ),
-        *plain("encoder.layer_{}.norm_0", "encoder.layer.{}.attention.output.LayerNorm"),
+        *old_norm("encoder.layer_{}.norm_0", "encoder.layer.{}.attention.output.LayerNorm"),
         *linear("encoder.layer_{}.linear_0", "encoder.layer.{}.intermediate.dense"),
         *linear("encoder.layer_{}.linear_1", "encoder.layer.{}.output.dense"),
-        *plain("encoder.layer_{}.norm_1", "encoder.layer.{}.output.LayerNorm"),
+        *old_norm("encoder.layer_{}.norm_1", "encoder.layer.{}.output.LayerNorm"),
         *linear("pooler", "pooler.dense"),
     )
     _ignored = ("*embeddings.position_ids", "*embeddings.token_type_ids")

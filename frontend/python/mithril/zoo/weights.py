@@ -121,6 +121,15 @@ def plain(ours: str, theirs: str | None = None) -> list[Rule]:
     return [*table(ours, theirs), Rule(f"{ours}.b", (f"{theirs}.bias",), same)]
 
 
+def old_norm(ours: str, theirs: str) -> list[Rule]:
+    """A norm whose `weight` and `bias` are called `gamma` and `beta` in older files."""
+    old = [
+        Rule(f"{ours}.w", (f"{theirs}.gamma",), same),
+        Rule(f"{ours}.b", (f"{theirs}.beta",), same),
+    ]
+    return plain(ours, theirs) + old
+
+
 def batch_norm(ours: str, theirs: str | None = None) -> list[Rule]:
     """A batch norm, with its running statistics."""
     running = [
