@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from ..models import LSTM, Dropout, Embedding, Linear
 from .weights import Architecture, Rule, linear, recurrent, table
 
@@ -21,8 +19,6 @@ class LSTMClassifier(Architecture):
     Source: S. Hochreiter, J. Schmidhuber. Long Short-Term Memory. Neural Computation 9(8), 1997;
     F. Gers, J. Schmidhuber, F. Cummins. Learning to Forget. Neural Computation 12(10), 2000.
     """
-
-    _example: Mapping[str, Sequence[int]] = {"input": (1, 2), "lengths": (1,)}
 
     def __init__(
         self,
@@ -47,7 +43,9 @@ class LSTMClassifier(Architecture):
             dropout=dropout if layers > 1 else 0.0,
             name="lstm",
         )
-        lengths = {"lengths": "lengths"} if use_lengths else {}
+        lengths = {}
+        if use_lengths:
+            lengths["lengths"] = self.add_input("lengths", shape=["batch"])
         self |= lstm(input="embedded", **lengths, output="state")
         if dropout:
             self |= Dropout(dropout)(input="state", output="dropped")
@@ -72,8 +70,6 @@ class Seq2Seq(Architecture):
     Source: I. Sutskever, O. Vinyals, Q. Le. Sequence to Sequence Learning with Neural Networks.
     NIPS 2014, arXiv:1409.3215.
     """
-
-    _example: Mapping[str, Sequence[int]] = {"input": (1, 2), "target": (1, 2)}
 
     def __init__(
         self,

@@ -57,8 +57,6 @@ class Architecture(Model):
     """Patterns of names that `load` ignores, such as counters and caches. `*` is any text."""
     _prefixes: Sequence[str] = ()
     """Prefixes that names have if the public model is part of a larger one."""
-    _example: Mapping[str, Sequence[int]] = {}
-    """Shapes of inputs, if the shapes of params are known only with them."""
 
 
 # Layouts.
@@ -202,8 +200,7 @@ def load(model: Model, state_dict: Mapping[str, Array]) -> Weights:
     given = mapping(state_dict, "state_dict", "arrays by name")
     arrays = {name: _as_numpy(value) for name, value in given.items()}
     search = _Search(model._rules, _prefix_of(model, given), arrays)
-    shapes = {name: size for name, size in model._example.items() if name in model.inputs}
-    compiled = compile(model, NumpyBackend(), inference=True, shapes=shapes)
+    compiled = compile(model, NumpyBackend(), inference=True)
     found: dict[str, dict[str, Array]] = {"param": {}, "state": {}}
     for argument in compiled._own.arguments:
         if argument.role in found:
