@@ -62,7 +62,7 @@ class Coder(nn.Module):
 
 
 class Seq2Seq(nn.Module):
-    """The decoder takes one step at a time, as in github.com/bentrevett/pytorch-seq2seq."""
+    """The decoder takes one step at a time, as in pytorch-seq2seq by bentrevett."""
 
     def __init__(self, vocabulary: int, target_vocabulary: int, width: int, hidden: int) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class OutConv(nn.Module):
 
 
 class UNet(nn.Module):
-    """`UNet` of github.com/milesial/Pytorch-UNet, with `width` in place of 64."""
+    """`UNet` of Pytorch-UNet by milesial, with `width` in place of 64."""
 
     def __init__(self, channels: int, classes: int, width: int) -> None:
         super().__init__()

@@ -65,7 +65,7 @@ class Seq2Seq(Architecture):
 
     Step i sees the input and the first i + 1 tokens of `target`, the first of which marks the
     start. Weights: a module with `encoder.embedding`, `encoder.rnn`, `decoder.embedding`,
-    `decoder.rnn` and `decoder.fc_out`, as in github.com/bentrevett/pytorch-seq2seq.
+    `decoder.rnn` and `decoder.fc_out`, as in pytorch-seq2seq by bentrevett.
 
     Source: I. Sutskever, O. Vinyals, Q. Le. Sequence to Sequence Learning with Neural Networks.
     NIPS 2014, arXiv:1409.3215.

@@ -34,7 +34,7 @@ class UNet(Architecture):
     (batch, classes, height, width). 16 divides height and width.
 
     `width` is the number of channels at full size; it doubles with each of four steps down.
-    Weights: github.com/milesial/Pytorch-UNet, with `bilinear=False`.
+    Weights: Pytorch-UNet by milesial, with `bilinear=False`.
 
     Source: O. Ronneberger, P. Fischer, T. Brox. U-Net: Convolutional Networks for Biomedical Image
     Segmentation. MICCAI 2015, arXiv:1505.04597.
