@@ -163,6 +163,7 @@ const SPELLINGS: Spellings = &[
     ("tanh", "_tanh({x})"),
     ("erf", "_erf({x})"),
     ("logit", "_logit({x})"),
+    ("sinc", "_sinc({x})"),
     ("xlogy", "_xlogy({x.array}, {y.array})"),
     ("selu", "1.0507009873554805 * _elu({x}, 1.6732632423543772)"),
     ("elu", "_elu({x}[, {alpha}])"),

@@ -140,6 +140,35 @@ def _xlogy(x, y):
     return _custom_gradient(product, backward, x.expand(shape), y.expand(shape))
 
 
+def _sinc(x):
+    """`sin(π x) / (π x)`, and 1 at 0."""
+
+    def parts(x):
+        """x, its angle from the nearest integer, and the sign there."""
+        y = _wide(x)
+        whole = _round(y)
+        odd = ((whole / 2).floor() * 2).ne(whole)
+        return y, math.pi * (y - whole), odd.where(-1.0, 1.0)
+
+    def ratio(x):
+        y, angle, sign = parts(x)
+        zero = y.abs() < 1e-20
+        z = sign * angle.sin() / (math.pi * zero.where(1, y))
+        return zero.where(1, z).cast(x.dtype)
+
+    def backward(x, z, gradient):
+        y, angle, sign = parts(x)
+        near = y.abs() < 0.5
+        # A series where cos(π x) and the ratio are nearly equal.
+        terms = [(-1) ** i * 2 * i / math.factorial(2 * i + 1) for i in range(1, 13)]
+        small = near.where(math.pi * y, 0)
+        series = math.pi * small * _polynomial(terms, small.square())
+        rest = (sign * _cos(angle) - _wide(z)) / near.where(1, y)
+        return gradient * near.where(series, rest).cast(x.dtype)
+
+    return _custom_gradient(ratio, backward, x)
+
+
 def _floor_div(x, y):
     """The quotient of floats, rounded down."""
     return (x / y).floor()
