@@ -1,0 +1,62 @@
+"""Extremes and orders of elements that keep NaN, which tinygrad's own ones lose."""
+# ruff: noqa: F821 — some names are those of the other files.
+
+import math
+
+from tinygrad import Tensor, dtypes
+
+
+def _maximum(x, y):
+    """The larger element; NaN if one of them is NaN."""
+    return y.isnan().where(y, x.maximum(y))
+
+
+def _minimum(x, y):
+    """The smaller element; NaN if one of them is NaN."""
+    return y.isnan().where(y, x.minimum(y))
+
+
+def _max(x, axis=None, keepdim=False):
+    """The largest element; NaN if one of them is NaN."""
+    return x.isnan().any(axis, keepdim).where(math.nan, x.max(axis, keepdim))
+
+
+def _min(x, axis=None, keepdim=False):
+    """The smallest element; NaN if one of them is NaN."""
+    return x.isnan().any(axis, keepdim).where(math.nan, x.min(axis, keepdim))
+
+
+def _argmax(x, axis=None, keepdim=False):
+    """The index of the first maximum; NaN counts as the maximum."""
+    return _first_nan(x, axis, keepdim, x.argmax(axis, keepdim))
+
+
+def _argmin(x, axis=None, keepdim=False):
+    """The index of the first minimum; NaN counts as the minimum."""
+    return _first_nan(x, axis, keepdim, x.argmin(axis, keepdim))
+
+
+def _first_nan(x, axis, keepdim, otherwise):
+    """The index of the first NaN; without one `otherwise`."""
+    unsure = x.isnan()
+    first = unsure.cast(dtypes.int8).argmax(axis, keepdim)
+    return unsure.any(axis, keepdim).where(first, otherwise)
+
+
+def _sort(x, axis, descending=False):
+    """The elements in order; NaN counts as the largest."""
+    unsure = x.isnan()
+    n, count = x.shape[axis], unsure.sum(axis, keepdim=True)
+    y = unsure.where(math.inf, x).sort(axis, descending)[0]
+    place = _along(Tensor.arange(n), axis, x.ndim)
+    last = place < count if descending else place >= n - count
+    return last.where(math.nan, y)
+
+
+def _argsort(x, axis, descending=False):
+    """The indices of `_sort`; equal elements keep their order."""
+    unsure = x.isnan()
+    order = unsure.where(math.inf, x).argsort(axis, descending)
+    # NaN and infinity were equal.
+    late = unsure.cast(dtypes.int8).gather(axis, order)
+    return order.gather(axis, late.argsort(axis, descending))
