@@ -71,7 +71,8 @@ fn arguments(first: &[String], flip: &str, biases: (&str, String)) -> [String; 9
     [
         format!("{{input}}{flip}"),
         first,
-        format!("[{{w}}.T, {{u}}.T{biases}]"),
+        // cuDNN makes views of the weights, which transposed ones do not allow.
+        format!("[{{w}}.T.contiguous(), {{u}}.T.contiguous(){biases}]"),
         format!("has_biases={has_biases}"),
         "num_layers=1".into(),
         "dropout=0.0".into(),
