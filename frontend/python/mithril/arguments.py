@@ -58,10 +58,22 @@ class Arguments:
             for name, value in waiting.items():
                 if name in shapes:
                     params[name] = value.drawn(shapes)
+        given = params, inputs, state
         params, inputs = self._converted(params), self._converted(inputs)
         state = None if state is None else self._converted(state)
         self.checker.require(params, inputs, state, output_gradients)
+        if self.backend.is_remote:
+            params, inputs = self._moved(params, given[0]), self._moved(inputs, given[1])
+            state = None if state is None else self._moved(state, given[2])
         return params, inputs, state
+
+    def _moved(self, arrays: Arrays, given: Any) -> Arrays:
+        """Moves the arrays that were converted to the backend's device. Their elements are checked
+        before, as indices on a device are checked only if `checks=True`."""
+        return {
+            name: value if value is given[name] else self.backend.receive(value)
+            for name, value in arrays.items()
+        }
 
     def _converted(self, arrays: Arrays) -> Arrays:
         """Converts NumPy arrays, and arrays that the backend can adopt, to the framework's.

@@ -84,6 +84,11 @@ class Arrays(ABC):
         """Converts a NumPy array that was given to a call, before the call is checked."""
         return self.from_numpy(array)
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether `from_call` leaves arrays in the host's memory, and `receive` moves them."""
+        return False
+
     def is_readable(self, value: object) -> bool:
         """Whether this is an array whose elements are known now."""
         return hasattr(value, "shape")

@@ -30,15 +30,16 @@ class TorchArrays(Backend):
     """The processes of the device mesh."""
 
     def from_numpy(self, array: NDArray[Any]) -> torch.Tensor:
-        tensor = self._tensor(array)
-        return tensor if self.mesh is None else self.shard(tensor)
+        tensor = self.from_call(array)
+        return tensor.to(self.device) if self.mesh is None else self.shard(tensor)
+
+    @property
+    def is_remote(self) -> bool:
+        return bool(self.device.type != "cpu")
 
     def from_call(self, array: NDArray[Any]) -> torch.Tensor:
-        # Indices are checked before the array is replicated over a mesh: its elements are here.
-        return self._tensor(array)
-
-    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
-        """A tensor of this process."""
+        """A tensor of this process, in the host's memory: indices are checked before the array is
+        moved to a device, or replicated over a mesh."""
         torch = self.framework
         if not array.flags.writeable or min(array.strides, default=0) < 0:
             # PyTorch cannot share memory that is read-only or has negative strides.
@@ -48,7 +49,7 @@ class TorchArrays(Backend):
             own = torch.from_numpy(array.view("int16")).view(torch.bfloat16)
         else:
             own = torch.from_numpy(array)
-        return own.to(self.device)  # type: ignore[no-any-return]
+        return own  # type: ignore[no-any-return]
 
     def to_numpy(self, array: Any) -> NDArray[Any]:
         return as_numpy(array) if self.is_array(array) else self._as_numpy(array)
@@ -119,7 +120,7 @@ class TorchArrays(Backend):
                 places = [Replicate() if axis is None else Shard(axis) for axis in split]
                 return array.redistribute(self.device_mesh, places)
             array = as_numpy(array)
-        own = array.detach() if self.is_array(array) else self._tensor(array)
+        own = array.detach() if self.is_array(array) else self.from_call(array)
         parts = _parts(own, self.mesh, split)
         described = self.device_mesh, split, tuple(own.shape)
         if all(axis is None for axis in split):
