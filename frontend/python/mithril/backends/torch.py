@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -111,6 +112,9 @@ class TorchBackend(TorchArrays):
         self.release_unused = release_unused or memory_efficient
         self._hooks: list[MemoryHook] = []
         if deterministic is not None:
+            if deterministic:
+                # cuBLAS is deterministic with such a workspace alone, and torch refuses others.
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             self.framework.use_deterministic_algorithms(deterministic)
         if benchmark is not None:
             self.framework.backends.cudnn.benchmark = benchmark
