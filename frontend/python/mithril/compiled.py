@@ -567,7 +567,7 @@ class CompiledModel(ShardedModel):
             raise
         except Exception as error:
             compiled = functools.partial(self._compiled, at_call=True)
-            raise_explained(error, self.backend, self._program, inputs, compiled)
+            raise_explained(error, self.backend, self._program, params, inputs, compiled=compiled)
             raise
 
     __call__ = evaluate

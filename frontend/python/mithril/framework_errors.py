@@ -18,7 +18,9 @@ def raise_explained(
     cause: Exception,
     backend: Backend,
     program: _core.Program,
+    params: Mapping[str, Any],
     inputs: Mapping[str, Any],
+    *,
     compiled: Callable[[dict[str, list[int]]], object],
 ) -> None:
     """Raises a Mithril error that explains the framework's error `cause`. If ranks of inputs were
@@ -27,7 +29,8 @@ def raise_explained(
 
     Errors: `ShapeError` for results of a custom operation that differ from their declared shapes;
     `MithrilError` for incompatible shapes, with the blocks, terminals and dims, or if memory ran
-    out; `BackendError` for an operation that the framework does not have.
+    out; `BackendError` for an operation that the framework does not have, and for arrays on
+    different devices.
     """
     if getattr(cause, "code", None) == ShapeError.code:
         # Generated source checks the results of custom operations.
@@ -40,6 +43,14 @@ def raise_explained(
             f"\n  got: {cause}\n  hint: another dtype, or another backend",
             code="E0501",
         ) from cause
+    if "device-side assert" in str(cause):
+        raise BackendError(
+            "a kernel stopped on the GPU, most often because of an index out of range"
+            f"\n  got: {str(cause).splitlines()[0]}"
+            "\n  hint: start Python anew and compile with `checks=True`, which names the input"
+        ) from cause
+    if "device" in str(cause):
+        _raise_misplaced(cause, backend, {**params, **inputs})
     arguments = program.arguments
     if not any(dim.startswith("*") for argument in arguments for dim in argument.dims):
         return
@@ -50,3 +61,17 @@ def raise_explained(
         compiled({name: list(inputs[name].shape) for name in names})
     except MithrilError as error:
         raise error from cause
+
+
+def _raise_misplaced(cause: Exception, backend: Backend, arrays: Mapping[str, Any]) -> None:
+    """Errors: `BackendError` if the arrays are on different devices."""
+    places = {name: str(array.device) for name, array in arrays.items() if hasattr(array, "device")}
+    if len(set(places.values())) < 2:
+        return
+    home = "one device" if backend.device is None else str(backend.device)
+    away = {name: place for name, place in places.items() if place != home}
+    named = ", ".join(f"`{name}` on {place}" for name, place in sorted(away.items())[:5])
+    raise BackendError(
+        f"the arrays of a call must lie on one device\n  got: {named}\n  expected: {home}"
+        "\n  hint: `backend.receive(x)` moves an array"
+    ) from cause
