@@ -13,7 +13,7 @@ WITHOUT = $$(test -x /usr/lib/llvm-22/bin/llvm-config || echo --exclude mithril-
 # How many tests of Python run at one time.
 PYTEST = -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help build demo test test-all fuzz bless lint wheel clean
+.PHONY: help build demo test test-all test-cuda fuzz bless lint wheel clean
 
 help: ## Print this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -36,6 +36,15 @@ test: ## Run the tests: cargo, lit, pytest; of tests with many cases, and at low
 
 test-all: export MITHRIL_TESTS = all
 test-all: test ## Run every case at every level of processor that this machine has.
+
+test-cuda: build ## Run the tests of PyTorch and JAX on an NVIDIA GPU, which must be there.
+	@tools/setup.sh torch jax test
+	PYTHONPATH=tests/python .venv/bin/python -m pytest tests/cuda
+	for kind in forward corners gradients hard kinks models; do \
+		cargo run --release --quiet --package mithril-source --example differential -- torch $$kind >target/$$kind.json; \
+		MITHRIL_TORCH_DEVICE=cuda:0 .venv/bin/python tests/python/differential.py torch $$kind target/$$kind.json || exit 1; \
+	done
+	MITHRIL_TORCH_DEVICE=cuda:0 .venv/bin/python tests/python/fuzz.py 100 --first 1700600000 --backends torch
 
 fuzz: ## Compile 2000 random models for all backends and compare; SEED is the first one, FUZZ more options. Keeps those that differ.
 	.venv/bin/python tests/python/fuzz.py 2000 --first $(or $(SEED),$(shell date +%s)) $(FUZZ) \

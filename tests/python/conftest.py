@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import devices
 import levels
 import pytest
 
@@ -51,6 +52,7 @@ def has_clang() -> bool:
     return find_compiler() is not None
 
 
+devices.use()
 INSTALLED = [kind for kind in MAKERS if has(kind)]
 CLASSES = [getattr(ml, MAKERS[kind]) for kind in INSTALLED]
 # Most of what C does is that of native code.

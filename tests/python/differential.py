@@ -5,6 +5,7 @@ Usage: `python differential.py FRAMEWORK KIND cases.json`. The cases are the out
 """
 
 import collections
+import copy
 import json
 import os
 import pathlib
@@ -25,6 +26,9 @@ CONDITIONED = {
 }  # fmt: skip
 # Errors by which a framework, or the emitter, refuses a dtype.
 REFUSALS = re.compile(r"NotImplementedError|Backend does not support|RuntimeError: Promotion")
+# What PyTorch lacks on CUDA, products of integers, and what has few digits there.
+ON_CUDA = re.compile(r'NotImplementedError: "add\w+_cuda" not implemented')
+CONDITIONED_ON_CUDA = {"variance"}
 # The number of cases of each operation that may differ, by kind and framework.
 # tinygrad takes 0.1 s for most cases, to compile them: of these kinds one case in so many runs.
 SAMPLES = {("tinygrad", "forward"): 8, ("tinygrad", "gradients"): 4, ("tinygrad", "corners"): 4}
@@ -41,6 +45,9 @@ def array(tensor):
 class Numpy:
     """Converts arrays to the framework's and back, and computes the framework's own gradients."""
 
+    # The kind of device where the arrays are.
+    place = "cpu"
+
     def into(self, x):
         return x
 
@@ -53,8 +60,19 @@ class Torch(Numpy):
         import torch  # noqa: PLC0415
 
         self.torch = torch
+        self.device = torch.device(os.environ.get("MITHRIL_TORCH_DEVICE") or "cpu")
+        self.place = self.device.type
+        torch.backends.cudnn.allow_tf32 = False
+
+    def on_host(self):
+        host = copy.copy(self)
+        host.device, host.place = self.torch.device("cpu"), "cpu"
+        return host
 
     def into(self, x):
+        return self.tensor(x).to(self.device)
+
+    def tensor(self, x):
         if x.dtype == ml_dtypes.bfloat16:
             return self.torch.from_numpy(x.view(np.int16).copy()).view(self.torch.bfloat16)
         if x.dtype.name.startswith("float8"):
@@ -63,6 +81,7 @@ class Torch(Numpy):
         return self.torch.from_numpy(x.copy())
 
     def back(self, x):
+        x = x.cpu()
         if x.dtype == self.torch.bfloat16:
             return x.contiguous().view(self.torch.int16).numpy().view(ml_dtypes.bfloat16)
         if x.dtype.itemsize == 1 and x.dtype.is_floating_point:
@@ -89,6 +108,12 @@ class Torch(Numpy):
 
 
 class Jax(Numpy):
+    def __init__(self):
+        import jax  # noqa: PLC0415
+
+        jax.config.update("jax_default_matmul_precision", "highest")
+        self.place = jax.default_backend()
+
     def into(self, x):
         import jax.numpy as jnp  # noqa: PLC0415
 
@@ -248,6 +273,11 @@ def run(framework, bridge, case, folder):
     """A message on what is wrong with a case; None if nothing is."""
     if "error" in case:
         return case["error"]
+    if bridge.place == "cuda":
+        # An index out of range would end all use of the device.
+        why = run(framework, bridge.on_host(), case, folder)
+        if why and re.match("IndexError|RuntimeError", why):
+            return why
     try:
         if "expression" in case or "evaluator" in case:
             return hardship(framework, bridge, case, folder)
@@ -288,6 +318,14 @@ def excuse(framework, case, why):
     return told or (hard and case["name"] in CONDITIONED)
 
 
+def excuse_on(place, case, why):
+    """Whether a case may fail on a device."""
+    hard = "expression" in case or "evaluator" in case
+    return place == "cuda" and (
+        ON_CUDA.match(why) or (hard and case["name"] in CONDITIONED_ON_CUDA)
+    )
+
+
 def outcomes(framework, cases, shown, bridge=None):
     """Counts the failures of each operation; prints and returns those without an excuse. A backend
     of a package has a bridge of its own, and the excuses of the framework that it follows."""
@@ -299,7 +337,7 @@ def outcomes(framework, cases, shown, bridge=None):
             why = run(framework, bridge, case, folder)
         if why:
             counts[case["name"]] += 1
-        if why and not excuse(framework, case, why):
+        if why and not (excuse(framework, case, why) or excuse_on(bridge.place, case, why)):
             failures[case["name"]].append((why, case))
     for name, failed in failures.items():
         print(f"== {name}: {len(failed)} of {sum(c['name'] == name for c in cases)}")
@@ -323,12 +361,17 @@ def main(framework, kind, path, shown=3):
     with open(path) as file:
         every = json.load(file)
     cases = sampled(framework, kind, every)
-    counts, failures = outcomes(framework, cases, shown)
+    bridge = BRIDGES[framework]()
+    counts, failures = outcomes(framework, cases, shown, bridge)
     with tempfile.TemporaryDirectory() as folder:
         complaints = lint(cases, folder)
     print(complaints[:20000], end="")
     record = RECORDS / f"{kind}_{framework}.json"
     found = json.dumps({"cases": len(cases), "differ": counts}, indent=1, sort_keys=True) + "\n"
+    if bridge.place != "cpu":
+        # The records are those of the CPU, and of the version that the tests install.
+        print(f"{found}{len(failures)} operations fail on {bridge.place}")
+        return bool(failures)
     if os.environ.get("BLESS") == "1":
         record.write_text(found)
     if len(cases) < len(every):

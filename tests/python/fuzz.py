@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import devices
 import numpy as np
 from grower import Grower
 
@@ -283,6 +284,7 @@ def main() -> None:
     parser.add_argument("--compilers", default="", help="of c: gcc,clang")
     parser.add_argument("--keep", type=Path, help="the file that seeds which differ are added to")
     given = parser.parse_args()
+    devices.use()
     warnings.simplefilter("ignore")
     # Detects kernels that write outside their memory.
     os.environ.setdefault("MITHRIL_GUARD", "1")

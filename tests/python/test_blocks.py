@@ -7,18 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from block_cases import CASES, SIGNED, Case, array, build, by_another, close, variants
-from conftest import INSTALLED, has
+from conftest import CLASSES, INSTALLED
 from own_functions import ALONE, OWN
 
 import mithril as ml
 from mithril import _core, models
 
 TOLERANCE = 1e-12
-BACKENDS = (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend)
-if has("cpu"):
-    BACKENDS = (*BACKENDS, ml.CpuBackend)
-if has("c"):
-    BACKENDS = (*BACKENDS, ml.CBackend)
+BACKENDS = [make for make in CLASSES if make.kind != "tinygrad"]
 # Normally distributed draws have the rounding errors of the inverse error function. The gradient of
 # torch's hardsigmoid divides by six in single precision, and that of its digamma has few digits.
 LOOSE = {"Randn": 1e-11, "HardSigmoid": 1e-7, "Digamma": 1e-8}
