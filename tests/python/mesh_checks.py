@@ -19,6 +19,7 @@ from mesh_models import (
     DIVIDED,
     EVERY,
     MODELS,
+    Divisions,
     close,
     compare,
     compare_collectives,
@@ -290,6 +291,16 @@ def check_collectives():
     compare_collectives(ml.JaxBackend, counted, models)
 
 
+def check_images():
+    """Images that are divided along height, width or both, by code of JAX's own gradients."""
+    model = Divisions(ml.JaxBackend, *MODELS["resnet"])
+    kernel = {"conv2d.w": (0, 0), "residual.sequential.conv2d_1.w": (None, 1)}
+    for split in ((2, None), (None, 3), (2, 3)):
+        for others in ({}, kernel):
+            whole = dict.fromkeys(model.splits, (None, None))
+            model.compare({**whole, "input": split, **others})
+
+
 CHECKS = {
     "creation": check_creation,
     "identity": check_identity,
@@ -297,6 +308,7 @@ CHECKS = {
     "calls": check_calls,
     "state": check_state,
     "collectives": check_collectives,
+    "images": check_images,
     "layouts": lambda: compare_layouts(ml.JaxBackend, *(EVERY or (8, 12))),
     "plans": lambda: compare_plans(ml.JaxBackend),
     "library": check_library,

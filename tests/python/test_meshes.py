@@ -22,6 +22,7 @@ NAMES = [
     "calls",
     "state",
     "collectives",
+    "images",
     "layouts",
     "plans",
     "library",

@@ -140,8 +140,11 @@ class JaxBackend(Backend):
         if self.mesh is not None:
             if "mesh" in own:
                 own["mesh"] = self.device_mesh  # the file alone takes JAX's first devices
-            on_mesh = MeshJointRunner if program.own_gradients else MeshRunner
-            return on_mesh(self, own, jit=jit)
+            kind = MeshJointRunner if program.own_gradients else MeshRunner
+            on_mesh = kind(self, own, jit=jit)
+            if "conv_general_dilated" in program.source:
+                on_mesh.keep_images_whole()
+            return on_mesh
         if program.own_gradients:
             return JointRunner(self, own, compiled=self.framework.jit if jit else None)
         return JaxRunner(self, own, jit=jit)

@@ -56,6 +56,26 @@ class Places:
         self._backend = backend
         self._devices = frozenset(backend.device_mesh.devices.flat)
         self.splits: Mapping[str, Any] = {}
+        self.has_images = False
+        """Whether the program has convolutions."""
+
+    def images(self, arrays: Arrays) -> Arrays:
+        """The inputs on the mesh, without a division of the axes of images: XLA (JAX 0.10) computes
+        wrong convolutions if height or width is divided and a mesh axis is left over."""
+        arrays = self.moved(arrays)
+        if not self.has_images:
+            return arrays
+        return {name: self._with_whole_images(array) for name, array in arrays.items()}
+
+    def _with_whole_images(self, array: Any) -> Any:
+        if isinstance(array, self._jax.core.Tracer) or array.ndim < 3:
+            return array
+        spec = getattr(array.sharding, "spec", ())
+        if not any(spec[2:]):
+            return array
+        own = self._jax.sharding
+        whole = own.NamedSharding(self._backend.device_mesh, own.PartitionSpec(*spec[:2]))
+        return self._jax.device_put(array, whole)
 
     def moved(self, arrays: Arrays) -> Arrays:
         """The arrays, with those of a single device divided over the mesh by their splits.
@@ -122,8 +142,12 @@ class MeshRunner(JaxRunner):
         """Sets how arrays that do not lie on the mesh are divided, by name."""
         self._places.splits = splits
 
+    def keep_images_whole(self) -> None:
+        """Sets that the program has convolutions."""
+        self._places.has_images = True
+
     def _forward(self, params: Arrays, inputs: Arrays, state: Arrays | None = None) -> Any:
-        params, inputs = self._places.moved(params), self._places.moved(inputs)
+        params, inputs = self._places.moved(params), self._places.images(inputs)
         if state is None:
             return self._whole(params, inputs)
         state = self._places.moved(state)
@@ -146,7 +170,7 @@ class MeshRunner(JaxRunner):
     def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
         """Returns outputs, gradients by param, and the next state."""
         places = self._places
-        params, inputs = places.moved(params), places.moved(inputs)
+        params, inputs = places.moved(params), places.images(inputs)
         state = None if state is None else places.moved(state)
         own = places.shardings(params), places.shardings(state)
         arrays = seeds.arrays
@@ -174,13 +198,19 @@ class MeshJointRunner(JointRunner):
         """Sets how arrays that do not lie on the mesh are divided, by name."""
         self._places.splits = splits
 
-    def _forward(self, *arrays: Arrays) -> Any:
-        return self._whole(*(self._places.moved(own) for own in arrays))
+    def keep_images_whole(self) -> None:
+        """Sets that the program has convolutions."""
+        self._places.has_images = True
+
+    def _forward(self, params: Arrays, inputs: Arrays, *state: Arrays) -> Any:
+        places = self._places
+        following = (places.moved(own) for own in state)
+        return self._whole(places.moved(params), places.images(inputs), *following)
 
     def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
         """Returns outputs, gradients by param, and the next state."""
         places = self._places
-        params, inputs = places.moved(params), places.moved(inputs)
+        params, inputs = places.moved(params), places.images(inputs)
         state = None if state is None else places.moved(state)
         outputs, gradients, following = super().gradients(params, inputs, state, seeds)
         gradients = places.constrained(gradients, places.shardings(params))
