@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from crossings import watch
 from models import CUDA, SHAPES, by_hand, mlp, near, step
 from networks import MODELS
 
@@ -321,16 +322,7 @@ def test_blocks_lie_on_devices_of_their_own():
 def test_arrays_cross_on_the_gpu_without_a_copy(pair, monkeypatch):
     backends = {"torch": ml.TorchBackend(device=CUDA), "jax": ml.JaxBackend(device="gpu:0")}
     backend, other = (backends[name] for name in pair.split("-"))
-    crossed = []
-    for own in (backend, other):
-        receive = own.receive
-
-        def watched(array, own=own, receive=receive):
-            received = receive(array)
-            crossed.append((own.kind, pointer(array), pointer(received)))
-            return received
-
-        monkeypatch.setattr(own, "receive", watched, raising=False)
+    crossed = watch(monkeypatch, backend, other)
     model = Sequential([Linear(8, name="a"), Relu(), Linear(6, name="b"), Linear(3, name="d")])
     shapes = {"input": [64, 32]}
     places = {"b": other}
@@ -351,10 +343,6 @@ def test_arrays_cross_on_the_gpu_without_a_copy(pair, monkeypatch):
         one, two = np.array(backend.to_numpy(slope)), {**want, **want_slopes}[name]
         two = np.array(backend.to_numpy(two))
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-4 * np.abs(two).max())
-
-
-def pointer(array):
-    return array.data_ptr() if hasattr(array, "data_ptr") else array.unsafe_buffer_pointer()
 
 
 def test_params_are_saved_and_loaded(tmp_path):

@@ -9,6 +9,7 @@ import textwrap
 import numpy as np
 import pytest
 from conftest import INSTALLED, MAKERS
+from crossings import watch
 from networks import MODELS
 
 import mithril as ml
@@ -38,14 +39,6 @@ PAIRS = [(one, other) for one in INSTALLED for other in INSTALLED if one != othe
 
 def made(kind, **options):
     return getattr(ml, MAKERS[kind])(**options)
-
-
-def pointer(array):
-    if hasattr(array, "data_ptr"):
-        return array.data_ptr()
-    if hasattr(array, "unsafe_buffer_pointer"):
-        return array.unsafe_buffer_pointer()
-    return array.ctypes.data
 
 
 def mlp():
@@ -95,16 +88,7 @@ def test_arrays_cross_without_a_copy(default, other, monkeypatch):
     if default not in INSTALLED or other not in INSTALLED:
         pytest.skip("a framework is not installed")
     backend, second = made(default), made(other)
-    crossed = []
-    for own in (backend, second):
-        receive = own.receive
-
-        def watched(array, own=own, receive=receive):
-            received = receive(array)
-            crossed.append((own.kind, pointer(array), pointer(received)))
-            return received
-
-        monkeypatch.setattr(own, "receive", watched, raising=False)
+    crossed = watch(monkeypatch, backend, second)
     compiled = ml.compile(
         mlp(), backend, shapes={"input": [64, 32]}, backend_map={"b": second}, jit=False
     )
