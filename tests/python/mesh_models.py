@@ -310,7 +310,7 @@ def compare_collectives(backend_of, counted, models):
 def compare_library(backend_of, devices, blocks=None, cases=None):
     """Compares every block, or these ones, with divided arrays and with arrays on one device."""
     import block_cases  # noqa: PLC0415
-    from test_blocks import LOOSE, TOLERANCE, results  # noqa: PLC0415
+    from test_blocks import results, tolerance_of  # noqa: PLC0415
 
     class Divided(backend_of):
         """Divides each array along the first axis that is even."""
@@ -324,12 +324,12 @@ def compare_library(backend_of, devices, blocks=None, cases=None):
             return super().array(value, dtype, **place)
 
     one, mesh = (Divided(dtype=ml.float64, device_mesh=own) for own in (None, (devices,)))
-    for name in [n for n in _core.block_names() if n not in block_cases.SIGNED][
+    for name in [n for n in _core.block_names() if not block_cases.ROWS[n].signed][
         blocks or slice(None)
     ]:
         for case in block_cases.variants(name)[:cases]:
             want, got = (results(name, case, own) for own in (one, mesh))
-            tolerance = LOOSE.get(name, TOLERANCE)
+            tolerance = tolerance_of(name)
             block_cases.close(got[0], want[0], f"{name}, {case}: output", tolerance)
             block_cases.close(got[1], want[1], f"{name}, {case}: gradient of", tolerance)
 

@@ -3,7 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from block_cases import SIGNED, array, build, variants
+from block_cases import array, build, variants
+from cases import ROWS
 
 import mithril as ml
 from mithril import _core, models
@@ -34,7 +35,7 @@ def name_of(array):
     return _core.DType(array.dtype).name
 
 
-@pytest.mark.parametrize("name", [n for n in _core.block_names() if n not in SIGNED])
+@pytest.mark.parametrize("name", [n for n, row in ROWS.items() if not row.signed])
 def test_results_and_gradients_have_the_dtype_of_the_model(name):
     """Every float that a block returns has the dtype of its inputs, and every gradient that of its
     param, in each dtype of floats."""

@@ -6,18 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from block_cases import CASES, SIGNED, Case, array, build, by_another, close, variants
+from block_cases import Case, array, build, by_another, close, variants
+from cases import FAMILIES, ROWS
 from conftest import CLASSES, INSTALLED
-from own_functions import ALONE, OWN
 
 import mithril as ml
 from mithril import _core, models
 
 TOLERANCE = 1e-12
 BACKENDS = [make for make in CLASSES if make.kind != "tinygrad"]
-# Normally distributed draws have the rounding errors of the inverse error function. The gradient of
-# torch's hardsigmoid divides by six in single precision, and that of its digamma has few digits.
-LOOSE = {"Randn": 1e-11, "HardSigmoid": 1e-7, "Digamma": 1e-8}
+# Backends may differ in the signs of the other blocks' results.
+NAMES = [name for name, row in ROWS.items() if not row.signed]
+
+
+def tolerance_of(name: str, least: float = TOLERANCE) -> float:
+    return max(least, ROWS[name].tolerance)
 
 
 def results(name: str, case: Case, backend: Any) -> Any:
@@ -50,15 +53,15 @@ def results(name: str, case: Case, backend: Any) -> Any:
     return plain, gradients, values, {}
 
 
-@pytest.mark.parametrize("name", [n for n in _core.block_names() if n not in SIGNED])
+@pytest.mark.parametrize("name", NAMES)
 def test_backends_agree(name):
     for case in variants(name):
-        tolerance = LOOSE.get(name, TOLERANCE)
+        tolerance = tolerance_of(name)
         found = [results(name, case, make(dtype=ml.float64)) for make in BACKENDS]
         for make, (outputs, gradients, _, _) in zip(BACKENDS[1:], found[1:], strict=True):
             close(outputs, found[0][0], f"{make.__name__}, {case}: output", tolerance)
             close(gradients, found[0][1], f"{make.__name__}, {case}: gradient of", tolerance)
-        if name in OWN:
+        if ROWS[name].function:
             outputs, gradients, values, weights = found[0]
             shapes = build(name, case)[1]
             own, own_gradients = by_another(name, shapes, outputs, values, weights)
@@ -68,7 +71,7 @@ def test_backends_agree(name):
 
 
 @pytest.mark.skipif("tinygrad" not in INSTALLED, reason="tinygrad is not there")
-@pytest.mark.parametrize("name", [n for n in _core.block_names() if n not in SIGNED])
+@pytest.mark.parametrize("name", NAMES)
 def test_tinygrad_agrees(name):
     """The first case of each block: tinygrad takes seconds to compile some of them."""
     case = next(iter(variants(name)))
@@ -76,17 +79,21 @@ def test_tinygrad_agrees(name):
         results(name, case, make(dtype=ml.float64))
         for make in (ml.NumpyBackend, ml.TinygradBackend)
     )
-    tolerance = max(1e-11, LOOSE.get(name, TOLERANCE))
+    tolerance = tolerance_of(name, 1e-11)
     close(got[0], want[0], f"{case}: output", tolerance)
     close(got[1], want[1], f"{case}: gradient of", tolerance)
 
 
-def test_every_block_has_a_reference_or_is_listed():
-    assert not set(OWN) & ALONE
-    assert set(OWN) | ALONE == set(_core.block_names())
+def test_every_block_has_one_row():
+    names = [name for family in FAMILIES for name in family.ROWS]
+    assert sorted(names) == sorted(_core.block_names())
 
 
-def test_settings_are_those_of_blocks():
-    for name, (settings, _, _) in CASES.items():
-        assert set(settings) <= set(inspect.signature(getattr(models, name)).parameters), name
-    assert set(CASES) <= set(_core.block_names())
+def test_rows_name_settings_and_terminals_of_blocks():
+    for name, row in ROWS.items():
+        block = getattr(models, name)
+        assert set(row.settings) <= set(inspect.signature(block).parameters), name
+        if row.shapes is not None:
+            known = {i.rstrip("=") for i in _core.block_info(name).inputs}
+            used = set(variants(name)[0].shapes)
+            assert used <= (known or set(block(**row.settings).inputs)), name

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from own_functions import focal
+from cases.losses import focal
 
 import mithril as ml
 

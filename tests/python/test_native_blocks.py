@@ -10,9 +10,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from block_cases import SIGNED, array, build, by_another, close, variants
+from block_cases import array, build, by_another, close, variants
+from cases import ROWS
 from conftest import has
-from own_functions import OWN
 
 import mithril as ml
 from mithril import _core
@@ -20,35 +20,6 @@ from mithril import _core
 Arrays = dict[str, Any]
 # Names of the dims that replace the sizes of a block's case.
 NAMES = {2: "a", 3: "b", 4: "c", 5: "d", 6: "e"}
-# Sizes that must stay: those that settings, heads or pairs need, and of vectors with an angle.
-KEPT: dict[str, Any] = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
-KEPT |= dict.fromkeys(["PixelShuffle", "PixelUnshuffle", "GroupNorm", "Conv1d"], 4)
-KEPT |= dict.fromkeys(["Glu", "ChannelShuffle", "Unflatten"], 4)
-# With hundreds of labels, a gradient is a difference of large sums.
-KEPT |= {"MultiLabelMargin": 4}
-KEPT |= dict.fromkeys(["TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer"], 4)
-KEPT |= dict.fromkeys(["TransformerEncoder", "TransformerDecoder"], 4)
-# The number of groups is known.
-KEPT |= {"GroupedMatrixMultiply": 3}
-# The weights of the clusters depend on the width.
-KEPT |= {"AdaptiveLogSoftmax": 16}
-# Logits of hundreds of features have rounding errors beyond those of the loss.
-KEPT |= {"LinearCrossEntropy": 4}
-KEPT |= {"Fold": 12, "GridSample": 2, "ConvTranspose1d": 4}
-KEPT |= {"FractionalMaxPool2d": 2, "FractionalMaxPool3d": 3, "AffineGrid": (2, 3)}
-KEPT |= dict.fromkeys(["OneToMany", "EncoderDecoder", "CTC"], 4)
-# The products of all pairs of 333 features, and the differences of rows with as many features,
-# would take gigabytes.
-KEPT |= dict.fromkeys(["PolynomialFeatures", "PolynomialRegression", "EncoderDistanceMatrix"], 4)
-KEPT |= {"Pdist": 4}
-KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
-# The gradient of a bucket would be a sum over half a million pairs of positions.
-KEPT |= {"RelativePositionBias": 3}
-# Rounding errors of single precision grow with the matrices.
-KEPT |= dict.fromkeys(["Det", "LogDet", "MatrixPower", "QR", "Eigvalsh"], 3)
-KEPT |= {"GaussianProcessRegression": 3}
-# torch's own single precision is 2e-5 off for tokens of width 333.
-KEPT |= {"MoE": 4}
 # Sizes that are multiples of no vector or tile, and empty ones.
 SIZES = [
     {"a": 2, "b": 7, "c": 17, "d": 33, "e": 9},
@@ -57,33 +28,19 @@ SIZES = [
     {"a": 1, "b": 1000, "c": 333, "d": 7, "e": 1000},
     {"a": 17, "b": 0, "c": 7, "d": 1, "e": 33},
 ]
-# torch gives NaN for statistics over no rows, no filters for a convolution without channels, and no
-# gradient of params that no step reads.
-NOT_EMPTY = {"BatchNorm1d", "Conv2d", "EncoderDecoder"}
-# A window over channels needs one, and torch does not divide the sizes of empty images.
-NOT_EMPTY |= {"LocalResponseNorm", "PixelUnshuffle"}
-# torch crashes in the gradient of no pairs.
-NOT_EMPTY |= {"Pdist"}
-# These need pairs of different rows.
-PAIRS = {"MDS", "TSNECore", "TSNE"}
 # Errors of other libraries for sizes at which a function is not defined.
 REFUSED = (RuntimeError, IndexError, ValueError)
 # Relative to the largest value: in double and single precision the rounding errors of sums of some
 # thousand numbers; in half precision two units in the last place, as sums are in single precision.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
-# Rounding at each step changes which number is the largest.
-EXACT_ALONE = {"Categorical", "MoE"}
-# Rounded values of the kernel change the solution of a system of equations.
-EXACT_ALONE |= {"GaussianProcessRegression"}
 INSTALLED = [
     (name, dtype)
     for dtype in TOLERANCES
-    for name in _core.block_names()
-    if name not in EXACT_ALONE or dtype not in ("bfloat16", "float16")
-    if name not in SIGNED
+    for name, row in ROWS.items()
+    if not row.signed and (row.halves or dtype not in ("bfloat16", "float16"))
 ]
 # A sample for C, as compiling C is slow.
-SHARE = [name for name in _core.block_names()[::6] if name not in SIGNED]
+SHARE = [name for name in _core.block_names()[::6] if not ROWS[name].signed]
 SHARE_IN_C = [
     (name, dtype if (name, dtype) in INSTALLED else "float32")
     for name, dtype in zip(SHARE, itertools.cycle(TOLERANCES))
@@ -125,7 +82,7 @@ class Native:
         self.name, self.backend = name, backend
         case = variants(name)[0]
         self.model, shapes = build(name, replace(case, dtypes=dtypes or case.dtypes))
-        kept = KEPT.get(name, ())
+        kept = ROWS[name].kept
         kept = kept if isinstance(kept, tuple) else (kept,)
         self.shapes = {
             n: [d if d in kept else NAMES.get(d, d) for d in dims] for n, dims in shapes.items()
@@ -174,7 +131,7 @@ class Native:
         return self.compiled.evaluate(params, inputs, output_gradients=weights)
 
     def wanted(self, values: Arrays, weights: Arrays) -> tuple[Arrays, Arrays]:
-        if self.name in OWN:
+        if ROWS[self.name].function:
             outputs = self.compiled.outputs
             return by_another(self.name, self.shapes, outputs, wide(values), wide(weights))
         # Random numbers depend on the dtype, so it must be the same.
@@ -193,7 +150,7 @@ def check(name: str, backend: Any) -> None:
     step = float(ml_dtypes.finfo(numpy_dtype(kind)).smallest_subnormal)
     compared = 0
     for way, sizes in enumerate(SIZES):
-        if sizes["b"] < (1 if name in NOT_EMPTY else 2 if name in PAIRS else 0):
+        if sizes["b"] < ROWS[name].least:
             continue
         rng = np.random.default_rng(way)
         values = native.values(sizes, rng)

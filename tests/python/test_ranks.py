@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from block_cases import Case, array, build, close, variants
+from block_cases import array, build, close, variants
+from cases import ROWS
 from conftest import INSTALLED, MAKERS
 
 import mithril as ml
@@ -34,21 +36,6 @@ AXES = {"axis", "first", "second", "permutation", "pad_width", "reps", "start", 
 """The parameters that say which axes a block works on."""
 # In these blocks `start` is a number or an element, not an axis.
 NOT_AXES = {"Arange": {"start"}, "Linspace": {"start"}, "Slice": {"start"}}
-# Additions to the default case that an axis counted from the front needs.
-FRONT: dict[str, dict[str, Any]] = {
-    "CrossEntropy": {"shapes": {"input": (3, 4, 2), "target": (3, 2)}, "axes": (1,)},
-    "ExpandDims": {"axes": (1, (0, 2))},
-    "Gather": {"axes": (0, 1)},
-    "TakeAlongAxis": {"axes": (0,)},
-    "ScatterReduce": {"axes": (0,)},
-    "Scatter": {"axes": (0,)},
-    "Map": {"shapes": {"left": (3, 2, 4), "right": (3, 2, 4)}, "axes": (1,)},
-    "Vmap": {"shapes": {"left": (3, 2, 4), "right": (3, 2, 4)}, "axes": (0, 1)},
-    "Scan": {"shapes": {"left": (3, 4), "right": (3, 2, 4)}, "axes": (1,)},
-    "Size": {"axes": (0,)},
-    "Squeeze": {"axes": (1,)},
-    "Split": {"axes": (1,)},
-}
 
 
 def axis_cases() -> list[Any]:
@@ -64,11 +51,10 @@ def axis_cases() -> list[Any]:
         if "axis" not in named:
             cases.append(pytest.param(name, own, id=name))
             continue
-        front = FRONT.get(name, {})
         several = ((0, 1),) if "Sequence" in kinds["axis"] else ()
-        for axis in front.get("axes", (1, *several)):
-            shapes = front.get("shapes", own.shapes)
-            case = Case({**own.settings, "axis": axis}, shapes, own.dtypes, own.count)
+        for axis in ROWS[name].axes or (1, *several):
+            shapes = ROWS[name].front or own.shapes
+            case = replace(own, settings={**own.settings, "axis": axis}, shapes=shapes)
             cases.append(pytest.param(name, case, id=f"{name}-{axis}"))
     return cases
 

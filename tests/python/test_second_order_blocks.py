@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 import torch
 from block_cases import array, build, close, variants
-from own_functions import ALONE, OWN
+from cases import ROWS
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mithril as ml
 from mithril import _core
-
-# PyTorch has no second derivatives of these functions, or the reference has none.
-ONCE = {"EmbeddingBag", "MultiMargin", "MultiLabelMargin", "AUC", "Digamma"}
-# The reference differentiates the norm itself; the block's vectors are constants, as in PyTorch.
-ONCE |= {"SpectralNorm"}
-# The maximum of an empty segment is -inf.
-ONCE |= {"SegmentMax"}
 
 
 def described(name: str, case: Any) -> Any:
@@ -31,7 +24,8 @@ def described(name: str, case: Any) -> Any:
 
 
 def has_gradients(name: str, case: Any) -> bool:
-    return name not in ALONE | ONCE and all(described(name, case)[2:])
+    row = ROWS[name]
+    return bool(row.function) and row.twice and all(described(name, case)[2:])
 
 
 CASES = [
@@ -75,7 +69,7 @@ def test_second_derivatives_are_those_of_torch(name, case):
     names = order(name, shapes, values)
     leaves = {n: torch.tensor(values[n], requires_grad=n in floats) for n in names}
     with sdpa_kernel(SDPBackend.MATH):
-        own = OWN[name](*leaves.values())
+        own = ROWS[name].function(*leaves.values())
     own = dict(zip(model.outputs, own if isinstance(own, tuple) else (own,), strict=False))
     tracked = {n: leaves[n] for n in names if n in floats}
     # Some results do not depend on all arguments.

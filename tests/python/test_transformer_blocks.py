@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from cases.transformers import layer, stack, whole
 from comparing import near
-from own_transformers import layer, stack, whole
 
 import mithril as ml
 from mithril.errors import MithrilError

@@ -98,7 +98,7 @@ def decoder_layer() -> Any:
     return torch.nn.TransformerDecoderLayer(4, 2, **SETTINGS)
 
 
-OWN_TRANSFORMERS = {
+TRANSFORMERS = {
     "TransformerEncoderLayer": calls(encoder_layer, ENCODER, layer, 1),
     "TransformerDecoderLayer": calls(decoder_layer, DECODER, layer, 2),
     "TransformerEncoder": calls(
