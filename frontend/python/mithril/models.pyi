@@ -307,6 +307,7 @@ __all__ = [
     "SquaredError",
     "AbsoluteError",
     "Huber",
+    "LogCosh",
     "HingeLoss",
     "QuadHingeLoss",
     "QuantileLoss",
@@ -5233,6 +5234,21 @@ class Huber(Block):
     def __init__(
         self,
         delta: float = 1.0,
+        *,
+        name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class LogCosh(Block):
+    """`log(cosh(input - target))`: half the squared error near 0, and far from it the absolute error less `log(2)`."""
+
+    def __init__(
+        self,
         *,
         name: str | None = None,
         backend: str | None = None,

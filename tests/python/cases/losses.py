@@ -52,6 +52,7 @@ def adaptive(x: Any, y: Any, *weights: Any) -> Any:
 ROWS = {
     "SquaredError": row(lambda x, y: F.mse_loss(x, y, reduction="none")),
     "AbsoluteError": row(lambda x, y: F.l1_loss(x, y, reduction="none")),
+    "LogCosh": row(lambda x, y: torch.log(torch.cosh(x - y))),
     "Huber": row(lambda x, y: F.huber_loss(x, y, reduction="none")),
     "HingeLoss": row(lambda x, y: torch.relu(1 - x * y)),
     "QuadHingeLoss": row(lambda x, y: torch.relu(1 - x * y) ** 2),

@@ -54,6 +54,26 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
+        formula: "log(cosh(input - target))",
+        example: gives(&["[1, 2, 4]", "[1, 3, 0]"], "[0.        0.4337808 3.3071885]"),
+        ..LOSS.row(
+            "LogCosh",
+            "`log(cosh(input - target))`: half the squared error near 0, and far from it the absolute \
+             error less `log(2)`.",
+            |cx| {
+                let error = error(cx)?;
+                let size = error.unary("abs", &[]);
+                let number = |x: f64| error.scalar(x);
+                // Near 0 the other formula would cancel, and far from it this one would overflow.
+                let near = error.binary("maximum", number(-1.0)).binary("minimum", number(1.0));
+                let near = near.unary("sinh", &[]);
+                let near = (near * near).unary("log1p", &[]) * 0.5;
+                let far = size + (size * -2.0).unary("softplus", &[]) - 2f64.ln();
+                done(size.binary("lt", number(1.0)).select(near, far))
+            },
+        )
+    },
+    Entry {
         formula: "maximum(0, 1 - input * target)",
         example: gives(&["[0.5, 2, -1]", "[1, 1, 1]"], "[0.5 0.  2. ]"),
         ..LOSS.row(
