@@ -3,9 +3,12 @@ share them."""
 
 import itertools
 import os
+import tempfile
+from pathlib import Path
 
 import networks
 import numpy as np
+import pytest
 
 import mithril as ml
 from mithril import _core
@@ -265,6 +268,65 @@ def compare_layouts(backend_of, part, count):
     for turn in range(count):
         model = models[list(models)[turn % len(models)]]
         model.compare({n: own[draw.integers(len(own))] for n, own in model.splits.items()})
+
+
+def compare_files(backend_of, closed=lambda backend: None):
+    """Saves arrays that are divided in many ways, and loads them on other meshes. `closed` ends a
+    backend before another one is made."""
+    draw = np.random.default_rng(0)
+    arrays = {
+        "rows": draw.standard_normal((8, 6)).astype("float32"),
+        "columns": draw.standard_normal((3, 12)),
+        "both": draw.integers(-9, 9, (4, 6)).astype("int32"),
+        "grid": draw.standard_normal((8, 4)),
+        "whole": draw.standard_normal(5).astype("float32"),
+        "scalar": np.array(3.5),
+        "empty": np.zeros((0, 4), "float32"),
+    }
+    splits = {"rows": (0,), "columns": (None, 1), "both": (0, 1), "grid": (0, 0)}
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{name}.safetensors" for name in ("one", "many", "again")]
+        ml.save_params(files[0], arrays)
+        backend = backend_of(device_mesh=(2, 2), dtype=ml.float64)
+        divided = {n: backend.shard(a, tensor_split=splits.get(n, ())) for n, a in arrays.items()}
+        ml.save_params(files[1], {**divided, "whole": arrays["whole"]})
+        assert files[1].read_bytes() == files[0].read_bytes()
+        refused(folder, divided)
+        closed(backend)
+        for mesh, given in (((4,), {"rows": (0,), "columns": (1,)}), ((2,), {"*": ()})):
+            backend = backend_of(device_mesh=mesh, dtype=ml.float64)
+            loaded = ml.load_params(files[1], backend, shardings=given)
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(backend.to_numpy(loaded[name]), array)
+                like = backend.zeros(*array.shape, tensor_split=given.get(name, ()))
+                assert place(loaded[name]) == place(like), name
+            ml.save_params(files[2], loaded)
+            assert files[2].read_bytes() == files[0].read_bytes()
+            wrong = {"row": (0,)}, {"rows": (2,)}, {"rows": (0, 1)}
+            for own in wrong:
+                with pytest.raises(ml.MithrilError, match="row"):
+                    ml.load_params(files[1], backend, shardings=own)
+            plan = ml.compile(mlp(), backend, shapes={"input": (8, 12)}).propose_shardings()
+            trained = ml.compile(mlp(), backend, shapes={"input": (8, 12)}, shardings=plan)
+            params = trained.randomize_params(1)
+            ml.save_params(files[2], params)
+            for name, value in ml.load_params(files[2], backend, shardings=plan).items():
+                assert place(value) == place(params[name])
+            closed(backend)
+
+
+def refused(folder, arrays):
+    """On failure, the previous file is unchanged, and no other is left."""
+    before = {path: path.read_bytes() for path in Path(folder).iterdir()}
+    for path, more in (
+        (Path(folder) / "none" / "x", {}),
+        (Path(folder) / "many.safetensors", {"number": 3}),
+        (Path(folder) / "many.safetensors", {"__metadata__": arrays["rows"]}),
+        (Path(folder), {}),
+    ):
+        with pytest.raises(ml.MithrilError):
+            ml.save_params(path, {**arrays, **more})
+    assert {path: path.read_bytes() for path in Path(folder).iterdir()} == before
 
 
 COLUMNS_AND_ROWS = {

@@ -23,6 +23,7 @@ NAMES = [
     "state",
     "collectives",
     "images",
+    "files",
     "layouts",
     "plans",
     "library",

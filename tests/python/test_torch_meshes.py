@@ -24,6 +24,7 @@ NAMES = [
     "optimizer",
     "state",
     "collectives",
+    "files",
     "layouts",
     "plans",
     "library",
@@ -95,8 +96,8 @@ def test_ranks_end_with_the_first(how, code):
     assert not Path(folder).exists()
 
 
-def test_torchrun_starts_the_ranks():
+def test_torchrun_starts_the_ranks(tmp_path):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    ran = run("launched", launcher=launcher, OMP_NUM_THREADS="1")
+    ran = run("launched", launcher=launcher, OMP_NUM_THREADS="1", FOLDER=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     assert sorted(re.findall("rank (.) is right", ran.stdout)) == ["0", "1"]

@@ -22,6 +22,7 @@ from mesh_models import (
     close,
     compare,
     compare_collectives,
+    compare_files,
     compare_layouts,
     compare_library,
     compare_plans,
@@ -417,6 +418,13 @@ def check_launched():
         close(backend.to_numpy(got[1][name]), value.numpy(), 1e-5)
         assert place(got[1][name]) == place(params[name])
     wrong(ml.BackendError, lambda: ml.TorchBackend(device_mesh=(3,)), "got: 3\n  expected: 2")
+    path = Path(os.environ["FOLDER"]) / "params.safetensors"
+    divided = {n: backend.shard(p, tensor_split=(0,)) for n, p in params.items()}
+    ml.save_params(path, divided)
+    for name, value in ml.load_params(path, backend, shardings={"*": (0,)}).items():
+        assert torch.equal(value.to_local(), divided[name].to_local())
+        assert torch.equal(value.full_tensor(), whole[name])
+    wrong(ml.MithrilError, lambda: ml.save_params(path / "x", divided), "cannot be written")
     print("rank", os.environ["RANK"], "is right")
 
 
@@ -459,6 +467,7 @@ CHECKS = {
     "optimizer": check_optimizer,
     "state": check_state,
     "collectives": lambda: compare_collectives(ml.TorchBackend, counted, DIVIDED),
+    "files": lambda: compare_files(ml.TorchBackend, ml.TorchBackend.close),
     "layouts": lambda: compare_layouts(ml.TorchBackend, *(EVERY or (2, 70))),
     "plans": lambda: compare_plans(ml.TorchBackend),
     "library": lambda: compare_library(ml.TorchBackend, 2),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
@@ -10,17 +10,28 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 /// Writes a temporary file in the same folder, then renames it to `path`.
 /// Errors: those of `write`; the file cannot be renamed.
 pub fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), name_of(path));
-    let temporary = path.with_file_name(format!(".{}.{}.{}", own.0, own.1, own.2));
+    let temporary = temporary(path);
     let moved = write(&temporary).and_then(|written| {
-        fs::rename(&temporary, path).map_err(|error| unwritable(path, error))?;
+        rename(&temporary, path)?;
         Ok(written)
     });
     if moved.is_err() {
         let _ = fs::remove_file(&temporary);
     }
     moved
+}
+
+/// A new name in the same folder, for a file that will be renamed to `path`.
+pub fn temporary(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), name_of(path));
+    path.with_file_name(format!(".{}.{}.{}", own.0, own.1, own.2))
+}
+
+/// Renames a temporary file to `path`.
+/// Errors: those of the system.
+pub fn rename(temporary: &Path, path: &Path) -> Result<()> {
+    fs::rename(temporary, path).map_err(|error| unwritable(path, error))
 }
 
 /// Writes all bytes to a file.

@@ -1107,6 +1107,14 @@ def array_functions(definition: str) -> list[str]:
     Errors: as for `register_target`.
     """
 
+def begin_params(path: "str", arrays: "dict[str, object]") -> "tuple[str, list[int]]":
+    """
+    Makes a temporary file with room for these arrays. `end_params` then gives it its name. Returns
+    the name of the temporary file, and the offset of each array in bytes.
+
+    Errors: a value that is not an array; a file that cannot be written.
+    """
+
 def block_info(name: str) -> BlockInfo | None:
     """
     The description of a block. None if there is no block with this name.
@@ -1164,6 +1172,13 @@ def elsewhere(name: str) -> str | None:
     known.
     """
 
+def end_params(temporary: "str", path: "str", *, keep: "bool") -> None:
+    """
+    Gives a file of `begin_params` its name, or removes it.
+
+    Errors: those of the system.
+    """
+
 def load_function(text_or_path: "str | PathLike[str]", name: "str | None" = None) -> "Block":
     """
     Creates a block from a function in a `.mir` text or file. Its terminals are the function's
@@ -1180,6 +1195,13 @@ def load_params(path: "str") -> "list[tuple[str, DType, list[int], bytearray]]":
     Reads the params of a safetensors file.
 
     Errors: a file that cannot be read, or that is not a safetensors file.
+    """
+
+def params_layout(path: "str") -> "list[tuple[str, DType, list[int], int]]":
+    """
+    The arrays of a safetensors file, each with its offset in bytes. Only the header is read.
+
+    Errors: those of `load_params`.
     """
 
 def processor(cpu: str | None = None) -> str:

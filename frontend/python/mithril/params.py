@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from .errors import TerminalError, UsageError, mapping, shown
+from .errors import ShapeError, TerminalError, UsageError, mapping, shown
 from .sources import path_text
 
 if TYPE_CHECKING:
     from .backends.base import Backend
+    from .backends.meshes import TensorSplit
 
 __all__ = ["load_params", "rename", "save_params"]
 
@@ -22,21 +23,45 @@ def save_params(path: str | os.PathLike[str], params: Mapping[str, Any]) -> None
     """Writes params, or other arrays by name, to a safetensors file.
 
     The arrays may be those of any framework, with any dtype and shape. The file is replaced
-    atomically: it is written to a temporary file next to `path` and then moved there.
+    atomically: it is written to a temporary file next to `path` and then moved there. Arrays that
+    are divided over a device mesh are written part by part: each process writes those that it has.
+    The file is the same as if they were whole.
 
     Errors: `UsageError` for a value that is not an array; `MithrilError` for a file that cannot be
     written, or for params whose values are not known before the first `evaluate`.
     """
-    _core.save_params(path_text(path, "path"), _by_name(params))
+    from .backends.parts_of_files import Process, is_divided, save  # noqa: PLC0415
+
+    own, arrays = path_text(path, "path"), _by_name(params)
+    divided = next((array for array in arrays.values() if is_divided(array)), None)
+    if divided is None:
+        _core.save_params(own, arrays)
+    elif hasattr(divided, "placements"):
+        from .backends.torch_files import save_on_ranks  # noqa: PLC0415
+
+        save_on_ranks(own, arrays, divided)
+    else:
+        save(own, arrays, Process())
 
 
-def load_params(path: str | os.PathLike[str], backend: Backend | None = None) -> Arrays:
+def load_params(
+    path: str | os.PathLike[str],
+    backend: Backend | None = None,
+    *,
+    shardings: Mapping[str, TensorSplit] | None = None,
+) -> Arrays:
     """Reads the arrays of a safetensors file by name, with their dtypes and shapes.
 
     With `backend`, they are params as `randomize_params` returns them. Otherwise they are NumPy
     arrays (with the bfloat16 of `ml_dtypes`).
 
-    Errors: `MithrilError` for a file that cannot be read or is not a safetensors file.
+    `shardings` divides them over the backend's device mesh: a `tensor_split` by name, where `*`
+    stands for any part of a name, or what `propose_shardings` returned. Each process then reads its
+    own parts alone. The file may come from a mesh of any size.
+
+    Errors: `MithrilError` for a file that cannot be read or is not a safetensors file; for
+    `shardings`, `TerminalError` for a name that is not in the file, `ShapeError` for an axis that
+    cannot be divided, and `BackendError` or `UsageError` for a backend without a mesh.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -48,6 +73,8 @@ def load_params(path: str | os.PathLike[str], backend: Backend | None = None) ->
             f"`backend` cannot create arrays\n  got: {shown(backend)}"
             "\n  expected: a backend, such as `ml.NumpyBackend()`, or None for NumPy's"
         )
+    if shardings is not None:
+        return _divided(path_text(path, "path"), backend, shardings)
     arrays = {
         name: np.frombuffer(data, numpy_dtype(dtype)).reshape(shape)
         for name, dtype, shape, data in _core.load_params(path_text(path, "path"))
@@ -55,6 +82,31 @@ def load_params(path: str | os.PathLike[str], backend: Backend | None = None) ->
     if backend is None:
         return arrays
     return {name: backend.as_param(backend.from_numpy(own)) for name, own in arrays.items()}
+
+
+def _divided(
+    path: str, backend: Backend | None, shardings: Mapping[str, TensorSplit]
+) -> Arrays:
+    from .backends.parts_of_files import places_in  # noqa: PLC0415
+    from .sharding import splits_for  # noqa: PLC0415
+
+    if backend is None:
+        raise UsageError(
+            "`shardings` divides params over the device mesh of a backend\n  got: backend=None"
+            "\n  hint: give the backend too: `ml.load_params(path, backend, shardings=…)`"
+        )
+    places = places_in(path)
+    # A plan of a whole model has its inputs as well.
+    known = {n: own for n, own in shardings.items() if n in places}
+    own = known if isinstance(shardings, _core.Shardings) else shardings
+    splits = splits_for(backend, own, list(places))
+    read: Arrays = {}
+    for name, place in places.items():
+        try:
+            read[name] = backend.read(place, splits.get(name, {}))
+        except ShapeError as error:
+            raise ShapeError(f"`{name}`: {error.args[0]}", code=error.code) from None
+    return read
 
 
 def rename(params: Mapping[str, Any], own: Sequence[str]) -> Arrays:

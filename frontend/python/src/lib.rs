@@ -60,7 +60,9 @@ mod _core {
     #[pymodule_export]
     use super::native::Native;
     #[pymodule_export]
-    use super::params::{load_params, refuse_renamed, renamed, save_params};
+    use super::params::{
+        begin_params, end_params, load_params, params_layout, refuse_renamed, renamed, save_params,
+    };
     #[pymodule_export]
     use super::processor::{processor, processors};
     #[pymodule_export]

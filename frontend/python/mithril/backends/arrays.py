@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .parts_of_files import Place
+
 __all__ = ["Arrays", "sizes"]
 
 Array = Any
@@ -321,6 +323,14 @@ class Arrays(ABC):
         if device_mesh is None and tensor_split is None:
             tensor_split = ()
         return self._divided(taken, self._split(taken.shape, device_mesh, tensor_split))
+
+    def read(self, place: Place, tensor_split: TensorSplit) -> Array:
+        """The param at this place of a file, divided over the device mesh."""
+        split = self._split(place.shape, None, tensor_split)
+        return self.as_param(self._read(place, split))
+
+    def _read(self, place: Place, split: Split) -> Array:
+        raise NotImplementedError(f"{type(self).__name__} has no device meshes")
 
     def _placed(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .._core import Program
     from .base import Namespace
+    from .parts_of_files import Place
 
 __all__ = ["JaxBackend"]
 
@@ -90,6 +91,12 @@ class JaxBackend(Backend):
     def _divided(self, array: Any, split: Split) -> Any:
         own = array if self.is_array(array) else narrow(self.framework, array)
         return self.framework.device_put(own, self._sharding(split))
+
+    def _read(self, place: Place, split: Split) -> Any:
+        mapped = place.mapped()
+        return self.framework.make_array_from_callback(
+            place.shape, self._sharding(split), lambda index: narrow(self.framework, mapped[index])
+        )
 
     def _placed_like(self, array: NDArray[Any], like: Any) -> Any:
         if self.mesh is None or not self.is_array(like) or not self.is_readable(like):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._core import Program
+    from .parts_of_files import Place
     from .torch_mesh import LaunchedRanks, Ranks
     from .torch_mesh_runner import MeshRunner
 
@@ -127,6 +128,11 @@ class TorchArrays(Backend):
             return self.ranks.call(from_part, *described, next(parts))  # type: ignore[no-any-return]
         each = [(*described, part) for part in parts]
         return self.ranks.call_each(from_part, each)  # type: ignore[no-any-return]
+
+    def _read(self, place: Place, split: Split) -> torch.Tensor:
+        from .torch_files import read_part  # noqa: PLC0415
+
+        return self.ranks.call(read_part, self.device_mesh, split, place)  # type: ignore[no-any-return]
 
     def _placed_like(self, array: NDArray[Any], like: Any) -> torch.Tensor:
         made = self.from_numpy(array)

@@ -1,0 +1,109 @@
+"""Files of params on the ranks of a PyTorch mesh: each rank writes and reads its own parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from ..errors import BackendError, MithrilError
+from .foreign import as_numpy
+from .meshes import Split
+from .parts_of_files import Place, Process, save
+from .torch_ranks import from_part, run
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["read_part", "save_on_ranks"]
+
+Arrays = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class Rank(Process):
+    """One of the processes of a mesh."""
+
+    def first(self, act: Callable[[], T]) -> T:
+        answer: list[Any] = [None, None]
+        if dist.get_rank() == 0:
+            try:
+                answer[0] = act()
+            except MithrilError as error:
+                answer[1] = error
+            except Exception as error:
+                answer[1] = BackendError(f"rank 0 failed\n  got: {error!r}")
+        dist.broadcast_object_list(answer, 0)
+        if answer[1] is not None:
+            raise answer[1]
+        return answer[0]  # type: ignore[no-any-return]
+
+    def every(self, act: Callable[[], None]) -> None:
+        error = None
+        try:
+            act()
+        except Exception as own:
+            error = f"a rank could not write its part\n  got: rank {dist.get_rank()}: {own}"
+        errors: list[str | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(errors, error)
+        found = next((text for text in errors if text), None)
+        if found:
+            raise BackendError(found)
+
+    def parts(self, array: Any) -> Iterator[tuple[Any, NDArray[Any]]]:
+        if not isinstance(array, DTensor):
+            if dist.get_rank() == 0:
+                yield ..., as_numpy(array)
+            return
+        places: list[Any] = [p if type(p) is Shard else Replicate() for p in array.placements]
+        if places != list(array.placements):
+            array = array.redistribute(array.device_mesh, places)
+        mesh = array.device_mesh
+        # Of ranks with the same part, the first one writes it.
+        if all(at == 0 for p, at in zip(places, mesh.get_coordinate() or ()) if p.is_replicate()):
+            yield _index(array.shape, mesh, places), as_numpy(array.to_local())
+
+
+def _index(shape: tuple[int, ...], mesh: DeviceMesh, places: list[Any]) -> tuple[slice, ...]:
+    """The index of this rank's part in the whole array."""
+    starts, sizes = [0] * len(shape), list(shape)
+    for place, parts, at in zip(places, mesh.shape, mesh.get_coordinate() or ()):
+        if isinstance(place, Shard):
+            # PyTorch divides as `torch.chunk` does: the last parts may be smaller.
+            size = -(-sizes[place.dim] // parts)
+            start = min(at * size, sizes[place.dim])
+            sizes[place.dim] = min(size, sizes[place.dim] - start)
+            starts[place.dim] += start
+    return tuple(slice(start, start + size) for start, size in zip(starts, sizes))
+
+
+def save_on_ranks(path: str, arrays: Arrays, divided: DTensor) -> None:
+    """Saves arrays, of which `divided` is one on a mesh."""
+    held = getattr(divided, "_held", None)
+    if held is None:  # every rank runs the user's script
+        run(save, path, arrays, Rank())
+    else:
+        held.ranks.call(_save, path, dict(arrays))
+
+
+# The functions below are called on every rank.
+
+
+def _save(path: str, arrays: Arrays) -> None:
+    save(path, arrays, Rank())
+
+
+def read_part(mesh: DeviceMesh, split: Split, place: Place) -> DTensor:
+    """An array of a file, of which this rank reads its part."""
+    import numpy as np  # noqa: PLC0415
+
+    places = [Replicate() if axis is None else Shard(axis) for axis in split]
+    mapped = place.mapped()
+    part = np.array(mapped[_index(place.shape, mesh, places)], order="C")
+    bits = torch.from_numpy(part.reshape(-1).view(np.uint8))
+    dtype = getattr(torch, place.dtype)
+    return from_part(mesh, split, place.shape, bits.view(dtype).reshape(part.shape))
