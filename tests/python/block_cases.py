@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import torch
 from cases import ROWS
-from cases.row import ALL, M
+from cases.row import M
 
 from mithril import _core, models
 
@@ -74,7 +74,7 @@ def array(rng: np.random.Generator, name: str, argument: Any, shape: Any, most: 
     if dtype.startswith(("int", "uint")):
         return np.array(rng.integers(0, row.labels or most, shape), dtype)
     numbers = rng.uniform(*row.range, shape)
-    if argument.name in row.symmetric or (row.symmetric == ALL and argument.name != "b"):
+    if row.is_symmetric(argument.name):
         numbers = (numbers + np.swapaxes(numbers, -1, -2)) / max(4 * shape[-1], 1)
         # Distinct eigenvalues, if these are the result.
         own = np.arange(1, shape[-1] + 1) if name.startswith("Eig") else np.ones(shape[-1])

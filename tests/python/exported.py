@@ -10,6 +10,9 @@ from comparing import random
 
 import mithril as ml
 
+DTYPES = {"f64": np.float64, "f32": np.float32, "bool": np.bool_}
+DTYPES |= {"i64": np.int64, "i32": np.int32, "u32": np.uint32}
+
 
 def place(array):
     return array.get("parameter") or f"{array['struct']}.{array['field']}"
@@ -42,8 +45,7 @@ class Library:
         results = {}
         for array in own["results"]:
             shape = [size(dim, dims or {}) for dim in array["shape"]]
-            dtype = {"f64": np.float64, "bool": np.bool_}.get(array["dtype"], np.float32)
-            value = np.frombuffer(bytes.fromhex(given[place(array)]), dtype)
+            value = np.frombuffer(bytes.fromhex(given[place(array)]), DTYPES[array["dtype"]])
             results[array["role"], array["name"]] = value.reshape(shape)
         return status, results
 

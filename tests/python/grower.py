@@ -9,6 +9,7 @@ from typing import Any
 
 import grower_functions
 import grower_images
+import grower_library
 import grower_models
 import numpy as np
 
@@ -59,6 +60,8 @@ IMAGES = 1_500_000_000
 FUNCTIONS = 1_600_000_000
 # Seeds from this one on draw statistics, losses, attention and batches of models as well.
 MODELS = 1_700_000_000
+# Seeds from this one on draw every block of the library as well.
+LIBRARY = 1_790_000_000
 # Attention over more rows takes NumPy too long.
 MOST_QUERIES = 300
 
@@ -439,6 +442,10 @@ class Grower:
         """Statistics, losses, attention, batches of models and similar."""
         grower_models.grow(self)
 
+    def library(self) -> None:
+        """Any block of the library."""
+        grower_library.grow(self)
+
     def below(self, i: Any, size: int) -> Any:
         """Integers as indices of an axis of this size."""
         return (i if size < 128 else self.apply(Cast(ml.int64), i)) % size
@@ -453,6 +460,8 @@ class Grower:
             kinds += [self.functions] * 6
         if self.seed >= MODELS:
             kinds += [self.learned] * 8
+        if self.seed >= LIBRARY:
+            kinds += [self.library] * 12
         for _ in range(self.choose.randint(4, 16)):
             self.choose.choice(kinds)()
         for name, among in (("y", self.floats), ("i", self.integers), ("p", self.truths)):

@@ -70,6 +70,25 @@ def test_backends_agree(name):
                 close(gradients, own_gradients, f"another's own, {case}: gradient of", tolerance)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_passes_keep_the_numbers_of_the_evaluator(name):
+    case = variants(name)[0]
+    model, shapes = build(name, case)
+    backend = ml.NumpyBackend(dtype=ml.float64)
+    program = ml.compile(model, backend, shapes=shapes, random="exact")._program
+    rng = np.random.default_rng(7)
+    given = {}
+    for argument in sorted(program.arguments, key=lambda argument: argument.name):
+        dims = tuple(int(d) for d in argument.dims)
+        if argument.role in ("param", "data"):
+            given[argument.name] = array(rng, name, argument, dims)
+        elif argument.role == "key":
+            given[argument.name] = np.array([1, 2], np.uint32)
+        else:
+            given[argument.name] = np.ones(dims, argument.dtype.name)
+    assert program.bisect(given, TOLERANCE) is None
+
+
 @pytest.mark.skipif("tinygrad" not in INSTALLED, reason="tinygrad is not there")
 @pytest.mark.parametrize("name", NAMES)
 def test_tinygrad_agrees(name):

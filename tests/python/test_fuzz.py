@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import fuzz
+import grower_library
 import levels
+import numpy as np
 import pytest
 from conftest import INSTALLED
+from grower import Grower
+
+import mithril as ml
 
 # The results of frameworks do not depend on the level.
 BACKENDS = ["cpu", "c"] if levels.OTHER else ["torch", "jax", "mlx", "cpu", "c"]
@@ -39,6 +44,18 @@ def test_random_models_agree_on_tinygrad(seed):
 @pytest.mark.parametrize("seed", kept())
 def test_saved_fuzz_seeds_agree(seed):
     assert fuzz.described(seed, ALL) is None
+
+
+@pytest.mark.parametrize("name", grower_library.names())
+def test_every_block_can_be_drawn(name, monkeypatch):
+    monkeypatch.setattr(grower_library, "chosen", lambda number: name)
+    grower = Grower(5)
+    grower.library()
+    grower.model |= ml.Buffer()(input=grower.floats[-1].value, output="y")
+    compiled = ml.compile(grower.model, ml.NumpyBackend(grower.dtype), shapes=grower.shapes)
+    rng, dtype = np.random.default_rng(0), grower.dtype.name
+    inputs = {n: rng.standard_normal(shape).astype(dtype) for n, shape in grower.shapes.items()}
+    assert np.isfinite(compiled.evaluate(compiled.randomize_params(0), inputs)["y"]).all()
 
 
 def test_fuzzing_reports_wrong_backends(monkeypatch, tmp_path, capsys):
