@@ -16,9 +16,9 @@ from pathlib import Path
 from mithril import _core
 
 # A sample has all cases of a test with at most FEW, and otherwise one in PART.
-FEW, PART = 2, 24
+FEW, PART = 1, 40
 # The same for the machine's own level.
-MANY, SHARE = 24, 10
+MANY, SHARE = 6, 30
 SEED = os.environ.get("MITHRIL_SEED") or "0"
 ALL = os.environ.get("MITHRIL_TESTS") == "all"
 LEVELS = _core.processors()
@@ -30,9 +30,10 @@ NATIVE = re.compile(
     r"\b(CpuBackend|CBackend|INSTALLED|CLASSES|WITHOUT_C|fuzz|c_programs|def test_\w+\(.*backend)\b"
 )
 FRAMEWORKS = re.compile("numpy|torch|jax|mlx|tinygrad", re.IGNORECASE)
-# The cases of tinygrad, which compiles a kernel for each few operations: a sample has one in SLOW.
+# The cases of tinygrad, which compiles a kernel for each few operations: a sample has one of each
+# of its own tests, and of one in SLOW of the others.
 TINYGRAD = re.compile(r"(::\w*|[\[-])tinygrad", re.IGNORECASE)
-SLOW = 20
+SLOW = 5
 
 
 def header() -> str:
@@ -68,14 +69,22 @@ def chosen(items: list) -> list:
     for item in own:
         name = item.nodeid.partition("[")[0]
         (slow if TINYGRAD.search(item.nodeid) else cases)[name].append(item.nodeid)
-    kept = drawn(cases, least, part) | drawn(slow, 1, SLOW)
+    few = {
+        name: ids for name, ids in slow.items() if "tinygrad" in name or number(name) % SLOW == 0
+    }
+    kept = drawn(cases, least, part) | drawn(few, 1, 10 * SLOW)
     return [item for item in own if item.nodeid in kept]
+
+
+def number(name: str) -> int:
+    """A random number for a name."""
+    return zlib.crc32(f"{SEED} {LEVEL} {name}".encode())
 
 
 def drawn(cases: dict, least: int, part: int) -> set:
     """A sample of the cases of each test: all if they are at most `least`, else one in `part`."""
     kept = set()
     for own in cases.values():
-        own.sort(key=lambda case: zlib.crc32(f"{SEED} {LEVEL} {case}".encode()))
+        own.sort(key=number)
         kept.update(own[: max(least, len(own) // part)])
     return kept

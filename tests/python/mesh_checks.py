@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from mesh_models import (
     DIVIDED,
     EVERY,
+    MESHES,
     MODELS,
     Divisions,
     close,
@@ -37,8 +38,10 @@ def same_place(array, like):
 
 
 def check_model(name):
-    compare(ml.JaxBackend, name, (32, 1e-5), ["data", "params", "both"])
-    compare(ml.JaxBackend, name, (64, 1e-12), ["both"])
+    # A sample has one mesh of each model.
+    meshes = MESHES if EVERY else [MESHES[list(MODELS).index(name) % len(MESHES)]]
+    compare(ml.JaxBackend, name, (32, 1e-5), ["data", "params", "both"], meshes)
+    compare(ml.JaxBackend, name, (64, 1e-12), ["both"], meshes)
 
 
 CREATIONS = {
@@ -255,9 +258,10 @@ def check_state():
 
 
 def check_library():
-    """An eighth of the blocks, as JAX compiles each operation; another seed takes other blocks."""
-    first = int(os.environ.get("MITHRIL_SEED") or 0) % 8
-    compare_library(ml.JaxBackend, 2, slice(first, None, 8), 1)
+    """A part of the blocks, as JAX compiles each operation; another seed takes other blocks."""
+    part = 8 if EVERY else 32
+    first = int(os.environ.get("MITHRIL_SEED") or 0) % part
+    compare_library(ml.JaxBackend, 2, slice(first, None, part), 1)
 
 
 BYTES = {"f32": 4, "s32": 4, "pred": 1}
@@ -302,7 +306,7 @@ CHECKS = {
     "collectives": check_collectives,
     "images": check_images,
     "files": lambda: compare_files(ml.JaxBackend),
-    "layouts": lambda: compare_layouts(ml.JaxBackend, *(EVERY or (8, 12))),
+    "layouts": lambda: compare_layouts(ml.JaxBackend, *(EVERY or (16, 8))),
     "plans": lambda: compare_plans(ml.JaxBackend),
     "library": check_library,
     **{name: (lambda name=name: check_model(name)) for name in MODELS},

@@ -100,7 +100,7 @@ def split_of(mesh, shape, turn):
     return tuple(split)
 
 
-def compare(backend_of, name, exactness, splits, meshes=MESHES):
+def compare(backend_of, name, exactness, splits, meshes):
     """Compares outputs and gradients of a model on each mesh with those on one device. `splits`
     says what is divided: the data, the params, or both. `exactness` is the width of the floats, and
     the largest difference as a part of the largest element."""

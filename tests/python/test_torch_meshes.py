@@ -64,10 +64,9 @@ def test_meshes_of_torch(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_equal_to_those_of_one_device(name):
-    # A sample has two meshes of each model, and each mesh of several models.
-    at = MODELS.index(name)
-    some = [MESHES[(at + step) % len(MESHES)] for step in (0, 2)]
-    ran = run(name, *(MESHES if levels.ALL else some))
+    # A sample has one mesh of each model.
+    some = MESHES if levels.ALL else [MESHES[(MODELS.index(name) + 2) % len(MESHES)]]
+    ran = run(name, *some)
     assert ran.returncode == 0, ran.stderr
 
 
