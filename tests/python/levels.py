@@ -65,8 +65,11 @@ def chosen(items: list) -> list:
     if ALL:
         return own
     least, part = (FEW, PART) if OTHER else (MANY, SHARE)
-    cases, slow = defaultdict(list), defaultdict(list)
+    cases, slow, kept = defaultdict(list), defaultdict(list), set()
     for item in own:
+        if not OTHER and item.get_closest_marker("every"):
+            kept.add(item.nodeid)
+            continue
         name = item.nodeid.partition("[")[0]
         (slow if TINYGRAD.search(item.nodeid) else cases)[name].append(item.nodeid)
     few = {

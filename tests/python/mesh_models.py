@@ -135,7 +135,8 @@ def compare(backend_of, name, exactness, splits, meshes):
         }
         assert any(place(divided[param]) != place(whole[param]) for param in whole)
         cases = {"data": (whole, data), "params": (divided, x), "both": (divided, data)}
-        for split in splits:
+        # PyTorch's second call goes without the rules that the first one did not need.
+        for split in [split for split in splits for _ in range(2)]:
             own, inputs = cases[split][0], {"input": cases[split][1]}
             got = on_mesh.evaluate(own, inputs, output_gradients=seeds)
             for output, value in want[0].items():
@@ -247,11 +248,12 @@ class Divisions:
         shard = self.backend.shard
         arrays = {n: shard(a, tensor_split=splits[n]) for n, a in self.arrays.items()}
         inputs = {"input": arrays.pop("input")}
-        found = self.on_mesh.evaluate(arrays, inputs, output_gradients=self.seeds)
-        for got, want in zip(found, self.want):
-            largest = max(np.abs(value).max() for value in want.values())
-            for name, value in want.items():
-                close(self.backend.to_numpy(got[name]), value, 1e-12, largest)
+        for _ in range(2):
+            found = self.on_mesh.evaluate(arrays, inputs, output_gradients=self.seeds)
+            for got, want in zip(found, self.want):
+                largest = max(np.abs(value).max() for value in want.values())
+                for name, value in want.items():
+                    close(self.backend.to_numpy(got[name]), value, 1e-12, largest)
 
 
 def compare_layouts(backend_of, part, count):

@@ -26,6 +26,7 @@ BLOCK = re.compile(
 ALONE = ["meshes"]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("page", PAGES + ERRORS + BLOCKS, ids=lambda page: page.stem)
 def test_pages_run(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)

@@ -38,6 +38,7 @@ NAMES = [
 WITHOUT = [kind for kind in MAKERS if has(kind) and MAKERS[kind] not in meshes.BACKENDS]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", NAMES)
 def test_meshes_of_jax(name):
     pytest.importorskip("jax")

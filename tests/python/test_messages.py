@@ -418,6 +418,7 @@ CASES = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("case", CASES)
 def test_message(case):
     program, message = CASES[case]

@@ -75,6 +75,7 @@ def torch_switches(frameworks):
 @pytest.mark.parametrize(
     "story", [story for story in STORIES if story.devices == 1], ids=lambda story: story.name
 )
+@pytest.mark.every
 @pytest.mark.filterwarnings("ignore:CUDA is not available", "ignore::mithril.errors.BackendWarning")
 def test_snippets_run(story, tmp_path, monkeypatch, frameworks, torch_switches):
     monkeypatch.chdir(tmp_path)

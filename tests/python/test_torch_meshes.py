@@ -56,12 +56,14 @@ def left(pids):
     return found
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", NAMES + FAULTS)
 def test_meshes_of_torch(name):
     ran = run(name)
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_equal_to_those_of_one_device(name):
     # A sample has one mesh of each model.

@@ -468,7 +468,7 @@ CHECKS = {
     "state": check_state,
     "collectives": lambda: compare_collectives(ml.TorchBackend, counted, DIVIDED),
     "files": lambda: compare_files(ml.TorchBackend, ml.TorchBackend.close),
-    "layouts": lambda: compare_layouts(ml.TorchBackend, *(EVERY or (2, 70))),
+    "layouts": lambda: compare_layouts(ml.TorchBackend, *(EVERY or (8, 16))),
     "plans": lambda: compare_plans(ml.TorchBackend),
     "library": lambda: compare_library(ml.TorchBackend, 2),
     "faults": check_faults,

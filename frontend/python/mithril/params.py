@@ -84,9 +84,7 @@ def load_params(
     return {name: backend.as_param(backend.from_numpy(own)) for name, own in arrays.items()}
 
 
-def _divided(
-    path: str, backend: Backend | None, shardings: Mapping[str, TensorSplit]
-) -> Arrays:
+def _divided(path: str, backend: Backend | None, shardings: Mapping[str, TensorSplit]) -> Arrays:
     from .backends.parts_of_files import places_in  # noqa: PLC0415
     from .sharding import splits_for  # noqa: PLC0415
 

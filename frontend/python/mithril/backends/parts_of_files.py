@@ -1,4 +1,4 @@
-"""Files of params that are divided over a device mesh. Each device's part is written and read alone,
+"""Files of params that are divided over a device mesh. Each device writes and reads its part alone,
 so no process needs the memory of a whole array."""
 
 from __future__ import annotations

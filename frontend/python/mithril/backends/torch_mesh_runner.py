@@ -55,7 +55,7 @@ class MeshRunner:
             return self._given_gradients(own, seeds)
         leaves, rooted, outputs, following = call(torch_ranks.differentiable, self._program, *own)
         given = self._on_mesh(seeds.of(outputs))
-        return outputs, call(torch_ranks.pullback, leaves, rooted, given), following
+        return outputs, call(torch_ranks.pullback, self._program, leaves, rooted, given), following
 
     def _given_gradients(self, own: list[Any], seeds: Any) -> tuple[Any, Any, Any]:
         """The same for source that computes the gradients itself."""

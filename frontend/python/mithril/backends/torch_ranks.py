@@ -15,13 +15,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 
 from .._core import DType
 from ..sources import namespace
 from .meshes import Split
-from .torch_rules import Functions, Rules
+from .torch_rules import Functions, Rules, reduced
 
 __all__ = [
     "HERE",
@@ -60,6 +60,8 @@ class Rank:
         self.arrays: dict[int, DTensor] = {}
         self.meshes: dict[tuple[Any, ...], DeviceMesh] = {}
         self.programs: dict[int, Program] = {}
+        self.plain: set[Any] = set()
+        """Calls that need no rules."""
 
     def unpacked(self, data: bytes) -> Any:
         """What rank 0 packed, with this rank's objects in place of numbers."""
@@ -144,11 +146,34 @@ def arrays_of(result: Any) -> Iterator[DTensor]:
 
 def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     """Calls a function on this rank's parts. Tensors count as replicated, and operations that
-    cannot be divided run on whole arrays."""
-    functions: Any = Functions()
-    rules: Any = Rules()  # type: ignore[no-untyped-call]
-    with torch._C.DisableTorchFunctionSubclass(), implicit_replication(), functions, rules:
-        return function(*args, **keywords)
+    cannot be divided run on whole arrays.
+
+    The rules cost as much as DTensor itself. If the call of a program did not need them, later ones
+    with the same shapes and placements go without.
+    """
+    call = _described(function, args) if function in CALLS else None
+    with torch._C.DisableTorchFunctionSubclass(), implicit_replication():
+        if call in HERE.plain:
+            return function(*args, **keywords)
+        functions: Any = Functions()
+        rules: Any = Rules()
+        with functions, rules:
+            result = function(*args, **keywords)
+    if call is not None and not (rules.needed or functions.needed):
+        HERE.plain.add(call)
+    return result
+
+
+def _described(function: Callable[..., Any], args: Any) -> Any:
+    """What decides how a program is divided: the same on all ranks."""
+    program, *groups = args
+    arrays = [
+        (name, tuple(value.shape), getattr(value, "placements", None))
+        for group in groups
+        if group is not None
+        for name, value in group.items()
+    ]
+    return function, program.number, torch.is_grad_enabled(), tuple(arrays)
 
 
 # The functions below are called on every rank.
@@ -195,25 +220,25 @@ def load(
 
 def moved(arrays: Arrays, places: Arrays) -> Arrays:
     """The arrays, divided as the arrays of the same names in `places` are."""
-    return {
-        name: value.redistribute(value.device_mesh, places[name].placements)
-        if name in places
-        else value
-        for name, value in arrays.items()
-    }
+
+    def own(name: str, value: DTensor) -> DTensor:
+        if name not in places or value.placements == places[name].placements:
+            return value
+        return value.redistribute(value.device_mesh, places[name].placements)
+
+    return {name: own(name, value) for name, value in arrays.items()}
 
 
 def _reduced(program: Program, arrays: Arrays) -> Arrays:
     """The arrays on the mesh, without sums that are still to be added up over ranks."""
 
-    def reduced(value: Any) -> Any:
-        if not isinstance(value, DTensor):
-            whole = [Replicate()] * program.mesh.ndim
-            return DTensor.from_local(value, program.mesh, whole, run_check=False)
-        places = [Replicate() if isinstance(p, Partial) else p for p in value.placements]
-        return value.redistribute(value.device_mesh, places)
+    def own(value: Any) -> Any:
+        if isinstance(value, DTensor):
+            return reduced(value)
+        whole = [Replicate()] * program.mesh.ndim
+        return DTensor.from_local(value, program.mesh, whole, run_check=False)
 
-    return {name: reduced(value) for name, value in arrays.items()}
+    return {name: own(value) for name, value in arrays.items()}
 
 
 def _inputs(program: Program, inputs: Arrays) -> Arrays:
@@ -233,15 +258,15 @@ def differentiable(program: Program, params: Arrays, inputs: Arrays, state: Arra
     """The leaves of autograd, the outputs with and without their graph, and the next state."""
     with torch.enable_grad():
         leaves = {name: param.detach().requires_grad_() for name, param in params.items()}
-        plain = {name: value.detach() for name, value in inputs.items()}
+        plain = {n: v.detach() if v.requires_grad else v for n, v in inputs.items()}
         outputs, following = forward(program, leaves, plain, state)
     if following is not None:
         following = {name: value.detach() for name, value in following.items()}
     return leaves, outputs, {n: value.detach() for n, value in outputs.items()}, following
 
 
-def pullback(leaves: Arrays, outputs: Arrays, seeds: Arrays) -> Arrays:
-    """The gradients of the leaves, divided as these are."""
+def pullback(program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays) -> Arrays:
+    """The gradients of the leaves, divided as these are. `outputs` are those of the program."""
     roots = [name for name in seeds if outputs[name].requires_grad]
     found: Sequence[Any] = [None] * len(leaves)
     if roots:
@@ -255,7 +280,7 @@ def pullback(leaves: Arrays, outputs: Arrays, seeds: Arrays) -> Arrays:
         name: torch.zeros_like(leaf) if gradient is None else gradient
         for (name, leaf), gradient in zip(leaves.items(), found)
     }
-    return moved({name: value.detach() for name, value in named.items()}, leaves)
+    return moved(named, leaves)
 
 
 def joint(
@@ -274,3 +299,7 @@ def joint(
         gradients = moved(_reduced(program, gradients), params)
         after = None if state is None else moved(_reduced(program, following[0]), state)
         return _reduced(program, outputs), gradients, after
+
+
+CALLS = (forward, differentiable, pullback, joint)
+"""Calls of programs."""

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Functions", "Rules"]
+__all__ = ["Functions", "Rules", "reduced"]
 
 Places = list[Any]
 
@@ -28,25 +28,43 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
     take the same way.
     """
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.needed = False
+        """Whether something was done that DTensor alone would not have done."""
+        self._summed: list[DTensor] = []
+        """Arrays whose partial results were reduced."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise each operation would first switch the tracing of `torch.compile` off.
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        arrays = list(_arrays((args, kwargs)))
-        if not arrays:
+        # This runs for each operation, also for those on parts.
+        if DTensor not in types and not any(issubclass(own, DTensor) for own in types):
             return func(*args, **kwargs)
-        func = RIGHT.get(func, func)
+        if self._summed and any(own is x for own in _arrays((args, kwargs)) for x in self._summed):
+            self.needed = True
+        if func in RIGHT:
+            func, self.needed = RIGHT[func], True
         if func in REDUCTIONS and len(args) > 1 and not args[1]:
             # No axes means all of them, which DTensor takes for none.
-            args = (args[0], list(range(args[0].ndim)), *args[2:])
+            args, self.needed = (args[0], list(range(args[0].ndim)), *args[2:]), True
         if func in RULES:
-            return _map(_reduced, RULES[func](func, arrays[0].device_mesh, args, kwargs))
+            self.needed = True
+            mesh = next(_arrays((args, kwargs))).device_mesh
+            return _map(self._reduced, RULES[func](func, mesh, args, kwargs))
         try:
-            return _map(_reduced, func(*args, **kwargs))
+            return _map(self._reduced, func(*args, **kwargs))
         except (NotImplementedError, AssertionError, RuntimeError) as error:
             if func._schema.is_mutable or _is_failure(error):
                 raise
-        mesh = arrays[0].device_mesh
+        self.needed = True
+        mesh = next(_arrays((args, kwargs))).device_mesh
         whole = [Replicate()] * mesh.ndim
 
         def local(value: Any) -> Any:
@@ -59,6 +77,12 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         return _map(wrapped, func(*_map(local, args), **_map(local, kwargs)))
 
+    def _reduced(self, value: Any) -> Any:
+        found = reduced(value)
+        if found is not value:
+            self._summed.append(found)
+        return found
+
 
 class Functions(TorchFunctionMode):
     """A context in which recurrent layers are divided along the batch alone, and a vector is
@@ -68,22 +92,28 @@ class Functions(TorchFunctionMode):
     gets wrong.
     """
 
+    needed = False
+    """Whether there was such a function."""
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name in RECURRENT and isinstance(args[0], DTensor):
+        if func in RECURRENT and isinstance(args[0], DTensor):
+            self.needed = True
             return _recurrent(func, args, kwargs)
-        if name in PRODUCTS and len(args) == 2 and not kwargs:
-            left, right = args[::-1] if name == "__rmatmul__" else args
+        if func in PRODUCTS and len(args) == 2 and not kwargs:
+            left, right = args[::-1] if func is torch.Tensor.__rmatmul__ else args
             if isinstance(left, DTensor) and left.ndim == 1 and right.ndim > 1:
+                self.needed = True
                 return torch.matmul(left.unsqueeze(0), right).squeeze(-2)
         return func(*args, **kwargs)
 
 
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-PRODUCTS = ("matmul", "__matmul__", "__rmatmul__")
+RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
+PRODUCTS = frozenset({
+    torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__,
+})  # fmt: skip
 
 
 def _recurrent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -101,13 +131,13 @@ def _recurrent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _wrapped(first, mesh, batch), *(_wrapped(value, mesh, states) for value in rest)
 
 
-def _reduced(value: Any) -> Any:
+def reduced(value: Any) -> Any:
     """The array without partial results of ranks that are still to be reduced."""
     if not isinstance(value, DTensor):
         return value
-    places = [Replicate() if isinstance(place, Partial) else place for place in value.placements]
-    if places == list(value.placements):
+    if not any(isinstance(place, Partial) for place in value.placements):
         return value
+    places = [Replicate() if isinstance(place, Partial) else place for place in value.placements]
     return value.redistribute(value.device_mesh, places)
 
 
