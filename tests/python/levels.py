@@ -75,7 +75,7 @@ def chosen(items: list) -> list:
     few = {
         name: ids for name, ids in slow.items() if "tinygrad" in name or number(name) % SLOW == 0
     }
-    kept = drawn(cases, least, part) | drawn(few, 1, 10 * SLOW)
+    kept |= drawn(cases, least, part) | drawn(few, 1, 10 * SLOW)
     return [item for item in own if item.nodeid in kept]
 
 
