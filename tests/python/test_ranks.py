@@ -80,10 +80,10 @@ def test_the_table_names_axes_in_many_blocks():
     assert len(CASES) >= 40
 
 
-def arrays_for(compiled: Any, shapes: Any, params: Any) -> dict[str, Any]:
+def arrays_for(name: str, compiled: Any, shapes: Any) -> dict[str, Any]:
     arguments = {a.name: a for a in compiled._program.arguments}
     rng = np.random.default_rng(0)
-    return {n: array(rng, n, arguments[n], shape) for n, shape in shapes.items() if n not in params}
+    return {n: array(rng, name, arguments[n], shape) for n, shape in shapes.items()}
 
 
 @pytest.mark.parametrize("kind", INSTALLED)
@@ -100,7 +100,7 @@ def test_blocks_that_name_axes_need_no_shapes(kind, name, case):
     assert opened.outputs == shaped.outputs
     assert set(opened.params) == set(shaped.params)
     assert set(opened.inputs) == set(shaped.inputs)
-    own = arrays_for(shaped, shapes, ())
+    own = arrays_for(name, shaped, shapes)
     given = {n: backend.from_numpy(v.copy()) for n, v in own.items()}
     params = shaped.randomize_params(seed=0)
     params.update({n: v for n, v in given.items() if n in shaped.params})
