@@ -33,7 +33,7 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.needed = False
         """Whether something was done that DTensor alone would not have done."""
         self._summed: list[DTensor] = []
-        """Arrays whose partial results were reduced."""
+        """Arrays whose partial results were reduced, and views of them."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -47,7 +47,11 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # This runs for each operation, also for those on parts.
         if DTensor not in types and not any(issubclass(own, DTensor) for own in types):
             return func(*args, **kwargs)
-        if self._summed and any(own is x for own in _arrays((args, kwargs)) for x in self._summed):
+        if self._reads_sums(args, kwargs):
+            if func in LAYOUTS:
+                found = func(*args, **kwargs)
+                self._summed.append(found)
+                return found
             self.needed = True
         if func in RIGHT:
             func, self.needed = RIGHT[func], True
@@ -76,6 +80,10 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return _wrapped(value, mesh, whole) if isinstance(value, torch.Tensor) else value
 
         return _map(wrapped, func(*_map(local, args), **_map(local, kwargs)))
+
+    def _reads_sums(self, *values: Any) -> bool:
+        summed = self._summed
+        return bool(summed) and any(own is x for own in _arrays(values) for x in summed)
 
     def _reduced(self, value: Any) -> Any:
         found = reduced(value)
@@ -211,6 +219,11 @@ RIGHT = {
     aten.__rshift__.Scalar: aten.bitwise_right_shift.Tensor_Scalar,
 }
 REDUCTIONS = (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default)
+# These keep partial results as they are.
+LAYOUTS = frozenset({
+    aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int,
+    aten.permute.default, aten.unsqueeze.default, aten.squeeze.dim, aten.detach.default,
+})  # fmt: skip
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 RULES: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: _convolution,
