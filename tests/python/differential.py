@@ -32,6 +32,7 @@ CONDITIONED_ON_CUDA = {"variance"}
 # The number of cases of each operation that may differ, by kind and framework.
 # tinygrad takes 0.1 s for most cases, to compile them: of these kinds one case in so many runs.
 SAMPLES = {("tinygrad", "forward"): 8, ("tinygrad", "gradients"): 4, ("tinygrad", "corners"): 4}
+SAMPLES |= {("jax", "forward"): 6, ("jax", "gradients"): 3, ("jax", "corners"): 4}
 RECORDS = pathlib.Path(__file__).with_name("records")
 
 
