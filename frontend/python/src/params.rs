@@ -74,12 +74,15 @@ pub fn end_params(temporary: PathBuf, path: PathBuf, keep: bool) -> Answer<()> {
     guarded(|| Ok(params::end(&temporary, &path, keep)?))
 }
 
+/// A param: its name, dtype, shape and offset.
+type Placed = (String, DType, Vec<usize>, usize);
+
 /// The arrays of a safetensors file, each with its offset in bytes. Only the header is read.
 ///
 /// Errors: those of `load_params`.
 #[pyfunction]
 #[pyo3(signature = (path: "str") -> "list[tuple[str, DType, list[int], int]]")]
-pub fn params_layout(path: PathBuf) -> Answer<Vec<(String, DType, Vec<usize>, usize)>> {
+pub fn params_layout(path: PathBuf) -> Answer<Vec<Placed>> {
     guarded(|| {
         let all = params::entries(&path)?.into_iter();
         let plain =
