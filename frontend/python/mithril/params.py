@@ -95,8 +95,9 @@ def _divided(path: str, backend: Backend | None, shardings: Mapping[str, TensorS
         )
     places = places_in(path)
     # A plan of a whole model has its inputs as well.
-    known = {n: own for n, own in shardings.items() if n in places}
-    own = known if isinstance(shardings, _core.Shardings) else shardings
+    own = mapping(shardings, "shardings", "splits by name")
+    if isinstance(shardings, _core.Shardings):
+        own = {name: split for name, split in own.items() if name in places}
     splits = splits_for(backend, own, list(places))
     read: Arrays = {}
     for name, place in places.items():

@@ -70,6 +70,8 @@ class Rank:
     def forget(self, numbers: Sequence[tuple[str, int]]) -> None:
         for kind, number in numbers:
             getattr(self, kind).pop(number, None)
+            if kind == "programs":
+                self.plain = {call for call in self.plain if call[1] != number}
 
 
 HERE = Rank()
@@ -168,7 +170,7 @@ def _described(function: Callable[..., Any], args: Any) -> Any:
     """What decides how a program is divided: the same on all ranks."""
     program, *groups = args
     arrays = [
-        (name, tuple(value.shape), getattr(value, "placements", None))
+        (name, tuple(value.shape), value.dtype, getattr(value, "placements", None))
         for group in groups
         if group is not None
         for name, value in group.items()
