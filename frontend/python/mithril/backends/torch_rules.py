@@ -18,8 +18,9 @@ Places = list[Any]
 
 
 class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context in which convolutions are divided along the batch alone and attention along batch
-    and heads, and an operation that DTensor cannot divide runs on whole operands.
+    """A context in which convolutions and triangular systems are divided along the batch alone and
+    attention along batch and heads, and an operation that DTensor cannot divide runs on whole
+    operands.
 
     Partial results of ranks are reduced at once: DTensor hands them to operations that do not
     distribute over the reduction, such as a division by a sum.
@@ -210,6 +211,16 @@ def _batch_norm(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, A
     return tuple(_wrapped(value, mesh, whole) for value in found)
 
 
+def _triangular(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The solution of triangular systems. DTensor may divide the right sides alone along the batch,
+    and leave all matrices to each part."""
+    matrices, sides = args
+    batch = range(sides.ndim - 2) if matrices.ndim == sides.ndim else ()
+    divided = _divided(mesh, sides, tuple(batch), [matrices])
+    local = func(*(_local(value, mesh, divided) for value in args), **kwargs)
+    return _wrapped(local, mesh, divided)
+
+
 aten = torch.ops.aten
 # Operations for which DTensor's rule is wrong, and others that do the same.
 RIGHT = {
@@ -229,6 +240,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
     aten.native_batch_norm.default: _batch_norm,
+    aten.linalg_solve_triangular.default: _triangular,
     getattr(aten, ATTENTION).default: _attention,
     getattr(aten, f"{ATTENTION}_backward").default: _attention,
 }
