@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .sources import namespace
+from .joined import joined_source
+from .sources import namespace, write_source
 
 if TYPE_CHECKING:
     from . import _core
     from .backends.base import Backend
 
-__all__ = ["Border", "PartsRunner"]
+__all__ = ["Border", "Part", "PartsRunner"]
 
 Array = Any
 Arrays = dict[str, Array]
@@ -34,10 +36,12 @@ class Border(NamedTuple):
         return f"{self.name}: {self.type}, from {self.source!r} to {self.target!r}"
 
 
-class _Part:
+class Part:
     """A part of a model with its runner. Values are numbered; `values` holds those of a call."""
 
-    def __init__(self, own: _core.Part, backend: Backend, *, jit: bool | None) -> None:
+    def __init__(
+        self, own: _core.Part, backend: Backend, *, jit: bool | None, file_path: str | None
+    ) -> None:
         program = own.program
         if program.widens and not backend.wide:
             backend.widen()
@@ -52,9 +56,10 @@ class _Part:
         ]
         self.types = {value: f"{a.dtype.name}[{', '.join(a.dims)}]" for a, value in arguments}
         self.names = {value: str(a.name) for a, value in arguments}
+        self.dtypes = {value: a.dtype.name for a, value in arguments}
         self.runner = backend.runner(
             program,
-            partial(namespace, program, None),
+            partial(namespace, program, file_path),
             jit=backend.jit_default if jit is None else jit,
         )
 
@@ -63,13 +68,30 @@ class PartsRunner:
     """Calls the parts of a program in their order. Values that cross from one backend to another
     are handed over without a copy if both keep them in the same memory."""
 
-    def __init__(self, backends: Sequence[Backend], program: _core.Program, *, jit: bool) -> None:
-        """`jit` is that of the first backend. Others decide themselves."""
+    def __init__(
+        self,
+        backends: Sequence[Backend],
+        program: _core.Program,
+        *,
+        jit: bool,
+        file_path: str | None = None,
+    ) -> None:
+        """`jit` is that of the first backend. Others decide themselves. The source is written to
+        `file_path`, and that of the parts to files beside it.
+
+        Errors: `BackendError` for a file, if a backend does not write Python source.
+        """
         self._backends = backends
         parts = program.parts([backend.wide for backend in backends])
+        stem = None if file_path is None else Path(file_path).with_suffix("")
         self._parts = [
-            _Part(part, backends[part.place], jit=jit if part.place == 0 else None)
-            for part in parts
+            Part(
+                part,
+                backends[part.place],
+                jit=jit if part.place == 0 else None,
+                file_path=None if stem is None else f"{stem}_{at}.py",
+            )
+            for at, part in enumerate(parts, start=1)
         ]
         self._arguments = [str(argument.name) for argument in program.arguments]
         # The place in whose memory each value is first.
@@ -78,6 +100,10 @@ class PartsRunner:
         outcomes = list(zip(program.results, program.result_values))
         self._outputs = [(r.name, value) for r, value in outcomes if r.state is None]
         self._states = [(r.state, value) for r, value in outcomes if r.state is not None]
+        self._stem = program.name.lower() if stem is None else stem.name
+        self._joined = joined_source(program, backends, self._parts, self._sources, self._stem)
+        if file_path is not None:
+            write_source(file_path, str(self._joined))
 
     def _home(self, value: int, role: str) -> int:
         """The place of an argument: that of the model, or that of the only parts that read a param,
@@ -110,16 +136,18 @@ class PartsRunner:
 
     @property
     def code(self) -> str:
-        """The code of all parts, each with the values that it takes from other backends."""
-        texts = []
+        """The code of the module that calls the parts, if all are Python, and of each part."""
+        texts = [] if self._joined is None else [f"# {self._stem}.py\n\n{self._joined}"]
         for at, part in enumerate(self._parts, start=1):
             mark = "#" if part.backend.writes else "//"
-            lines = [f"{mark} Part {at} of {len(self._parts)}: {part.backend!r}"]
-            lines += [
-                f"{mark} transfer({name}: {part.types[value]}) from {source!r}"
-                for value, name in part.names.items()
-                if (source := self._backends[self._sources[value]]) is not part.backend
-            ]
+            file = f"{self._stem}_{at}{part.backend.target.suffix}"
+            lines = [f"{mark} {file}: {part.backend!r}"]
+            if self._joined is None:
+                lines += [
+                    f"{mark} transfer({name}: {part.types[value]}) from {source!r}"
+                    for value, name in part.names.items()
+                    if (source := self._backends[self._sources[value]]) is not part.backend
+                ]
             text = part.program.source if part.backend.writes else str(part.runner.code)
             texts.append("\n".join([*lines, "", text]))
         return "\n".join(texts)
@@ -186,7 +214,7 @@ class PartsRunner:
         given = {**params, **inputs, **(state or {})}
         return {at: given[name] for at, name in enumerate(self._arguments)}
 
-    def _taken(self, part: _Part, values: dict[int, Array]) -> tuple[Arrays, Arrays]:
+    def _taken(self, part: Part, values: dict[int, Array]) -> tuple[Arrays, Arrays]:
         """The arrays that a part reads, in the memory of its backend."""
 
         def take(value: int) -> Array:
@@ -222,7 +250,7 @@ class _Seeds:
 
     def __init__(
         self,
-        part: _Part,
+        part: Part,
         values: dict[int, Array],
         cotangents: dict[int, Array],
         following: Callable[[], None],

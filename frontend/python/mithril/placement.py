@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -98,16 +99,29 @@ class Placement:
             return
         where = " and ".join(self.names)
         if file_path is not None:
-            raise BackendError(
-                "`file_path` is for a model on one backend"
-                f"\n  got: {file_path!r} for a model on {where}"
-                "\n  hint: `code` of the compiled model has the source of all parts",
-                code="E0402",
-            )
+            self._check_file(file_path)
         if memory_budget is not None:
             raise UsageError(
                 f"`memory_budget` is for a model on one backend\n  got: a model on {where}",
                 code="E0503",
+            )
+
+    def _check_file(self, file_path: str) -> None:
+        """Errors: a backend whose source no module can call; a file name that is no module's."""
+        for backend in self.backends:
+            if not backend.writes or backend.host_source("x", backend.dtype.name) is None:
+                raise BackendError(
+                    "`file_path` of a model on several backends needs built-in backends that write "
+                    f"Python source\n  got: {backend!r}"
+                    "\n  hint: `code` of the compiled model has the source of all parts",
+                    code="E0402",
+                )
+        stem = Path(file_path).stem
+        if not stem.isidentifier():
+            raise UsageError(
+                "the modules of the parts import each other, so `file_path` needs the name of a "
+                f"module\n  got: {file_path!r}\n  expected: such as 'model.py'",
+                code="E0601",
             )
 
     def compile_options(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Variant:
         if program.is_open:
             return
         if others:
-            self.runner = PartsRunner([backend, *others], program, jit=jit)
+            self.runner = PartsRunner([backend, *others], program, jit=jit, file_path=file_path)
         else:
             own = partial(namespace, program, file_path)
             self.runner = backend.runner(program, own, jit=jit)

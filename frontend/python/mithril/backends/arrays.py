@@ -54,6 +54,8 @@ class Arrays(ABC):
     framework has no meshes.
     """
 
+    kind: ClassVar[str]
+    """The name of the target in Mithril."""
     has_meshes: ClassVar[bool] = False
     """Whether the backend takes `device_mesh=`."""
 
@@ -124,6 +126,21 @@ class Arrays(ABC):
         """Hands an array of any framework over to this one, on the backend's device. It is copied
         only if its memory cannot be shared."""
         return array if self.is_array(array) else self.from_numpy(self._as_numpy(array))
+
+    # The same in generated source: Python expressions of an array `x`. None if there is none.
+
+    def host_source(self, x: str, dtype: str) -> str | None:
+        """A NumPy array of an array of the framework; in single precision for bfloat16."""
+        return None
+
+    def from_host_source(self, x: str, dtype: str) -> str | None:
+        """An array of the framework, of what `host_source` gives."""
+        return None
+
+    def receive_source(self, x: str, dtype: str, source: Arrays) -> str | None:
+        """An array of the framework, of an array of another backend."""
+        host = source.host_source(x, dtype)
+        return None if host is None else self.from_host_source(host, dtype)
 
     def array(
         self,

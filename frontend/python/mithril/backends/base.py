@@ -48,8 +48,6 @@ class Backend(Arrays):
     and pickles include the state of the random numbers.
     """
 
-    kind: ClassVar[str]
-    """The name of the target in Mithril."""
     module: ClassVar[str]
     """The name of the module to import. `package` is the name to install it by; by default, it is
     the first part of the module's."""

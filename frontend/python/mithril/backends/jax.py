@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._core import Program
+    from .arrays import Arrays
     from .base import Namespace
     from .parts_of_files import Place
 
@@ -111,6 +112,25 @@ class JaxBackend(Backend):
         device = self.device or jax.devices()[0]
         is_here = len(array.devices()) > 1 or array.devices() == {device}
         return array if is_here else jax.device_put(array, device)
+
+    def host_source(self, x: str, dtype: str) -> str:
+        return f"np.asarray({x}, np.float32)" if dtype == "bfloat16" else f"np.asarray({x})"
+
+    def from_host_source(self, x: str, dtype: str) -> str:
+        own = f"jnp.asarray({x}, jnp.bfloat16)" if dtype == "bfloat16" else f"jnp.asarray({x})"
+        return self._placed_source(own)
+
+    def receive_source(self, x: str, dtype: str, source: Arrays) -> str | None:
+        if source.kind == self.kind:
+            return self._placed_source(x)
+        return super().receive_source(x, dtype, source)
+
+    def _placed_source(self, x: str) -> str:
+        if self.device is None:
+            return x
+        platform = self.device.platform
+        index = self.framework.devices(platform).index(self.device)
+        return f'jax.device_put({x}, jax.devices("{platform}")[{index}])'
 
     def is_readable(self, value: object) -> bool:
         return super().is_readable(value) and not isinstance(value, self.framework.core.Tracer)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._core import Program
+    from .arrays import Arrays
     from .base import Namespace
 
 __all__ = ["MlxBackend"]
@@ -67,6 +68,18 @@ class MlxBackend(Backend):
             array = array.copy()
         # MLX narrows float64 unless the dtype is given.
         return mx.array(array, dtype=mx.float64 if array.dtype.name == "float64" else None)
+
+    def host_source(self, x: str, dtype: str) -> str:
+        return f"np.array({x}.astype(mx.float32))" if dtype == "bfloat16" else f"np.array({x})"
+
+    def from_host_source(self, x: str, dtype: str) -> str:
+        # MLX narrows float64 unless the dtype is given.
+        given = f", dtype=mx.{dtype}" if dtype in ("float64", "bfloat16") else ""
+        return f"mx.array({x}{given})"
+
+    def receive_source(self, x: str, dtype: str, source: Arrays) -> str | None:
+        # Memory belongs to no device.
+        return x if source.kind == self.kind else super().receive_source(x, dtype, source)
 
     def to_numpy(self, array: Any) -> NDArray[Any]:
         return as_numpy(array) if self.is_array(array) else self._as_numpy(array)

@@ -40,5 +40,11 @@ class NumpyBackend(NumpyArrays):
 
     kind: ClassVar[str] = "numpy"
 
+    def host_source(self, x: str, dtype: str) -> str:
+        return f"{x}.astype(np.float32)" if dtype == "bfloat16" else x
+
+    def from_host_source(self, x: str, dtype: str) -> str:
+        return f"{x}.astype(ml_dtypes.bfloat16)" if dtype == "bfloat16" else x
+
     def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> JointRunner:
         return JointRunner(self, namespace())

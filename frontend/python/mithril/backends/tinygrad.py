@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._core import Program
+    from .arrays import Arrays
     from .base import Namespace
 
 __all__ = ["TinygradBackend", "as_numpy", "find_compiler"]
@@ -86,6 +87,19 @@ class TinygradBackend(Backend):
 
     def to_numpy(self, array: Any) -> NDArray[Any]:
         return as_numpy(array) if self.is_array(array) else self._as_numpy(array)
+
+    def host_source(self, x: str, dtype: str) -> str:
+        return f"{x}.float().numpy()" if dtype == "bfloat16" else f"{x}.numpy()"
+
+    def from_host_source(self, x: str, dtype: str) -> str:
+        where = "" if self.device is None else f', device="{self.device}"'
+        given = ', dtype="bfloat16"' if dtype == "bfloat16" else ""
+        return f"Tensor({x}{where}{given})"
+
+    def receive_source(self, x: str, dtype: str, source: Arrays) -> str | None:
+        if source.kind == self.kind:
+            return x if self.device is None else f'{x}.to("{self.device}")'
+        return super().receive_source(x, dtype, source)
 
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Tensor)

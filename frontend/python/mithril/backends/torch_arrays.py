@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._core import Program
+    from .arrays import Arrays
     from .parts_of_files import Place
     from .torch_mesh import LaunchedRanks, Ranks
     from .torch_mesh_runner import MeshRunner
@@ -79,6 +80,24 @@ class TorchArrays(Backend):
             return array.to(self.device)  # type: ignore[no-any-return]
         own = shared(self.framework.from_dlpack, array)
         return self.to_torch(array) if own is None else own.to(self.device)
+
+    def host_source(self, x: str, dtype: str) -> str:
+        near = x if self.device.type == "cpu" else f"{x}.cpu()"
+        return f"{near}.float().numpy()" if dtype == "bfloat16" else f"{near}.numpy()"
+
+    def from_host_source(self, x: str, dtype: str) -> str:
+        own = f"torch.from_numpy({x})"
+        if dtype == "bfloat16":
+            own += ".bfloat16()"
+        return own if self.device.type == "cpu" else f'{own}.to("{self.device}")'
+
+    def receive_source(self, x: str, dtype: str, source: Arrays) -> str | None:
+        if source.kind == self.kind:
+            return f'{x}.to("{self.device}")'
+        # NumPy arrays of JAX are read-only, of which PyTorch warns.
+        if source.kind == "jax" and self.device.type == "cpu":
+            return f"torch.from_dlpack({x})"
+        return super().receive_source(x, dtype, source)
 
     # Device meshes.
 
