@@ -387,6 +387,22 @@ def test_devices_of_blocks():
         np.testing.assert_allclose(outputs["output"], wanted["output"], atol=1e-6)
         for name in slopes:
             np.testing.assert_allclose(gradients[name], slopes[name], atol=1e-6)
+        for model in (whole, compiled):
+            compiled = ml.compile(
+                model._model.block, backend, shapes={"input": [2, 5]}, devices={"a.*": "cpu:1"}
+            )
+            assert 'jax.device_put(params["a.w"], jax.devices()[0])' in compiled.code
+            assert "transfer of a.w" in compiled.report()
+            params = compiled.randomize_params(seed=0)
+            assert params["a.w"].devices() == params["a.b"].devices() == {one}
+            outputs, gradients = compiled.evaluate(
+                params, inputs, output_gradients={"output": backend.ones(2, 3)}
+            )
+            assert gradients["a.w"].devices() == {one}
+            np.testing.assert_allclose(outputs["output"], wanted["output"], atol=1e-6)
+            for name in slopes:
+                np.testing.assert_allclose(gradients[name], slopes[name], atol=1e-6)
+            compiled.for_inference().evaluate(params, inputs)
     """
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
@@ -410,8 +426,10 @@ def test_devices_of_blocks():
         ({"b": ml.TorchBackend()}, {"file_path": "my-model.py"}, ml.UsageError, "of a module"),
         ({"b": ml.TorchBackend()}, {"file_path": "no/m.py"}, ml.UsageError, "existing"),
         (7, {}, ml.UsageError, "backend_map"),
+        ({}, {"devices": {"aa.*": "cpu"}}, ml.TerminalError, "no param matches the pattern `aa"),
+        ({}, {"devices": {"a.w": "cuda"}}, ml.BackendError, "only on the CPU"),
+        ({}, {"devices": {"a.w": 1}}, ml.UsageError, "names of params to devices"),
     ],
-    ids=["unknown", "terminal", "string", "dtype", "file", "module", "folder", "number"],
 )
 def test_wrong_maps(places, options, error, text):
     with pytest.raises(error, match=text):

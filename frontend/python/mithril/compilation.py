@@ -85,6 +85,7 @@ def compile(
     random: Literal["framework", "exact"] = "framework",
     checks: bool | None = None,
     backend_map: Mapping[str, Backend] | None = None,
+    devices: Mapping[str, str] | None = None,
     shardings: Mapping[str, Any] | None = None,
 ) -> CompiledModel:
     """Compiles a model for a backend. The default backend is native code for this machine.
@@ -140,6 +141,10 @@ def compile(
     name that blocks give as `backend="torch"` stands for the backend that it maps to. Each part of
     the model is code of its own backend, for values and gradients. Arrays that cross are shared by
     DLPack where both lie in one memory. `verbose` lists the parts and what crosses between them.
+
+    `devices` puts params on other devices of the backend, by name, where `*` stands for any part of
+    a name: `{"embedding.weight": "cpu"}`. A call moves them to the device of the block that reads
+    them, and their gradients lie where they do.
 
     `shardings` divides params and inputs over the backend's device mesh: a `tensor_split` by name,
     where `*` stands for any part of a name, or the result of `propose_shardings`. Params of
@@ -201,6 +206,7 @@ def compile(
         debug=as_bool(debug, "debug"),
         verbose=as_bool(verbose, "verbose"),
         backend_map=backend_map,
+        devices=mapping(devices, "devices", "devices by name of a param"),
         shardings=shardings,
     )
     if verbose:

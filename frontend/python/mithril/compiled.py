@@ -52,12 +52,14 @@ class CompiledModel(ShardedModel):
         verbose: bool = False,
         training: CompiledModel | None = None,
         backend_map: Mapping[str, Backend] | None = None,
+        devices: Mapping[str, str] | None = None,
         shardings: Mapping[str, Any] | None = None,
     ) -> None:
         self.backend = backend
         self._shardings = shardings
         self._backend_map = dict(backend_map or {})
-        self._placement = Placement(model, backend, self._backend_map)
+        self._devices = devices
+        self._placement = Placement(model, backend, self._backend_map, devices)
         self.jit = jit
         self._model = model
         # The training model whose state this model reads; None if this model has its own state.
@@ -123,8 +125,14 @@ class CompiledModel(ShardedModel):
 
     def _variant_of(self, program: _core.Program) -> Variant:
         others = self._placement.backends[1:]
+        homes = self._placement.homes(program, strict=self._training is None)
         variant = Variant(
-            self.backend, program, jit=self.jit, file_path=self._file_path, others=others
+            self.backend,
+            program,
+            jit=self.jit,
+            file_path=self._file_path,
+            others=others,
+            homes=homes,
         )
         timed = self._verbose and self.backend.target.dialect == "machine"
         if timed and variant.runner is not None and not others:
@@ -430,6 +438,7 @@ class CompiledModel(ShardedModel):
             debug=self._debug,
             training=self,
             backend_map=inference_map(self._model, self._backend_map),
+            devices=self._devices,
             shardings=self._splits,
         )
 
@@ -445,6 +454,7 @@ class CompiledModel(ShardedModel):
             file_path=None,
             debug=self._debug,
             backend_map=self._backend_map,
+            devices=self._devices,
             shardings=self._splits,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,8 +75,10 @@ class PartsRunner:
         *,
         jit: bool,
         file_path: str | None = None,
+        homes: Mapping[str, int],
     ) -> None:
-        """`jit` is that of the first backend. Others decide themselves. The source is written to
+        """`jit` is that of the first backend. Others decide themselves. `homes` has the places of
+        params that do not lie where they are read. The source is written to
         `file_path`, and that of the parts to files beside it.
 
         Errors: `BackendError` for a file, if a backend does not write Python source.
@@ -95,7 +97,10 @@ class PartsRunner:
         ]
         self._arguments = [str(argument.name) for argument in program.arguments]
         # The place in whose memory each value is first.
-        self._sources = {at: self._home(at, a.role) for at, a in enumerate(program.arguments)}
+        self._sources = {
+            at: homes[a.name] if a.name in homes else self._home(at, a.role)
+            for at, a in enumerate(program.arguments)
+        }
         self._sources |= {v: part.place for part in self._parts for _, v, _ in part.results}
         outcomes = list(zip(program.results, program.result_values))
         self._outputs = [(r.name, value) for r, value in outcomes if r.state is None]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .errors import BackendError, TerminalError, UsageError, listed, mapping, shown
+from .patterns import first_matches
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -48,12 +50,22 @@ class Placement:
     """
 
     def __init__(
-        self, model: _core.Snapshot, backend: Backend, backend_map: Mapping[str, Backend]
+        self,
+        model: _core.Snapshot,
+        backend: Backend,
+        backend_map: Mapping[str, Backend],
+        devices: Mapping[str, str] | None = None,
     ) -> None:
         self.backends: list[Backend] = [backend]
         """The backend of the model, and then those of `others`."""
         self.blocks: list[list[str]] = [[]]
         """The paths of the blocks that each of the backends runs."""
+        self._place_blocks(model, backend, backend_map)
+        self._devices = {name: self._place(own) for name, own in self._other(devices or {})}
+
+    def _place_blocks(
+        self, model: _core.Snapshot, backend: Backend, backend_map: Mapping[str, Backend]
+    ) -> None:
         places = model.places
         if not (backend_map or places):
             return
@@ -81,7 +93,7 @@ class Placement:
             chosen[path] = own if device is None else own.at(device)
         for path in sorted(chosen):
             if chosen[path] != (_outer(path, chosen) or backend):
-                self._add(path, chosen[path])
+                self.blocks[self._place(chosen[path])].append(path)
 
     @property
     def is_single(self) -> bool:
@@ -132,13 +144,33 @@ class Placement:
             others.append((backend.kind, blocks, own.get("tier"), own.get("cpu")))
         return {"others": others}
 
-    def _add(self, path: str, backend: Backend) -> None:
-        known = [at for at, own in enumerate(self.backends) if own == backend and at > 0]
-        if not known:
-            known = [len(self.backends)]
+    def homes(self, program: _core.Program, *, strict: bool) -> dict[str, int]:
+        """The places of params that `devices` puts elsewhere.
+
+        Errors: `TerminalError` for a name that no param has, if `strict`.
+        """
+        params = [a.name for a in program.arguments if a.role == "param"]
+        given = self._devices
+        if not strict:
+            given = {n: own for n, own in given.items() if any(fnmatchcase(p, n) for p in params)}
+        return first_matches(given, params, "devices", ("param", "params"))
+
+    def _other(self, devices: Mapping[str, str]) -> Iterator[tuple[str, Backend]]:
+        """The backends on these devices. Errors: `UsageError` for a device that is no name."""
+        for name, device in devices.items():
+            if not isinstance(device, str):
+                raise UsageError(
+                    f"`devices` must map names of params to devices\n  got: {shown(device)} for "
+                    f'`{name}`\n  expected: such as {{"embedding.weight": "cpu"}}'
+                )
+            yield name, self.backends[0].at(device)
+
+    def _place(self, backend: Backend) -> int:
+        """The place of this backend."""
+        if backend not in self.backends:
             self.backends.append(backend)
             self.blocks.append([])
-        self.blocks[known[0]].append(path)
+        return self.backends.index(backend)
 
     def _of_name(self, path: str, name: str, backend_map: Mapping[str, Backend]) -> Backend:
         """The backend that a block names: that of the map, or else one of this kind."""

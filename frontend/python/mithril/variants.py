@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -40,8 +40,10 @@ class Variant:
         jit: bool,
         file_path: str | None = None,
         others: Sequence[Backend] = (),
+        homes: Mapping[str, int] | None = None,
     ) -> None:
-        """`others` are the backends of blocks that are placed elsewhere."""
+        """`others` are the backends of blocks and params that are placed elsewhere, and `homes` has
+        the places of such params."""
         self.program = program
         self.arguments = Arguments(backend, program)
         self.outputs = {r.name: r.dtype.name for r in program.results if r.state is None}
@@ -52,7 +54,9 @@ class Variant:
         if program.is_open:
             return
         if others:
-            self.runner = PartsRunner([backend, *others], program, jit=jit, file_path=file_path)
+            self.runner = PartsRunner(
+                [backend, *others], program, jit=jit, file_path=file_path, homes=homes or {}
+            )
         else:
             own = partial(namespace, program, file_path)
             self.runner = backend.runner(program, own, jit=jit)

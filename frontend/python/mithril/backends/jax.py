@@ -118,16 +118,16 @@ class JaxBackend(Backend):
 
     def from_host_source(self, x: str, dtype: str) -> str:
         own = f"jnp.asarray({x}, jnp.bfloat16)" if dtype == "bfloat16" else f"jnp.asarray({x})"
-        return self._placed_source(own)
+        return own if self.device is None else self._moved_source(own)
 
     def receive_source(self, x: str, dtype: str, source: Arrays) -> str | None:
         if source.kind == self.kind:
-            return self._placed_source(x)
+            return self._moved_source(x)
         return super().receive_source(x, dtype, source)
 
-    def _placed_source(self, x: str) -> str:
+    def _moved_source(self, x: str) -> str:
         if self.device is None:
-            return x
+            return f"jax.device_put({x}, jax.devices()[0])"
         platform = self.device.platform
         index = self.framework.devices(platform).index(self.device)
         return f'jax.device_put({x}, jax.devices("{platform}")[{index}])'

@@ -98,7 +98,7 @@ class TinygradBackend(Backend):
 
     def receive_source(self, x: str, dtype: str, source: Arrays) -> str | None:
         if source.kind == self.kind:
-            return x if self.device is None else f'{x}.to("{self.device}")'
+            return f"{x}.to({self.device!r})"
         return super().receive_source(x, dtype, source)
 
     def is_array(self, value: object) -> bool:
