@@ -8,10 +8,12 @@ import os
 import pickle
 import re
 import sys
+from pathlib import Path
 
 import jax
 import mesh_models
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from mesh_models import (
     DIVIDED,
@@ -252,7 +254,7 @@ def check_state():
     for want, got in zip(*ran):
         assert want.keys() == got.keys() != set()
         for name, value in want.items():
-            close(got[name], value, 1e-5)
+            close(backend.to_numpy(got[name]), one.to_numpy(value), 1e-5)
     for value in (*ran[1][2].values(), *ran[1][3].values()):
         assert value.is_fully_replicated
 
@@ -297,6 +299,47 @@ def check_images():
             model.compare({**whole, "input": split, **others})
 
 
+def check_processes():
+    """The mesh in several processes, each with some of the devices (`test_meshes.py`)."""
+    count = jax.process_count()
+    folder, first = Path(os.environ["FOLDER"]), jax.process_index() == 0
+    backend = ml.JaxBackend(device_mesh=(2, 2), dtype=ml.float64)
+    x = np.random.default_rng(0).standard_normal((8, 4))
+    divided = backend.shard(x, tensor_split=(0, 1))
+    assert not divided.is_fully_addressable
+    np.testing.assert_array_equal(backend.to_numpy(divided), x)
+    np.testing.assert_array_equal(backend.to_numpy(backend.shard(jax.numpy.array(x))), x)
+    # Random numbers without a seed are equal on all processes.
+    drawn = backend.rand(8, 4, tensor_split=(1, 0))
+    parts = multihost_utils.process_allgather(np.array(backend.to_numpy(drawn)))
+    assert parts.shape == (count, 8, 4)
+    assert (parts == parts[0]).all()
+    # Each process writes and reads its own parts. Errors are those of all.
+    arrays = {"x": x, "scalar": np.array(3.5), "empty": np.zeros((0, 4)), "key": np.arange(4)}
+    if first:
+        ml.save_params(folder / "whole", arrays)
+    own = {n: backend.shard(a, tensor_split=(0,) if a.ndim == 1 else ()) for n, a in arrays.items()}
+    ml.save_params(folder / "parts", {**own, "x": divided, "scalar": arrays["scalar"]})
+    assert (folder / "parts").read_bytes() == (folder / "whole").read_bytes()
+    row = ml.JaxBackend(device_mesh=(4,), dtype=ml.float64)
+    loaded = ml.load_params(folder / "parts", row, shardings={"x": (1,)})
+    np.testing.assert_array_equal(row.to_numpy(loaded["x"]), x)
+    same_place(loaded["x"], row.zeros(8, 4, tensor_split=(1,)))
+    wrong(ml.MithrilError, lambda: ml.save_params(folder / "no" / "x", own), "cannot be written")
+    wrong(ml.MithrilError, lambda: ml.save_params(folder, own), "cannot be written")
+    assert sorted(path.name for path in folder.iterdir()) == ["parts", "whole"]
+    fewer = lambda: ml.JaxBackend(device_mesh=(4 // count,))  # noqa: E731
+    wrong(ml.BackendError, fewer, "no device of some processes", "all 4 devices")
+    # A backend without a mesh has a device of its process.
+    assert ml.JaxBackend().ones(2).devices() <= set(jax.local_devices())
+    assert ml.JaxBackend(device="cpu:0").ones(2).devices() == {jax.local_devices()[0]}
+    meshes = [mesh for mesh in MESHES if math.prod(mesh) == 4]
+    for at, name in enumerate(MODELS if EVERY else ["mlp", "gpt"]):
+        own_meshes = meshes if EVERY else meshes[at : at + 1]
+        compare(ml.JaxBackend, name, (64, 1e-12), ["both"], own_meshes)
+    check_state()
+
+
 CHECKS = {
     "creation": check_creation,
     "identity": check_identity,
@@ -310,8 +353,13 @@ CHECKS = {
     "plans": lambda: compare_plans(ml.JaxBackend),
     "library": check_library,
     **{name: (lambda name=name: check_model(name)) for name in MODELS},
+    "processes": check_processes,
 }
 
 if __name__ == "__main__":
+    if "PROCESS" in os.environ:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        port, count, own = (int(text) for text in os.environ["PROCESS"].split())
+        jax.distributed.initialize(f"localhost:{port}", count, own)
     assert len(jax.devices()) == 4
     CHECKS[sys.argv[1]]()

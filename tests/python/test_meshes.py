@@ -3,10 +3,12 @@ one device in this process, so `mesh_checks.py` runs in processes with 4."""
 
 import inspect
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import levels
 import pytest
 from conftest import MAKERS, has
 
@@ -54,7 +56,29 @@ def test_every_check_is_run():
     pytest.importorskip("jax")
     import mesh_checks  # noqa: PLC0415
 
-    assert [*mesh_checks.CHECKS] == NAMES
+    assert [*mesh_checks.CHECKS] == [*NAMES, "processes"]
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("count", [2, 4] if levels.ALL else [2])
+def test_processes_of_jax(count, tmp_path):
+    pytest.importorskip("jax")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={4 // count}"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(CHECKS), "processes"],
+            env={**os.environ, **flags, "PROCESS": f"{port} {count} {own}", "FOLDER": tmp_path},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        for own in range(count)
+    ]
+    errors = [process.communicate(timeout=600)[1] for process in started]
+    assert [process.returncode for process in started] == [0] * count, "\n".join(errors)
 
 
 def test_every_function_that_creates_arrays_takes_a_place():

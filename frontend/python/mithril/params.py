@@ -30,7 +30,7 @@ def save_params(path: str | os.PathLike[str], params: Mapping[str, Any]) -> None
     Errors: `UsageError` for a value that is not an array; `MithrilError` for a file that cannot be
     written, or for params whose values are not known before the first `evaluate`.
     """
-    from .backends.parts_of_files import Process, is_divided, save  # noqa: PLC0415
+    from .backends.parts_of_files import is_divided, save  # noqa: PLC0415
 
     own, arrays = path_text(path, "path"), _by_name(params)
     divided = next((array for array in arrays.values() if is_divided(array)), None)
@@ -41,7 +41,9 @@ def save_params(path: str | os.PathLike[str], params: Mapping[str, Any]) -> None
 
         save_on_ranks(own, arrays, divided)
     else:
-        save(own, arrays, Process())
+        from .backends.jax_processes import process_of  # noqa: PLC0415
+
+        save(own, arrays, process_of())
 
 
 def load_params(

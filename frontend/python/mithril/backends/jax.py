@@ -12,6 +12,7 @@ from .base import Backend
 from .dtypes import numpy_dtype
 from .foreign import shared
 from .jax_mesh import MeshJointRunner, MeshRunner, framework_mesh, sharding
+from .jax_processes import shared_seed, whole
 from .jax_runner import JaxRunner
 from .joint import JointRunner
 from .meshes import Mesh, Split
@@ -36,7 +37,8 @@ class JaxBackend(Backend):
     `device_mesh` arranges JAX's first devices in a grid, by sizes or by names with sizes:
     `(2, 2)`, `{"data": 2, "model": 2}`. Arrays are replicated over it unless they are created with
     `tensor_split=` or `device_mesh=`, and `jax.jit` divides the work. The attribute `device_mesh`
-    is the `jax.sharding.Mesh`.
+    is the `jax.sharding.Mesh`. In several processes (`jax.distributed.initialize`) each runs the
+    same script, and a mesh has devices of all of them.
     """
 
     kind: ClassVar[str] = "jax"
@@ -52,7 +54,7 @@ class JaxBackend(Backend):
             return None
         platform, _, index = device.partition(":")
         try:
-            return self.framework.devices(platform)[int(index or 0)]
+            return self.framework.local_devices(backend=platform)[int(index or 0)]
         except (RuntimeError, IndexError, ValueError) as error:
             have = ", ".join(str(d) for d in self.framework.devices())
             raise BackendError(
@@ -75,7 +77,14 @@ class JaxBackend(Backend):
         return function
 
     def from_numpy(self, array: NDArray[Any]) -> Any:
-        return self.framework.device_put(narrow(self.framework, array), self._home)
+        return self._put(array, self._home)
+
+    def _put(self, array: NDArray[Any], home: Any) -> Any:
+        """An array on a device, or with a sharding, of which each process puts its own parts."""
+        own = narrow(self.framework, array)
+        if home is None or self.mesh is None or self.framework.process_count() == 1:
+            return self.framework.device_put(own, home)
+        return self.framework.make_array_from_callback(own.shape, home, own.__getitem__)
 
     @cached_property
     def _home(self) -> Any:
@@ -90,8 +99,11 @@ class JaxBackend(Backend):
         return sharding(self.framework, self.device_mesh, self.mesh, split)
 
     def _divided(self, array: Any, split: Split) -> Any:
-        own = array if self.is_array(array) else narrow(self.framework, array)
-        return self.framework.device_put(own, self._sharding(split))
+        if not self.is_array(array):
+            return self._put(array, self._sharding(split))
+        if self.framework.process_count() > 1 and array.is_fully_addressable:
+            return self._put(self.to_numpy(array), self._sharding(split))
+        return self.framework.device_put(array, self._sharding(split))
 
     def _read(self, place: Place, split: Split) -> Any:
         mapped = place.mapped()
@@ -102,14 +114,14 @@ class JaxBackend(Backend):
     def _placed_like(self, array: NDArray[Any], like: Any) -> Any:
         if self.mesh is None or not self.is_array(like) or not self.is_readable(like):
             return self.from_numpy(array)
-        return self.framework.device_put(narrow(self.framework, array), like.sharding)
+        return self._put(array, like.sharding)
 
     def receive(self, array: Any) -> Any:
         jax = self.framework
         if not self.is_array(array):
             own = shared(self.jnp.from_dlpack, array)
             array = self.from_numpy(self._as_numpy(array)) if own is None else own
-        device = self.device or jax.devices()[0]
+        device = self.device or jax.local_devices()[0]
         is_here = len(array.devices()) > 1 or array.devices() == {device}
         return array if is_here else jax.device_put(array, device)
 
@@ -129,7 +141,7 @@ class JaxBackend(Backend):
         if self.device is None:
             return f"jax.device_put({x}, jax.devices()[0])"
         platform = self.device.platform
-        index = self.framework.devices(platform).index(self.device)
+        index = self.framework.local_devices(backend=platform).index(self.device)
         return f'jax.device_put({x}, jax.devices("{platform}")[{index}])'
 
     def is_readable(self, value: object) -> bool:
@@ -144,10 +156,15 @@ class JaxBackend(Backend):
 
             # JAX cannot put the parts of a divided array without elements together.
             return np.empty(array.shape, array.dtype)
-        return super().to_numpy(array)
+        return super().to_numpy(whole(array) if self.is_array(array) else array)
+
+    def set_seed(self, seed: int | None) -> None:
+        if seed is None and self.mesh is not None and self.framework.process_count() > 1:
+            seed = shared_seed()
+        super().set_seed(seed)
 
     def memory(self) -> int | None:
-        device = self.device or self.framework.devices()[0]
+        device = self.device or self.framework.local_devices()[0]
         return super().memory() if device.platform == "cpu" else None
 
     def lacks_memory(self, error: Exception) -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError
+from .jax_processes import check_devices
 from .jax_runner import JaxRunner
 from .joint import JointRunner
 from .meshes import Mesh, Split
@@ -35,6 +36,7 @@ def framework_mesh(jax: Any, mesh: Mesh) -> Any:
             f"JAX has fewer devices than the mesh {mesh}\n  got: {len(devices)} "
             f"({devices[0].platform})\n  expected: at least {mesh.devices}{hint}"
         )
+    check_devices(jax, mesh, devices[: mesh.devices])
     grid = np.array(devices[: mesh.devices], object).reshape(mesh.sizes)
     return jax.sharding.Mesh(grid, mesh.names)
 

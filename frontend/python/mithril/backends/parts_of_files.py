@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .. import _core
+from ..errors import BackendError, MithrilError
 from .dtypes import numpy_dtype
 from .foreign import as_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Place", "Process", "is_divided", "places_in", "save"]
+__all__ = ["Place", "Process", "Processes", "is_divided", "places_in", "save"]
 
 Arrays = Mapping[str, Any]
 T = TypeVar("T")
@@ -67,6 +68,44 @@ class Process:
                     yield shard.index, as_numpy(shard.data)
         else:
             yield ..., as_numpy(array)
+
+
+class Processes(Process):
+    """One of several processes."""
+
+    number: int
+
+    def from_first(self, value: Any) -> Any:
+        """The value of the first process, on all processes."""
+        raise NotImplementedError
+
+    def from_all(self, value: Any) -> list[Any]:
+        """The values of all processes."""
+        raise NotImplementedError
+
+    def first(self, act: Callable[[], T]) -> T:
+        answer: list[Any] = [None, None]
+        if self.number == 0:
+            try:
+                answer[0] = act()
+            except MithrilError as error:
+                answer[1] = error
+            except Exception as error:
+                answer[1] = BackendError(f"process 0 failed\n  got: {error!r}")
+        answer = self.from_first(answer)
+        if answer[1] is not None:
+            raise answer[1]
+        return answer[0]  # type: ignore[no-any-return]
+
+    def every(self, act: Callable[[], None]) -> None:
+        error = None
+        try:
+            act()
+        except Exception as own:
+            error = f"a process could not write its part\n  got: process {self.number}: {own}"
+        found = next((text for text in self.from_all(error) if text), None)
+        if found:
+            raise BackendError(found)
 
 
 def is_divided(array: Any) -> bool:

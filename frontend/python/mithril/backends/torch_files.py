@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from ..errors import BackendError, MithrilError
 from .foreign import as_numpy
 from .meshes import Split
-from .parts_of_files import Place, Process, save
+from .parts_of_files import Place, Processes, save
 from .torch_ranks import from_part, run
 
 if TYPE_CHECKING:
@@ -22,41 +21,27 @@ if TYPE_CHECKING:
 __all__ = ["read_part", "save_on_ranks"]
 
 Arrays = Mapping[str, Any]
-T = TypeVar("T")
 
 
-class Rank(Process):
+class Rank(Processes):
     """One of the processes of a mesh."""
 
-    def first(self, act: Callable[[], T]) -> T:
-        answer: list[Any] = [None, None]
-        if dist.get_rank() == 0:
-            try:
-                answer[0] = act()
-            except MithrilError as error:
-                answer[1] = error
-            except Exception as error:
-                answer[1] = BackendError(f"rank 0 failed\n  got: {error!r}")
-        dist.broadcast_object_list(answer, 0)
-        if answer[1] is not None:
-            raise answer[1]
-        return answer[0]  # type: ignore[no-any-return]
+    def __init__(self) -> None:
+        self.number = dist.get_rank()
 
-    def every(self, act: Callable[[], None]) -> None:
-        error = None
-        try:
-            act()
-        except Exception as own:
-            error = f"a rank could not write its part\n  got: rank {dist.get_rank()}: {own}"
-        errors: list[str | None] = [None] * dist.get_world_size()
-        dist.all_gather_object(errors, error)
-        found = next((text for text in errors if text), None)
-        if found:
-            raise BackendError(found)
+    def from_first(self, value: Any) -> Any:
+        answer = [value]
+        dist.broadcast_object_list(answer, 0)
+        return answer[0]
+
+    def from_all(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value)
+        return values
 
     def parts(self, array: Any) -> Iterator[tuple[Any, NDArray[Any]]]:
         if not isinstance(array, DTensor):
-            if dist.get_rank() == 0:
+            if self.number == 0:
                 yield ..., as_numpy(array)
             return
         places: list[Any] = [p if type(p) is Shard else Replicate() for p in array.placements]
