@@ -21,6 +21,7 @@ use crate::rules::Class;
 use crate::select_bodies::SelectBodies;
 use crate::shard::constrain::Shard;
 use crate::shard::layout::Mesh;
+use crate::shard::residuals::{ConstrainResiduals, Residual};
 use crate::specialise::Specialise;
 use crate::specialise::shapes::Shapes;
 use crate::split_concats::SplitConcats;
@@ -72,6 +73,8 @@ pub struct OptimizationOptions {
     pub checkpoint: Limit,
     /// The device mesh that constraints refer to; without one they are removed.
     pub mesh: Option<Mesh>,
+    /// How residual values are divided over it.
+    pub residuals: Vec<Residual>,
 }
 
 impl Default for OptimizationOptions {
@@ -82,6 +85,7 @@ impl Default for OptimizationOptions {
             without: Vec::new(),
             checkpoint: Limit::At(0),
             mesh: None,
+            residuals: Vec::new(),
         }
     }
 }
@@ -121,7 +125,7 @@ pub fn rewritten(
     let mut pipeline = Pipeline::default()
         .then(SelectBodies { target, gradients })
         .then(specialise)
-        .then(Shard { mesh: optimization.mesh.clone() })
+        .shard(optimization)
         .then(BatchScans::default())
         .then(Inline { repeated: Limit::At(repeated), ..Inline::default() })
         .simplify(Eqsat { target, join: !gradients, ..Eqsat::default() }, optimization)
@@ -144,8 +148,7 @@ fn faithful(
     if shapes != Shapes::default() {
         pipeline = pipeline.then(Specialise { shapes, ..Specialise::default() });
     }
-    let shard = Shard { mesh: optimization.mesh.clone() };
-    pipeline = pipeline.then(shard).then(Inline::default()).checkpoint(optimization);
+    pipeline = pipeline.shard(optimization).then(Inline::default()).checkpoint(optimization);
     if gradients {
         pipeline = pipeline.then(joint(target)).then(Dce::default());
     }
@@ -173,6 +176,14 @@ impl Pipeline {
     pub fn then(mut self, pass: impl Pass + 'static) -> Pipeline {
         self.passes.push(Box::new(pass));
         self
+    }
+
+    fn shard(mut self, optimization: &OptimizationOptions) -> Pipeline {
+        if optimization.mesh.is_some() && !optimization.residuals.is_empty() {
+            let layouts = Some(optimization.residuals.clone());
+            self = self.then(ConstrainResiduals { layouts });
+        }
+        self.then(Shard { mesh: optimization.mesh.clone() })
     }
 
     fn checkpoint(self, optimization: &OptimizationOptions) -> Pipeline {

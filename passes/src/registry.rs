@@ -19,6 +19,7 @@ use crate::pass::Pass;
 use crate::remove_barriers::RemoveBarriers;
 use crate::select_bodies::SelectBodies;
 use crate::shard::constrain::Shard;
+use crate::shard::residuals::ConstrainResiduals;
 use crate::shard::shorten::Shorten;
 use crate::specialise::Specialise;
 use crate::split_concats::SplitConcats;
@@ -33,6 +34,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(Inline::default()),
     || Box::new(Keep::default()),
     || Box::new(Divide::default()),
+    || Box::new(ConstrainResiduals::default()),
     || Box::new(Shard::default()),
     || Box::new(Shorten::default()),
     || Box::new(Canonicalize::default()),

@@ -167,6 +167,13 @@ def compare_plans(backend_of):
     for name in ("mlp", "block", "gpt"):
         make, draw_inputs = MODELS[name]
         compare_divided((make(), draw_inputs), one, backend, given={"input": (0,)})
+    # Less memory than the fastest layouts need: residual values are divided along the sequence.
+    make, draw_inputs = MODELS["block"]
+    few = make(), lambda draw: draw_inputs(draw)[:2]
+    columns = {"input": (0,), "*.w_query": {"axis_1": 1}, "*.linear_0.w": {"axis_1": 1}}
+    divided = compare_divided(few, one, backend, given=columns, memory=11_500)
+    split = {"axis_0": 0, "axis_1": 1}
+    assert divided.explain_sharding().residuals == [([2, 4, 8], split)]
     make, draw_inputs = constrained, MODELS["mlp"][1]
     for autodiff in ("framework", "mithril"):
         options = {"autodiff": autodiff}
@@ -175,14 +182,15 @@ def compare_plans(backend_of):
         assert place(outputs["inner"]) == place(backend.ones(BATCH, 16, tensor_split=(None, 0)))
 
 
-def compare_divided(case, one, backend, *, given, **options):
+def compare_divided(case, one, backend, *, given, memory=None, **options):
     """Compares a model that is divided by a plan with the same one on one device."""
     model, draw_inputs = case
     draw = np.random.default_rng(0)
     x = draw_inputs(draw)
     shapes = {"input": x.shape}
     compiled = ml.compile(model, one, shapes=shapes)
-    plan = ml.compile(model, backend, shapes=shapes).propose_shardings(given=given)
+    planned = ml.compile(model, backend, shapes=shapes)
+    plan = planned.propose_shardings(given=given, memory=memory)
     divided = ml.compile(model, backend, shapes=shapes, shardings=plan, **options)
     params, own = compiled.randomize_params(1), divided.randomize_params(1)
     for param, value in own.items():

@@ -103,3 +103,34 @@ def test_an_unknown_backend():
     ran = bench("", "--backends=nupmy")
     assert ran.returncode == 2
     assert "there is no backend `nupmy` to measure" in ran.stderr
+
+
+def test_the_processes_of_a_mesh_are_measured_and_plans_use_it(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    file = tmp_path / "profile.json"
+    numpy = dict.fromkeys(MEASURED, 2.5)
+    file.write_text(json.dumps({"numpy": numpy}))
+    ran = bench(file, "--mesh", "--calibrate")
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"^cpu-gloo +\d+ µs +[\d.]+ GB/s", ran.stdout, re.MULTILINE)
+    measured = json.loads(file.read_text())
+    assert measured.keys() == {"numpy", "cpu-gloo"}
+    assert measured["numpy"] == numpy
+    # Bounds that hold on any machine.
+    own = measured["cpu-gloo"]
+    assert 0.1 < own["products"] < 100_000
+    assert 0.1 < own["bytes"] < 10_000
+    assert 0.001 < own["link"] < 1_000
+    assert 100 < own["latency"] < 1e9
+    assert 1e8 < own["memory"] < 1e15
+    model = ml.Sequential([ml.Linear(64), ml.Relu(), ml.Linear(8)])
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [64, 32]})
+    monkeypatch.setenv("MITHRIL_PROFILE", str(file))
+    before = compiled.explain_sharding((2,), given={"input": (0,)})
+    file.write_text(json.dumps({"cpu-gloo": {**own, "link": own["link"] / 10}}))
+    slower = compiled.explain_sharding((2,), given={"input": (0,)})
+    times = [plan.blocks[0].transfer for plan in (before, slower)]
+    assert times[1] == pytest.approx(10 * times[0])
+    file.write_text(json.dumps({"cpu-gloo": {**own, "link": 0}}))
+    with pytest.raises(ml.MithrilError, match="`link` of `cpu-gloo`"):
+        compiled.explain_sharding((2,))

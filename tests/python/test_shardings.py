@@ -53,7 +53,8 @@ def test_a_perceptron_on_a_data_mesh_gets_data_parallelism():
 
 
 def test_a_transformer_gets_columns_and_rows_of_its_weights():
-    """Megatron's layout: the first product of a pair is divided by columns, the second by rows."""
+    """Megatron's layout: the first product of a pair is divided by columns, the second by rows.
+    Between the pairs, the sequence is divided."""
     model = gpt(4, 2048, heads=16, vocabulary=32000)
     plan = compiled(model, [1, 1024]).propose_shardings({"model": 8}, machine="8xH100")
     for layer in range(4):
@@ -66,7 +67,27 @@ def test_a_transformer_gets_columns_and_rows_of_its_weights():
         assert plan[f"sequential_{layer}.residual_1.sequential.linear_1.w"] == {"model": 0}
     assert plan["embedding.w"] == {"model": 0}
     assert plan["linear.w"] == {"model": 1}
-    assert {kind for kind, _ in collectives(plan)} == {"all-reduce"}
+    assert plan.residuals == [([1, 1024, 2048], {"model": 1})]
+    assert "residual values of 1 x 1024 x 2048: _,model,_" in str(plan)
+    found = collectives(plan, "sequential_0.residual_1.sequential.linear_0")
+    # Forward gathers the sequence; gradients gather it again, and add up their parts.
+    part = 1024 * 2048 * 4 * 7 / 8
+    assert found == {("all-gather", "model"): (2, 2 * part), ("reduce-scatter", "model"): (1, part)}
+    # Without sequences in parts, the sums of each pair are reduced as a whole.
+    whole = compiled(model, [1, 1024]).explain_sharding(
+        {"model": 8}, machine="8xH100", given=dict(plan)
+    )
+    assert {kind for kind, _ in collectives(whole)} == {"all-reduce"}
+    assert whole.residuals == []
+    assert plan.seconds < 0.85 * whole.seconds
+    assert plan.memory < 0.9 * whole.memory
+    picture = plan.dot(2)
+    assert picture.startswith("digraph {")
+    assert r'label = "sequential_0.residual_1\lsequential.linear_0.w: _,model\l' in picture
+    assert r"gives _,model,_\l" in picture
+    assert 'label = "[1 x 1024 x 2048]"' in picture
+    again = compiled(model, [1, 1024]).explain_sharding({"model": 8}, machine="8xH100", given=plan)
+    assert str(again).splitlines()[0] == str(plan).splitlines()[0]
 
 
 def test_a_table_too_large_for_a_device_is_divided_by_rows():

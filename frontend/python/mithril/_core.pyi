@@ -929,6 +929,11 @@ class Shardings:
         """
         The number of layouts of the whole model that were compared.
         """
+    def dot(self, /, depth: SupportsIndex = 1) -> str:
+        """
+        A picture of the forward pass in the language of Graphviz: blocks down to `depth` levels with
+        the layouts of their params, and the layout of what they compute, which colors them.
+        """
     def get(self, /, name: str) -> dict[str, int] | None:
         """
         The split of a param or input; None if there is none of this name.
@@ -944,7 +949,8 @@ class Shardings:
     @property
     def layouts(self, /) -> str:
         """
-        The params and inputs that are divided, each with the mesh axes of its dims.
+        The params, inputs and residual values that are divided, each with the mesh axes of its
+        dims.
         """
     @property
     def machine(self, /) -> str:
@@ -960,6 +966,11 @@ class Shardings:
     def mesh(self, /) -> dict[str, int]:
         """
         The axes of the mesh with their sizes.
+        """
+    @property
+    def residuals(self, /) -> list[tuple[list[int], dict[str, int]]]:
+        """
+        The splits of residual values, which blocks read and add to, by their shape.
         """
     @property
     def seconds(self, /) -> float:
@@ -1130,7 +1141,7 @@ def block_names() -> list[str]:
     The names of all blocks.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None, others: SupportsGetItem[int, tuple[str, SupportsGetItem[int, str], str | None, str | None]] = ..., mesh: SupportsGetItem[int, tuple[str, SupportsIndex]] = ..., at_call: bool = False) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, separate_buffers: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None, others: SupportsGetItem[int, tuple[str, SupportsGetItem[int, str], str | None, str | None]] = ..., mesh: SupportsGetItem[int, tuple[str, SupportsIndex]] = ..., residuals: SupportsGetItem[int, tuple[SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, tuple[str, SupportsIndex]]]] = ..., at_call: bool = False) -> Program:
     """
     Compiles a block to source for a framework, or to native code. With `at_call`, the shapes are
     those of a call, and errors are worded for a call.
@@ -1246,10 +1257,11 @@ def save_params(path: "str", arrays: "dict[str, object]") -> None:
     Errors: a value that is not an array; a file that cannot be written.
     """
 
-def sharding(program: Program, mesh: SupportsGetItem[int, tuple[str, SupportsIndex]], machine: str, memory: SupportsFloat | SupportsIndex | None, optimizer_states: SupportsFloat | SupportsIndex, given: SupportsGetItem[int, tuple[str, SupportsGetItem[int, tuple[str, SupportsIndex]]]], dims: "dict[str, int]", *, choose: bool) -> Shardings:
+def sharding(program: Program, mesh: SupportsGetItem[int, tuple[str, SupportsIndex]], machine: str, memory: SupportsFloat | SupportsIndex | None, optimizer_states: SupportsFloat | SupportsIndex, given: SupportsGetItem[int, tuple[str, SupportsGetItem[int, tuple[str, SupportsIndex]]]], residuals: SupportsGetItem[int, tuple[SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, tuple[str, SupportsIndex]]]], dims: "dict[str, int]", *, choose: bool) -> Shardings:
     """
     How params and inputs of a program are divided over a mesh. `given` has mesh axes with the axes
-    that they divide, by name; with `choose`, the others are chosen, and else they follow from these.
+    that they divide, by name, and `residuals` the same for residual values by their shape; with
+    `choose`, the others are chosen, and else they follow from these.
 
     Errors: a wrong mesh; an unknown machine; those of `propose_sharding` and `explain_sharding`.
     """

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from ._core import targets
 from .errors import BackendError, MithrilError, UsageError
 
-__all__ = ["measure"]
+__all__ = ["measure", "measure_processes"]
 
 BACKENDS = {target.name: target.class_name for target in targets() if target.measured}
 """The classes of the backends that are measured, by their short names."""
@@ -53,6 +54,31 @@ def measure(backend: str) -> dict[str, float]:
         "products": 2 * _MATRIX**3 / product,
         "scalars": _EXPONENTIAL * _CACHED**2 / scalar,
     }
+
+
+def measure_processes() -> dict[str, float]:
+    """Measures the processes of a mesh of PyTorch on this machine, one for each core, at most 4.
+
+    Returns for a process, while all of them compute, multiplications and additions of matrix
+    products (`products`) and bytes read and written (`bytes`) per nanosecond, and its part of the
+    memory in bytes (`memory`); for a link between two processes bytes per nanosecond (`link`), and
+    nanoseconds until the first byte arrives (`latency`).
+
+    Errors: PyTorch is not installed.
+    """
+    import os  # noqa: PLC0415
+
+    from .backends.torch import TorchBackend  # noqa: PLC0415
+    from .memory import host_memory  # noqa: PLC0415
+
+    count = min(max(os.cpu_count() or 2, 2), 4)
+    backend = TorchBackend(device_mesh=(count,))
+    try:
+        from .backends.torch_speed import speeds  # noqa: PLC0415
+
+        return {**backend.ranks.call(speeds), "memory": (host_memory() or 8e9) / count}
+    finally:
+        backend.close()
 
 
 def _product_chain(make: Callable[[], Any], count: int, size: int) -> float:
@@ -123,14 +149,21 @@ def main(request: str) -> NoReturn:
     import json  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
-    requested = json.loads(request)
+    asked = json.loads(request)
+    requested, mesh = asked["backends"], asked["mesh"]
+    backends = requested or ([] if mesh else BACKENDS)
+    # Each is measured by a function; a backend may be missing, unless the user named it.
+    calls: list[tuple[str, Callable[[], dict[str, float]]]] = [
+        (backend, partial(measure, backend)) for backend in backends
+    ]
+    if mesh:
+        calls.append(("cpu-gloo", measure_processes))
     measured = {}
-    for backend in requested or BACKENDS:
+    for name, call in calls:
         try:
-            measured[backend] = measure(backend)
+            measured[name] = call()
         except (MithrilError, OSError) as error:
-            # A backend may be missing, unless the user named it.
-            if requested or not isinstance(error, BackendError):
+            if requested or mesh or not isinstance(error, BackendError):
                 print(f"error: {error}", file=sys.stderr)
                 sys.exit(2)
     print(json.dumps(measured))

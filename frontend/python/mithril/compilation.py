@@ -174,6 +174,7 @@ def compile(
     backend = _backend(backend)
     backend_map = check_map(backend, backend_map)
     from .compiled import CompiledModel  # noqa: PLC0415
+    from .sharding import residuals_of  # noqa: PLC0415
 
     options = {
         "shapes": mapping(shapes, "shapes", "shapes by name"),
@@ -196,6 +197,7 @@ def compile(
         "checkpoint": as_bool(gradient_checkpointing, "gradient_checkpointing")
         or as_bool(use_checkpointing, "use_checkpointing")
         or backend.checkpoints,
+        "residuals": residuals_of(shardings),
     }
     compiled = CompiledModel(
         _core.Snapshot(model),

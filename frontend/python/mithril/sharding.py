@@ -16,7 +16,7 @@ from .units import bytes_of
 if TYPE_CHECKING:
     from .backends.base import Backend
 
-__all__ = ["ShardedModel", "Splits", "splits_for", "splits_of"]
+__all__ = ["ShardedModel", "Splits", "residuals_of", "splits_for", "splits_of"]
 
 Mapping.register(_core.Shardings)
 
@@ -34,6 +34,13 @@ def splits_of(
     splits = mapping(given, keyword, "splits by name")
     own = {name: mesh.axes_of(split, f'{keyword}["{name}"]') for name, split in splits.items()}
     return first_matches(own, names, keyword, ("param or input", "params and inputs"))
+
+
+def residuals_of(given: object) -> list[tuple[list[int], list[tuple[str, int]]]]:
+    """The splits of residual values by their shape, which plans have."""
+    if not isinstance(given, _core.Shardings):
+        return []
+    return [(shape, [*split.items()]) for shape, split in given.residuals if split]
 
 
 def splits_for(
@@ -61,6 +68,7 @@ class ShardedModel(ABC):
     backend: Backend
     _splits: Splits
     """The layouts that `shardings=` gives."""
+    _options: dict[str, Any]
 
     @property
     @abstractmethod
@@ -93,7 +101,8 @@ class ShardedModel(ABC):
         optimizer_states: int = 2,
         **dims: int,
     ) -> _core.Shardings:
-        """Layouts of params and inputs on a mesh that make a step fast, with their cost by block.
+        """Layouts of params, inputs and residual values on a mesh that make a step fast, with their
+        cost by block.
 
         They are found by a search: each step divides a param or an input by an axis of the mesh,
         layouts of all other values follow, and the time and the memory of the whole are estimated.
@@ -103,9 +112,10 @@ class ShardedModel(ABC):
         device is needed, so a model that is compiled for NumPy can be planned for thousands.
         `memory` limits the memory of a device, such as `"16GB"`; by default that of the machine.
         `given` has layouts that are kept: a `tensor_split` by name of a param or input, where `*`
-        stands for any part of a name. `machine` is `cpu-gloo` (processes on one CPU), `8xH100`,
-        `2x8xH100` or `TPU-v5e-16`. `optimizer_states` is the number of arrays as large as the
-        params that the optimizer keeps (Adam: 2). `dims` gives sizes to dims without numbers.
+        stands for any part of a name. `machine` is `cpu-gloo` (processes on one CPU, as
+        `mithril bench --mesh --calibrate` measured them, if it did), `8xH100`, `2x8xH100` or
+        `TPU-v5e-16`. `optimizer_states` is the number of arrays as large as the params that the
+        optimizer keeps (Adam: 2). `dims` gives sizes to dims without numbers.
 
         A step is the forward pass, and the gradients unless the model is compiled for inference.
         Loops are counted as computed whole on every device.
@@ -114,7 +124,12 @@ class ShardedModel(ABC):
         name; `ShapeError` for dims without numbers, or layouts that do not fit; `MithrilError` if
         no layout fits into the memory.
         """
-        options = {"memory": memory, "machine": machine, "optimizer_states": optimizer_states}
+        options = {
+            "memory": memory,
+            "machine": machine,
+            "optimizer_states": optimizer_states,
+            "residuals": residuals_of(given),
+        }
         return self._sharding(mesh, given, dims, options, choose=True)
 
     def explain_sharding(
@@ -131,9 +146,14 @@ class ShardedModel(ABC):
         default those of `ml.compile(…, shardings=…)`; others follow from them. The other keywords
         and the errors are those of `propose_shardings`.
         """
+        options: dict[str, Any] = {
+            "memory": None,
+            "machine": machine,
+            "optimizer_states": optimizer_states,
+            "residuals": self._options["residuals"] if given is None else residuals_of(given),
+        }
         if given is None:
             given = dict(self._splits)
-        options = {"memory": None, "machine": machine, "optimizer_states": optimizer_states}
         return self._sharding(mesh, given, dims, options, choose=False)
 
     def _sharding(
@@ -165,6 +185,7 @@ class ShardedModel(ABC):
             None if memory is None else float(bytes_of(memory, "memory")),
             float(states),
             [(name, list(split.items())) for name, split in splits.items()],
+            options["residuals"],
             dict(dims),
             choose=choose,
         )

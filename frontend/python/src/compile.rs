@@ -12,6 +12,7 @@ use mithril_passes::pass::Limit;
 use mithril_passes::pipeline::{Level, OptimizationOptions};
 use mithril_passes::rules::Class;
 use mithril_passes::shard::layout::Mesh;
+use mithril_passes::shard::residuals::Residual;
 use mithril_source::backends::Random;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -47,7 +48,7 @@ impl Constant {
     math, cache, file_path=None, keep=Vec::new(), watched=Vec::new(), differentiate=None,
     own_gradients=false, checkpoint=false, memory_budget=None, separate_buffers=false, tier=None,
     cpu=None, random="framework", checks=None, others=Vec::new(), mesh=Vec::new(),
-    at_call=false,
+    residuals=Vec::new(), at_call=false,
 ))]
 // These are the keywords of Python's `compile`.
 #[allow(clippy::too_many_arguments)]
@@ -79,7 +80,8 @@ pub fn compile_block(
     random: &str,
     checks: Option<bool>,
     others: Vec<Other>,
-    mesh: Vec<(String, i64)>,
+    mesh: Split,
+    residuals: Vec<(Vec<i64>, Split)>,
     at_call: bool,
 ) -> Answer<Program> {
     guarded(|| {
@@ -89,7 +91,7 @@ pub fn compile_block(
         let options = CompileOptions {
             target,
             lower: lower::Options { trainable_keys, data_keys, discard_keys, ..given },
-            optimization: optimization(level, math, checkpoint && !inference, mesh)?,
+            optimization: optimization(level, math, checkpoint && !inference, (mesh, residuals))?,
             stem: stem(file_path, target)?,
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
@@ -110,6 +112,9 @@ pub fn compile_block(
         Ok(Program { program, target, wide, one_of_several: false })
     })
 }
+
+/// Mesh axes with their sizes, or with the axes of an array that they divide.
+type Split = Vec<(String, i64)>;
 
 /// A backend that runs some blocks: its target, the paths of the blocks, and for native code the
 /// tier and the processor.
@@ -161,7 +166,7 @@ fn optimization(
     level: &str,
     math: &str,
     checkpoint: bool,
-    mesh: Vec<(String, i64)>,
+    (mesh, residuals): (Split, Vec<(Vec<i64>, Split)>),
 ) -> Answer<OptimizationOptions> {
     let level = Level::ALL.into_iter().find(|(name, _)| *name == level);
     let math = Class::ALL.into_iter().find(|class| class.name() == math);
@@ -170,7 +175,9 @@ fn optimization(
     };
     let checkpoint = if checkpoint { Limit::All } else { Limit::At(0) };
     let mesh = if mesh.is_empty() { None } else { Some(Mesh::new(mesh)?) };
-    Ok(OptimizationOptions { level, math, checkpoint, mesh, ..OptimizationOptions::default() })
+    let residuals = residuals.into_iter().map(|(dims, split)| Residual { dims, split }).collect();
+    let default = OptimizationOptions::default();
+    Ok(OptimizationOptions { level, math, checkpoint, mesh, residuals, ..default })
 }
 
 fn mode(inference: bool) -> Mode {

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use mithril_driver::calibration;
 use mithril_driver::compile::sharding::{Sharding, ShardingRequest};
 use mithril_passes::cost::scaled;
 use mithril_passes::shard::blocks::{self, BlockBill, seconds};
 use mithril_passes::shard::layout::{Layout, Mesh};
-use mithril_passes::shard::machine::Machine;
+use mithril_passes::shard::residuals::Residual;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 
@@ -60,12 +61,14 @@ impl Shardings {
 }
 
 /// How params and inputs of a program are divided over a mesh. `given` has mesh axes with the axes
-/// that they divide, by name; with `choose`, the others are chosen, and else they follow from these.
+/// that they divide, by name, and `residuals` the same for residual values by their shape; with
+/// `choose`, the others are chosen, and else they follow from these.
 ///
 /// Errors: a wrong mesh; an unknown machine; those of `propose_sharding` and `explain_sharding`.
 #[pyfunction]
 #[pyo3(signature = (
-    program, mesh, machine, memory, optimizer_states, given, dims: "dict[str, int]", *, choose,
+    program, mesh, machine, memory, optimizer_states, given, residuals, dims: "dict[str, int]", *,
+    choose,
 ))]
 #[allow(clippy::too_many_arguments)]
 pub fn sharding(
@@ -75,14 +78,18 @@ pub fn sharding(
     memory: Option<f64>,
     optimizer_states: f64,
     given: Vec<(String, Split)>,
+    residuals: Vec<(Vec<i64>, Split)>,
     dims: HashMap<String, i64>,
     choose: bool,
 ) -> Answer<Shardings> {
     guarded(|| {
         let mut dims: Vec<(String, i64)> = dims.into_iter().collect();
         dims.sort_unstable();
-        let (mesh, machine) = (Mesh::new(mesh)?, Machine::find(machine)?);
-        let request = ShardingRequest { mesh, machine, memory, optimizer_states, given, dims };
+        let (mesh, machine) = (Mesh::new(mesh)?, calibration::machine(machine)?);
+        let residuals = residuals.into_iter().map(|(dims, split)| Residual { dims, split });
+        let residuals = residuals.collect();
+        let request =
+            ShardingRequest { mesh, machine, memory, optimizer_states, given, residuals, dims };
         let program = &program.get().program;
         Ok(Shardings(match choose {
             true => program.propose_sharding(&request)?,
@@ -130,6 +137,13 @@ impl Shardings {
         self.find(name)
     }
 
+    /// The splits of residual values, which blocks read and add to, by their shape.
+    #[getter]
+    fn residuals(&self) -> Vec<(Vec<i64>, TensorSplit)> {
+        let each = self.0.residuals.iter();
+        each.map(|(dims, layout)| (dims.clone(), self.split(layout))).collect()
+    }
+
     /// The axes of the mesh with their sizes.
     #[getter]
     fn mesh(&self) -> BTreeMap<String, i64> {
@@ -174,11 +188,24 @@ impl Shardings {
         blocks::table(&self.0.blocks, &self.0.request.mesh, depth.max(0) as usize).text()
     }
 
-    /// The params and inputs that are divided, each with the mesh axes of its dims.
+    /// A picture of the forward pass in the language of Graphviz: blocks down to `depth` levels with
+    /// the layouts of their params, and the layout of what they compute, which colors them.
+    #[pyo3(signature = (depth=1))]
+    fn dot(&self, depth: usize) -> String {
+        self.0.dot(depth)
+    }
+
+    /// The params, inputs and residual values that are divided, each with the mesh axes of its
+    /// dims.
     #[getter]
     fn layouts(&self) -> String {
         let mesh = &self.0.request.mesh;
-        let divided = self.0.arguments.iter().filter(|(_, layout)| !layout.is_replicated());
+        let arguments = self.0.arguments.iter().map(|(name, layout)| (name.to_string(), layout));
+        let residuals = self.0.residuals.iter().map(|(dims, layout)| {
+            let dims: Vec<String> = dims.iter().map(i64::to_string).collect();
+            (format!("residual values of {}", dims.join(" x ")), layout)
+        });
+        let divided = arguments.chain(residuals).filter(|(_, layout)| !layout.is_replicated());
         divided.map(|(name, layout)| format!("{name}: {}\n", mesh.text(layout))).collect()
     }
 

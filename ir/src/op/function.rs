@@ -80,17 +80,18 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::View(|view| view.identity()),
         doc: "`x` itself, divided over a device mesh: entry i of `by` is the mesh axis that divides \
               axis `axes[i]`. `by` separates names, or numbers of mesh axes, by commas. Other mesh \
-              axes do not divide `x`.",
+              axes do not divide `x`. If it is `open`, a search for layouts decides instead.",
         kind: Kind::Barrier,
         operands: &[operand("x", Class::Any)],
         attrs: &[
             attr("axes", AttrKind::Ints, Default::Required).axes(),
             attr("by", AttrKind::Str, Default::Required),
+            attr("open", AttrKind::Bool, Default::Bool(false)),
         ],
         shape: ShapeRule::Rule(constrained),
         meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),
         gradient: Gradient::Rule(|r| {
-            let attrs = [("axes", r.attr("axes").clone()), ("by", r.attr("by").clone())];
+            let attrs = ["axes", "by", "open"].map(|name| (name, r.attr(name).clone()));
             vec![Some(r.g().unary("constrain", &attrs))]
         }),
         known: Some(|cx| cx.known[0].map(<[crate::dim::Dim]>::to_vec)),

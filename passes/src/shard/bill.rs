@@ -9,7 +9,7 @@ use mithril_ir::shape::Type;
 use smallvec::{SmallVec, smallvec};
 
 use super::layout::{Axes, Axis, Layout, Mesh};
-use super::propagate::Layouts;
+use super::propagate::{Layouts, Relations};
 use crate::cost::{bytes, flops};
 use crate::factors::{Division, Factors};
 
@@ -107,14 +107,10 @@ impl Bill {
 
 /// The cost of a function with these layouts.
 pub fn bill(function: &Function, mesh: &Mesh, layouts: &Layouts) -> Bill {
-    let factors = &layouts.relations.factors;
     let sizes: Vec<f64> = function.values.iter().map(|info| size(&info.ty)).collect();
-    let each = function.ops.iter().zip(factors);
-    Bill {
-        operations: each
-            .map(|(op, factors)| of_operation(mesh, op, factors, (&layouts.values, &sizes)))
-            .collect(),
-    }
+    let values = (&layouts.values[..], &sizes[..]);
+    let each = |at| of_operation(function, mesh, &layouts.relations, at, values);
+    Bill { operations: (0..function.ops.len()).map(each).collect() }
 }
 
 /// The bytes of a tensor, for comparisons: dims without a number count as a thousand.
@@ -125,18 +121,32 @@ fn size(ty: &Type) -> f64 {
 
 /// The cost of one operation. `values` has the layouts and the bytes of all values. If a mesh axis
 /// divides several factors, the one that is computed in parts is the one for which least is sent.
+/// What an earlier operation has gathered in the same way is not gathered again.
 pub fn of_operation(
+    function: &Function,
     mesh: &Mesh,
-    op: &Operation,
-    factors: &Factors,
+    relations: &Relations,
+    at: usize,
     (values, sizes): (&[Layout], &[f64]),
 ) -> OperationBill {
+    let (op, factors) = (&function.ops[at], &relations.factors[at]);
     let sent = |bill: &OperationBill| -> f64 {
         let each = bill.collectives.iter();
         each.map(|own| own.sent.number() * sizes[own.value.index()]).sum()
     };
+    let earlier = relations.earlier(at).iter();
+    let gathered: SmallVec<[Collective; 2]> = earlier
+        .flat_map(|other| {
+            of_operation(function, mesh, relations, *other, (values, sizes)).collectives
+        })
+        .filter(|own| own.kind == Kind::AllGather)
+        .collect();
     let all = divisions(op, factors, values);
-    let bills = all.iter().map(|divided| divided_as(mesh, op, factors, values, divided));
+    let bills = all.iter().map(|divided| {
+        let mut bill = divided_as(mesh, op, factors, values, divided);
+        bill.collectives.retain(|own| !gathered.contains(own));
+        bill
+    });
     let least = bills.map(|bill| (sent(&bill), bill)).reduce(|one, other| {
         let (less, more) = (one.0 <= other.0, other.1.parts > one.1.parts);
         if less && !(one.0 == other.0 && more) { one } else { other }

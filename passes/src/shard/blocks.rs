@@ -46,7 +46,7 @@ pub fn of_blocks(problem: &Problem, values: &[Layout]) -> Result<Vec<BlockBill>>
     all.insert(String::new(), BlockBill::default());
     for (at, op) in function.ops.iter().enumerate() {
         let bill =
-            of_operation(problem.mesh, op, &relations.factors[at], (values, estimates.bytes()));
+            of_operation(function, problem.mesh, &relations, at, (values, estimates.bytes()));
         let time = estimates.time(problem, at, &bill);
         let flops = estimates.flops(problem, at, &bill);
         let path = op.loc.shortest().unwrap_or("");

@@ -61,3 +61,14 @@ pub fn repeats(function: &Function) -> Vec<f64> {
     };
     function.ops.iter().map(each).collect()
 }
+
+/// The first operation that depends on a cotangent; the number of operations if none does.
+pub fn first_of_gradients(function: &Function) -> usize {
+    let mut depends = vec![false; function.values.len()];
+    for (value, argument) in function.arguments() {
+        depends[value.index()] = argument.role == Role::Cotangent;
+    }
+    let reads = |op: &&Operation| op.operands.iter().any(|v| depends[v.index()]);
+    let first = function.ops.iter().position(|op| reads(&op));
+    first.unwrap_or(function.ops.len())
+}

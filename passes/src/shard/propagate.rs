@@ -13,6 +13,8 @@ use smallvec::SmallVec;
 
 use super::constrain;
 use super::layout::{Axes, Axis, Layout, Mesh};
+use super::problem::first_of_gradients;
+use super::residuals::is_open;
 use crate::factors::{Division, Factor, Factors};
 
 /// The layouts of a function's values.
@@ -47,7 +49,14 @@ pub struct Relations {
     simple: Vec<bool>,
     /// For each value, those that it takes part in.
     users: Vec<Vec<usize>>,
+    /// The values that are tied to others, by these.
+    partners: FxHashMap<Value, Value>,
+    /// For each operation, earlier contractions that read the same value, if it is one itself.
+    earlier: Vec<SmallVec<[usize; 2]>>,
 }
+
+/// The number of earlier contractions of a value that are looked at.
+const EARLIER: usize = 3;
 
 impl Relations {
     /// The relations of a function of primitives without calls. The values of each pair in `tied`
@@ -58,6 +67,8 @@ impl Relations {
             places: Vec::new(),
             simple: Vec::new(),
             users: vec![Vec::new(); function.values.len()],
+            partners: tied.iter().copied().collect(),
+            earlier: earlier(function),
         };
         for op in &function.ops {
             let factors = Factors::of(function, op);
@@ -99,6 +110,29 @@ impl Relations {
     pub fn users(&self, value: Value) -> &[usize] {
         &self.users[value.index()]
     }
+
+    /// Contractions before this one that read one of its operands, both in the forward pass or both
+    /// in that of the gradients: what they gather need not be gathered again.
+    pub fn earlier(&self, at: usize) -> &[usize] {
+        &self.earlier[at]
+    }
+}
+
+fn earlier(function: &Function) -> Vec<SmallVec<[usize; 2]>> {
+    let turn = first_of_gradients(function);
+    let mut readers: FxHashMap<(Value, bool), SmallVec<[usize; 4]>> = FxHashMap::default();
+    let each = function.ops.iter().enumerate().map(|(at, op)| {
+        let mut before = SmallVec::new();
+        if op.op.kind == Kind::Contraction {
+            for value in &op.operands {
+                let others = readers.entry((*value, at < turn)).or_default();
+                before.extend(others.iter().copied().take(EARLIER));
+                others.push(at);
+            }
+        }
+        before
+    });
+    each.collect()
 }
 
 fn is_simple(op: &Operation) -> bool {
@@ -157,7 +191,8 @@ impl Spread<'_> {
         let mut values: Vec<Layout> = shapes.map(|dims| Layout::replicated(dims.len())).collect();
         let mut fixed = vec![false; values.len()];
         let constrain = op::get("constrain");
-        for operation in function.ops.iter().filter(|operation| operation.op == constrain) {
+        let is_decided = |operation: &&Operation| operation.op == constrain && !is_open(operation);
+        for operation in function.ops.iter().filter(is_decided) {
             let value = operation.result();
             let shape = &function.ty(value).shape;
             values[value.index()] = constrain::layout(self.mesh, operation, shape)?;
@@ -171,7 +206,8 @@ impl Spread<'_> {
         Ok((values, fixed))
     }
 
-    /// Gives these values a layout, and spreads it. Returns the other values that changed.
+    /// Gives these values and those that are tied to them a layout, and spreads it. Returns the
+    /// values that changed beside the first ones.
     pub fn give(
         &self,
         values: &mut [Layout],
@@ -179,12 +215,16 @@ impl Spread<'_> {
         to: &[Value],
         layout: &Layout,
     ) -> Vec<Value> {
-        for value in to {
+        let tied: Vec<Value> =
+            to.iter().filter_map(|value| self.relations.partners.get(value)).copied().collect();
+        for value in to.iter().chain(&tied) {
             values[value.index()] = layout.clone();
             fixed[value.index()] = true;
         }
-        let users = to.iter().flat_map(|value| self.relations.users(*value)).copied();
-        self.run(values, fixed, users)
+        let users = to.iter().chain(&tied).flat_map(|value| self.relations.users(*value)).copied();
+        let mut changed = self.run(values, fixed, users);
+        changed.extend(tied);
+        changed
     }
 
     /// Visits these operations, and then those of each value whose layout changed, until nothing

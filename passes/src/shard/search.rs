@@ -5,7 +5,7 @@
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Value;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bill::of_operation;
 use super::layout::{Axis, Layout, Mesh};
@@ -88,6 +88,8 @@ impl Moves {
 struct Search<'a> {
     problem: &'a Problem<'a>,
     relations: Relations,
+    /// For an operation, those after it whose cost depends on what it gathers.
+    later: FxHashMap<usize, Vec<usize>>,
     estimates: Estimates,
     /// The bytes that a device may use.
     limit: f64,
@@ -146,7 +148,11 @@ impl<'a> Search<'a> {
         let (computed, _) = problem.gradients();
         let relations = Relations::of(problem.function, &computed);
         let estimates = Estimates::of(problem)?;
-        Ok(Search { problem, relations, estimates, limit: problem.memory, visited: 0 })
+        let mut later: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+        for at in 0..problem.function.ops.len() {
+            relations.earlier(at).iter().for_each(|own| later.entry(*own).or_default().push(at));
+        }
+        Ok(Search { problem, relations, later, estimates, limit: problem.memory, visited: 0 })
     }
 
     fn spread(&self) -> Spread<'_> {
@@ -288,8 +294,13 @@ impl<'a> Search<'a> {
             }
             let dims = &function.ty(values[0]).shape.dims;
             let now = &state.values[values[0].index()];
+            // Convolutions are not divided along their images.
+            let is_image = values[0].index() >= function.args.len() && dims.len() > 3;
+            let fits = |own: &Layout| {
+                own != now && !(is_image && own.dims[2..].iter().any(|axes| !axes.is_empty()))
+            };
             let all = layouts(mesh, dims).into_iter();
-            moves.extend(all.filter(|own| own != now).map(|layout| Move { group, layout }));
+            moves.extend(all.filter(fits).map(|layout| Move { group, layout }));
         }
         moves
     }
@@ -303,7 +314,10 @@ impl<'a> Search<'a> {
         next.choices.push((own.group, own.layout));
         let touched = changed.iter().chain(group);
         let users = touched.flat_map(|value| self.relations.users(*value)).copied();
-        let users: FxHashSet<usize> = users.collect();
+        let mut users: FxHashSet<usize> = users.collect();
+        let later = users.iter().flat_map(|at| self.later.get(at).into_iter().flatten());
+        let later: Vec<usize> = later.copied().collect();
+        users.extend(later);
         self.count(&mut next, users);
         next
     }
@@ -312,13 +326,8 @@ impl<'a> Search<'a> {
     fn count(&mut self, state: &mut State, operations: impl IntoIterator<Item = usize>) {
         let Problem { function, mesh, .. } = *self.problem;
         for at in operations.into_iter().filter(|at| *at < function.ops.len()) {
-            let factors = &self.relations.factors[at];
-            let bill = of_operation(
-                mesh,
-                &function.ops[at],
-                factors,
-                (&state.values, self.estimates.bytes()),
-            );
+            let values = (&state.values[..], self.estimates.bytes());
+            let bill = of_operation(function, mesh, &self.relations, at, values);
             state.times[at] = self.estimates.time(self.problem, at, &bill);
         }
         let excess = (self.memory(state) - self.limit).max(0.0);

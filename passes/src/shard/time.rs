@@ -12,7 +12,8 @@ use rustc_hash::FxHashSet;
 use super::bill::{self, Collective, OperationBill};
 use super::layout::{Layout, Mesh};
 use super::machine::Machine;
-use super::problem::Problem;
+use super::problem::{Problem, first_of_gradients};
+use super::residuals::is_open;
 use crate::cost::{bytes, flops};
 
 /// Seconds of computation, and of data on its way between devices.
@@ -177,7 +178,9 @@ fn lives(function: &Function, repeats: &[f64]) -> Vec<Option<Life>> {
     let turn = first_of_gradients(function);
     let mut lives: Vec<Option<Life>> = (0..function.values.len()).map(|_| None).collect();
     for (at, op) in function.ops.iter().enumerate() {
-        if matches!(op.op.kind, Kind::Layout | Kind::Barrier | Kind::Constant | Kind::Dim) {
+        // A constraint may divide its operand further, so its result has memory of its own.
+        let is_view = matches!(op.op.kind, Kind::Layout | Kind::Barrier) && !is_open(op);
+        if is_view || matches!(op.op.kind, Kind::Constant | Kind::Dim) {
             continue;
         }
         for value in op.results() {
@@ -187,17 +190,6 @@ fn lives(function: &Function, repeats: &[f64]) -> Vec<Option<Life>> {
         }
     }
     lives
-}
-
-/// The first operation that depends on a cotangent; the number of operations if none does.
-fn first_of_gradients(function: &Function) -> usize {
-    let mut depends = vec![false; function.values.len()];
-    for (value, argument) in function.arguments() {
-        depends[value.index()] = argument.role == Role::Cotangent;
-    }
-    let reads = |op: &&mithril_ir::graph::Operation| op.operands.iter().any(|v| depends[v.index()]);
-    let first = function.ops.iter().position(|op| reads(&op));
-    first.unwrap_or(function.ops.len())
 }
 
 /// Errors: the dim is not known.

@@ -20,7 +20,9 @@ use mithril_passes::select_bodies::SelectBodies;
 use mithril_passes::shard::blocks::{BlockBill, of_blocks};
 use mithril_passes::shard::layout::{Layout, Mesh};
 use mithril_passes::shard::machine::Machine;
+use mithril_passes::shard::picture::Picture;
 use mithril_passes::shard::problem::{Problem, params_with_gradients, repeats};
+use mithril_passes::shard::residuals::{ConstrainResiduals, Residual, open_values};
 use mithril_passes::shard::search::{Plan, does_not_fit, evaluate, search};
 use mithril_passes::shard::shorten::{Shorten, alike};
 use mithril_passes::specialise::Specialise;
@@ -40,13 +42,15 @@ const LAYER: usize = 12;
 #[derive(Clone, Debug)]
 pub struct ShardingRequest {
     pub mesh: Mesh,
-    pub machine: &'static Machine,
+    pub machine: Machine,
     /// The bytes that a device may use; `None`: those that it has.
     pub memory: Option<f64>,
     /// The number of arrays as large as the params that the optimizer keeps.
     pub optimizer_states: f64,
     /// By name of a param or input: mesh axes with the axes that they divide.
     pub given: Vec<(String, Vec<(String, i64)>)>,
+    /// The same for residual values.
+    pub residuals: Vec<Residual>,
     /// The sizes of dims without numbers.
     pub dims: Vec<(String, i64)>,
 }
@@ -57,12 +61,25 @@ pub struct Sharding {
     pub request: ShardingRequest,
     /// Params and inputs with their layouts.
     pub arguments: Vec<(Arc<str>, Layout)>,
+    /// The layouts of residual values that are decided, by shape.
+    pub residuals: Vec<(Vec<i64>, Layout)>,
     /// The cost of each block, the whole model first.
     pub blocks: Vec<BlockBill>,
     /// The bytes that a device uses at most.
     pub memory: f64,
     /// The number of layouts of the whole model that were compared.
     pub compared: usize,
+    /// The whole step, and the layouts of its values.
+    step: Arc<Function>,
+    values: Vec<Layout>,
+}
+
+impl Sharding {
+    /// A picture of the blocks down to `depth` in the language of Graphviz, colored by layout.
+    pub fn dot(&self, depth: usize) -> String {
+        let (function, mesh) = (&*self.step, &self.request.mesh);
+        Picture { function, mesh, values: &self.values, blocks: &self.blocks }.dot(depth)
+    }
 }
 
 impl ShardingRequest {
@@ -108,7 +125,7 @@ impl Program {
         let whole = layers.step(false)?;
         let plan =
             layers.solved(&whole, &layers.given(&whole)?, &mut |problem| evaluate(problem))?;
-        layers.priced(layers.arguments(&whole, &plan), 1)
+        layers.priced(layers.decided(&whole, &plan), 1)
     }
 }
 
@@ -136,6 +153,7 @@ impl Layers<'_> {
         let pipeline = Pipeline::default()
             .then(SelectBodies { target: *CORE, gradients })
             .then(Specialise { shapes, ..Specialise::default() })
+            .then(ConstrainResiduals::default())
             .then(BatchScans::default())
             .then(Inline { repeated: Limit::At(LAYER), ..Inline::default() });
         let (module, _) = Driver::default().run(&pipeline, module)?;
@@ -178,7 +196,7 @@ impl Layers<'_> {
     fn found(&self, short: &Function, given: &[(Value, Layout)], memory: f64) -> Result<Sharding> {
         let mut within = |problem: &Problem| search(&Problem { memory, ..*problem });
         let plan = self.solved(short, given, &mut within)?;
-        self.priced(self.arguments(short, &plan), plan.visited)
+        self.priced(self.decided(short, &plan), plan.visited)
     }
 
     /// The result of a search or of an evaluation. `given` has the layouts that are decided.
@@ -195,12 +213,13 @@ impl Layers<'_> {
             false => Vec::new(),
         };
         let values = |group: &Vec<usize>| group.iter().map(|at| function.arg(*at)).collect();
-        let groups: Vec<Vec<Value>> = self.alike.iter().map(values).collect();
+        let mut groups: Vec<Vec<Value>> = self.alike.iter().map(values).collect();
+        groups.extend(open_values(function));
         solve(&Problem {
             function,
             tied: &tied,
             mesh: &request.mesh,
-            machine: request.machine,
+            machine: &request.machine,
             given,
             groups: &groups,
             repeats: &repeats(function),
@@ -226,40 +245,92 @@ impl Layers<'_> {
             let layout = self.request.mesh.split(&function.ty(value).shape, split);
             given.push((value, layout.map_err(|error| Box::new(error.at(format!("`{name}`"))))?));
         }
+        for residual in &self.request.residuals {
+            for value in of_shape(function, &residual.dims) {
+                let shape = &function.ty(value).shape;
+                given.push((value, self.request.mesh.split(shape, &residual.split)?));
+            }
+        }
         Ok(given)
     }
 
-    /// The layouts of the arguments, those that were chosen first. Layers that the function leaves
-    /// out have those of the last layer that it has.
-    fn arguments(&self, function: &Function, plan: &Plan) -> Vec<(Value, Layout)> {
+    /// The layouts of the arguments, and of residual values whose layout was chosen, those that were
+    /// chosen first. Layers that the function leaves out have those of the last layer that it has.
+    fn decided(&self, function: &Function, plan: &Plan) -> Vec<(Place, Layout)> {
         let used: FxHashSet<Value> =
             function.ops.iter().flat_map(|op| op.operands.clone()).collect();
+        let chosen = |value: Value| plan.chosen.iter().position(|own| *own == value);
         let mut layouts = Vec::new();
         for group in &self.alike {
             let values = || group.iter().map(|at| function.arg(*at));
             let last = values().rev().find(|value| used.contains(value));
-            let chosen =
-                values().filter_map(|value| plan.chosen.iter().position(|own| *own == value));
-            let order = chosen.min().unwrap_or(usize::MAX);
+            let order = values().filter_map(chosen).min().unwrap_or(usize::MAX);
             for value in values() {
                 let like = if used.contains(&value) { value } else { last.unwrap_or(value) };
-                layouts.push((order, value, plan.values[like.index()].clone()));
+                let layout = plan.values[like.index()].clone();
+                layouts.push((order, Place::Argument(value), layout));
             }
         }
-        layouts.sort_by_key(|(order, value, _)| (*order, *value));
-        layouts.into_iter().map(|(_, value, layout)| (value, layout)).collect()
+        for group in open_values(function) {
+            if let Some(order) = chosen(group[0]) {
+                let dims = &function.ty(group[0]).shape.dims;
+                let dims = dims.iter().filter_map(Dim::as_const).collect();
+                let layout = plan.values[group[0].index()].clone();
+                layouts.push((order, Place::Residual(dims), layout));
+            }
+        }
+        layouts.sort_by(|(one, own, _), (two, other, _)| (one, own).cmp(&(two, other)));
+        layouts.into_iter().map(|(_, place, layout)| (place, layout)).collect()
     }
 
-    /// The cost of the whole model whose arguments have these layouts.
-    fn priced(&self, arguments: Vec<(Value, Layout)>, compared: usize) -> Result<Sharding> {
+    /// The cost of the whole model with these layouts.
+    fn priced(&self, decided: Vec<(Place, Layout)>, compared: usize) -> Result<Sharding> {
         let function = self.step(false)?;
-        let (blocks, memory) = self.solved(&function, &arguments, &mut |problem| {
+        let mut given = Vec::new();
+        let (mut arguments, mut residuals) = (Vec::new(), Vec::new());
+        for (place, layout) in decided {
+            match place {
+                Place::Argument(value) => {
+                    given.push((value, layout.clone()));
+                    arguments.push((function.args[value.index()].name.clone(), layout));
+                }
+                Place::Residual(dims) => {
+                    let values = of_shape(&function, &dims);
+                    given.extend(values.into_iter().map(|value| (value, layout.clone())));
+                    residuals.push((dims, layout));
+                }
+            }
+        }
+        let (blocks, plan) = self.solved(&function, &given, &mut |problem| {
             let plan = evaluate(problem)?;
-            Ok((of_blocks(problem, &plan.values)?, plan.memory))
+            Ok((of_blocks(problem, &plan.values)?, plan))
         })?;
-        let named =
-            |(value, layout): (Value, Layout)| (function.args[value.index()].name.clone(), layout);
-        let arguments = arguments.into_iter().map(named).collect();
-        Ok(Sharding { request: self.request.clone(), arguments, blocks, memory, compared })
+        Ok(Sharding {
+            request: self.request.clone(),
+            arguments,
+            residuals,
+            blocks,
+            memory: plan.memory,
+            compared,
+            step: function,
+            values: plan.values,
+        })
     }
+}
+
+/// What a layout is decided for.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Argument(Value),
+    /// The residual values of this shape.
+    Residual(Vec<i64>),
+}
+
+/// The residual values of a function that have this shape.
+fn of_shape(function: &Function, dims: &[i64]) -> Vec<Value> {
+    let has = |group: &Vec<Value>| {
+        let own = function.ty(group[0]).shape.dims.iter().map(Dim::as_const);
+        own.eq(dims.iter().map(|dim| Some(*dim)))
+    };
+    open_values(function).into_iter().find(has).unwrap_or_default()
 }

@@ -17,6 +17,9 @@ pub struct Bench {
     /// The names of the backends to measure.
     #[arg(short, long, value_name = "NAME,…", value_delimiter = ',', help = help())]
     backends: Vec<String>,
+    /// Measure the processes of a device mesh on this machine as well; alone without `--backends`.
+    #[arg(long)]
+    mesh: bool,
     /// Save the measurements; later compiles use them as their cost model.
     #[arg(long)]
     calibrate: bool,
@@ -34,7 +37,8 @@ impl Bench {
     ///
     /// Errors: Python cannot be started, or the measurements cannot be saved or printed.
     pub fn run(&self) -> Result<ExitCode> {
-        let mut command = python::call("calibration", &json!(self.backends).to_string());
+        let request = json!({"backends": self.backends, "mesh": self.mesh});
+        let mut command = python::call("calibration", &request.to_string());
         // Ignores the stored profile: the model is measured as it is written, and the profile may
         // be wrong.
         let ran = command.env("MITHRIL_PROFILE", "").stderr(Stdio::inherit()).output();
@@ -42,10 +46,10 @@ impl Bench {
         if !output.status.success() {
             return Ok(ExitCode::from(output.status.code().map_or(2, |code| code as u8)));
         }
-        let profiles = calibration::parse(&String::from_utf8_lossy(&output.stdout))?;
-        print(calibration::table(&profiles))?;
+        let measured = calibration::parse(&String::from_utf8_lossy(&output.stdout))?;
+        print(calibration::table(&measured))?;
         if self.calibrate {
-            let path = calibration::save(&profiles)?;
+            let path = calibration::save(&measured)?;
             print(format_args!("saved in {}\n", path.display()))?;
         }
         Ok(ExitCode::SUCCESS)
