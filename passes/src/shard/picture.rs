@@ -134,7 +134,7 @@ impl Picture<'_> {
                 .map(|(value, argument)| format!("{}: {}", own(&argument.name), self.text(value))),
         );
         let made = operations.iter().flat_map(|at| function.ops[*at].results());
-        let last = made.filter(|value| of_inputs[value.index()]).last();
+        let last = made.rev().find(|value| of_inputs[value.index()]);
         let layout = last.map(|value| self.text(value));
         lines.extend(layout.iter().map(|own| format!("gives {own}")));
         if let Some(bill) = self.blocks.iter().find(|block| block.path == path) {

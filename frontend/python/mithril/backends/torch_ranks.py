@@ -21,6 +21,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 from .._core import DType
 from ..sources import namespace
 from .meshes import Split
+from .torch_buckets import reduced_in_buckets
 from .torch_rules import Functions, Rules, reduced
 
 __all__ = [
@@ -282,7 +283,7 @@ def pullback(program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays) -
         name: torch.zeros_like(leaf) if gradient is None else gradient
         for (name, leaf), gradient in zip(leaves.items(), found)
     }
-    return moved(named, leaves)
+    return moved(reduced_in_buckets(named, leaves), leaves)
 
 
 def joint(
