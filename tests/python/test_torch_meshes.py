@@ -82,6 +82,19 @@ def test_every_check_is_run():
     assert sizes == mesh_models.MESHES
 
 
+def test_buckets_end_once_they_are_full():
+    import torch  # noqa: PLC0415
+
+    from mithril.backends import torch_buckets  # noqa: PLC0415
+
+    large = torch_buckets.BYTES // 4 * 3 // 5
+    sizes = {"a": large, "b": large, "c": 8, "d": 2, "e": large, "f": large, "g": 3}
+    arrays = {name: torch.empty(size) for name, size in sizes.items()}
+    found = list(torch_buckets._buckets(arrays, list(arrays)))
+    # One alone needs no bucket.
+    assert found == [["a", "b"], ["c", "d", "e", "f"]]
+
+
 def test_slow_ranks_are_an_error_after_the_timeout():
     ran = run("slow", MITHRIL_MESH_TIMEOUT="10")
     assert ran.returncode == 0, ran.stderr
