@@ -18,21 +18,22 @@ Arrays = dict[str, Any]
 
 
 def reduced_in_buckets(arrays: Arrays, places: Arrays) -> Arrays:
-    """The arrays, of which those that are sums over one mesh axis, and are to be replicated over it
+    """The arrays, of which those that are sums over mesh axes, and are to be replicated over these
     as the arrays of the same names in `places` are, are added up. Several of a dtype make one
     bucket: a collective takes a time that does not depend on its bytes, which they share."""
     found: dict[tuple[Any, ...], list[str]] = {}
     for name, value in arrays.items():
-        axis = _summed(value, places[name])
-        if axis is not None:
-            found.setdefault((axis, value.dtype), []).append(name)
+        axes = _summed(value, places[name])
+        if axes:
+            found.setdefault((axes, value.dtype), []).append(name)
     reduced = dict(arrays)
-    for (axis, _), names in found.items():
+    for (axes, _), names in found.items():
         for bucket in _buckets(arrays, names):
             mesh = arrays[bucket[0]].device_mesh
             locals_ = [arrays[name].to_local() for name in bucket]
             flat = torch.cat([local.reshape(-1) for local in locals_])
-            dist.all_reduce(flat, group=mesh.get_group(axis))
+            for axis in axes:
+                dist.all_reduce(flat, group=mesh.get_group(axis))
             parts = torch.split(flat, [local.numel() for local in locals_])
             for name, local, part in zip(bucket, locals_, parts):
                 own = arrays[name]
@@ -47,16 +48,17 @@ def reduced_in_buckets(arrays: Arrays, places: Arrays) -> Arrays:
     return reduced
 
 
-def _summed(value: DTensor, like: DTensor) -> int | None:
-    """The only mesh axis over which the array is a sum and the other one is not divided."""
-    pairs = list(zip(value.placements, like.placements))
-    axes = [axis for axis, (own, other) in enumerate(pairs) if own != other]
-    if len(axes) != 1:
-        return None
-    own, other = pairs[axes[0]]
-    is_sum = isinstance(own, Partial) and own.reduce_op == "sum" and isinstance(other, Replicate)
-    is_small = value.numel() * value.element_size() < BYTES
-    return axes[0] if is_sum and is_small and value.is_contiguous() else None
+def _summed(value: DTensor, like: DTensor) -> tuple[int, ...]:
+    """The mesh axes over which the array is a sum and the other one is not divided; none if they
+    differ in another way, or for an array that fills a bucket."""
+    pairs = list(enumerate(zip(value.placements, like.placements)))
+    differ = [(axis, own, other) for axis, (own, other) in pairs if own != other]
+    fits = all(
+        isinstance(own, Partial) and own.reduce_op == "sum" and isinstance(other, Replicate)
+        for _, own, other in differ
+    )
+    is_small = value.numel() * value.element_size() < BYTES and value.is_contiguous()
+    return tuple(axis for axis, *_ in differ) if fits and is_small else ()
 
 
 def _buckets(arrays: Arrays, names: list[str]) -> Iterator[list[str]]:
