@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import _core
     from .backends.base import Backend
-    from .parts import Part
+    from .part import Part
 
 __all__ = ["joined_source"]
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .joined import joined_source
-from .sources import namespace, write_source
+from .part import Part
+from .sources import write_source
 
 if TYPE_CHECKING:
     from . import _core
     from .backends.base import Backend
 
-__all__ = ["Border", "Part", "PartsRunner"]
+__all__ = ["Border", "PartsRunner"]
 
 Array = Any
 Arrays = dict[str, Array]
@@ -34,34 +35,6 @@ class Border(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.type}, from {self.source!r} to {self.target!r}"
-
-
-class Part:
-    """A part of a model with its runner. Values are numbered; `values` holds those of a call."""
-
-    def __init__(
-        self, own: _core.Part, backend: Backend, *, jit: bool | None, file_path: str | None
-    ) -> None:
-        program = own.program
-        if program.widens and not backend.wide:
-            backend.widen()
-        self.place = own.place
-        self.backend = backend
-        self.program = program
-        arguments = list(zip(program.arguments, own.reads))
-        self.params = [(a.name, value) for a, value in arguments if a.role == "param"]
-        self.inputs = [(a.name, value) for a, value in arguments if a.role != "param"]
-        self.results = [
-            (r.name, value, r.dtype.is_float) for r, value in zip(program.results, own.writes)
-        ]
-        self.types = {value: f"{a.dtype.name}[{', '.join(a.dims)}]" for a, value in arguments}
-        self.names = {value: str(a.name) for a, value in arguments}
-        self.dtypes = {value: a.dtype.name for a, value in arguments}
-        self.runner = backend.runner(
-            program,
-            partial(namespace, program, file_path),
-            jit=backend.jit_default if jit is None else jit,
-        )
 
 
 class PartsRunner:
