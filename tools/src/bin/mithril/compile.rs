@@ -17,6 +17,7 @@ use mithril_kernels::host::{self, Host};
 use mithril_passes::driver::Driver;
 use mithril_passes::indexed::{Indexed, indexed};
 use mithril_passes::pipeline::{self, Pipeline};
+use mithril_passes::shard::layout::Mesh;
 use mithril_passes::specialise::shapes::Shapes;
 use mithril_passes::table::Table;
 use mithril_source::python;
@@ -46,6 +47,10 @@ pub struct Compile {
     /// run time. Defaults to the environment variable MITHRIL_CPU, or native.
     #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
     cpu: Vec<String>,
+    /// The device mesh that `shard` blocks and constraints divide arrays over, for torch and jax:
+    /// axes with their sizes, such as data:2,model:4.
+    #[arg(long, value_name = "AXIS:SIZE,…", value_parser = Mesh::parse)]
+    mesh: Option<Mesh>,
     /// Passes to run first on a .mir file.
     #[arg(short, long = "passes", value_name = "PIPELINE")]
     pipeline: Option<String>,
@@ -77,6 +82,15 @@ impl Compile {
             Some(name) => targets::find(name)?,
             None => by_extension(&self.output),
         };
+        if self.mesh.is_some() && !has_meshes(target) {
+            let able = TARGETS.iter().filter(|target| has_meshes(target));
+            let expected = able.map(TargetEntry::name).collect::<Vec<_>>().join(" or ");
+            return Err(misused_option(
+                "`--mesh` needs a target with device meshes",
+                target.name(),
+                &expected,
+            ));
+        }
         let hosts = match (&*self.cpu, target.dialect) {
             ([], Dialect::Machine) => vec![host::chosen(None)?],
             (named, Dialect::Machine | Dialect::C | Dialect::Python(_)) => {
@@ -119,7 +133,9 @@ impl Compile {
                 self.write(native.c().unwrap_or_default())
             }
             Dialect::Python(backend) => {
-                let options = python::Options { stem: self.stem(target)?, ..Default::default() };
+                let mesh = self.mesh.clone();
+                let options =
+                    python::Options { stem: self.stem(target)?, mesh, ..Default::default() };
                 self.python(&python::emit(module, backend, &options)?)
             }
         }
@@ -131,7 +147,7 @@ impl Compile {
         stem: String,
     ) -> Result<std::sync::Arc<compile::Program>> {
         let defaults =
-            CompileOptions::new(target.name(), self.model.options()?, self.optimization.options())?;
+            CompileOptions::new(target.name(), self.model.options()?, self.optimization())?;
         let options = CompileOptions { stem, ..defaults };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
@@ -139,6 +155,11 @@ impl Compile {
             eprint!("{}", timings(&program).text());
         }
         Ok(program)
+    }
+
+    fn optimization(&self) -> pipeline::OptimizationOptions {
+        let mesh = self.mesh.clone();
+        pipeline::OptimizationOptions { mesh, ..self.optimization.options() }
     }
 
     /// Whether source is printed to standard output.
@@ -206,7 +227,7 @@ impl Compile {
         let module = text::parse(&file).map_err(within(&name, &file))?;
         verify::verify(&module).map_err(within(&name, &file))?;
         text::check_targets(&file, &targets::names()).map_err(within(&name, &file))?;
-        let optimization = self.optimization.options();
+        let optimization = self.optimization();
         let then =
             pipeline::standard(Shapes::default(), target.passes, self.gradients, &optimization);
         let then = target.finish(then);
@@ -227,6 +248,14 @@ impl Compile {
             indexed,
         };
         export(module, &request, &AtomicBool::new(false)).map(|_| ())
+    }
+}
+
+/// Whether a target divides arrays over device meshes: whether it spells constraints.
+fn has_meshes(target: &TargetEntry) -> bool {
+    match target.dialect {
+        Dialect::Python(backend) => backend.spellings.iter().any(|(name, _)| *name == "constrain"),
+        Dialect::C | Dialect::Machine => false,
     }
 }
 
