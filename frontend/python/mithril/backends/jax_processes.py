@@ -26,12 +26,12 @@ class JaxProcesses(Processes):
         self.number = jax.process_index()
 
     def from_first(self, value: Any) -> Any:
-        return pickle.loads(_from_first(np_bytes(value)).tobytes())
+        return pickle.loads(_from_first(_pickled(value)).tobytes())
 
     def from_all(self, value: Any) -> list[Any]:
         from jax.experimental.multihost_utils import process_allgather  # noqa: PLC0415
 
-        own = np_bytes(value)
+        own = _pickled(value)
         sizes = process_allgather(own.size)
         padded = process_allgather(_padded(own, int(sizes.max())))
         return [pickle.loads(row[:size].tobytes()) for row, size in zip(padded, sizes)]
@@ -76,7 +76,7 @@ def shared_seed() -> int:
     return int(_from_first(np.random.default_rng().integers(0, 2**32, 1, np.uint32))[0])
 
 
-def np_bytes(value: Any) -> NDArray[np.uint8]:
+def _pickled(value: Any) -> NDArray[np.uint8]:
     """The pickle of a value."""
     import numpy as np  # noqa: PLC0415
 

@@ -3,6 +3,7 @@ so no process needs the memory of a whole array."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -70,18 +71,18 @@ class Process:
             yield ..., as_numpy(array)
 
 
-class Processes(Process):
+class Processes(Process, ABC):
     """One of several processes."""
 
     number: int
 
+    @abstractmethod
     def from_first(self, value: Any) -> Any:
         """The value of the first process, on all processes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def from_all(self, value: Any) -> list[Any]:
         """The values of all processes."""
-        raise NotImplementedError
 
     def first(self, act: Callable[[], T]) -> T:
         answer: list[Any] = [None, None]
