@@ -4,7 +4,7 @@ use mithril_driver::call::signature::Sizes;
 use mithril_ir::dtype::DType;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::{Classes, Samples};
 
@@ -30,9 +30,13 @@ impl Tinygrad {
             return None;
         }
         let py = value.py();
-        // `Tensor.shape` and `Tensor.dtype` are properties that read those of this node.
+        // `Tensor.shape` and `Tensor.dtype` are properties that read those of this node. Its
+        // property `shape` keeps its value in the node after the first read.
         let node = value.getattr(intern!(py, "uop")).ok()?;
-        let shape = node.getattr(intern!(py, "shape")).ok()?;
+        let held = node.getattr(intern!(py, "__dict__")).ok()?;
+        let held =
+            held.cast::<PyDict>().ok()?.get_item(intern!(py, "_RECURSIVE_PROPERTY__shape")).ok()?;
+        let shape = held.or_else(|| node.getattr(intern!(py, "shape")).ok())?;
         for size in shape.cast::<PyTuple>().ok()? {
             sizes.push(size.extract().ok()?);
         }
