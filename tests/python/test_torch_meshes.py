@@ -23,6 +23,7 @@ NAMES = [
     "functions",
     "optimizer",
     "state",
+    "overlap",
     "collectives",
     "files",
     "layouts",

@@ -36,6 +36,8 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mithril as ml
+from mithril.backends import torch_ranks
+from mithril.backends.torch_buckets import Buckets
 from mithril.models import BatchNorm2d, Dropout, Embedding, Linear, Sequential, SquaredError
 
 WHOLE = Replicate()
@@ -461,6 +463,36 @@ def counted(compiled, params, inputs, seeds):
     return collectives.found
 
 
+def check_overlap():
+    """Full buckets of gradients are reduced while autograd computes the other gradients. Each of
+    three matrices fills one."""
+    given = np.random.default_rng(0).standard_normal((4, 2600), np.float32)
+    started = []
+
+    class Watched(Buckets):
+        def add(self, name, gradient):
+            super().add(name, gradient)
+            started.append((name, len(self._sums)))
+
+    found = []
+    torch_ranks.Buckets = Watched
+    for options in ({}, {"device_mesh": (2,)}):
+        backend = ml.TorchBackend(**options)
+        model = Sequential([Linear(2600), Linear(2600), Linear(2600)])
+        compiled = ml.compile(model, backend, shapes={"input": [4, 2600]})
+        params = compiled.randomize_params(seed=0)
+        split = {"tensor_split": (0,)} if options else {}
+        x, seeds = backend.array(given, **split), {"output": backend.ones(4, 2600, **split)}
+        # The first call finds out that DTensor needs no rules of ours.
+        for _ in range(2):
+            _, gradients = compiled.evaluate(params, {"input": x}, output_gradients=seeds)
+        found.append({name: backend.to_numpy(value) for name, value in gradients.items()})
+    for name, want in found[0].items():
+        close(found[1][name], want, 1e-5)
+    at = dict(started)
+    assert at["linear_2.w"] == 1 and at["linear_1.w"] == 2 and at["linear_0.w"] == 3, started
+
+
 CHECKS = {
     "creation": check_creation,
     "identity": check_identity,
@@ -469,6 +501,7 @@ CHECKS = {
     "functions": check_functions,
     "optimizer": check_optimizer,
     "state": check_state,
+    "overlap": check_overlap,
     "collectives": lambda: compare_collectives(ml.TorchBackend, counted, DIVIDED),
     "files": lambda: compare_files(ml.TorchBackend, ml.TorchBackend.close),
     "layouts": lambda: compare_layouts(ml.TorchBackend, *(EVERY or (8, 16))),

@@ -7,7 +7,7 @@ import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import prod
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 from .._core import DType
 from ..sources import namespace
 from .meshes import Split
-from .torch_buckets import reduced_in_buckets
+from .torch_buckets import Buckets
 from .torch_rules import Functions, Rules, reduced
 
 __all__ = [
@@ -270,6 +270,9 @@ def differentiable(program: Program, params: Arrays, inputs: Arrays, state: Arra
 
 def pullback(program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays) -> Arrays:
     """The gradients of the leaves, divided as these are. `outputs` are those of the program."""
+    buckets = Buckets(leaves)
+    for name, leaf in leaves.items():
+        leaf.register_hook(partial(buckets.add, name))
     roots = [name for name in seeds if outputs[name].requires_grad]
     found: Sequence[Any] = [None] * len(leaves)
     if roots:
@@ -283,7 +286,7 @@ def pullback(program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays) -
         name: torch.zeros_like(leaf) if gradient is None else gradient
         for (name, leaf), gradient in zip(leaves.items(), found)
     }
-    return moved(reduced_in_buckets(named, leaves), leaves)
+    return moved({**named, **buckets.finish()}, leaves)
 
 
 def joint(
