@@ -97,7 +97,7 @@ impl<'m> File<'m> {
         let mut statements = std::mem::take(&mut body.statements);
         let arrays = body.computed_arrays();
         let is_forward = self.called_by_entry.contains(callee);
-        if self.backend.eager && !is_forward || self.releases && arrays.len() >= MANY {
+        if self.backend.eager && (!is_forward || arrays.len() >= MANY) {
             release(&mut [&mut statements], &arrays, &results.iter().collect::<Vec<_>>());
         }
         let mut lines = Lines::default();
@@ -132,7 +132,7 @@ impl<'m> File<'m> {
                 states.push((key, body.array(value)?));
             }
         }
-        if body.file.releases && !gradients {
+        if body.file.backend.eager && !gradients {
             let arrays = body.computed_arrays();
             let states = states.iter().map(|(_, value)| value);
             let results: Vec<&Expr> =

@@ -47,9 +47,6 @@ pub struct Options {
     pub stem: String,
     /// Where random numbers come from.
     pub random: Random,
-    /// Whether forward functions of many operations delete arrays that they no longer need. Where
-    /// gradients follow, the framework keeps the arrays anyway.
-    pub releases: bool,
     /// The device mesh that operations `constrain` refer to.
     pub mesh: Option<Mesh>,
 }
@@ -60,7 +57,6 @@ impl Default for Options {
             summary: "A model".into(),
             stem: "model".into(),
             random: Random::default(),
-            releases: false,
             mesh: None,
         }
     }

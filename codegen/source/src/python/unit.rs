@@ -40,8 +40,6 @@ pub struct File<'m> {
     pub templates: FxHashMap<&'static str, Rc<[Rc<Alternative>]>>,
     /// The text of called functions, callees first.
     pub definitions: IndexMap<Arc<str>, String>,
-    /// Whether forward functions of many operations delete arrays that they no longer need.
-    pub releases: bool,
     /// The device mesh that operations `constrain` refer to.
     pub mesh: Option<Mesh>,
     /// The names of all operations of the module.
@@ -67,7 +65,6 @@ impl<'m> File<'m> {
             module,
             backend,
             random: options.random,
-            releases: options.releases && backend.eager,
             mesh: options.mesh.clone(),
             wide: wants_wide(module),
             names,

@@ -147,7 +147,6 @@ impl Recipe {
                 summary: block.name().unwrap_or(block.kind()).to_string(),
                 stem: options.stem.clone(),
                 random: options.random,
-                releases: options.lower.mode == Mode::Inference,
                 mesh: options.optimization.mesh.clone(),
             },
             optimization: options.optimization.clone(),
