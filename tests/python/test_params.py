@@ -12,6 +12,7 @@ import pytest
 from conftest import has
 
 import mithril as ml
+from mithril import drawing
 from mithril.models import (
     L2,
     MLP,
@@ -269,6 +270,19 @@ def batches(backend, count=3):
         x = rng.normal(1, 2, (8, 4)).astype("float32")
         target = rng.integers(0, 3, 8)
         yield {"input": backend.from_numpy(x), "target": backend.array(target)}
+
+
+def test_inference_draws_the_initial_state_once(monkeypatch):
+    backend, drawn, draw = ml.NumpyBackend(), [], drawing.state
+    monkeypatch.setattr(drawing, "state", lambda *given: drawn.append(1) or draw(*given))
+    training = ml.compile(BatchNorm1d(), backend, shapes={"input": [8, 4]})
+    params, use = training.randomize_params(seed=0), training.for_inference()
+    x = {"input": backend.randn(8, 4)}
+    first, second = (use.evaluate(params, x)["output"] for _ in range(2))
+    assert drawn == [1]
+    np.testing.assert_array_equal(first, second)
+    training.evaluate(params, {"input": x["input"] + 3})
+    assert np.abs(use.evaluate(params, x)["output"] - first).max() > 0.1
 
 
 def test_inference_reads_the_state_of_training(backend):

@@ -93,7 +93,10 @@ class CompiledModel(ShardedModel):
         self._roles = {a.name: a.role for a in arguments}
         self._params = [a.name for a in arguments if a.role == "param"]
         self._inputs = [a.name for a in arguments if a.role in ("data", "constant")]
-        self._states = [a.name for a in arguments if a.role == "state"]
+        states = [a for a in arguments if a.role == "state"]
+        self._states = [a.name for a in states]
+        # Whether the initial state is the same for all params and inputs.
+        self._one_initial = all(a.shape is not None and not a.derived for a in states)
         # Params that only the training model has.
         trained = () if self._training is None else self._training.params
         self._training_params = frozenset(trained).difference(self._params)
@@ -373,7 +376,7 @@ class CompiledModel(ShardedModel):
             return self.state
         if self._state is None:
             initial = self.initial_state(params, inputs)
-            if self._training is not None:
+            if self._training is not None and not self._one_initial:
                 return initial
             self._state = initial
         return self._state
