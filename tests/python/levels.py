@@ -1,9 +1,9 @@
 """Selects the tests that run for a processor level.
 
 Native code is compiled for MITHRIL_CPU in the whole run. If that is the machine's own processor,
-every test runs, but of a test with very many cases only a sample. At another level only the tests
-of native code run, and of a parametrized test only a smaller sample. If MITHRIL_TESTS is `all`,
-there are no samples. MITHRIL_SEED is the seed of the samples.
+every test runs, but of a test with many cases only a sample. At another level only the tests of
+native code run, each at one of the lower levels, and of a parametrized test only a smaller sample.
+If MITHRIL_TESTS is `all`, there are no samples. MITHRIL_SEED is the seed of the samples.
 """
 
 import os
@@ -64,6 +64,8 @@ def chosen(items: list) -> list:
     own = [item for item in items if is_native(item)] if OTHER else items
     if ALL:
         return own
+    if OTHER:
+        own = [item for item in own if is_of_level(item.nodeid.partition("[")[0])]
     least, part = (FEW, PART) if OTHER else (MANY, SHARE)
     cases, slow, kept = defaultdict(list), defaultdict(list), set()
     for item in own:
@@ -77,6 +79,12 @@ def chosen(items: list) -> list:
     }
     kept |= drawn(cases, least, part) | drawn(few, 1, 10 * SLOW)
     return [item for item in own if item.nodeid in kept]
+
+
+def is_of_level(name: str) -> bool:
+    """Whether a test runs at this one of the lower levels."""
+    lower = LEVELS[:-1]
+    return LEVEL not in lower or lower[zlib.crc32(f"{SEED} {name}".encode()) % len(lower)] == LEVEL
 
 
 def number(name: str) -> int:

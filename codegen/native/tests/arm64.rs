@@ -57,7 +57,7 @@ impl Compiler {
 }
 
 #[test]
-fn every_operation() {
+fn arm64_objects_of_operations() {
     let mut compiler = Compiler::new();
     for (number, op) in operations().enumerate() {
         let mut random = Random(500 + number as u64);
@@ -71,7 +71,7 @@ fn every_operation() {
 }
 
 #[test]
-fn every_gradient() {
+fn arm64_objects_of_gradients() {
     let mut compiler = Compiler::new();
     for (number, op) in operations().enumerate() {
         let mut random = Random(9500 + number as u64);

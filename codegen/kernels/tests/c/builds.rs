@@ -108,10 +108,15 @@ impl Build {
     }
 }
 
+/// Whether every case is tested, not a sample.
+pub fn every() -> bool {
+    env::var("MITHRIL_TESTS").is_ok_and(|tests| tests == "all")
+}
+
 #[test]
 fn every_build_matches_the_evaluator() {
     let seed = env::var("MITHRIL_SEED").map_or(0, |seed| seed.parse().expect("a number"));
-    let all = env::var("MITHRIL_TESTS").is_ok_and(|tests| tests == "all");
+    let all = every();
     let mut checks = programs::checks();
     checks.extend(operations::long(seed));
     checks.extend(gradients::long(seed));

@@ -6,12 +6,14 @@ use mithril_ir::graph::Module;
 use mithril_ir::op::{Class, Kind, Op};
 use mithril_ir::tensor::Tensor;
 
+use crate::builds::every;
 use crate::cases::{Case, Random, operations};
 use crate::compiled::{Check, expect_no_failures};
 use crate::uses::{converted, rounds_each_step, widened};
 
-/// The number of cases per operation on floats that models use, and on any dtype.
-const COUNT: usize = 4;
+/// The number of cases per operation on floats that models use, and on any dtype: of all tests, and
+/// of a sample.
+const COUNT: [usize; 2] = [4, 2];
 
 fn check(fixed: &Case, form: &Case, inputs: &[Tensor]) -> Option<Check> {
     let (function, reference) = (form.function()?, fixed.function()?);
@@ -39,7 +41,8 @@ fn precise(wide: &Case, inputs: &[Tensor], like: &[Tensor]) -> Option<Vec<Tensor
 
 fn uses(op: Op, random: &mut Random) -> Vec<Case> {
     let dtypes = [Some(DType::F32), None, Some(DType::F64), None];
-    let found = (0..COUNT).map_while(|at| Case::find(op, random, dtypes[at % 4]));
+    let count = if every() { COUNT[0] } else { COUNT[1] };
+    let found = (0..count).map_while(|at| Case::find(op, random, dtypes[at % 4]));
     found.filter(|case| !rounds_each_step(case)).collect()
 }
 
