@@ -18,7 +18,7 @@ from mithril import _core
 # A sample has all cases of a test with at most FEW, and otherwise one in PART.
 FEW, PART = 1, 40
 # The same for the machine's own level.
-MANY, SHARE = 6, 30
+MANY, SHARE = 3, 60
 SEED = os.environ.get("MITHRIL_SEED") or "0"
 ALL = os.environ.get("MITHRIL_TESTS") == "all"
 LEVELS = _core.processors()
@@ -33,7 +33,7 @@ FRAMEWORKS = re.compile("numpy|torch|jax|mlx|tinygrad", re.IGNORECASE)
 # The cases of tinygrad, which compiles a kernel for each few operations: a sample has one of each
 # of its own tests, and of one in SLOW of the others.
 TINYGRAD = re.compile(r"(::\w*|[\[-])tinygrad", re.IGNORECASE)
-SLOW = 5
+SLOW = 16
 
 
 def header() -> str:
@@ -77,7 +77,7 @@ def chosen(items: list) -> list:
     few = {
         name: ids for name, ids in slow.items() if "tinygrad" in name or number(name) % SLOW == 0
     }
-    kept |= drawn(cases, least, part) | drawn(few, 1, 10 * SLOW)
+    kept |= drawn(cases, least, part) | drawn(few, 1, 50)
     return [item for item in own if item.nodeid in kept]
 
 
