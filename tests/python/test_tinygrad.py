@@ -79,6 +79,22 @@ def linear():
     return make
 
 
+@pytest.mark.parametrize("autodiff", ["framework", "mithril"])
+@pytest.mark.parametrize(
+    ("block", "shape"), [(ml.ReflectionPad((1, 3)), [2, 3, 4, 5]), (ml.Quantile(0.3), [9])]
+)
+def test_gradients_of_slices_and_of_a_single_element(block, shape, autodiff):
+    x = np.random.default_rng(0).standard_normal(shape)
+    found = []
+    for backend, own in ((ml.NumpyBackend(), {}), (ml.TinygradBackend(), {"autodiff": autodiff})):
+        shapes = {"input": shape}
+        compiled = ml.compile(block, backend, shapes=shapes, trainable_keys=["input"], **own)
+        params = {"input": backend.array(x)}
+        seeds = {"output": lambda y: y * 2}
+        found.append(backend.to_numpy(compiled.evaluate_gradients(params, {}, seeds)["input"]))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("jit", [False, True])
 def test_output_gradients_may_be_functions(jit, linear):
     compiled, params = linear(jit=jit)

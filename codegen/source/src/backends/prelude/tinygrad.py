@@ -222,7 +222,7 @@ def _scatter_add(x, indices, updates, axis):
     axis = axis % x.ndim
     front = range(axis, axis + indices.ndim)
     rest = [i for i in range(updates.ndim) if i not in front]
-    rows = updates.permute(*front, *rest).reshape(
+    rows = updates.permute((*front, *rest)).reshape(
         indices.numel(), *(updates.shape[i] for i in rest)
     )
     at = _index(indices).flatten()
@@ -274,6 +274,8 @@ def _stack(rows, shape, dtype):
 
 def _slice_update(x, slices, update):
     """x with the elements at `slices` replaced by `update`."""
+    if slices[0] is ...:
+        slices = (slice(None),) * (x.ndim + 1 - len(slices)) + slices[1:]
     inside = x.const_like(True, dtypes.bool)
     for axis, (own, n) in enumerate(zip(slices, x.shape)):
         places = range(n)[own]
