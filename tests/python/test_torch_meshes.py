@@ -83,17 +83,30 @@ def test_every_check_is_run():
     assert sizes == mesh_models.MESHES
 
 
-def test_buckets_end_once_they_are_full():
+def test_buckets_end_once_they_are_full(monkeypatch):
     import torch  # noqa: PLC0415
 
     from mithril.backends import torch_buckets  # noqa: PLC0415
 
+    class Gradient:
+        dtype = torch.float32
+
+        def __init__(self, size):
+            self.part = torch.empty(size)
+
+        def to_local(self):
+            return self.part
+
+    found = []
+    monkeypatch.setattr(torch_buckets, "_summed", lambda *given: (0,))
+    monkeypatch.setattr(torch_buckets, "_Sum", lambda bucket, axes: found.append([*bucket]))
     large = torch_buckets.BYTES // 4 * 3 // 5
     sizes = {"a": large, "b": large, "c": 8, "d": 2, "e": large, "f": large, "g": 3}
-    arrays = {name: torch.empty(size) for name, size in sizes.items()}
-    found = list(torch_buckets._buckets(arrays, list(arrays)))
-    # One alone needs no bucket.
+    buckets = torch_buckets.Buckets(dict.fromkeys(sizes))
+    for name, size in sizes.items():
+        buckets.add(name, Gradient(size))
     assert found == [["a", "b"], ["c", "d", "e", "f"]]
+    assert [list(own) for own in buckets._open.values()] == [["g"]]
 
 
 def test_slow_ranks_are_an_error_after_the_timeout():
