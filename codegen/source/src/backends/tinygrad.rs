@@ -302,7 +302,8 @@ const SPELLINGS: Spellings = &[
     ),
     (
         "take",
-        "{x}[{indices}.cast(dtypes.int32)] if axis == 0 and indices is short; \
+        "_take({x}, {indices}, {axis}) if x is calculated; \
+         {x}[{indices}.cast(dtypes.int32)] if axis == 0 and indices is short; \
          {x}[{indices}] if axis == 0; \
          {x}[:, {indices}.cast(dtypes.int32)] if axis == 1 and indices is short; \
          {x}[:, {indices}] if axis == 1; \

@@ -207,14 +207,19 @@ def _index(indices):
 
 
 def _take(x, indices, axis):
-    """The slices of x at `indices` along `axis`."""
-    return x[(slice(None),) * (axis % x.ndim) + (_index(indices),)]
+    """The slices of x at `indices` along `axis`.
+
+    x lies in memory: a fused kernel would compute it again for each index.
+    """
+    return x.contiguous()[(slice(None),) * (axis % x.ndim) + (_index(indices),)]
 
 
 def _take_along(x, indices, axis):
     """The elements of x at `indices` along `axis`; negative ones count from the end."""
     indices = _index(indices)
-    return x.gather(axis, (indices < 0).where(indices + x.shape[axis], indices))
+    return x.contiguous().gather(
+        axis, (indices < 0).where(indices + x.shape[axis], indices)
+    )
 
 
 def _scatter_add(x, indices, updates, axis):
@@ -222,8 +227,10 @@ def _scatter_add(x, indices, updates, axis):
     axis = axis % x.ndim
     front = range(axis, axis + indices.ndim)
     rest = [i for i in range(updates.ndim) if i not in front]
-    rows = updates.permute((*front, *rest)).reshape(
-        indices.numel(), *(updates.shape[i] for i in rest)
+    rows = (
+        updates.contiguous()
+        .permute((*front, *rest))
+        .reshape(indices.numel(), *(updates.shape[i] for i in rest))
     )
     at = _index(indices).flatten()
     at = (at < 0).where(at + x.shape[axis], at)
@@ -244,7 +251,7 @@ def _scatter_along(x, indices, updates, axis, reduce):
     """x combined with each element of `updates` at its index along `axis`."""
     indices = _index(indices)
     indices = (indices < 0).where(indices + x.shape[axis], indices)
-    return x.scatter_reduce(axis, indices, updates, reduce).cast(x.dtype)
+    return x.scatter_reduce(axis, indices, updates.contiguous(), reduce).cast(x.dtype)
 
 
 def _scatter_extremum(x, indices, updates, axis, reduce):
