@@ -26,10 +26,11 @@ index=0
 for level in $levels; do
     export MITHRIL_CPU="$level"
     # Tests in Rust take levels alone. Sweeps of contractions test all levels in one run, and other
-    # architectures have none of them.
+    # architectures have none of them. Without `--workspace` crates would be built again, with other
+    # features.
     # shellcheck disable=SC2046
     [ "${level%%+*}" = "${own%%+*}" ] ||
-        cargo test --release -p mithril-native \
+        cargo test --release --workspace \
             $(programs "$index" "$(echo "$levels" | wc -w)" | sed 's/^/--test /') -- \
             --skip sweep_of --skip few_rows_and_an_open_axis --skip arm64_objects
     .venv/bin/python -m pytest "$@"
