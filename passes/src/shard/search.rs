@@ -61,6 +61,7 @@ impl Score {
 }
 
 /// A group of arguments, by number, and the layout that they will have.
+#[derive(Clone)]
 struct Move {
     group: usize,
     layout: Layout,
@@ -232,9 +233,11 @@ impl<'a> Search<'a> {
                     Some(layout) => choices[at].1 = layout,
                     None => drop(choices.remove(at)),
                 }
-                let state = choices.into_iter().fold(first.clone(), |state, (group, layout)| {
-                    self.moved(&state, Move { group, layout })
-                });
+                let mut state = first.clone();
+                for (group, layout) in choices {
+                    self.apply(&mut state, Move { group, layout });
+                    self.visited += 1;
+                }
                 let least = found.as_ref().map_or(best.score, |found: &State| found.score);
                 if state.score.is_better(least) {
                     found = Some(state);
@@ -256,21 +259,22 @@ impl<'a> Search<'a> {
         let mut seen: FxHashSet<(i64, i64)> = FxHashSet::default();
         let mut without_gain = 0;
         while !beam.is_empty() && without_gain < PATIENCE {
-            let mut next: Vec<State> = Vec::new();
-            for state in &beam {
+            let mut found: Vec<(Score, usize, Move)> = Vec::new();
+            for (at, state) in beam.iter().enumerate() {
+                let mut copy = state.clone();
                 for own in self.moves(state).into_iter().filter(|own| allowed.allow(own)) {
-                    let reached = self.moved(state, own);
-                    if seen.insert(likeness(reached.score)) {
-                        next.push(reached);
+                    let score = self.tried(state, &mut copy, &own);
+                    if seen.insert(likeness(score)) {
+                        found.push((score, at, own));
                     }
                 }
             }
-            let order = |one: &State, other: &State| {
-                let (one, other) = (one.score, other.score);
+            found.sort_by(|(one, ..), (other, ..)| {
                 one.excess.total_cmp(&other.excess).then(one.seconds.total_cmp(&other.seconds))
-            };
-            next.sort_by(order);
-            next.truncate(BEAM);
+            });
+            found.truncate(BEAM);
+            let reached = found.into_iter().map(|(_, at, own)| self.moved(&beam[at], own));
+            let next: Vec<State> = reached.collect();
             match next.first() {
                 Some(first) if first.score.is_better(best.score) => {
                     best = first.clone();
@@ -308,24 +312,47 @@ impl<'a> Search<'a> {
     /// The state after a move.
     fn moved(&mut self, state: &State, own: Move) -> State {
         let mut next = state.clone();
-        let (values, fixed) = (&mut next.values, &mut next.fixed);
+        self.apply(&mut next, own);
+        next
+    }
+
+    /// The score of a state after a move. `copy` is a copy of the state, and is one again afterwards.
+    fn tried(&mut self, state: &State, copy: &mut State, own: &Move) -> Score {
+        let (values, operations) = self.apply(copy, own.clone());
+        self.visited += 1;
+        for at in values.iter().map(|value| value.index()) {
+            copy.values[at].clone_from(&state.values[at]);
+            copy.fixed[at] = state.fixed[at];
+        }
+        for at in operations {
+            copy.times[at] = state.times[at];
+        }
+        copy.choices.pop();
+        copy.score
+    }
+
+    /// Makes a move, and returns the values and operations that it may have changed.
+    fn apply(&mut self, state: &mut State, own: Move) -> (Vec<Value>, Vec<usize>) {
         let group = &self.problem.groups[own.group];
-        let changed = self.spread().give(values, fixed, group, &own.layout);
-        next.choices.push((own.group, own.layout));
-        let touched = changed.iter().chain(group);
-        let users = touched.flat_map(|value| self.relations.users(*value)).copied();
+        let (values, fixed) = (&mut state.values, &mut state.fixed);
+        let mut changed = self.spread().give(values, fixed, group, &own.layout);
+        changed.extend(group);
+        state.choices.push((own.group, own.layout));
+        let users = changed.iter().flat_map(|value| self.relations.users(*value)).copied();
         let mut users: FxHashSet<usize> = users.collect();
         let later = users.iter().flat_map(|at| self.later.get(at).into_iter().flatten());
         let later: Vec<usize> = later.copied().collect();
         users.extend(later);
-        self.count(&mut next, users);
-        next
+        let count = self.problem.function.ops.len();
+        let operations: Vec<usize> = users.into_iter().filter(|at| *at < count).collect();
+        self.count(state, operations.iter().copied());
+        (changed, operations)
     }
 
     /// Counts the time of these operations anew.
     fn count(&mut self, state: &mut State, operations: impl IntoIterator<Item = usize>) {
         let Problem { function, mesh, .. } = *self.problem;
-        for at in operations.into_iter().filter(|at| *at < function.ops.len()) {
+        for at in operations {
             let values = (&state.values[..], self.estimates.bytes());
             let bill = of_operation(function, mesh, &self.relations, at, values);
             state.times[at] = self.estimates.time(self.problem, at, &bill);
@@ -333,7 +360,6 @@ impl<'a> Search<'a> {
         let excess = (self.memory(state) - self.limit).max(0.0);
         let seconds = state.times.iter().map(|time| time.total()).sum();
         state.score = Score { excess, seconds };
-        self.visited += 1;
     }
 
     /// The bytes that a device uses at most.
