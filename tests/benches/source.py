@@ -179,9 +179,11 @@ def torch_rows() -> None:
             with torch.no_grad():
                 module(data["input"])
 
-        def training(module: Any = module, data: Any = data, seed: Any = seed) -> None:
+        def training(module: Any = module, data: Any = data, seed: Any = seed) -> Any:
             module.zero_grad(set_to_none=True)
-            module(data["input"]).backward(seed)
+            output = module(data["input"])
+            output.backward(seed)
+            return output
 
         def ours_forward(predict: Any = predict, params: Any = params, data: Any = data) -> None:
             with torch.no_grad():

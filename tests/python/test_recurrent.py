@@ -336,6 +336,22 @@ def test_torch_computes_whole_layers(kind, given):
             np.testing.assert_allclose(value, want, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("make", [ml.LSTM, ml.GRU])
+def test_torch_does_not_copy_weights(make):
+    """PyTorch takes transposed weights: they and their gradients lie so in memory."""
+    compiled = ml.compile(make(5, layers=2), ml.TorchBackend(), shapes={"input": [2, 3, 4]})
+    params = compiled.randomize_params(seed=0)
+    want = ml.compile(make(5, layers=2), ml.NumpyBackend(), shapes={"input": [2, 3, 4]})
+    for name, value in want.randomize_params(seed=0).items():
+        np.testing.assert_array_equal(compiled.backend.to_numpy(params[name]), value)
+    x = compiled.backend.array(numbers(2, 3, 4))
+    _, gradients = compiled.evaluate(params, {"input": x}, output_gradients={"output": lambda y: y})
+    weights = [name for name in params if name.endswith((".w", ".u"))]
+    assert len(weights) == 4
+    for name in weights:
+        assert params[name].T.is_contiguous() and gradients[name].T.is_contiguous(), name
+
+
 def test_first_values_are_those_of_torch():
     """Uniform within 1 / sqrt(dimension), for the params of each layer."""
     compiled = ml.compile(

@@ -59,6 +59,8 @@ mod numpy;
 mod tinygrad;
 mod torch;
 
+pub use torch::transposed_params;
+
 use std::fmt;
 use std::sync::{OnceLock, RwLock};
 

@@ -55,6 +55,11 @@ class Argument:
         """
         The sizes, if all are known.
         """
+    @property
+    def transposed(self, /) -> bool:
+        """
+        Whether the source transposes it, and copies it unless it lies transposed in memory.
+        """
 
 @disjoint_base
 class Block:

@@ -148,6 +148,8 @@ def _drawing_function(
                 drawn = _call_init(backend, function, argument.name, shape)
             else:
                 drawn = np.frombuffer(values or b"", np.float64).reshape(shape)
+            if argument.transposed:
+                drawn = np.asfortranarray(drawn)
             return backend.initial(drawn, shape, argument.dtype)
         except Exception as error:
             if not backend.lacks_memory(error):

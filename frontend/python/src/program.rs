@@ -11,6 +11,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
 use mithril_model::draw::key;
 use mithril_model::init::{Draw, Init, Other};
+use mithril_source::backends::transposed_params;
 use mithril_source::python::wants_wide;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString};
@@ -44,6 +45,8 @@ pub struct Argument {
     derived: bool,
     /// Whether integers of every dtype are accepted, and converted.
     any_integer: bool,
+    /// Whether the source transposes it, and copies it unless it lies transposed in memory.
+    transposed: bool,
 }
 
 /// A result of a program.
@@ -220,6 +223,7 @@ impl Program {
     #[getter]
     fn arguments(&self, py: Python<'_>) -> Vec<Argument> {
         let framework_dtype = |dtype| self.target.framework_dtype(self.wide, dtype);
+        let transposed = transposed_params(&self.program.module);
         let argument = |own: &compile::Argument| Argument {
             name: PyString::intern(py, &own.name).unbind(),
             role: own.role.name(),
@@ -229,6 +233,7 @@ impl Program {
             fan_of: own.fan_of.as_ref().map(|name| name.to_string()),
             derived: own.start.is_derived(),
             any_integer: own.takes_any_integer(framework_dtype(own.ty.dtype)),
+            transposed: transposed.contains(&own.name),
         };
         self.program.arguments.iter().map(argument).collect()
     }

@@ -14,6 +14,8 @@ use mithril_ir::op::access::{Access, Library};
 use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
+pub use recurrent::transposed_params;
+
 use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 

@@ -1,8 +1,33 @@
 //! Recurrent layers, which PyTorch has whole.
 
+use std::sync::Arc;
+
 use mithril_ir::dim::Dim;
 use mithril_ir::external::TargetBody;
-use mithril_ir::graph::Function;
+use mithril_ir::graph::{Function, Module, Role};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The arguments whose transposes PyTorch's functions take.
+const WEIGHTS: [&str; 2] = ["w", "u"];
+
+/// The params that the source transposes for PyTorch's recurrent functions. It copies them at each
+/// call, unless they lie transposed in memory.
+pub fn transposed_params(module: &Module) -> FxHashSet<Arc<str>> {
+    let mut found = FxHashSet::default();
+    for entry in module.called_from_outside() {
+        let arguments: FxHashMap<_, _> =
+            entry.arguments().filter(|(_, arg)| arg.role == Role::Param).collect();
+        for op in &entry.ops {
+            let callees = op.functions().filter_map(|name| module.get(name));
+            for callee in callees.filter(|f| f.external && f.computes.is_some()) {
+                let operands = callee.args.iter().zip(&op.operands);
+                let weights = operands.filter(|(arg, _)| WEIGHTS.contains(&&*arg.name));
+                found.extend(weights.filter_map(|(_, v)| Some(arguments.get(v)?.name.clone())));
+            }
+        }
+    }
+    found
+}
 
 /// The body of a recurrent layer by PyTorch's own function. `None`: it has none for this function.
 pub(super) fn standard(function: &Function) -> Option<TargetBody> {
@@ -42,13 +67,13 @@ pub(super) fn standard(function: &Function) -> Option<TargetBody> {
         lines.push("if not {input}.shape[1]:".into());
         lines.push(format!("    {}", returned(empty, same)));
     }
-    let flip = if is_reversed { ".flip(1)" } else { "" };
+    let flip = if is_reversed { ".flip(0)" } else { "" };
     let output = if collects { "output" } else { "_" };
     lines.push(format!("{output}, {} = torch.{name}(", states.join(", ")));
     lines.extend(arguments(&first, flip, biases(given("b"), given("b_new"), width)));
     lines.push(")".into());
     let last = states.iter().map(|name| format!("{name}[0]")).collect();
-    lines.push(returned(format!("output{flip}"), last));
+    lines.push(returned(format!("output{flip}.transpose(0, 1)"), last));
     Some(TargetBody { target: "torch".into(), text: lines.join("\n").into() })
 }
 
@@ -69,7 +94,8 @@ fn arguments(first: &[String], flip: &str, biases: (&str, String)) -> [String; 9
     };
     let (has_biases, biases) = biases;
     [
-        format!("{{input}}{flip}"),
+        // One matrix product for all steps needs an array in the order of the steps.
+        format!("{{input}}.transpose(0, 1){flip}.contiguous()"),
         first,
         // cuDNN makes views of the weights, which transposed ones do not allow.
         format!("[{{w}}.T.contiguous(), {{u}}.T.contiguous(){biases}]"),
@@ -78,7 +104,7 @@ fn arguments(first: &[String], flip: &str, biases: (&str, String)) -> [String; 9
         "dropout=0.0".into(),
         "train=torch.is_grad_enabled()".into(),
         "bidirectional=False".into(),
-        "batch_first=True".into(),
+        "batch_first=False".into(),
     ]
     .map(|argument| format!("    {argument},"))
 }
