@@ -219,8 +219,12 @@ const SPELLINGS: Spellings = &[
          {x}.argmin([, {axis}][, keepdim={keepdim}]) if dtype is i32; \
          {x}.argmin([, {axis}][, keepdim={keepdim}]).cast({dtype})",
     ),
-    ("cumsum", "{x}.cumsum({axis}).cast({dtype}) if x is short; {x}.cumsum({axis})"),
-    ("cumprod", "{x}.cumprod({axis})"),
+    (
+        "cumsum",
+        "_cumsum({x}, {axis}) if x is calculated; {x}.cumsum({axis}).cast({dtype}) if x is short; \
+         {x}.cumsum({axis})",
+    ),
+    ("cumprod", "_cumprod({x}, {axis}) if x is calculated; {x}.cumprod({axis})"),
     (
         "sort",
         "_sort({x}, {axis}[, descending={descending}]) if x is float; \

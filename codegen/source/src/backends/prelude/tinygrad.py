@@ -206,20 +206,24 @@ def _index(indices):
     return indices.cast(dtypes.int32) if indices.dtype.itemsize < 4 else indices
 
 
+def _stored(x):
+    """x in memory, where `contiguous` alone does not place constants."""
+    return x.clone() if x.device is None and x.numel() else x.contiguous()
+
+
 def _take(x, indices, axis):
     """The slices of x at `indices` along `axis`.
 
     x lies in memory: a fused kernel would compute it again for each index.
     """
-    return x.contiguous()[(slice(None),) * (axis % x.ndim) + (_index(indices),)]
+    return _stored(x)[(slice(None),) * (axis % x.ndim) + (_index(indices),)]
 
 
 def _take_along(x, indices, axis):
     """The elements of x at `indices` along `axis`; negative ones count from the end."""
     indices = _index(indices)
-    return x.contiguous().gather(
-        axis, (indices < 0).where(indices + x.shape[axis], indices)
-    )
+    indices = (indices < 0).where(indices + x.shape[axis], indices)
+    return _stored(x).gather(axis, indices)
 
 
 def _scatter_add(x, indices, updates, axis):
@@ -228,7 +232,7 @@ def _scatter_add(x, indices, updates, axis):
     front = range(axis, axis + indices.ndim)
     rest = [i for i in range(updates.ndim) if i not in front]
     rows = (
-        updates.contiguous()
+        _stored(updates)
         .permute((*front, *rest))
         .reshape(indices.numel(), *(updates.shape[i] for i in rest))
     )
@@ -251,7 +255,7 @@ def _scatter_along(x, indices, updates, axis, reduce):
     """x combined with each element of `updates` at its index along `axis`."""
     indices = _index(indices)
     indices = (indices < 0).where(indices + x.shape[axis], indices)
-    return x.scatter_reduce(axis, indices, updates.contiguous(), reduce).cast(x.dtype)
+    return x.scatter_reduce(axis, indices, _stored(updates), reduce).cast(x.dtype)
 
 
 def _scatter_extremum(x, indices, updates, axis, reduce):

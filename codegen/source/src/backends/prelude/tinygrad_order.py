@@ -44,19 +44,34 @@ def _first_nan(x, axis, keepdim, otherwise):
 
 
 def _sort(x, axis, descending=False):
-    """The elements in order; NaN counts as the largest."""
+    """The elements in order, in memory; NaN counts as the largest."""
+    x = _stored(x)
     unsure = x.isnan()
     n, count = x.shape[axis], unsure.sum(axis, keepdim=True)
     y = unsure.where(math.inf, x).sort(axis, descending)[0]
     place = _along(Tensor.arange(n), axis, x.ndim)
     last = place < count if descending else place >= n - count
-    return last.where(math.nan, y)
+    return last.where(math.nan, y).contiguous()
 
 
 def _argsort(x, axis, descending=False):
-    """The indices of `_sort`; equal elements keep their order."""
+    """The indices of `_sort`, in memory; equal elements keep their order."""
+    x = _stored(x)
     unsure = x.isnan()
     order = unsure.where(math.inf, x).argsort(axis, descending)
     # NaN and infinity were equal.
     late = unsure.cast(dtypes.int8).gather(axis, order)
-    return order.gather(axis, late.argsort(axis, descending))
+    return order.gather(axis, late.argsort(axis, descending)).contiguous()
+
+
+def _cumsum(x, axis):
+    """The sums up to each element along `axis`.
+
+    x lies in memory: a fused kernel would compute it again for each sum.
+    """
+    return _stored(x).cumsum(axis).cast(x.dtype)
+
+
+def _cumprod(x, axis):
+    """The products up to each element along `axis`."""
+    return _stored(x).cumprod(axis).cast(x.dtype)
