@@ -94,6 +94,14 @@ def check_creation():
         np.testing.assert_array_equal(np.asarray(got), np.asarray(create()), strict=True)
     assert backend.zeros(0, 4, tensor_split=(0,)).shape == (0, 4)
     assert backend.ones(tensor_split=()).shape == ()
+    x = np.arange(21, dtype=np.float32).reshape(7, 3)
+    for array in (x, backend.array(x), backend.array(x, tensor_split=())):
+        for split, shape in (((0, 1), (8, 4)), ((0, None), (8, 3)), ((1, 1), (7, 4)), ((), (7, 3))):
+            filled = backend.shard(array, tensor_split=split, pad=-1)
+            want = np.full(shape, -1, np.float32)
+            want[:7, :3] = x
+            np.testing.assert_array_equal(np.asarray(filled), want, strict=True)
+            same_place(filled, backend.zeros(shape, tensor_split=split))
     # Arrays like others lie where these do.
     divided = backend.rand(8, 4, tensor_split=(1, 0))
     for own in (

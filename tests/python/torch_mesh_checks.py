@@ -85,6 +85,12 @@ def check_creation():
         backend.arange(3, 19, 2, tensor_split=(0, 0)).full_tensor(), one.arange(3, 19, 2)
     )
     assert backend.zeros(0, 4, tensor_split=(0,)).full_tensor().shape == (0, 4)
+    x = torch.arange(21.0).reshape(7, 3)
+    for array in (x, x.numpy(), backend.array(x, tensor_split=())):
+        filled = backend.shard(array, tensor_split=(0, 1), pad=-1)
+        assert place(filled) == place(backend.zeros(8, 4, tensor_split=(0, 1)))
+        want = torch.nn.functional.pad(x, (0, 1, 0, 1), value=-1)
+        assert torch.equal(filled.full_tensor(), want)
     divided = backend.rand(8, 4, tensor_split=(1, 0))
     assert place(backend.zeros_like(divided)) == place(divided)
     assert place(backend.shard(divided)) == place(backend.ones(8, 4))

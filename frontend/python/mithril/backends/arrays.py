@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -71,6 +71,10 @@ class Arrays(ABC):
     def own_dtype(self, dtype: object) -> Any:
         """The framework's dtype for `dtype`."""
         return getattr(self.framework, DType(dtype).name)
+
+    @abstractmethod
+    def _function(self, name: str) -> Callable[..., Array]:
+        """The framework's function that implements `name` of the backend's table of functions."""
 
     @abstractmethod
     def from_numpy(self, array: NDArray[Any]) -> Array:
@@ -331,15 +335,34 @@ class Arrays(ABC):
         *,
         device_mesh: Sizes | None = None,
         tensor_split: TensorSplit | None = None,
+        pad: float | None = None,
     ) -> Array:
-        """Divides an array of any framework over the device mesh, with its dtype. Without both
-        keywords, it is replicated."""
+        """Divides an array of any framework over the device mesh, with its dtype. Without
+        `device_mesh` and `tensor_split`, it is replicated.
+
+        An axis that cannot be divided into equal parts is an error. `pad` is a number that fills
+        up such axes at their ends, for example the last batch of an epoch.
+        """
         if self.mesh is None:
             raise self._no_mesh(device_mesh, tensor_split)
         taken = array if self.is_array(array) else self._as_numpy(array)
         if device_mesh is None and tensor_split is None:
             tensor_split = ()
+        if pad is not None:
+            taken = self._filled_up(
+                taken, self.mesh.padded(tuple(taken.shape), device_mesh, tensor_split), pad
+            )
         return self._divided(taken, self._split(taken.shape, device_mesh, tensor_split))
+
+    def _filled_up(self, array: Array, shape: Sequence[int], value: float) -> Array:
+        """The array with elements of this value at the ends of axes, up to this shape."""
+        import numpy as np  # noqa: PLC0415
+
+        widths = [(0, want - size) for size, want in zip(array.shape, shape)]
+        if not any(after for _, after in widths):
+            return array
+        pad = self._function("pad") if self.is_array(array) else np.pad
+        return pad(array, widths, constant_values=value)
 
     def read(self, place: Place, tensor_split: TensorSplit) -> Array:
         """The param at this place of a file, divided over the device mesh."""

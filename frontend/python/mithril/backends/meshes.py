@@ -68,6 +68,25 @@ class Mesh:
         Errors: `UsageError` for something that does not describe a split of this mesh; `ShapeError`
         for an axis that the array does not have, or that cannot be divided evenly.
         """
+        axes = self._split_axes(shape, device_mesh, tensor_split)
+        self._check_even(shape, axes)
+        return tuple(axis if size > 1 else None for axis, size in zip(axes, self.sizes))
+
+    def padded(
+        self, shape: Sequence[int], device_mesh: object, tensor_split: object
+    ) -> tuple[int, ...]:
+        """The smallest shape of at least this size that the mesh divides evenly.
+
+        Errors: as for `split`, but for axes that cannot be divided evenly.
+        """
+        axes = self._split_axes(shape, device_mesh, tensor_split)
+        parts = [self._parts(axes, axis) for axis in range(len(shape))]
+        return tuple(-(-size // own) * own for size, own in zip(shape, parts))
+
+    def _split_axes(
+        self, shape: Sequence[int], device_mesh: object, tensor_split: object
+    ) -> list[Any]:
+        """For each mesh axis the axis of the array that it divides, or None."""
         taking_part = self._taking_part(device_mesh)
         if tensor_split is None:
             axes: list[Any] = [i if takes else None for i, takes in enumerate(taking_part)]
@@ -85,8 +104,7 @@ class Mesh:
                     f"\n  hint: give `device_mesh` the size {self.sizes[i]} for this mesh axis, or "
                     "`tensor_split` None"
                 )
-        self._check_even(shape, axes)
-        return tuple(axis if size > 1 else None for axis, size in zip(axes, self.sizes))
+        return axes
 
     def axes_of(self, given: object, keyword: str) -> dict[str, int]:
         """The mesh axes that a `tensor_split` names, with the axes that they divide.
@@ -166,9 +184,13 @@ class Mesh:
             )
         return axis % rank
 
+    def _parts(self, axes: Sequence[int | None], axis: int) -> int:
+        """Into how many parts an axis of an array is divided."""
+        return prod(size for own, size in zip(axes, self.sizes) if own == axis)
+
     def _check_even(self, shape: Sequence[int], axes: Sequence[int | None]) -> None:
         for axis, size in enumerate(shape):
-            parts = prod(n for own, n in zip(axes, self.sizes) if own == axis)
+            parts = self._parts(axes, axis)
             if size % parts:
                 less = size // parts * parts
                 raise ShapeError(
@@ -176,7 +198,7 @@ class Mesh:
                     f"\n  got: axis {axis} of an array of shape {list(shape)}, for {parts} parts"
                     f"\n  expected: a multiple of {parts}, such as {less or parts}"
                     + (f" or {less + parts}" if less else "")
-                    + "\n  hint: pad the array, or do not divide this axis"
+                    + "\n  hint: `backend.shard(array, …, pad=0)` fills the axis up with zeros"
                 )
 
 
