@@ -127,6 +127,7 @@ class TinygradBackend(Backend):
         """Realizes the results of a call, so that errors are those of the call."""
         tensor = self.framework.Tensor
         from tinygrad.engine.realize import capturing  # noqa: PLC0415
+        from tinygrad.helpers import Context  # noqa: PLC0415
 
         def run(*args: Any) -> Any:
             result = call(*args)
@@ -134,7 +135,13 @@ class TinygradBackend(Backend):
                 realized(tensor, result)
             return result
 
-        return run
+        def run_in_double_precision(*args: Any) -> Any:
+            # tinygrad rounds values that it finds to be constant, such as those of `x - x`, to its
+            # default dtype.
+            with Context(DEFAULT_FLOAT="FLOAT64"):  # type: ignore[no-untyped-call]
+                return run(*args)
+
+        return run_in_double_precision if self.dtype == DType("float64") else run
 
 
 class TinygradRunner:
