@@ -86,7 +86,12 @@ def grow(grower: Grower) -> None:
         return
     flat = None if name in JUMPS or not own.is_float else x.reshape((prod(shape),))
     elements = flat, prod(shape)
-    given = {t.name: filled(grower, ROWS[name], t, elements) for t in own.inputs}
+    # Equal inputs would put `x % y` at a jump.
+    step = 0.1 if name in JUMPS else 0.0
+    given = {
+        t.name: filled(grower, ROWS[name], t, elements, 0.2718 + at * step)
+        for at, t in enumerate(own.inputs)
+    }
     case = variants(name)[number]
     block = getattr(models, name)(**case.settings)
     named = {"inputs": list(given.values())} if "inputs" in case.shapes else given
@@ -100,10 +105,12 @@ def grow(grower: Grower) -> None:
     grower.keep(x * (grower.apply(models.Mean(), sums) / size + 0.5), shape)
 
 
-def filled(grower: Grower, row: Row, terminal: Terminal, elements: tuple[Any, int]) -> Any:
+def filled(
+    grower: Grower, row: Row, terminal: Terminal, elements: tuple[Any, int], first: float
+) -> Any:
     """An input: integers, bools, or numbers in the range of the block's row. Half of a number is
-    one of the elements, if there are any, and the other half differs from element to element, so
-    that no two are equal."""
+    one of the elements, if there are any, and the other half, which starts at `first`, differs from
+    element to element, so that no two are equal."""
     dims = terminal.dims
     ramp = grower.apply(models.Arange(prod(dims)))
     if terminal.dtype == "bool":
@@ -112,7 +119,7 @@ def filled(grower: Grower, row: Row, terminal: Terminal, elements: tuple[Any, in
         labels = ramp * 5 % (row.labels or 3)
         return grower.apply(models.Cast(ml.DType(terminal.dtype)), labels).reshape(dims)
     own = grower.apply(models.Cast(grower.dtype), ramp)
-    numbers = (own * 0.6180339 + 0.2718) % 1.0
+    numbers = (own * 0.6180339 + first) % 1.0
     flat, size = elements
     if flat is not None:
         some = grower.apply(models.Gather(), flat, ramp % size)

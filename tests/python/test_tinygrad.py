@@ -268,3 +268,13 @@ def test_gradients_of_outputs_that_were_read(jit):
     _, got = compiled.evaluate(arrays, {"input": backend.array(x)}, output_gradients=read)
     for name, value in want.items():
         np.testing.assert_allclose(backend.to_numpy(got[name]), value, rtol=0, atol=1e-6)
+
+
+def test_nan_that_a_block_chooses_is_nan():
+    """tinygrad's own `isnan` says no for a NaN that `where` chose."""
+    x = np.float32([[1, 2, 3], [np.nan, 0, 1], [-np.inf, 4, np.nan]])
+    model = ml.Model()
+    model |= ml.models.Max(axis=0)(input="x", output="largest")
+    model |= ml.models.NanToNum()(input="largest", output=ml.IOKey("output"))
+    got = ml.compile(model, ml.TinygradBackend(), inference=True).evaluate({}, {"x": x})
+    np.testing.assert_array_equal(got["output"].numpy(), np.nan_to_num(x.max(0)))

@@ -146,7 +146,7 @@ const SPELLINGS: Spellings = &[
     ("floor", "{x}.floor()"),
     ("ceil", "{x}.ceil()"),
     ("round", "_round({x})"),
-    ("is_nan", "{x}.isnan()"),
+    ("is_nan", "_isnan({x})"),
     ("is_inf", "{x}.isinf()"),
     ("exp", "{x}.exp()"),
     ("expm1", "_expm1({x})"),

@@ -152,7 +152,7 @@ def _skew(x, axes, taps, shifts):
         steps = _along(Tensor.arange(x.shape[tap]), tap, x.ndim)
         places = first + steps * shift + (reach if shift < 0 else 0)
         shape = [count if i == axis else n for i, n in enumerate(x.shape)]
-        x = x.gather(axis, places.expand(shape))
+        x = _stored(x).gather(axis, places.expand(shape))
     return x
 
 
@@ -187,9 +187,9 @@ def _max_pool(x, sizes, strides=1, dilations=1, low=None, high=None):
 
 
 def _grouped_matmul(x, w, group):
-    """The product of each row of x with the matrix of its group."""
+    """The product of each row of x with the matrix of its group, read from memory."""
     group = group.cast(dtypes.int32).clip(0, w.shape[0] - 1)
-    return (x.unsqueeze(1) @ w[group]).squeeze(1)
+    return (x.unsqueeze(1) @ _stored(w)[group]).squeeze(1)
 
 
 def _grouped_outer(x, y, group, groups):
@@ -265,7 +265,7 @@ def _scatter_extremum(x, indices, updates, axis, reduce):
         y = _scatter_along(x, indices, updates, axis, reduce)
         if not _is_float(x):
             return y
-        first, second = (z.isnan().cast(dtypes.int32) for z in (x, updates))
+        first, second = (_isnan(z).cast(dtypes.int32) for z in (x, updates))
         found = _scatter_along(first, indices, second, axis, "sum") > 0
         return found.where(math.nan, y)
 

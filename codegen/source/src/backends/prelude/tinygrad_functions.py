@@ -21,7 +21,7 @@ def _wide(x):
 
 def _sign(x):
     """The sign; NaN of NaN."""
-    return x.isnan().where(x, x.sign())
+    return _isnan(x).where(x, x.sign())
 
 
 def _round(x):
@@ -65,6 +65,11 @@ def _at_most(x, y):
     return (x < y) | x.eq(y)
 
 
+def _isnan(x):
+    """Whether elements are NaN; `x.isnan()` is wrong for a NaN that `where` chose."""
+    return _at_most(x, math.inf).logical_not()
+
+
 def _xlogy(x, y):
     """`x * log(y)`; 0 if x is 0."""
     shape = (x + y).shape
@@ -72,7 +77,7 @@ def _xlogy(x, y):
     def product(x, y):
         zero = x.eq(0)
         z = zero.where(0, x * zero.where(1, y).log())
-        return y.isnan().where(math.nan, z)
+        return _isnan(y).where(math.nan, z)
 
     def backward(x, y, z, gradient):
         zero = x.eq(0)
@@ -284,7 +289,7 @@ def _erf(x):
     inner = small + small * _polynomial(_ERF_SMALL, small * small)
     t = near.where(1, wide.abs().clip(0, 5.95))
     outer = -_expm1(-(t + t * _polynomial(_ERF_TAIL, t)))
-    outer = (wide < 0).where(-outer, wide.isnan().where(wide, outer))
+    outer = (wide < 0).where(-outer, _isnan(wide).where(wide, outer))
     return near.where(inner, outer).cast(x.dtype)
 
 

@@ -20,7 +20,7 @@ def _scaled(x):
     """Matrices whose squares are in range, and what they were divided by."""
     largest = x.abs().max((-2, -1), keepdim=True)
     far = (largest > 1e15) | (largest < 1e-15)
-    far = far & largest.ne(0) & largest.isfinite()
+    far = far & largest.ne(0) & (largest < math.inf)
     scale = far.where(largest, 1).contiguous()
     return (x / scale).contiguous(), scale
 
@@ -40,7 +40,7 @@ def _cholesky(x):
             column = column / (pivot > 0).where(pivot, math.nan).sqrt()
             at = Tensor.arange(n).eq(i)
             factor = (at & (rows >= i)).where(column, factor).contiguous()
-        nan = factor.isnan().any((-2, -1), keepdim=True)
+        nan = _isnan(factor).any((-2, -1), keepdim=True)
         return nan.where(x.const_like(math.nan).tril(), factor)
 
     def backward(x, factor, gradient):
@@ -109,7 +109,7 @@ def _eliminate(a, b):
     sign = a[..., 0, 0].const_like(1).contiguous()
     for i in range(n):
         column = both[..., :, i : i + 1].abs()
-        best = (rows < i).where(-1.0, column.isnan().where(math.inf, column))
+        best = (rows < i).where(-1.0, _isnan(column).where(math.inf, column))
         best = best.argmax(-2).unsqueeze(-1).contiguous()
         first, found = rows.eq(i), rows.eq(best)
         pivot = found.where(both, 0).sum(-2, keepdim=True).contiguous()
@@ -283,7 +283,7 @@ def _eigh(x):
         return Tensor.zeros(x.shape[:-1], dtype=x.dtype), x
 
     def rotate(x):
-        finite = x.isfinite().all((-2, -1), keepdim=True)
+        finite = (x.abs() < math.inf).all((-2, -1), keepdim=True)
         # Of the lower triangle.
         own, unit = _scaled(finite.where(x.tril() + _transposed(x.tril(-1)), 0))
         bound = own.abs().sum(-1).max(-1).unsqueeze(-1).unsqueeze(-1)
@@ -315,7 +315,7 @@ def _svd(x):
         return left, Tensor.zeros(*x.shape[:-2], size, dtype=x.dtype), right
 
     def rotate(x):
-        finite = x.isfinite().all((-2, -1), keepdim=True)
+        finite = (x.abs() < math.inf).all((-2, -1), keepdim=True)
         own, unit = _scaled(finite.where(x if rows >= count else _transposed(x), 0))
         turned, v = _rotated(own)
         turned = turned.contiguous()

@@ -8,22 +8,22 @@ from tinygrad import Tensor, dtypes
 
 def _maximum(x, y):
     """The larger element; NaN if one of them is NaN."""
-    return y.isnan().where(y, x.maximum(y))
+    return _isnan(y).where(y, x.maximum(y))
 
 
 def _minimum(x, y):
     """The smaller element; NaN if one of them is NaN."""
-    return y.isnan().where(y, x.minimum(y))
+    return _isnan(y).where(y, x.minimum(y))
 
 
 def _max(x, axis=None, keepdim=False):
     """The largest element; NaN if one of them is NaN."""
-    return x.isnan().any(axis, keepdim).where(math.nan, x.max(axis, keepdim))
+    return _isnan(x).any(axis, keepdim).where(math.nan, x.max(axis, keepdim))
 
 
 def _min(x, axis=None, keepdim=False):
     """The smallest element; NaN if one of them is NaN."""
-    return x.isnan().any(axis, keepdim).where(math.nan, x.min(axis, keepdim))
+    return _isnan(x).any(axis, keepdim).where(math.nan, x.min(axis, keepdim))
 
 
 def _argmax(x, axis=None, keepdim=False):
@@ -38,7 +38,7 @@ def _argmin(x, axis=None, keepdim=False):
 
 def _first_nan(x, axis, keepdim, otherwise):
     """The index of the first NaN; without one `otherwise`."""
-    unsure = x.isnan()
+    unsure = _isnan(x)
     first = unsure.cast(dtypes.int8).argmax(axis, keepdim)
     return unsure.any(axis, keepdim).where(first, otherwise)
 
@@ -46,7 +46,7 @@ def _first_nan(x, axis, keepdim, otherwise):
 def _sort(x, axis, descending=False):
     """The elements in order, in memory; NaN counts as the largest."""
     x = _stored(x)
-    unsure = x.isnan()
+    unsure = _isnan(x)
     n, count = x.shape[axis], unsure.sum(axis, keepdim=True)
     y = unsure.where(math.inf, x).sort(axis, descending)[0]
     place = _along(Tensor.arange(n), axis, x.ndim)
@@ -57,7 +57,7 @@ def _sort(x, axis, descending=False):
 def _argsort(x, axis, descending=False):
     """The indices of `_sort`, in memory; equal elements keep their order."""
     x = _stored(x)
-    unsure = x.isnan()
+    unsure = _isnan(x)
     order = unsure.where(math.inf, x).argsort(axis, descending)
     # NaN and infinity were equal.
     late = unsure.cast(dtypes.int8).gather(axis, order)
