@@ -63,6 +63,19 @@ def test_nan_to_num_replaces_infinities_by_the_largest_value(name, dtype):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
+def test_nan_to_num_takes_other_numbers(name):
+    own = BACKENDS[name]()
+    numbers = {"nan": 7.0, "posinf": 2.0, "neginf": -3.0}
+    x = np.float32([1, -np.inf, np.inf, np.nan])
+    options = {"shapes": {"input": [4]}, "trainable_keys": ["input"]}
+    compiled = ml.compile(NanToNum(**numbers), own, **options)
+    given = {"input": own.array(x)}
+    outputs, gradients = compiled.evaluate(given, {}, output_gradients={"output": own.ones(4)})
+    np.testing.assert_array_equal(np.asarray(outputs["output"]), np.nan_to_num(x, **numbers))
+    np.testing.assert_array_equal(np.asarray(gradients["input"]), [1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("block", [Log, Sqrt, StableReciprocal])
 def test_robust_gradients_of_halves_are_finite(name, block):
     own = BACKENDS[name](dtype="float16")

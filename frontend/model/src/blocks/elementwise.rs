@@ -270,15 +270,24 @@ pub(super) const FUNCTIONS: &[Entry] = &[
     Entry {
         formula: "nan_to_num(input)",
         example: gives(&["[0, np.nan, -np.inf]"], "[ 0.0000e+00  0.0000e+00 -3.4028e+38]"),
-        ..FLOAT.row(
-            "NanToNum",
-            "`input` with NaN replaced by 0 and infinities by the finite limits of the dtype.",
-            |cx| {
-                let x = cx.var("input");
-                let high = largest(x.dtype());
-                done(x.unary("nan_to_num", &[("low", (-high).into()), ("high", high.into())]))
-            },
-        )
+        parameters: &[
+            with("nan", Kind::Float(Range::Ordered), Default::Float(0.0))
+                .doc("the number that replaces NaN"),
+            with("posinf", Kind::Float(Range::Ordered), Default::None)
+                .doc("the number that replaces infinity; the largest of the dtype if omitted"),
+            with("neginf", Kind::Float(Range::Ordered), Default::None)
+                .doc("the number that replaces -infinity; the smallest of the dtype if omitted"),
+        ],
+        ..FLOAT.row("NanToNum", "`input` with numbers in place of NaN and infinities.", |cx| {
+            let x = cx.var("input");
+            let most = largest(x.dtype());
+            let number = |name: &str, own: f64| cx.settings.float(name).unwrap_or(own);
+            let attrs =
+                [("low", number("neginf", -most).into()), ("high", number("posinf", most).into())];
+            let y = x.unary("nan_to_num", &attrs);
+            let nan = cx.float("nan");
+            done(if nan == 0.0 { y } else { x.unary("is_nan", &[]).select(y.scalar(nan), y) })
+        })
     },
     Entry {
         formula: "logical_not(input)",
