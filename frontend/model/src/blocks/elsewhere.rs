@@ -51,6 +51,11 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["affine_grid"], "`AffineGrid(size)` makes the grid that `GridSample` reads"),
     (&["grid_sample"], "`GridSample` reads images at a grid"),
     (&["grouped_mm"], "`GroupedMatrixMultiply` is that product"),
+    (
+        &["scaled_mm", "scaled_addmm", "scaled_grouped_mm"],
+        "there is no dtype of 8-bit floats: multiply by the scales, and use `MatrixMultiply` or \
+         `GroupedMatrixMultiply`",
+    ),
     (&["conv_tbc"], "`Conv1d` is that block, of (batch, channels, time)"),
     (
         &["AdaptiveLogSoftmaxWithLoss"],
