@@ -1141,10 +1141,13 @@ class IsInf(Block):
     ) -> None: ...
 
 class NanToNum(Block):
-    """`input` with NaN replaced by 0 and infinities by the finite limits of the dtype."""
+    """`input` with numbers in place of NaN and infinities."""
 
     def __init__(
         self,
+        nan: float = 0.0,
+        posinf: float | None = None,
+        neginf: float | None = None,
         *,
         name: str | None = None,
         backend: str | None = None,
