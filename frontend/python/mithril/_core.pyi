@@ -1195,6 +1195,13 @@ def end_params(temporary: "str", path: "str", *, keep: "bool") -> None:
     Errors: those of the system.
     """
 
+def links(mesh: SupportsGetItem[int, tuple[str, SupportsIndex]], machine: str) -> dict[str, float]:
+    """
+    The bytes that a device of this machine sends along each axis of a mesh in a second.
+
+    Errors: a wrong mesh; an unknown machine.
+    """
+
 def load_function(text_or_path: "str | PathLike[str]", name: "str | None" = None) -> "Block":
     """
     Creates a block from a function in a `.mir` text or file. Its terminals are the function's

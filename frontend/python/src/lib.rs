@@ -68,7 +68,7 @@ mod _core {
     #[pymodule_export]
     use super::program::{Argument, Outcome, Part, Program};
     #[pymodule_export]
-    use super::sharding::{BlockSharding, Shardings, sharding};
+    use super::sharding::{BlockSharding, Shardings, links, sharding};
     #[pymodule_export]
     use super::snapshot::Snapshot;
     #[pymodule_export]

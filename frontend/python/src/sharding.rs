@@ -6,7 +6,7 @@ use mithril_driver::calibration;
 use mithril_driver::compile::sharding::{Sharding, ShardingRequest};
 use mithril_passes::cost::scaled;
 use mithril_passes::shard::blocks::{self, BlockBill, seconds};
-use mithril_passes::shard::layout::{Layout, Mesh};
+use mithril_passes::shard::layout::{Axis, Layout, Mesh};
 use mithril_passes::shard::residuals::Residual;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -95,6 +95,19 @@ pub fn sharding(
             true => program.propose_sharding(&request)?,
             false => program.explain_sharding(&request)?,
         }))
+    })
+}
+
+/// The bytes that a device of this machine sends along each axis of a mesh in a second.
+///
+/// Errors: a wrong mesh; an unknown machine.
+#[pyfunction]
+pub fn links(mesh: Split, machine: &str) -> Answer<BTreeMap<String, f64>> {
+    guarded(|| {
+        let (mesh, machine) = (Mesh::new(mesh)?, calibration::machine(machine)?);
+        let each = mesh.axes().enumerate();
+        let bytes = |at| machine.link(&mesh, at as Axis).bytes;
+        Ok(each.map(|(at, (name, _))| (name.to_string(), bytes(at))).collect())
     })
 }
 
