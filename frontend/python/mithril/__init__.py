@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .models import *  # noqa: F403
     from .params import load_params as load_params
     from .params import save_params as save_params
+    from .pipeline import Pipeline as Pipeline
 
     bfloat16: DType
     bool: DType
@@ -78,6 +79,7 @@ __all__ = [
     "IndexRangeError",
     "MithrilError",
     "Model",
+    "Pipeline",
     "ShapeError",
     "TerminalError",
     "TrainModel",
@@ -99,6 +101,7 @@ _LAZY = {
     "diff": ".difference",
     "load_params": ".params",
     "save_params": ".params",
+    "Pipeline": ".pipeline",
     "compile": ".compilation",
     "vmap": ".batching",
 }

@@ -28,6 +28,7 @@ from .units import bytes_of
 if TYPE_CHECKING:
     from .backends.base import Backend
     from .compiled import CompiledModel
+    from .pipeline import Pipeline
 
 __all__ = ["compile"]
 
@@ -87,6 +88,7 @@ def compile(
     backend_map: Mapping[str, Backend] | None = None,
     devices: Mapping[str, str] | None = None,
     shardings: Mapping[str, Any] | None = None,
+    stages: int | Pipeline | None = None,
 ) -> CompiledModel:
     """Compiles a model for a backend. The default backend is native code for this machine.
 
@@ -150,6 +152,10 @@ def compile(
     where `*` stands for any part of a name, or the result of `propose_shardings`. Params of
     `randomize_params` are divided so, and a call divides inputs that do not lie on the mesh.
 
+    `stages` cuts the model into this number of stages of about equal cost, each of which runs on
+    its own ranks of the mesh axis `stage`; `ml.Pipeline` has more options. `stages` of the result
+    is the plan. Params of `randomize_params` lie on the ranks of their stages.
+
     A call checks the integer inputs that index an axis (tokens, labels, positions). One out of
     range raises an `IndexRangeError` with the input, the value, its position, the range and the
     block. `checks=False` skips this; `checks=True` also fetches arrays from a device to check them.
@@ -174,6 +180,7 @@ def compile(
     backend = _backend(backend)
     backend_map = check_map(backend, backend_map)
     from .compiled import CompiledModel  # noqa: PLC0415
+    from .pipeline import Pipeline  # noqa: PLC0415
     from .sharding import residuals_of  # noqa: PLC0415
 
     options = {
@@ -199,6 +206,20 @@ def compile(
         or backend.checkpoints,
         "residuals": residuals_of(shardings),
     }
+    pipeline = Pipeline.of(stages)
+    if pipeline is not None:
+        from .staged import check_alone  # noqa: PLC0415
+
+        pipeline.ranks(backend)
+        check_alone(
+            backend_map=backend_map,
+            devices=devices,
+            shardings=shardings,
+            differentiate=differentiate,
+            autodiff=autodiff,
+            file_path=file_path,
+            jit=jit,
+        )
     compiled = CompiledModel(
         _core.Snapshot(model),
         backend,
@@ -210,6 +231,7 @@ def compile(
         backend_map=backend_map,
         devices=mapping(devices, "devices", "devices by name of a param"),
         shardings=shardings,
+        pipeline=pipeline,
     )
     if verbose:
         print(compiled.report(), file=sys.stdout)

@@ -19,12 +19,14 @@ from .inference import inference_map, inference_options
 from .placement import Placement
 from .reports import listed, reported
 from .seeds import ArraySeeds, Seeds
-from .sharding import ShardedModel, Splits, splits_for
+from .sharding import Splits, splits_for
 from .sources import path_text, write_source
+from .staged import StagedModel
 from .variants import Variant, Variants
 
 if TYPE_CHECKING:
     from .backends.base import Backend
+    from .pipeline import Pipeline
 
 __all__ = ["CompiledModel"]
 
@@ -33,7 +35,7 @@ Arrays = dict[str, Array]
 OutputGradients = Any
 
 
-class CompiledModel(ShardedModel):
+class CompiledModel(StagedModel):
     """A model compiled for one backend; `ml.compile` makes it.
 
     Arrays are the framework's own, with the dtypes that the model was compiled for; inputs may also
@@ -54,8 +56,10 @@ class CompiledModel(ShardedModel):
         backend_map: Mapping[str, Backend] | None = None,
         devices: Mapping[str, str] | None = None,
         shardings: Mapping[str, Any] | None = None,
+        pipeline: Pipeline | None = None,
     ) -> None:
         self.backend = backend
+        self._pipeline = pipeline
         self._shardings = shardings
         self._backend_map = dict(backend_map or {})
         self._devices = devices
@@ -136,6 +140,7 @@ class CompiledModel(ShardedModel):
             file_path=self._file_path,
             others=others,
             homes=homes,
+            staged=None if self._pipeline is None else self._staged_runner,
         )
         timed = self._verbose and self.backend.target.dialect == "machine"
         if timed and variant.runner is not None and not others:
@@ -214,7 +219,7 @@ class CompiledModel(ShardedModel):
         Errors: `MithrilError` before the first call, naming the terminals whose ranks are needed,
         or the masks whose dtypes are needed.
         """
-        is_source = self.backend.writes and self._placement.is_single
+        is_source = self.backend.writes and self._placement.is_single and self._pipeline is None
         return self._program.source if is_source else str(self._runner.code)
 
     @property
@@ -329,6 +334,8 @@ class CompiledModel(ShardedModel):
         runner = self._variant.runner
         if self._splits:
             return self._divided(params)
+        if self._pipeline is not None:
+            return self._on_stages(params, runner)
         if self._placement.is_single or runner is None:
             return params
         return {
@@ -443,6 +450,7 @@ class CompiledModel(ShardedModel):
             backend_map=inference_map(self._model, self._backend_map),
             devices=self._devices,
             shardings=self._splits,
+            pipeline=self._pipeline,
         )
 
     def _with(self, options: dict[str, Any]) -> CompiledModel:
@@ -459,6 +467,7 @@ class CompiledModel(ShardedModel):
             backend_map=self._backend_map,
             devices=self._devices,
             shardings=self._splits,
+            pipeline=self._pipeline,
         )
 
     def export(

@@ -41,9 +41,10 @@ class Variant:
         file_path: str | None = None,
         others: Sequence[Backend] = (),
         homes: Mapping[str, int] | None = None,
+        staged: Callable[[_core.Program], Any] | None = None,
     ) -> None:
         """`others` are the backends of blocks and params that are placed elsewhere, and `homes` has
-        the places of such params."""
+        the places of such params. `staged` makes the runner of a model in stages."""
         self.program = program
         self.arguments = Arguments(backend, program)
         self.outputs = {r.name: r.dtype.name for r in program.results if r.state is None}
@@ -51,9 +52,11 @@ class Variant:
         self.forward: Callable[..., Any] = _no_code
         self.joint: Callable[..., Any] | None = None
         self.check: Callable[..., bool] | None = None
-        if program.is_open:
+        if staged is not None:
+            self.runner = staged(program)
+        elif program.is_open:
             return
-        if others:
+        elif others:
             self.runner = PartsRunner(
                 [backend, *others], program, jit=jit, file_path=file_path, homes=homes or {}
             )

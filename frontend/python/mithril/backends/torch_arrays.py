@@ -191,7 +191,7 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
     import torch  # noqa: PLC0415
 
     if hasattr(tensor, "placements"):
-        tensor = tensor.full_tensor()
+        tensor = _whole(tensor)
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
         kind = str(tensor.dtype if tensor.is_quantized else tensor.layout)
         made = "dequantize" if tensor.is_quantized else "to_dense"
@@ -208,3 +208,14 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
 
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     return tensor.numpy()  # type: ignore[no-any-return]
+
+
+def _whole(tensor: Any) -> torch.Tensor:
+    """A whole array of a mesh as a tensor of this process."""
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415
+
+    from .torch_ranks import whole  # noqa: PLC0415
+
+    # Arrays of the ranks that this process started send the call to them.
+    found: torch.Tensor = whole(tensor) if type(tensor) is DTensor else tensor.full_tensor()
+    return found

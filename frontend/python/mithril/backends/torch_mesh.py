@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from ..errors import BackendError, UsageError
-from .torch_ranks import HERE, arrays_of, packed, run
+from .torch_ranks import HERE, arrays_of, packed, run, whole
 from .torch_worker import GRACE
 
 __all__ = ["LaunchedRanks", "MeshTensor", "Ranks", "ranks_for"]
@@ -418,7 +418,7 @@ class MeshTensor(DTensor):
 
     def full_tensor(self, **options: Any) -> torch.Tensor:
         """The whole array as a tensor of this process."""
-        found: torch.Tensor = _ranks(self).call(DTensor.full_tensor, self, **options)
+        found: torch.Tensor = _ranks(self).call(whole, self, **options)
         return found
 
     def redistribute(self, *args: Any, **options: Any) -> DTensor:

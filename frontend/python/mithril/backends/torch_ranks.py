@@ -26,6 +26,8 @@ from .torch_rules import Functions, Rules, reduced
 
 __all__ = [
     "HERE",
+    "LOCAL_CALLS",
+    "Numbered",
     "Program",
     "arrays_of",
     "differentiable",
@@ -37,14 +39,22 @@ __all__ = [
     "packed",
     "pullback",
     "run",
+    "stage_mesh",
+    "whole",
 ]
 
 Arrays = dict[str, Any]
 Constants = list[tuple[str, str, list[int], bytes]]
 
 
+class Numbered:
+    """What every rank holds under the same number, and rank 0 sends as this number."""
+
+    number: int
+
+
 @dataclass(frozen=True)
-class Program:
+class Program(Numbered):
     """Generated source on this rank, and the mesh of its arrays."""
 
     number: int
@@ -60,7 +70,7 @@ class Rank:
     def __init__(self) -> None:
         self.arrays: dict[int, DTensor] = {}
         self.meshes: dict[tuple[Any, ...], DeviceMesh] = {}
-        self.programs: dict[int, Program] = {}
+        self.programs: dict[int, Numbered] = {}
         self.plain: set[Any] = set()
         """Calls that need no rules."""
 
@@ -93,7 +103,7 @@ class _Writer(pickle.Pickler):
             return "arrays", self.held(value)
         if isinstance(value, DeviceMesh):
             return "meshes", mesh_key(value)
-        if isinstance(value, Program):
+        if isinstance(value, Numbered):
             return "programs", value.number
         return None
 
@@ -156,7 +166,7 @@ def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     """
     call = _described(function, args) if function in CALLS else None
     with torch._C.DisableTorchFunctionSubclass(), implicit_replication():
-        if call in HERE.plain:
+        if call in HERE.plain or function in LOCAL_CALLS:
             return function(*args, **keywords)
         functions: Any = Functions()
         rules: Any = Rules()
@@ -183,23 +193,47 @@ def _described(function: Callable[..., Any], args: Any) -> Any:
 
 
 def mesh_key(mesh: DeviceMesh) -> tuple[Any, ...]:
-    return tuple(mesh.shape), tuple(mesh.mesh_dim_names or ())
+    return tuple(mesh.mesh.flatten().tolist()), tuple(mesh.shape), tuple(mesh.mesh_dim_names or ())
 
 
 def make_mesh(sizes: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
-    """PyTorch's mesh over the first ranks. There is one of each shape: ranks know it by this."""
-    known = HERE.meshes.get((sizes, names))
+    """PyTorch's mesh over the first ranks."""
+    return _mesh_of(torch.arange(prod(sizes)).reshape(sizes), names)
+
+
+def stage_mesh(mesh: DeviceMesh, axis: int, place: int) -> DeviceMesh:
+    """The mesh of the ranks at one place along an axis of a mesh."""
+    grid = mesh.mesh.narrow(axis, place, 1)
+    return _mesh_of(grid, tuple(mesh.mesh_dim_names or ()))
+
+
+def _mesh_of(grid: torch.Tensor, names: tuple[str, ...]) -> DeviceMesh:
+    """PyTorch's mesh over these ranks. There is one of each shape: ranks know it by this."""
+    key = tuple(grid.flatten().tolist()), tuple(grid.shape), names
+    known = HERE.meshes.get(key)
     if known is not None:
         return known
-    grid = torch.arange(prod(sizes)).reshape(sizes)
     mesh = DeviceMesh("cpu", grid, mesh_dim_names=names)
     # Groups of some of the ranks wait as long as the group of all, not for PyTorch's half an hour.
-    whole: Any = dist.group.WORLD
-    timeout = whole._get_backend(torch.device("cpu")).options._timeout
-    for group in mesh.get_all_groups():
+    world: Any = dist.group.WORLD
+    timeout = world._get_backend(torch.device("cpu")).options._timeout
+    for group in mesh.get_all_groups() if mesh.get_coordinate() is not None else ():
         dist.set_timeout(timeout, group)
-    HERE.meshes[mesh_key(mesh)] = mesh
+    HERE.meshes[key] = mesh
     return mesh
+
+
+def whole(array: DTensor, **options: Any) -> torch.Tensor:
+    """The whole array as a tensor of this rank, also if other ranks hold all of its elements."""
+    mesh = array.device_mesh
+    value = DTensor.full_tensor(array, **options)
+    if mesh.size() == dist.get_world_size():
+        return value
+    if mesh.get_coordinate() is None:
+        value = torch.empty(array.shape, dtype=array.dtype)
+    own = value.detach().contiguous()
+    dist.broadcast(own, int(mesh.mesh.flatten()[0]))
+    return own
 
 
 def from_part(mesh: DeviceMesh, split: Split, shape: tuple[int, ...], part: Any) -> DTensor:
@@ -309,3 +343,6 @@ def joint(
 
 CALLS = (forward, differentiable, pullback, joint)
 """Calls of programs."""
+
+LOCAL_CALLS: set[Callable[..., Any]] = set()
+"""Calls that compute on the parts of arrays themselves, without rules."""

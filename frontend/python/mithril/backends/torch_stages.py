@@ -1,0 +1,185 @@
+"""The stages of a pipeline that this rank runs, as modules of `torch.distributed.pipelining`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
+
+from .._core import DType
+from ..sources import namespace
+
+__all__ = ["PartCode", "Stage", "StageCode", "ValueType", "schedule_of"]
+
+SINGLE: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+"""Schedules of one stage a rank."""
+SEVERAL: dict[str, Any] = {
+    "interleaved": ScheduleInterleaved1F1B,
+    "zero-bubble": ScheduleInterleavedZeroBubble,
+}
+"""Schedules of one or more stages a rank."""
+
+Named = tuple[tuple[str, int], ...]
+"""Names in the source, with the numbers of their values."""
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """The type of a value of a microbatch."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    learned: bool
+    """Whether it is a float that depends on params."""
+
+    @property
+    def nbytes(self) -> int:
+        size = DType(self.dtype).bits
+        for dim in self.shape:
+            size *= dim
+        return -(-size // 8)
+
+    def meta(self) -> torch.Tensor:
+        """A tensor of this type without elements."""
+        dtype = getattr(torch, self.dtype)
+        return torch.empty(self.shape, dtype=dtype, device="meta", requires_grad=self.learned)
+
+
+@dataclass(frozen=True)
+class PartCode:
+    """Generated source, which a stage runs."""
+
+    name: str
+    source: str
+    constants: tuple[tuple[str, str, list[int], bytes], ...]
+    params: Named
+    """Params, and values that depend on them."""
+    inputs: Named
+    results: Named
+
+
+@dataclass(frozen=True)
+class StageCode:
+    """What a stage runs, and the numbers of the values that it takes and gives."""
+
+    parts: tuple[PartCode, ...]
+    params: tuple[int, ...]
+    """The params of the model that it reads."""
+    inputs: tuple[int, ...]
+    """The inputs of the model that it reads."""
+    takes: tuple[int, ...]
+    """The values from the stage before."""
+    gives: tuple[int, ...]
+    """The values for the stage after; for the last stage, the outputs of the model."""
+
+
+class Stage(torch.nn.Module):
+    """Runs the source of a stage on a microbatch. Its parameters are set for each step."""
+
+    def __init__(self, code: StageCode, types: Mapping[int, ValueType]) -> None:
+        super().__init__()
+        self.code = code
+        self._types = types
+        self._forwards = [_forward_of(part) for part in code.parts]
+        self.kept: list[tuple[torch.Tensor, ...]] | None = None
+        """What the last stage gave for each microbatch; None for other stages."""
+
+    def set_params(self, values: Mapping[int, torch.Tensor]) -> None:
+        """Sets the params, which share the memory of these tensors."""
+        for number in self.code.params:
+            value = values[number].detach()
+            own = torch.nn.Parameter(value, requires_grad=value.is_floating_point())
+            self.register_parameter(f"p{number}", own)
+
+    def param(self, number: int) -> torch.nn.Parameter:
+        found: torch.nn.Parameter = getattr(self, f"p{number}")
+        return found
+
+    def forget(self) -> None:
+        """Drops the params with their gradients, and the outputs."""
+        if self.kept is not None:
+            self.kept.clear()
+        for number in self.code.params:
+            self.register_parameter(f"p{number}", None)
+
+    def forward(self, *taken: torch.Tensor, **inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The values that the stage gives. `inputs` has those of the model that some stage of the
+        rank reads, by `i` and their numbers."""
+        known: dict[int, torch.Tensor] = dict(zip(self.code.takes, taken))
+        for value in taken:
+            if value.requires_grad:
+                # Gloo sends contiguous tensors alone.
+                value.register_hook(torch.Tensor.contiguous)  # type: ignore[no-untyped-call]
+        known.update((number, inputs[f"i{number}"]) for number in self.code.inputs)
+        known.update((number, self.param(number)) for number in self.code.params)
+        for part, forward in zip(self.code.parts, self._forwards):
+            params = {name: known[number] for name, number in part.params}
+            others = {name: known[number] for name, number in part.inputs}
+            outputs = forward(params, others)
+            known.update((number, outputs[name]) for name, number in part.results)
+        given = tuple(self._given(known[number], number) for number in self.code.gives)
+        if self.kept is not None:
+            self.kept.append(tuple(value.detach() for value in given))
+        return given
+
+    def _given(self, value: torch.Tensor, number: int) -> torch.Tensor:
+        """The value as the stage after expects it: contiguous, and with a gradient if it is said to
+        have one."""
+        value = value.contiguous()
+        if not (self._types[number].learned and torch.is_grad_enabled()):
+            return value.detach()
+        if not value.requires_grad:  # the model detached it
+            value = value.detach().requires_grad_()
+        # PyTorch detaches results in place, which leaves and views do not allow.
+        own: torch.Tensor = torch.ops.aten._unsafe_view.default(value, value.shape)
+        return own
+
+
+def _forward_of(part: PartCode) -> Any:
+    constants = [(name, DType(dtype), shape, data) for name, dtype, shape, data in part.constants]
+    text: Any = SimpleNamespace(name=part.name, source=part.source, constants=constants)
+    return namespace(text, None)["forward"]
+
+
+def schedule_of(
+    kind: str,
+    modules: Sequence[Stage],
+    indices: Iterable[int],
+    *,
+    count: int,
+    microbatches: int,
+    group: Any,
+    loss: Any,
+) -> Any:
+    """The schedule for the stages of this rank. `count` is the number of stages of all ranks,
+    `group` their process group. Without `loss`, it only computes outputs."""
+    stages = [
+        PipelineStage(
+            module,
+            index,
+            count,
+            torch.device("cpu"),
+            input_args=_metas(module, module.code.takes),
+            output_args=_metas(module, module.code.gives),
+            group=group,
+        )
+        for module, index in zip(modules, indices)
+    ]
+    options = {"n_microbatches": microbatches, "loss_fn": loss, "scale_grads": False}
+    if kind in SINGLE:
+        return SINGLE[kind](stages[0], **options)
+    return SEVERAL[kind](stages, **options)
+
+
+def _metas(module: Stage, numbers: Sequence[int]) -> tuple[torch.Tensor, ...]:
+    return tuple(module._types[number].meta() for number in numbers)

@@ -1,0 +1,103 @@
+"""Compiled models that run in stages, on the ranks of a device mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _core, cuts
+from .deferred import Deferred
+from .errors import UsageError, shown
+from .pipeline import Pipeline
+from .sharding import ShardedModel
+from .stage_code import Batch, batch_of, check_whole, pipeline_code
+from .stage_plan import Stages, planned
+
+if TYPE_CHECKING:
+    from .backends.torch_pipeline_runner import PipelineRunner
+
+__all__ = ["StagedModel", "check_alone"]
+
+
+def check_alone(**others: object) -> None:
+    """Errors: `UsageError` for an option that a model in stages does not take."""
+    for name, value in others.items():
+        if value:
+            raise UsageError(
+                f"`{name}` is not for a model in stages\n  got: {name}={shown(value)} and `stages`"
+                "\n  hint: leave one of them out"
+            )
+
+
+class StagedModel(ShardedModel):
+    """The part of a compiled model that runs it in stages."""
+
+    _model: _core.Snapshot
+    _inner: list[str]
+    _pipeline: Pipeline | None
+    _stages: Stages | None = None
+
+    @property
+    def stages(self) -> Stages | None:
+        """The stages of `ml.compile(…, stages=…)` with their costs, as a table; None for a model
+        that is not cut."""
+        return self._stages
+
+    def _staged_runner(self, program: _core.Program) -> PipelineRunner:
+        """The runner of the stages. `program` is that of a whole batch."""
+        from .backends.torch_pipeline_runner import PipelineRunner  # noqa: PLC0415
+
+        backend: Any = self.backend
+        pipeline, mesh = self._pipeline, backend.mesh
+        assert pipeline is not None
+        ranks = pipeline.ranks(backend)
+        check_whole(program)
+        batch = batch_of(program, pipeline.batch_axes)
+        replicas = mesh.devices // ranks
+        count = pipeline.count(batch.size, ranks, replicas)
+        plan = _core.sharding(
+            program, [(pipeline.axis, 1)], pipeline.machine, None, 0.0, [], [], {}, choose=False
+        )
+        seconds = {block.path: block.compute for block in plan.blocks}
+        blocks = cuts.units(program.cost({}, {}), seconds, pipeline.stages)
+        groups = cuts.balanced(blocks, pipeline.stages)
+        code = pipeline_code(
+            program,
+            self._program_of_stages(program, batch, groups, count * replicas),
+            batch,
+            pipeline,
+            axis=mesh.names.index(pipeline.axis),
+            microbatches=count,
+            parts=count * replicas,
+        )
+        self._stages = planned(
+            pipeline,
+            code,
+            groups,
+            program,
+            seconds=seconds,
+            mesh=list(zip(mesh.names, mesh.sizes)),
+            training=not self._options["inference"],
+        )
+        return PipelineRunner(backend, code)
+
+    def _program_of_stages(
+        self, program: _core.Program, batch: Batch, groups: Sequence[list[str]], parts: int
+    ) -> _core.Program:
+        """The program of a microbatch, in a part for each stage. Arrays of a rank are not divided,
+        so it has no mesh."""
+        backend = self.backend
+        shapes = {**self._options["shapes"], **batch.shapes(program, parts)}
+        return _core.compile(
+            self._model.block,
+            backend.kind,
+            backend.dtype,
+            backend.wide,
+            **{**self._options, "shapes": shapes, "watched": self._inner, "residuals": []},
+            others=[(backend.kind, group, None, None) for group in groups[1:]],
+        )
+
+    def _on_stages(self, params: dict[str, Any], runner: PipelineRunner) -> dict[str, Any]:
+        """The params on the ranks of their stages, as far as they are known."""
+        own = {n: value for n, value in params.items() if not isinstance(value, Deferred)}
+        return {**params, **runner.place(own)}
