@@ -140,7 +140,8 @@ class Pipeline:
         parts = count * replicas
         if batch % parts:
             less = batch // parts * parts or parts
-            times = f"{count} microbatches" + (f" × {replicas} replicas" if replicas > 1 else "")
+            each = f" in each of {replicas} replicas" if replicas > 1 else ""
+            times = f"{count} microbatches{each}"
             raise ShapeError(
                 "the batch cannot be divided into equal microbatches"
                 f"\n  got: a batch of {batch}, for {times}"

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
 
 def check_whole(program: _core.Program) -> None:
-    """Errors: `UsageError` for a program with states; `ShapeError` for shapes that are not known."""
+    """Errors: `UsageError` for a program with states; `ShapeError` for a size that is not known."""
     states = [a.name for a in program.arguments if a.role == "state"]
     if states:
         raise UsageError(

@@ -191,8 +191,9 @@ def link_speeds(mesh: Sequence[tuple[str, int]], machine: str) -> dict[str, floa
             shapes: dict[str, object] = {"input": [size, 1 << 16]}
             dtype = _core.DType("float32")
             layer = _core.compile(Linear(1), "numpy", dtype, True, shapes=shapes, **none, **how)
-            options: tuple[Any, ...] = machine, None, 0.0, [("input", [(name, 0)])], []
-            total = _core.sharding(layer, mesh, *options, {}, choose=False).blocks[0]
+            given = [("input", [(name, 0)])]
+            plan = _core.sharding(layer, mesh, machine, None, 0.0, given, [], {}, choose=False)
+            total = plan.blocks[0]
             speeds[name] = sum(sent for *_, sent in total.collectives) / total.transfer
     return speeds
 

@@ -48,6 +48,8 @@ class Rank(Processes):
         if places != list(array.placements):
             array = array.redistribute(array.device_mesh, places)
         mesh = array.device_mesh
+        if mesh.get_coordinate() is None:
+            return
         # Of ranks with the same part, the first one writes it.
         if all(at == 0 for p, at in zip(places, mesh.get_coordinate() or ()) if p.is_replicate()):
             yield _index(array.shape, mesh, places), as_numpy(array.to_local())

@@ -43,10 +43,10 @@ class PipelineCode:
     """The numbers of the outputs, and their batch axes; None for one that is a mean."""
 
     def readers(self, param: str, ranks: int) -> list[int]:
-        """The places of the ranks that read a param along the axis; the first of them owns it."""
+        """The places of the ranks along the axis that read a param."""
         number = self.params[param]
         found = [at % ranks for at, stage in enumerate(self.stages) if number in stage.params]
-        return list(dict.fromkeys(found)) or [0]
+        return list(dict.fromkeys(found))
 
 
 class Pipeline(Numbered):
@@ -134,23 +134,34 @@ class Pipeline(Numbered):
                 total = total + (value * seed).sum()
         return total  # type: ignore[no-any-return]
 
+    def owner(self, name: str) -> int:
+        """The place of the ranks on which `randomize_params` puts a param."""
+        return next(iter(self.code.readers(name, self.ranks)), 0)
+
+    def holder(self, name: str, array: DTensor) -> int:
+        """The place of the ranks that have a param and take its gradient."""
+        if array.device_mesh == self.mesh:
+            return self.owner(name)
+        first = array.device_mesh.mesh.flatten()[0]
+        return int((self.mesh.mesh == first).nonzero()[0, self.code.axis])
+
     def take_params(self, arrays: Arrays) -> None:
-        """Sets the params of this rank's stages. One that several ranks read is sent by its owner,
-        unless it lies on the whole mesh."""
+        """Sets the params of this rank's stages. Those that other ranks hold are sent."""
         taken: dict[int, torch.Tensor] = {}
         waiting: list[Any] = []
         for name, number in self.code.params.items():
             array = arrays[name]
-            whole = array.device_mesh == self.mesh
             local = replicated(array)
-            owner, *others = self.code.readers(name, self.ranks)
-            if self.place == owner or (whole and self.place in others):
+            readers = self.code.readers(name, self.ranks)
+            holder = self.holder(name, array)
+            if self.place == holder or array.device_mesh == self.mesh:
                 taken[number] = local
-            elif self.place in others:
+            elif self.place in readers:
                 taken[number] = torch.empty(array.shape, dtype=array.dtype)
-                waiting.append(self.receive(taken[number], owner))
-            if self.place == owner and not whole:
-                waiting += [self.send(local.contiguous(), other) for other in others]
+                waiting.append(self.receive(taken[number], holder))
+            if self.place == holder and array.device_mesh != self.mesh:
+                local = local.contiguous()
+                waiting += [self.send(local, other) for other in readers if other != holder]
         for work in waiting:
             work.wait()
         for stage in self.stages:
@@ -205,15 +216,16 @@ class Pipeline(Numbered):
         owned: dict[str, torch.Tensor] = {}
         waiting: list[tuple[str, torch.Tensor, Any]] = []
         for name, number in self.code.params.items():
-            owner, *others = self.code.readers(name, self.ranks)
-            if self.place == owner:
+            holder = self.holder(name, arrays[name])
+            others = [at for at in self.code.readers(name, self.ranks) if at != holder]
+            if self.place == holder:
                 owned[name] = self.gradient(number, arrays[name])
                 for other in others:
                     value = torch.empty_like(owned[name])
                     waiting.append((name, value, self.receive(value, other)))
             elif self.place in others:
                 value = self.gradient(number, arrays[name])
-                waiting.append(("", value, self.send(value, owner)))
+                waiting.append(("", value, self.send(value, holder)))
         for name, value, work in waiting:
             work.wait()
             if name:
@@ -250,7 +262,7 @@ class Pipeline(Numbered):
         mesh = array.device_mesh
         if mesh == self.mesh:
             value = torch.empty(array.shape, dtype=array.dtype) if value is None else value
-            self.spread(value, self.code.readers(name, self.ranks)[0])
+            self.spread(value, self.owner(name))
         made = of_stage(mesh, value, array)
         if made.placements == array.placements:
             return made
@@ -310,8 +322,7 @@ def on_stage(pipeline: Pipeline, params: Arrays) -> Arrays:
     """Params that lie on the whole mesh, on the ranks of their stages alone."""
     found = {}
     for name, array in params.items():
-        owner = pipeline.code.readers(name, pipeline.ranks)[0]
-        mesh = stage_mesh(pipeline.mesh, pipeline.code.axis, owner)
+        mesh = stage_mesh(pipeline.mesh, pipeline.code.axis, pipeline.owner(name))
         found[name] = of_stage(mesh, replicated(array).clone(), array).requires_grad_(
             array.requires_grad
         )
