@@ -120,7 +120,7 @@ def pipeline_code(
     """The stages of `program`, which is divided into parts by stage and compiled for a microbatch.
     `whole` is the same model for a whole batch, of `parts` microbatches.
 
-    Errors: `BackendError` for a stage that needs values of later ones, and for outputs that cannot
+    Errors: `BackendError` for values of unknown sizes between stages, and for outputs that cannot
     be made of those of microbatches.
     """
     from .backends.torch_pipeline import PipelineCode  # noqa: PLC0415
@@ -154,8 +154,6 @@ class _Values:
         self._arguments = len(program.arguments)
         self._count = stages
         self._parts: list[list[_core.Part]] = [[] for _ in range(stages)]
-        for part in parts:
-            self._parts[part.place].append(part)
         self.types: dict[int, ValueType] = {}
         self._written: dict[int, int] = {}
         """The stage that writes each value."""
@@ -167,25 +165,16 @@ class _Values:
             is_learned = at in learned and own.dtype.is_float
             self.types[at] = ValueType(tuple(own.shape or ()), own.dtype.name, is_learned)
         for part in parts:
-            self._read.update((v, max(self._read.get(v, 0), part.place)) for v in part.reads)
-            self._written.update(dict.fromkeys(part.writes, part.place))
+            # Operations outside of blocks may read values of stages after the first.
+            place = max(part.place, *(self._written.get(value, 0) for value in part.reads), 0)
+            self._parts[place].append(part)
+            self._read.update((v, max(self._read.get(v, 0), place)) for v in part.reads)
+            self._written.update(dict.fromkeys(part.writes, place))
             depends = not learned.isdisjoint(part.reads)
             learned.update(part.writes if depends else ())
             for result, value in zip(part.program.results, part.writes):
                 is_learned = depends and result.dtype.is_float
                 self.types[value] = ValueType(_sizes(result), result.dtype.name, is_learned)
-        self._check_order(parts)
-
-    def _check_order(self, parts: Sequence[_core.Part]) -> None:
-        """Errors: a stage reads a value of a later one."""
-        for part in parts:
-            for argument, value in zip(part.program.arguments, part.reads):
-                if self._written.get(value, 0) > part.place:
-                    raise BackendError(
-                        "the blocks of the model do not form a chain of stages"
-                        f"\n  got: stage {part.place} reads `{argument.name}` of stage "
-                        f"{self._written[value]}"
-                    )
 
     def stages(self) -> Any:
         """The code of each stage."""
