@@ -1,5 +1,5 @@
-"""Checks of models in stages on meshes of PyTorch. `test_pipelines.py` runs each in a process of its
-own, which starts the other ranks: `python pipeline_checks.py NAME`."""
+"""Checks of models in stages on meshes of PyTorch. `test_pipelines.py` runs each in a process of
+its own, which starts the other ranks: `python pipeline_checks.py NAME`."""
 
 import sys
 import tempfile
@@ -80,9 +80,13 @@ def check_model(name, devices):
         compiled = ml.compile(model, one, shapes=shapes)
         params = compiled.randomize_params(1)
         outputs = compiled.evaluate(params, {"input": x})
-        seeds = {n: draw.standard_normal(v.shape).astype(f"float{bits}") for n, v in outputs.items()}
+        seeds = {
+            n: draw.standard_normal(v.shape).astype(f"float{bits}") for n, v in outputs.items()
+        }
         double = lambda outputs: {n: v * 2 for n, v in outputs.items()}  # noqa: E731
-        cases = [(own, compiled.evaluate(params, {"input": x}, None, own)) for own in (seeds, double)]
+        cases = [
+            (own, compiled.evaluate(params, {"input": x}, None, own)) for own in (seeds, double)
+        ]
         for mesh, schedule, stages, count in MESHES:
             if np.prod(list(mesh.values())) != devices:
                 continue
@@ -104,7 +108,10 @@ def check_model(name, devices):
 def check_training():
     """A loss in the model, optimizers, mapped params, inference, and files."""
     draw = np.random.default_rng(0)
-    inputs = {"input": draw.standard_normal((BATCH, 12)), "target": draw.standard_normal((BATCH, 4))}
+    inputs = {
+        "input": draw.standard_normal((BATCH, 12)),
+        "target": draw.standard_normal((BATCH, 4)),
+    }
     shapes = {name: value.shape for name, value in inputs.items()}
     optimizers = {
         "mapped": None,
@@ -200,7 +207,10 @@ def check_values():
     given = {"input": x, "mask": mask[0]}
     alone, staged = (
         ml.compile(model, own, **options, **stages)
-        for own, stages in ((one, {}), (backend, {"stages": ml.Pipeline(2, 4, batch_axes={"mask": None})}))
+        for own, stages in (
+            (one, {}),
+            (backend, {"stages": ml.Pipeline(2, 4, batch_axes={"mask": None})}),
+        )
     )
     want = alone.evaluate(alone.randomize_params(0), given)["output"]
     got = staged.evaluate(staged.randomize_params(0), given)["output"]
@@ -233,11 +243,26 @@ def wrong(error, parts, make=mlp, shapes=None, **options):
 def check_mistakes():
     backend = ml.TorchBackend(device_mesh={"stage": 2})
     on = {"backend": backend}
-    wrong(ml.UsageError, ["the mesh {'stage': 2}", "`stage`"], **on, stages=ml.Pipeline(2, axis="stages"))
+    wrong(
+        ml.UsageError,
+        ["the mesh {'stage': 2}", "`stage`"],
+        **on,
+        stages=ml.Pipeline(2, axis="stages"),
+    )
     wrong(ml.UsageError, ["3 stages for 2 ranks", "interleaved"], **on, stages=3)
     several = {"stages": 20, "schedule": "interleaved", "microbatches": 2}
-    wrong(ml.UsageError, ["fewer blocks than stages", "at most 5"], **on, stages=ml.Pipeline(**several))
-    wrong(ml.ShapeError, ["a batch of 8, for 3 microbatches", "multiple of 3"], **on, stages=ml.Pipeline(2, 3))
+    wrong(
+        ml.UsageError,
+        ["fewer blocks than stages", "at most 5"],
+        **on,
+        stages=ml.Pipeline(**several),
+    )
+    wrong(
+        ml.ShapeError,
+        ["a batch of 8, for 3 microbatches", "multiple of 3"],
+        **on,
+        stages=ml.Pipeline(2, 3),
+    )
     wrong(ml.UsageError, ["1 microbatches for 2 stages"], **on, stages=ml.Pipeline(2, 1))
     rounds = ml.Pipeline(4, 8, "interleaved"), ml.Pipeline(4, 5, "interleaved")
     wrong(ml.UsageError, ["equal rounds"], **on, shapes={"input": [10, 12]}, stages=rounds[1])

@@ -1,0 +1,146 @@
+"""Pipelines: the plan of stages, their mistakes, and models in stages compared with one device.
+`pipeline_checks.py` runs in processes of their own, as each has one set of ranks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mithril as ml
+from mithril.cuts import cut_points
+from mithril.models import Linear
+from mithril.stage_plan import Stage, Stages, held_microbatches
+
+CHECKS = Path(__file__).with_name("pipeline_checks.py")
+MODELS = ["mlp", "gpt", "tied", "t5"]
+NAMES = ["training", "places", "values", "mistakes"]
+
+
+def run(*arguments, launcher=()):
+    pytest.importorskip("torch")
+    command = [sys.executable, *launcher, str(CHECKS), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", NAMES)
+def test_pipelines_of_torch(name):
+    ran = run(name)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("devices", ["2", "4"])
+def test_stages_are_equal_to_one_device(name, devices):
+    ran = run(name, devices)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_torchrun_starts_the_ranks_of_stages():
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ran = run("launched", launcher=launcher)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_every_check_is_run():
+    pytest.importorskip("torch")
+    import pipeline_checks  # noqa: PLC0415
+
+    assert [*pipeline_checks.CHECKS] == [*NAMES, "launched"]
+    assert [*pipeline_checks.DRAWN] == MODELS
+
+
+def test_cuts_balance_stages():
+    assert cut_points([1, 1, 1, 1], 2) == [0, 2]
+    assert cut_points([5, 1, 1, 1, 1], 2) == [0, 1]
+    assert cut_points([1, 1, 1, 1, 5], 2) == [0, 4]
+    # Of cuts with the same largest stage, the other stages are equal.
+    assert cut_points([4, 1, 1, 1, 1], 3) == [0, 1, 3]
+    assert cut_points([0, 0, 0], 3) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chunks", "microbatches", "held"),
+    [
+        ("gpipe", 1, 8, [8, 8, 8, 8]),
+        ("1f1b", 1, 8, [4, 3, 2, 1]),
+        ("1f1b", 1, 4, [4, 3, 2, 1]),
+        ("zero-bubble", 1, 8, [4, 4, 4, 4]),
+        ("interleaved", 1, 8, [7, 5, 3, 1]),
+    ],
+)
+def test_microbatches_that_a_stage_keeps(schedule, chunks, microbatches, held):
+    assert held_microbatches(schedule, 4, chunks, microbatches) == held
+
+
+def test_the_order_of_pytorch_keeps_as_many_microbatches():
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    for name, chunks, count in (("Interleaved1F1B", 2, 8), ("InterleavedZeroBubble", 2, 4)):
+        ranks = 2
+        made = getattr(schedules, f"Schedule{name}").__new__(getattr(schedules, f"Schedule{name}"))
+        made.pp_group_size, made.n_local_stages, made._n_microbatches = ranks, chunks, count
+        made.microbatches_per_round = count // max(1, count // ranks)
+        found = [0] * (ranks * chunks)
+        zero = "Zero" in name
+        for rank in range(ranks):
+            now = [0] * (ranks * chunks)
+            for action in made._calculate_single_rank_operations(rank):
+                if action is None:
+                    continue
+                if action.computation_type.value == "F":
+                    now[action.stage_index] += 1
+                elif action.computation_type.value == ("W" if zero else "B"):
+                    now[action.stage_index] -= 1
+                found = [max(pair) for pair in zip(found, now)]
+        own = "zero-bubble" if zero else "interleaved"
+        assert held_microbatches(own, ranks, chunks, count) == found
+
+
+def plan(schedule, count, *, ranks=4, microbatches=8, training=True):
+    stage = Stage(0, ("h.0",), 100, 40, 0, 80, 0.5)
+    stages = tuple(Stage(at % ranks, stage.blocks, 100, 40, 16, 80, 0.5) for at in range(count))
+    own = ml.Pipeline(count, microbatches, schedule)
+    return Stages(own, stages, ranks, microbatches, 1, training, 0.25)
+
+
+def test_bubbles_and_times():
+    assert plan("gpipe", 4).bubble == plan("1f1b", 4).bubble == 3 / 11
+    assert plan("interleaved", 8).bubble == 3 / 19
+    assert plan("zero-bubble", 4).bubble == 3 / 27
+    assert plan("zero-bubble", 4, training=False).bubble == 3 / 11
+    own = plan("1f1b", 4)
+    assert own.busy == 4
+    assert own.step == pytest.approx(4 * 11 / 8 + 0.25)
+    assert str(own).splitlines()[:3] == [
+        "4 stages on 4 ranks of `stage`, 8 microbatches, schedule `1f1b`",
+        "27.3% bubble, 5.75 s a step of cpu-gloo (4 s compute, 250 ms transfer)",
+        "stage  rank  blocks  arithmetic  params  sent  held    time",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"schedule": "gpip"}, ["there is no schedule `gpip`", "`1f1b`", "did you mean `gpipe`?"]),
+        ({"stages": 0}, ["`stages` of a pipeline is not a number of stages", "got: 0"]),
+        ({"microbatches": 1.5}, ["`microbatches` of a pipeline", "got: 1.5"]),
+    ],
+)
+def test_wrong_pipelines(options, parts):
+    with pytest.raises(ml.UsageError) as raised:
+        ml.Pipeline(**{"stages": 2, **options})
+    for part in parts:
+        assert part in str(raised.value)
+
+
+def test_backends_without_pipelines():
+    with pytest.raises(ml.BackendError, match="NumpyBackend does not run pipelines"):
+        ml.compile(Linear(2), ml.NumpyBackend(), stages=2)
+    with pytest.raises(ml.UsageError, match="`stages` is not a pipeline\n  got: '2'"):
+        ml.compile(Linear(2), ml.NumpyBackend(), stages="2")
+    pytest.importorskip("torch")
+    with pytest.raises(ml.UsageError, match=r"ml.TorchBackend\(device_mesh={'stage': 2}\)"):
+        ml.compile(Linear(2), ml.TorchBackend(), stages=2)
+    assert ml.compile(Linear(2), ml.TorchBackend()).stages is None
