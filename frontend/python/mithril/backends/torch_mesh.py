@@ -129,11 +129,11 @@ class Ranks:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
+        HERE.close()
         if self._workers and dist.is_initialized():
             with suppress(RuntimeError):
                 dist.destroy_process_group()
         self._links, self._workers = [], []
-        HERE.meshes.clear()
         self._folder.cleanup()
 
     # Calls.
@@ -321,6 +321,7 @@ class LaunchedRanks:
 
 
 def _leave() -> None:
+    HERE.close()
     if dist.is_initialized():
         dist.destroy_process_group()
 

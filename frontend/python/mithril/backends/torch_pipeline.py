@@ -55,7 +55,7 @@ class Pipeline(Numbered):
     def __init__(self, number: int, mesh: DeviceMesh, code: PipelineCode) -> None:
         group = mesh.get_group(code.axis)
         self.number, self.mesh, self.code = number, mesh, code
-        self.group = group
+        self.group: Any = group
         self.ranks = dist.get_world_size(group)
         self.place = dist.get_rank(group)
         self.data = [axis for axis in range(mesh.ndim) if axis != code.axis]
@@ -69,9 +69,13 @@ class Pipeline(Numbered):
         common: dict[str, Any] = {"count": len(code.stages), "group": group}
         common["microbatches"] = code.microbatches
         own = code.schedule, self.stages, indices
-        self.forward = schedule_of(*own, **common, loss=None)
-        self.training = schedule_of(*own, **common, loss=self.loss)
+        self.forward: Any = schedule_of(*own, **common, loss=None)
+        self.training: Any = schedule_of(*own, **common, loss=self.loss)
         self.parts = code.microbatches * self.replicas
+
+    def close(self) -> None:
+        self.group = self.forward = self.training = None
+        self.stages.clear()
 
     # Arguments.
 

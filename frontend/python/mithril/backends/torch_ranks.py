@@ -3,6 +3,7 @@ them. Rank 0 sends the calls; see `torch_mesh.py`."""
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,9 @@ class Numbered:
 
     number: int
 
+    def close(self) -> None:
+        """Drops the process groups that it uses, before these end."""
+
 
 @dataclass(frozen=True)
 class Program(Numbered):
@@ -83,6 +87,15 @@ class Rank:
             getattr(self, kind).pop(number, None)
             if kind == "programs":
                 self.plain = {call for call in self.plain if call[1] != number}
+
+    def close(self) -> None:
+        """Drops all objects. Threads of a process group that outlives the interpreter would end the
+        process by a signal."""
+        for program in self.programs.values():
+            program.close()
+        self.programs.clear()
+        self.meshes.clear()
+        gc.collect()
 
 
 HERE = Rank()
