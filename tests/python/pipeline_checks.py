@@ -134,10 +134,13 @@ def check_training():
                 for name, param in params.items():
                     param.grad = gradients[name]
                 optimizer.step()
-            inference = compiled.for_inference().evaluate(params, {"input": inputs["input"]})
+            twin = compiled.for_inference()
+            inference = twin.evaluate(params, {"input": inputs["input"]})
             ran.append([numpy(own, found) for found in (outputs, gradients, params, inference)])
         for want, got in zip(*ran):
             agree(got, want, 1e-12)
+    blocks = [[own.blocks for own in model.stages.stages] for model in (compiled, twin)]
+    assert blocks[0][0] == blocks[1][0] and {*blocks[1][1]} < {*blocks[0][1]}
     # Params of files lie on the whole mesh, and so do their gradients.
     _, want = compiled.evaluate(params, inputs, output_gradients=True)
     with tempfile.TemporaryDirectory() as folder:

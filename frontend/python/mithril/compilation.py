@@ -216,7 +216,7 @@ def compile(
             devices=devices,
             shardings=shardings,
             differentiate=differentiate,
-            autodiff=autodiff,
+            autodiff=autodiff if autodiff == "mithril" else None,
             file_path=file_path,
             jit=jit,
         )

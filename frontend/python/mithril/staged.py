@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _core, cuts
@@ -34,6 +34,7 @@ class StagedModel(ShardedModel):
 
     _model: _core.Snapshot
     _inner: list[str]
+    _training: StagedModel | None
     _pipeline: Pipeline | None
     _stages: Stages | None = None
 
@@ -59,8 +60,7 @@ class StagedModel(ShardedModel):
             program, [(pipeline.axis, 1)], pipeline.machine, None, 0.0, [], [], {}, choose=False
         )
         seconds = {block.path: block.compute for block in plan.blocks}
-        blocks = cuts.units(program.cost({}, {}), seconds, pipeline.stages)
-        groups = cuts.balanced(blocks, pipeline.stages)
+        groups = self._groups(program.cost({}, {}), seconds, pipeline.stages)
         code = pipeline_code(
             program,
             self._program_of_stages(program, batch, groups, count * replicas),
@@ -80,6 +80,18 @@ class StagedModel(ShardedModel):
             training=not self._options["inference"],
         )
         return PipelineRunner(backend, code)
+
+    def _groups(
+        self, costs: _core.Costs, seconds: Mapping[str, float], count: int
+    ) -> list[list[str]]:
+        """The blocks of each stage: those of the training model, so that its params need not move,
+        or else a cut of this model."""
+        trained = self._training._stages if self._training is not None else None
+        if trained is not None:
+            known = [[p for p in own.blocks if costs.at(p) is not None] for own in trained.stages]
+            if all(known):
+                return known
+        return cuts.balanced(cuts.units(costs, seconds, count), count)
 
     def _program_of_stages(
         self, program: _core.Program, batch: Batch, groups: Sequence[list[str]], parts: int
