@@ -34,7 +34,6 @@ class StagedModel(ShardedModel):
 
     _model: _core.Snapshot
     _inner: list[str]
-    _training: StagedModel | None
     _pipeline: Pipeline | None
     _stages: Stages | None = None
 
@@ -86,7 +85,8 @@ class StagedModel(ShardedModel):
     ) -> list[list[str]]:
         """The blocks of each stage: those of the training model, so that its params need not move,
         or else a cut of this model."""
-        trained = self._training._stages if self._training is not None else None
+        training: StagedModel | None = getattr(self, "_training", None)
+        trained = None if training is None else training._stages
         if trained is not None:
             known = [[p for p in own.blocks if costs.at(p) is not None] for own in trained.stages]
             if all(known):

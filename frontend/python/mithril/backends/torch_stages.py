@@ -127,22 +127,48 @@ class Stage(torch.nn.Module):
             others = {name: known[number] for name, number in part.inputs}
             outputs = forward(params, others)
             known.update((number, outputs[name]) for name, number in part.results)
-        given = tuple(self._given(known[number], number) for number in self.code.gives)
+        values = [known[number].contiguous() for number in self.code.gives]
+        given = self._given(values, taken)
         if self.kept is not None:
             self.kept.append(tuple(value.detach() for value in given))
         return given
 
-    def _given(self, value: torch.Tensor, number: int) -> torch.Tensor:
-        """The value as the stage after expects it: contiguous, and with a gradient if it is said to
-        have one."""
-        value = value.contiguous()
-        if not (self._types[number].learned and torch.is_grad_enabled()):
-            return value.detach()
-        if not value.requires_grad:  # the model detached it
-            value = value.detach().requires_grad_()
-        # PyTorch detaches results in place, which leaves and views do not allow.
-        own: torch.Tensor = torch.ops.aten._unsafe_view.default(value, value.shape)
-        return own
+    def _given(
+        self, values: Sequence[torch.Tensor], taken: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        """The values as the stage after expects them: those that are said to have a gradient."""
+        if not torch.is_grad_enabled():
+            return tuple(values)
+        learned = [self._types[number].learned for number in self.code.gives]
+        own = [value.detach() for value in values]
+        at = [place for place, has in enumerate(learned) if has]
+        # A value without a gradient is one that the model detached.
+        roots = [
+            values[place] if values[place].requires_grad else own[place].requires_grad_()
+            for place in at
+        ]
+        for place, value in zip(at, _Joined.apply(len(taken), *taken, *roots)):
+            own[place] = value
+        return tuple(own)
+
+
+class _Joined(torch.autograd.Function):
+    """The values that a stage gives, as results of one operation that also reads those it takes.
+
+    PyTorch finds the params whose gradients it computes later by the operations in which they meet
+    the inputs of the stage. Here all of them do. The results are neither leaves nor views, which
+    PyTorch could not detach in place.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.count = count
+        ctx.set_materialize_grads(False)
+        return tuple(torch.ops.aten._unsafe_view.default(v, v.shape) for v in values[count:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return (None,) * (1 + ctx.count) + gradients
 
 
 def _forward_of(part: PartCode) -> Any:
@@ -172,6 +198,7 @@ def schedule_of(
             input_args=_metas(module, module.code.takes),
             output_args=_metas(module, module.code.gives),
             group=group,
+            dw_builder=None if _can_split(module, index) else _nothing_later,
         )
         for module, index in zip(modules, indices)
     ]
@@ -179,6 +206,17 @@ def schedule_of(
     if kind in SINGLE:
         return SINGLE[kind](stages[0], **options)
     return SEVERAL[kind](stages, **options)
+
+
+def _can_split(module: Stage, index: int) -> bool:
+    """Whether gradients of params may be computed after those of inputs. PyTorch would lose them in
+    a stage without inputs that have gradients, other than the first one."""
+    return index == 0 or any(module._types[number].learned for number in module.code.takes)
+
+
+def _nothing_later() -> Any:
+    """The gradients of params are computed with those of inputs."""
+    return lambda: None
 
 
 def _metas(module: Stage, numbers: Sequence[int]) -> tuple[torch.Tensor, ...]:
