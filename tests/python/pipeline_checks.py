@@ -201,6 +201,20 @@ def check_values():
     found = [backend.to_numpy(staged.evaluate(own, inputs)["output"]) for _ in range(2)]
     np.testing.assert_array_equal(*found)
     assert len(np.unique(found[0], axis=0)) == 8
+    # Stages without params give values without gradients to later ones.
+    model, x = (
+        Sequential([ml.Tanh(), ml.Softmax(), ml.Exponential(), Linear(2)]),
+        draw.random((8, 6)),
+    )
+    given = {"input": x}, None, {"output": draw.standard_normal((8, 2))}
+    alone = ml.compile(model, one, shapes={"input": x.shape})
+    want = alone.evaluate(alone.randomize_params(0), *given)
+    for schedule in ("gpipe", "zero-bubble"):
+        pipeline = ml.Pipeline(2, 4, schedule)
+        staged = ml.compile(model, backend, shapes={"input": x.shape}, stages=pipeline)
+        assert not staged.stages.stages[0].param_bytes
+        got = staged.evaluate(staged.randomize_params(0), *given)
+        agree(numpy(backend, got[1]), numpy(one, want[1]), 1e-12)
     # A mask has no batch.
     model = ml.Model()
     model |= Linear(8)(input="input", output="x")
