@@ -11,7 +11,17 @@ import torch
 from mesh_models import MODELS, close, mlp, place
 
 import mithril as ml
-from mithril.models import Buffer, Dropout, Embedding, Gelu, LayerNorm, Linear, Sequential
+from mithril.models import (
+    Buffer,
+    Dropout,
+    Embedding,
+    Gelu,
+    LayerNorm,
+    Linear,
+    Mean,
+    Sequential,
+    Sum,
+)
 
 BATCH = 16
 MESHES = [
@@ -42,10 +52,11 @@ def tied():
     return model
 
 
-def trained():
-    """A model with a loss that is a mean over the batch."""
+def trained(reduction="mean"):
+    """A model with a loss that is a mean or a sum over the batch."""
     training = ml.TrainModel(mlp())
-    training.add_loss(ml.SquaredError(), input="output", target="target")
+    steps = [Mean() if reduction == "mean" else Sum()]
+    training.add_loss(ml.SquaredError(), steps, input="output", target="target")
     return training
 
 
@@ -103,6 +114,29 @@ def check_model(name, devices):
                 agree(numpy(backend, got[0]), numpy(one, want[0]), most)
                 agree(numpy(backend, got[1]), numpy(one, want[1]), most)
                 assert all(place(got[1][param]) == place(own[param]) for param in own)
+
+
+def check_sums():
+    """A loss that is a sum over the batch, with its gradients."""
+    draw = np.random.default_rng(0)
+    inputs = {
+        "input": draw.standard_normal((BATCH, 12)),
+        "target": draw.standard_normal((BATCH, 4)),
+    }
+    shapes = {name: value.shape for name, value in inputs.items()}
+    one = ml.TorchBackend(precision=64)
+    backend = ml.TorchBackend(precision=64, device_mesh={"stage": 2, "data": 2})
+    stages = ml.Pipeline(2, microbatches=2, reduction="sum")
+    ran = []
+    for own, options in ((one, {}), (backend, {"stages": stages})):
+        compiled = ml.compile(trained("sum"), own, shapes=shapes, **options)
+        params = compiled.randomize_params(0)
+        found = compiled.evaluate(params, inputs, output_gradients=True)
+        seeds = {"final_cost": own.full((), 3.0)}
+        found += compiled.evaluate(params, inputs, output_gradients=seeds)
+        ran.append([numpy(own, arrays) for arrays in found])
+    for want, got in zip(*ran):
+        agree(got, want, 1e-12)
 
 
 def check_training():
@@ -294,6 +328,7 @@ def check_mistakes():
 
 CHECKS = {
     "training": check_training,
+    "sums": check_sums,
     "places": check_places,
     "values": check_values,
     "mistakes": check_mistakes,

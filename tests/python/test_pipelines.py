@@ -14,7 +14,7 @@ from mithril.stage_plan import Stage, Stages, held_microbatches
 
 CHECKS = Path(__file__).with_name("pipeline_checks.py")
 MODELS = ["mlp", "gpt", "tied", "t5"]
-NAMES = ["training", "places", "values", "mistakes"]
+NAMES = ["training", "sums", "places", "values", "mistakes"]
 
 
 def run(*arguments, launcher=()):
@@ -124,6 +124,7 @@ def test_bubbles_and_times():
     ("options", "parts"),
     [
         ({"schedule": "gpip"}, ["there is no schedule `gpip`", "`1f1b`", "did you mean `gpipe`?"]),
+        ({"reduction": "max"}, ["there is no reduction `max`", "expected: `mean`, `sum`"]),
         ({"stages": 0}, ["`stages` of a pipeline is not a number of stages", "got: 0"]),
         ({"microbatches": 1.5}, ["`microbatches` of a pipeline", "got: 1.5"]),
     ],

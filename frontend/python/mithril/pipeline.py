@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline"]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
+REDUCTIONS = ("mean", "sum")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class Pipeline:
     microbatches take whole. By default it is the first axis of every input that is as long along it
     as the first input.
 
+    `reduction` says what an output without a batch is: `"mean"`, the mean of those of the
+    microbatches, as of a loss that is a mean over the batch, or `"sum"`.
+
     `machine` is the machine whose speeds balance the stages and predict their times, as for
     `propose_shardings`.
 
@@ -54,6 +58,7 @@ class Pipeline:
     schedule: str = "1f1b"
     axis: str = "stage"
     batch_axes: Mapping[str, int | None] = field(default_factory=dict)
+    reduction: str = "mean"
     machine: str = "cpu-gloo"
 
     def __post_init__(self) -> None:
@@ -65,14 +70,19 @@ class Pipeline:
                     f"`{name}` of a pipeline is not a number of {name}\n  got: {shown(value)}"
                     "\n  expected: an integer of at least 1"
                 )
-        if self.schedule not in SCHEDULES:
-            near = _core.did_you_mean(str(self.schedule), list(SCHEDULES))
+        self._check("schedule", SCHEDULES)
+        self._check("reduction", REDUCTIONS)
+        mapping(self.batch_axes, "batch_axes", "axes by name of an input")
+
+    def _check(self, name: str, allowed: Sequence[str]) -> None:
+        value = getattr(self, name)
+        if value not in allowed:
+            near = _core.did_you_mean(str(value), list(allowed))
             raise UsageError(
-                f"there is no schedule `{self.schedule}`"
-                f"\n  expected: {', '.join(f'`{name}`' for name in SCHEDULES)}"
+                f"there is no {name} `{value}`"
+                f"\n  expected: {', '.join(f'`{own}`' for own in allowed)}"
                 + (f"\n  hint: {near}" if near else "")
             )
-        mapping(self.batch_axes, "batch_axes", "axes by name of an input")
 
     @classmethod
     def of(cls, given: object) -> Pipeline | None:

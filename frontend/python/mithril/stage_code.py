@@ -100,7 +100,7 @@ def _output_axes(whole: _core.Program, part: _core.Program, parts: int) -> dict[
             raise BackendError(
                 f"the output `{one.name}` cannot be made of those of microbatches"
                 f"\n  got: {one.dtype.name}{one.dims} of a batch, {other.dims} of a microbatch"
-                "\n  expected: one axis along the batch, or floats that are a mean over it"
+                "\n  expected: one axis along the batch, or floats that are a mean or a sum over it"
                 f'\n  hint: `discard_keys=["{one.name}"]`'
             )
         axes[one.name] = differ[0] if differ else None
@@ -132,6 +132,7 @@ def pipeline_code(
     return PipelineCode(
         axis=axis,
         schedule=pipeline.schedule,
+        reduction=pipeline.reduction,
         microbatches=microbatches,
         stages=values.stages(),
         types=values.types,

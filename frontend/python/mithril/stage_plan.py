@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import _core
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .backends.torch_pipeline import PipelineCode
     from .pipeline import Pipeline
 
-__all__ = ["Stage", "Stages", "held_microbatches", "link_speeds", "planned"]
+__all__ = ["Stage", "Stages", "held_microbatches", "planned"]
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,8 @@ def planned(
             )
         )
     plan = Stages(pipeline, tuple(own), ranks, count, replicas, training, 0.0)
-    speeds = link_speeds(mesh, pipeline.machine)
+    links = _core.links(list(mesh), pipeline.machine)
+    speeds = {name: links[name] for name, size in mesh if size > 1}
     return replace(plan, transfer=_between(plan, speeds) + _over_replicas(plan, speeds, sizes))
 
 
@@ -175,27 +176,6 @@ def _over_replicas(plan: Stages, speeds: Mapping[str, float], sizes: Mapping[str
     others = [name for name in speeds if name != plan.pipeline.axis]
     rings = sum(2 * (1 - 1 / sizes[name]) / speeds[name] for name in others)
     return max(params) * rings
-
-
-def link_speeds(mesh: Sequence[tuple[str, int]], machine: str) -> dict[str, float]:
-    """The bytes per second that a device sends along each axis of a mesh with several devices:
-    those of the sum of a gradient over it."""
-    from .models import Linear  # noqa: PLC0415
-
-    none: dict[str, Any] = {name: {} for name in ("dtypes", "constant_keys")}
-    none |= {name: [] for name in ("trainable_keys", "data_keys", "discard_keys")}
-    how: dict[str, Any] = {"level": "none", "math": "exact", "inference": False, "cache": False}
-    speeds = {}
-    for name, size in mesh:
-        if size > 1:
-            shapes: dict[str, object] = {"input": [size, 1 << 16]}
-            dtype = _core.DType("float32")
-            layer = _core.compile(Linear(1), "numpy", dtype, True, shapes=shapes, **none, **how)
-            given = [("input", [(name, 0)])]
-            plan = _core.sharding(layer, mesh, machine, None, 0.0, given, [], {}, choose=False)
-            total = plan.blocks[0]
-            speeds[name] = sum(sent for *_, sent in total.collectives) / total.transfer
-    return speeds
 
 
 def held_microbatches(schedule: str, ranks: int, chunks: int, microbatches: int) -> list[int]:

@@ -29,6 +29,8 @@ class PipelineCode:
     axis: int
     """The axis of the mesh along which the stages lie."""
     schedule: str
+    reduction: str
+    """Whether an output without a batch is the mean or the sum of those of the microbatches."""
     microbatches: int
     stages: tuple[StageCode, ...]
     types: Mapping[int, ValueType]
@@ -40,7 +42,7 @@ class PipelineCode:
     keys: frozenset[str]
     """The inputs that are random keys."""
     outputs: Mapping[str, tuple[int, int | None]]
-    """The numbers of the outputs, and their batch axes; None for one that is a mean."""
+    """The numbers of the outputs, and their batch axes; None for one without a batch."""
 
     def readers(self, param: str, ranks: int) -> list[int]:
         """The places of the ranks along the axis that read a param."""
@@ -117,13 +119,14 @@ class Pipeline(Numbered):
         return mixed.to(key.dtype)
 
     def seeds(self, arrays: Arrays) -> list[Tensors]:
-        """The output gradients, by microbatch. An output that is a mean over microbatches passes a
-        part of its gradient to each."""
+        """The output gradients, by microbatch. An output without a batch passes its gradient to
+        each microbatch, or for a mean a part of it."""
         found: list[Tensors] = [{} for _ in range(self.code.microbatches)]
         for name, value in arrays.items():
             axis = self.code.outputs[name][1]
             local = self.local(value, axis)
-            local = local / self.parts if axis is None else local
+            is_mean = axis is None and self.code.reduction == "mean"
+            local = local / self.parts if is_mean else local
             for own, part in zip(found, self.split(local, axis)):
                 own[name] = part
         return found
@@ -191,7 +194,8 @@ class Pipeline(Numbered):
                     places[own] = Shard(axis)
                 else:
                     dist.all_reduce(value, group=self.mesh.get_group(own))
-            value = value if axis is not None else value / self.replicas
+            is_mean = axis is None and self.code.reduction == "mean"
+            value = value / self.replicas if is_mean else value
             found[name] = DTensor.from_local(value, self.mesh, places, run_check=False)
         return found
 
@@ -208,7 +212,8 @@ class Pipeline(Numbered):
         place = self.stages[-1].code.gives.index(number)
         parts = [own[place] for own in kept]
         if axis is None:
-            return torch.stack(parts).mean(0)
+            together = torch.stack(parts)
+            return together.mean(0) if self.code.reduction == "mean" else together.sum(0)
         return torch.cat(parts, axis).contiguous()
 
     def spread(self, value: torch.Tensor, of: int) -> None:
