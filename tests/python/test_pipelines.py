@@ -30,7 +30,6 @@ def test_pipelines_of_torch(name):
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.every
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("devices", ["2", "4"])
 def test_stages_are_equal_to_one_device(name, devices):
