@@ -116,13 +116,15 @@ def check_model(name, devices):
                 assert all(place(got[1][param]) == place(own[param]) for param in own)
 
 
+def batch():
+    """Inputs and targets of `trained`."""
+    draw = np.random.default_rng(0)
+    return {name: draw.standard_normal((BATCH, n)) for name, n in (("input", 12), ("target", 4))}
+
+
 def check_sums():
     """A loss that is a sum over the batch, with its gradients."""
-    draw = np.random.default_rng(0)
-    inputs = {
-        "input": draw.standard_normal((BATCH, 12)),
-        "target": draw.standard_normal((BATCH, 4)),
-    }
+    inputs = batch()
     shapes = {name: value.shape for name, value in inputs.items()}
     one = ml.TorchBackend(precision=64)
     backend = ml.TorchBackend(precision=64, device_mesh={"stage": 2, "data": 2})
@@ -141,11 +143,7 @@ def check_sums():
 
 def check_training():
     """A loss in the model, optimizers, mapped params, inference, and files."""
-    draw = np.random.default_rng(0)
-    inputs = {
-        "input": draw.standard_normal((BATCH, 12)),
-        "target": draw.standard_normal((BATCH, 4)),
-    }
+    inputs = batch()
     shapes = {name: value.shape for name, value in inputs.items()}
     optimizers = {
         "mapped": None,
