@@ -221,3 +221,8 @@ def test_c_that_does_not_compile(backend):
     assert "where: block `model.broken`" in message
     assert "z" in message.split("got: ")[1].splitlines()[0]
     assert "hint: correct the body `c=`" in message
+
+
+def test_backends_without_a_gradient_of_their_own():
+    with pytest.raises(ml.BackendError, match="NumpyBackend has no `vjp` of its own"):
+        ml.NumpyBackend().vjp(dict, {})

@@ -303,7 +303,10 @@ class Backend(Arrays):
         """The results of `function(params)`, and the pullback by the framework's own gradient: a
         function from gradients of all results to gradients of all params. Without this method, the
         generated source computes the gradients."""
-        raise NotImplementedError(f"{type(self).__name__} has no `vjp`")
+        raise BackendError(
+            f"{type(self).__name__} has no `vjp` of its own"
+            "\n  hint: `evaluate_gradients` of a compiled model computes gradients"
+        )
 
     def memory(self) -> int | None:
         """The device's memory in bytes; None if it is not known."""
