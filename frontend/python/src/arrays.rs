@@ -150,7 +150,7 @@ fn offset(
     };
     let words = samples.iter().map(|(_, sample)| word(sample)).collect::<PyResult<Vec<usize>>>()?;
     let size: usize = first.get_type().getattr("__basicsize__")?.extract()?;
-    let mut offsets = (size_of::<ffi::PyObject>()..size / 2).step_by(size_of::<usize>());
+    let mut offsets = (size_of::<ffi::PyObject>()..size).step_by(size_of::<usize>());
     Ok(offsets.find(|offset| {
         // SAFETY: the objects all have this class and are longer than the offset.
         let at = |sample: &Bound<'_, PyAny>| unsafe {
