@@ -6,18 +6,19 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from . import _core, drawing
 from . import params as renaming
 from .arguments import Arguments
+from .contents import Contents
 from .deferred import Deferred
-from .errors import BackendError, MithrilError, TerminalError, UsageError, mapping, shown
+from .errors import BackendError, MithrilError, TerminalError, UsageError, shown
 from .export import Library
 from .framework_errors import raise_explained
+from .hooks import HookedModel
 from .inference import inference_map, inference_options
 from .placement import Placement
-from .reports import listed, reported
 from .seeds import ArraySeeds, Seeds
 from .sharding import Splits, splits_for
 from .sources import path_text, write_source
@@ -35,7 +36,7 @@ Arrays = dict[str, Array]
 OutputGradients = Any
 
 
-class CompiledModel(StagedModel):
+class CompiledModel(Contents, HookedModel, StagedModel):
     """A model compiled for one backend; `ml.compile` makes it.
 
     Arrays are the framework's own, with the dtypes that the model was compiled for; inputs may also
@@ -169,134 +170,8 @@ class CompiledModel(StagedModel):
         self._gradients_without_state = self._forward_only and not self._options["inference"]
 
     @property
-    def _program(self) -> _core.Program:
-        """The program of the last call."""
-        return self._variant.program
-
-    @property
     def _arguments(self) -> Arguments:
         return self._variant.arguments
-
-    @property
-    def _runner(self) -> Any:
-        """The runner of the last call's program. Errors: there is no code yet."""
-        self._program.settled()
-        return self._variant.runner
-
-    def __reduce__(self) -> NoReturn:
-        raise UsageError(
-            "a compiled model cannot be pickled or copied: its code belongs to this process"
-            "\n  hint: pickle the model and the params, and compile the model where it is used"
-        )
-
-    # Contents.
-
-    @property
-    def params(self) -> tuple[str, ...]:
-        """The names of the trainable params."""
-        return tuple(self._params)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The names of the inputs, including keys of random numbers."""
-        return tuple(self._inputs + self._keys)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of the outputs."""
-        return self._output_names
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        """The names of the states."""
-        return tuple(self._states)
-
-    @property
-    def code(self) -> str:
-        """The generated source, or the launches and kernels of native code. If the code depends on
-        ranks that `shapes=` does not give, this is the code for the ranks of the last call.
-
-        Errors: `MithrilError` before the first call, naming the terminals whose ranks are needed,
-        or the masks whose dtypes are needed.
-        """
-        is_source = self.backend.writes and self._placement.is_single and self._pipeline is None
-        return self._program.source if is_source else str(self._runner.code)
-
-    @property
-    def module(self) -> str:
-        """The IR module that the code was generated from, in MLIR's text format.
-
-        Errors: as for `code`.
-        """
-        return self._program.module
-
-    @property
-    def timings(self) -> dict[str, float]:
-        """The time of each stage of the compilation in seconds."""
-        return dict(self._program.timings)
-
-    def report(self) -> str:
-        """The names of arguments and outputs, and the time of each compile stage, as text. For a
-        model that was compiled with `verbose=True` it includes the time of each native kernel in a
-        call."""
-        names = {
-            "params": self.params,
-            "inputs": self.inputs,
-            "state": self.states,
-            "outputs": self.outputs,
-        }
-        runner = self._variant.runner
-        is_source = self.backend.writes and self._placement.is_single
-        native = [] if is_source or runner is None else runner.report
-        return reported(self._program, self.backend, names, native, self._file_path)
-
-    def memory(self, **dims: int) -> dict[str, int]:
-        """The memory of a call of native code in bytes: `arguments`, `results`, `temporaries`,
-        `constants` and their `total`. If there are gradients, the call is a training step.
-
-        `dims` gives values to dims without a number, such as `batch=32`.
-
-        Errors: `BackendError` for a backend that makes no native code; `MithrilError` for dims that
-        have no number, or that the model does not have.
-        """
-        _check_sizes(dims)
-        found = self._program.memory(dims) if self._placement.is_single else None
-        if found is None:
-            raise BackendError(
-                f"frameworks manage their memory themselves\n  got: {self.backend!r}"
-                "\n  hint: `cost` of the model counts bytes"
-            )
-        return found
-
-    def cost(
-        self, shapes: Mapping[str, Sequence[int | str | None]] | None = None, **dims: int
-    ) -> _core.Costs:
-        """The cost of each block in one forward pass of the unoptimized model: floating-point
-        operations, bytes of memory traffic, params, and the peak memory of inner values in bytes.
-        Costs are formulas if dims have no numbers.
-
-        `shapes` gives shapes to inputs that were compiled without them, and `dims` gives values to
-        dims.
-
-        Errors: `MithrilError` for unknown inputs and dims, or shapes that do not fit.
-        """
-        _check_sizes(dims)
-        return self._program.cost(mapping(shapes, "shapes", "shapes by name"), dims)
-
-    def explain(self) -> _core.Explanation:
-        """The rewrite rules that were applied to the model, with their places and gains. It prints
-        as a table; its `rules` hold the same as data. The gain of a rule is the estimated time that
-        the backend would take longer without it.
-        """
-        return self._program.explain()
-
-    def __repr__(self) -> str:
-        return (
-            f"CompiledModel({self._program.name}, {self.backend!r}, "
-            f"{', '.join(self.inputs)} -> {', '.join(self.outputs)})"
-        )
-
-    # Params and state.
 
     def randomize_params(
         self,
@@ -439,36 +314,29 @@ class CompiledModel(StagedModel):
 
         Errors: as for `ml.compile`.
         """
-        return CompiledModel(
+        return self._recompiled(
             self._model.plain,
-            self.backend,
             inference_options(self._model, self._options, shapes),
-            jit=self.jit,
-            file_path=None,
-            debug=self._debug,
             training=self,
             backend_map=inference_map(self._model, self._backend_map),
-            devices=self._devices,
-            shardings=self._splits,
-            pipeline=self._pipeline,
         )
 
     def _with(self, options: dict[str, Any]) -> CompiledModel:
         """The same model compiled with other options, without hooks and without a file."""
-        options = {**self._options, **options}
-        model, backend = self._model, self.backend
-        return CompiledModel(
-            model,
-            backend,
-            options,
-            jit=self.jit,
-            file_path=None,
-            debug=self._debug,
-            backend_map=self._backend_map,
-            devices=self._devices,
-            shardings=self._splits,
-            pipeline=self._pipeline,
-        )
+        return self._recompiled(self._model, {**self._options, **options})
+
+    def _recompiled(
+        self, model: _core.Snapshot, options: dict[str, Any], **others: Any
+    ) -> CompiledModel:
+        kept = {
+            "jit": self.jit,
+            "debug": self._debug,
+            "backend_map": self._backend_map,
+            "devices": self._devices,
+            "shardings": self._splits,
+            "pipeline": self._pipeline,
+        }
+        return CompiledModel(model, self.backend, options, file_path=None, **{**kept, **others})
 
     def export(
         self,
@@ -494,58 +362,6 @@ class CompiledModel(StagedModel):
         # The library has no hooks, so the inner values that hooks need are not its outputs.
         runner = self._with({})._runner if self._inner else self._runner
         return library.write(runner.native, path_text(folder, "folder"))
-
-    def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
-        """Calls `hook(array)` in each call with the value of an output, inner terminal or block.
-
-        Errors: `TerminalError` for an unknown name; `UsageError` for a hook that is not a function.
-        """
-        if not isinstance(name, str):
-            raise UsageError(
-                "`name` must be the name of an output, an inner terminal or a block"
-                f"\n  got: {shown(name)}"
-            )
-        if not callable(hook):
-            raise UsageError(f"`hook` must be a function of one array\n  got: {shown(hook)}")
-        if name not in self._variant.outputs:
-            self._expose(name)
-        self._hooks.setdefault(name, []).append(hook)
-        self._choose_fast_paths()
-
-    def _expose(self, name: str) -> None:
-        """Makes an inner value an output, without changing the state or the file."""
-        before, state, path = self._inner, self._state, self._file_path
-        self._file_path = None
-        block, _, part = name.rpartition(".")
-        try:
-            try:
-                self._compile_with([*before, name])
-            except TerminalError as error:
-                if not (block and part.isdigit()):
-                    raise
-                # The name may end in the index of one of a block's values, as in `block.1`.
-                try:
-                    self._compile_with([*before, block])
-                except TerminalError:
-                    raise error from None
-            outputs = self._variant.outputs
-            if name not in outputs:
-                several = [output for output in outputs if output.startswith(f"{name}.")]
-                raise TerminalError(
-                    f"Terminal not found: `{name}` is not a single value"
-                    + (f"\n  hint: it has the values {listed(several, '`')}" if several else "")
-                )
-        except BaseException:
-            self._compile_with(before)
-            raise
-        finally:
-            self._state, self._file_path = state, path
-
-    def _compile_with(self, inner: list[str]) -> None:
-        self._inner = inner
-        self._compile()
-
-    # Calls.
 
     def evaluate(
         self,
@@ -679,27 +495,4 @@ class CompiledModel(StagedModel):
                 "a model compiled with `inference=True` has no gradients"
                 "\n  hint: compile it without",
                 code="E0403",
-            )
-
-    def _run_hooks(self, outputs: Arrays) -> Arrays:
-        """Passes values to hooks, prints their types for `debug`, and returns those that are
-        outputs."""
-        if not (self._hooks or self._debug):
-            return outputs
-        for name, hooks in self._hooks.items():
-            for hook in hooks:
-                hook(outputs[name])
-        if self._debug:
-            for name, value in outputs.items():
-                print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
-        return {name: outputs[name] for name in self._output_names}
-
-
-def _check_sizes(dims: Mapping[str, int]) -> None:
-    for name, size in dims.items():
-        whole = isinstance(size, int) and not isinstance(size, bool)
-        if not (whole and 0 <= size < 2**48):
-            raise UsageError(
-                f"the dim `{name}` must be a size\n  got: {size!r}"
-                "\n  expected: an integer below 2**48"
             )
