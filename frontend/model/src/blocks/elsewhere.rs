@@ -56,6 +56,11 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "there is no dtype of 8-bit floats: multiply by the scales, and use `MatrixMultiply` or \
          `GroupedMatrixMultiply`",
     ),
+    (
+        &["DataParallel", "DistributedDataParallel"],
+        "a backend with a `device_mesh`, such as `ml.TorchBackend(device_mesh=(2,))`, divides a \
+         batch over devices",
+    ),
     (&["conv_tbc"], "`Conv1d` is that block, of (batch, channels, time)"),
     (
         &["AdaptiveLogSoftmaxWithLoss"],
