@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import _core
 from .errors import BackendError, ShapeError, TerminalError, UsageError
+from .stage_types import PartCode, PipelineCode, StageCode, ValueType
 
 if TYPE_CHECKING:
-    from .backends.torch_pipeline import PipelineCode
     from .pipeline import Pipeline
 
 __all__ = ["Batch", "batch_of", "check_whole", "pipeline_code"]
@@ -123,8 +123,6 @@ def pipeline_code(
     Errors: `BackendError` for values of unknown sizes between stages, and for outputs that cannot
     be made of those of microbatches.
     """
-    from .backends.torch_pipeline import PipelineCode  # noqa: PLC0415
-
     arguments = {a.name: (at, a) for at, a in enumerate(program.arguments)}
     values = _Values(program, program.parts([True] * pipeline.stages), pipeline.stages)
     outcomes = zip(program.results, program.result_values)
@@ -149,8 +147,6 @@ class _Values:
     """The numbered values of a program, and the stages that write and read them."""
 
     def __init__(self, program: _core.Program, parts: Sequence[_core.Part], stages: int) -> None:
-        from .backends.torch_stages import ValueType  # noqa: PLC0415
-
         self._program = program
         self._arguments = len(program.arguments)
         self._count = stages
@@ -161,8 +157,7 @@ class _Values:
         self._read: dict[int, int] = dict.fromkeys(program.result_values, stages - 1)
         """The last stage that reads each value."""
         learned = {at for at, a in enumerate(program.arguments) if a.role == "param"}
-        for at in set(program.result_values).intersection(range(self._arguments)):
-            own = program.arguments[at]
+        for at, own in enumerate(program.arguments):
             is_learned = at in learned and own.dtype.is_float
             self.types[at] = ValueType(tuple(own.shape or ()), own.dtype.name, is_learned)
         for part in parts:
@@ -177,10 +172,8 @@ class _Values:
                 is_learned = depends and result.dtype.is_float
                 self.types[value] = ValueType(_sizes(result), result.dtype.name, is_learned)
 
-    def stages(self) -> Any:
+    def stages(self) -> tuple[StageCode, ...]:
         """The code of each stage."""
-        from .backends.torch_stages import StageCode  # noqa: PLC0415
-
         codes = []
         takes: tuple[int, ...] = ()
         outputs = tuple(dict.fromkeys(self._program.result_values))
@@ -215,9 +208,7 @@ def _sizes(result: _core.Outcome) -> tuple[int, ...]:
     return tuple(map(int, result.dims))
 
 
-def _part_code(part: _core.Part) -> Any:
-    from .backends.torch_stages import PartCode  # noqa: PLC0415
-
+def _part_code(part: _core.Part) -> PartCode:
     program = part.program
     arguments = list(zip(program.arguments, part.reads))
     constants = [(name, dtype.name, shape, data) for name, dtype, shape, data in program.constants]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from . import _core
 
 if TYPE_CHECKING:
-    from .backends.torch_pipeline import PipelineCode
     from .pipeline import Pipeline
+    from .stage_types import PipelineCode
 
 __all__ = ["Stage", "Stages", "held_microbatches", "planned"]
 

@@ -14,7 +14,8 @@ from .stage_code import Batch, batch_of, check_whole, pipeline_code
 from .stage_plan import Stages, planned
 
 if TYPE_CHECKING:
-    from .backends.torch_pipeline_runner import PipelineRunner
+    from .backends.pipeline_runner import PipelineRunner
+    from .stage_types import PipelineCode
 
 __all__ = ["StagedModel", "check_alone"]
 
@@ -45,8 +46,6 @@ class StagedModel(ShardedModel):
 
     def _staged_runner(self, program: _core.Program) -> PipelineRunner:
         """The runner of the stages. `program` is that of a whole batch."""
-        from .backends.torch_pipeline_runner import PipelineRunner  # noqa: PLC0415
-
         backend: Any = self.backend
         pipeline, mesh = self._pipeline, backend.mesh
         assert pipeline is not None
@@ -78,7 +77,7 @@ class StagedModel(ShardedModel):
             mesh=list(zip(mesh.names, mesh.sizes)),
             training=not self._options["inference"],
         )
-        return PipelineRunner(backend, code)
+        return _runner(backend, code)
 
     def _groups(
         self, costs: _core.Costs, seconds: Mapping[str, float], count: int
@@ -113,3 +112,10 @@ class StagedModel(ShardedModel):
         """The params on the ranks of their stages, as far as they are known."""
         own = {n: value for n, value in params.items() if not isinstance(value, Deferred)}
         return {**params, **runner.place(own)}
+
+
+def _runner(backend: Any, code: PipelineCode) -> PipelineRunner:
+    """The runner of a backend that has pipelines."""
+    from .backends.torch_pipeline_runner import TorchPipelineRunner  # noqa: PLC0415
+
+    return TorchPipelineRunner(backend, code)

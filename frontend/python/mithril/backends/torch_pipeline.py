@@ -3,8 +3,7 @@ schedule of `torch.distributed.pipelining` says. Rank 0 sends the calls; see `to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,43 +11,15 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from ..stage_types import PipelineCode
 from .torch_buckets import BYTES
 from .torch_ranks import HERE, LOCAL_CALLS, Numbered, stage_mesh
-from .torch_stages import Stage, StageCode, ValueType, schedule_of
+from .torch_stages import Stage, schedule_of
 
-__all__ = ["PipelineCode", "load_pipeline", "on_stage", "pipeline_forward", "pipeline_gradients"]
+__all__ = ["load_pipeline", "on_stage", "pipeline_forward", "pipeline_gradients"]
 
 Arrays = dict[str, Any]
 Tensors = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class PipelineCode:
-    """A model in stages, as every rank gets it."""
-
-    axis: int
-    """The axis of the mesh along which the stages lie."""
-    schedule: str
-    reduction: str
-    """Whether an output without a batch is the mean or the sum of those of the microbatches."""
-    microbatches: int
-    stages: tuple[StageCode, ...]
-    types: Mapping[int, ValueType]
-    """The types of the values that cross between stages, and of the outputs."""
-    params: Mapping[str, int]
-    """The numbers of the params."""
-    inputs: Mapping[str, tuple[int, int | None]]
-    """The numbers of the inputs, and their batch axes."""
-    keys: frozenset[str]
-    """The inputs that are random keys."""
-    outputs: Mapping[str, tuple[int, int | None]]
-    """The numbers of the outputs, and their batch axes; None for one without a batch."""
-
-    def readers(self, param: str, ranks: int) -> list[int]:
-        """The places of the ranks along the axis that read a param."""
-        number = self.params[param]
-        found = [at % ranks for at, stage in enumerate(self.stages) if number in stage.params]
-        return list(dict.fromkeys(found))
 
 
 class Pipeline(Numbered):
@@ -143,7 +114,7 @@ class Pipeline(Numbered):
 
     def owner(self, name: str) -> int:
         """The place of the ranks on which `randomize_params` puts a param."""
-        return next(iter(self.code.readers(name, self.ranks)), 0)
+        return self.code.owner(name, self.ranks)
 
     def holder(self, name: str, array: DTensor) -> int:
         """The place of the ranks that have a param and take its gradient."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,10 +14,9 @@ from torch.distributed.pipelining import (
     ScheduleInterleavedZeroBubble,
 )
 
-from .._core import DType
-from ..sources import namespace
+from ..stage_types import StageCode, StageFunction, ValueType
 
-__all__ = ["PartCode", "Stage", "StageCode", "ValueType", "schedule_of"]
+__all__ = ["Stage", "schedule_of"]
 
 SINGLE: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 """Schedules of one stage a rank."""
@@ -29,59 +26,6 @@ SEVERAL: dict[str, Any] = {
 }
 """Schedules of one or more stages a rank."""
 
-Named = tuple[tuple[str, int], ...]
-"""Names in the source, with the numbers of their values."""
-
-
-@dataclass(frozen=True)
-class ValueType:
-    """The type of a value of a microbatch."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    learned: bool
-    """Whether it is a float that depends on params."""
-
-    @property
-    def nbytes(self) -> int:
-        size = DType(self.dtype).bits
-        for dim in self.shape:
-            size *= dim
-        return -(-size // 8)
-
-    def meta(self) -> torch.Tensor:
-        """A tensor of this type without elements."""
-        dtype = getattr(torch, self.dtype)
-        return torch.empty(self.shape, dtype=dtype, device="meta", requires_grad=self.learned)
-
-
-@dataclass(frozen=True)
-class PartCode:
-    """Generated source, which a stage runs."""
-
-    name: str
-    source: str
-    constants: tuple[tuple[str, str, list[int], bytes], ...]
-    params: Named
-    """Params, and values that depend on them."""
-    inputs: Named
-    results: Named
-
-
-@dataclass(frozen=True)
-class StageCode:
-    """What a stage runs, and the numbers of the values that it takes and gives."""
-
-    parts: tuple[PartCode, ...]
-    params: tuple[int, ...]
-    """The params of the model that it reads."""
-    inputs: tuple[int, ...]
-    """The inputs of the model that it reads."""
-    takes: tuple[int, ...]
-    """The values from the stage before."""
-    gives: tuple[int, ...]
-    """The values for the stage after; for the last stage, the outputs of the model."""
-
 
 class Stage(torch.nn.Module):
     """Runs the source of a stage on a microbatch. Its parameters are set for each step."""
@@ -90,7 +34,7 @@ class Stage(torch.nn.Module):
         super().__init__()
         self.code = code
         self._types = types
-        self._forwards = [_forward_of(part) for part in code.parts]
+        self._function = StageFunction(code)
         self.kept: list[tuple[torch.Tensor, ...]] | None = None
         """What the last stage gave for each microbatch; None for other stages."""
 
@@ -122,12 +66,7 @@ class Stage(torch.nn.Module):
                 value.register_hook(torch.Tensor.contiguous)  # type: ignore[no-untyped-call]
         known.update((number, inputs[f"i{number}"]) for number in self.code.inputs)
         known.update((number, self.param(number)) for number in self.code.params)
-        for part, forward in zip(self.code.parts, self._forwards):
-            params = {name: known[number] for name, number in part.params}
-            others = {name: known[number] for name, number in part.inputs}
-            outputs = forward(params, others)
-            known.update((number, outputs[name]) for name, number in part.results)
-        values = [known[number].contiguous() for number in self.code.gives]
+        values = [value.contiguous() for value in self._function(known)]
         given = self._given(values, taken)
         if self.kept is not None:
             self.kept.append(tuple(value.detach() for value in given))
@@ -169,12 +108,6 @@ class _Joined(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return (None,) * (1 + ctx.count) + gradients
-
-
-def _forward_of(part: PartCode) -> Any:
-    constants = [(name, DType(dtype), shape, data) for name, dtype, shape, data in part.constants]
-    text: Any = SimpleNamespace(name=part.name, source=part.source, constants=constants)
-    return namespace(text, None)["forward"]
 
 
 def schedule_of(
@@ -220,4 +153,10 @@ def _nothing_later() -> Any:
 
 
 def _metas(module: Stage, numbers: Sequence[int]) -> tuple[torch.Tensor, ...]:
-    return tuple(module._types[number].meta() for number in numbers)
+    return tuple(_meta(module._types[number]) for number in numbers)
+
+
+def _meta(kind: ValueType) -> torch.Tensor:
+    """A tensor of this type without elements."""
+    dtype = getattr(torch, kind.dtype)
+    return torch.empty(kind.shape, dtype=dtype, device="meta", requires_grad=kind.learned)
