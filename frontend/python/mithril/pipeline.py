@@ -17,6 +17,8 @@ __all__ = ["Pipeline"]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 REDUCTIONS = ("mean", "sum")
+BACKENDS = {"torch": "TorchBackend", "jax": "JaxBackend"}
+"""The kinds and names of the backends that run pipelines."""
 
 
 @dataclass(frozen=True)
@@ -124,16 +126,16 @@ class Pipeline:
         return ranks
 
     def _checked_mesh(self, backend: Backend) -> Mesh:
-        if backend.kind != "torch":
+        mesh = f"(device_mesh={{{self.axis!r}: {self.stages}}})"
+        if backend.kind not in BACKENDS:
             raise BackendError(
                 f"{type(backend).__name__} does not run pipelines\n  got: {backend!r}"
-                f"\n  expected: `ml.TorchBackend(device_mesh={{{self.axis!r}: {self.stages}}})`"
+                f"\n  expected: {' or '.join(f'`ml.{own}{mesh}`' for own in BACKENDS.values())}"
             )
         if backend.mesh is None:
             raise UsageError(
                 f"{backend!r} has no device mesh for the stages\n  got: stages={self.stages}"
-                "\n  hint: make the backend with one: "
-                f"`ml.TorchBackend(device_mesh={{{self.axis!r}: {self.stages}}})`"
+                f"\n  hint: make the backend with one: `ml.{BACKENDS[backend.kind]}{mesh}`"
             )
         return backend.mesh
 

@@ -116,6 +116,10 @@ class StagedModel(ShardedModel):
 
 def _runner(backend: Any, code: PipelineCode) -> PipelineRunner:
     """The runner of a backend that has pipelines."""
+    if backend.kind == "jax":
+        from .backends.jax_pipeline_runner import JaxPipelineRunner  # noqa: PLC0415
+
+        return JaxPipelineRunner(backend, code)
     from .backends.torch_pipeline_runner import TorchPipelineRunner  # noqa: PLC0415
 
     return TorchPipelineRunner(backend, code)
