@@ -1,6 +1,9 @@
 """Pipelines: the plan of stages, their mistakes, and models in stages compared with one device.
-`pipeline_checks.py` runs in processes of their own, as each has one set of ranks."""
+`pipeline_checks.py` (PyTorch) and `jax_pipeline_checks.py` run in processes of their own, as each
+has one set of ranks or devices."""
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +16,10 @@ from mithril.models import Linear
 from mithril.stage_plan import Stage, Stages, held_microbatches
 
 CHECKS = Path(__file__).with_name("pipeline_checks.py")
+JAX_CHECKS = Path(__file__).with_name("jax_pipeline_checks.py")
 MODELS = ["mlp", "gpt", "tied", "t5"]
 NAMES = ["training", "sums", "places", "values", "mistakes"]
+JAX_NAMES = [*NAMES, "traces", *MODELS]
 
 
 def run(*arguments, launcher=()):
@@ -43,12 +48,49 @@ def test_torchrun_starts_the_ranks_of_stages():
     assert ran.returncode == 0, ran.stderr
 
 
+def jax_process(name, devices, **environment):
+    pytest.importorskip("jax")
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", **environment}
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(JAX_CHECKS), name],
+        env={**os.environ, **flags},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", JAX_NAMES)
+def test_pipelines_of_jax(name):
+    process = jax_process(name, 4)
+    errors = process.communicate(timeout=1800)[1]
+    assert process.returncode == 0, errors
+
+
+@pytest.mark.every
+def test_processes_of_jax_have_stages():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    started = [jax_process("processes", 2, PROCESS=f"{port} 2 {own}") for own in range(2)]
+    errors = [process.communicate(timeout=600)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], "\n".join(errors)
+
+
 def test_every_check_is_run():
     pytest.importorskip("torch")
     import pipeline_checks  # noqa: PLC0415
 
     assert [*pipeline_checks.CHECKS] == [*NAMES, "launched"]
     assert [*pipeline_checks.DRAWN] == MODELS
+
+
+def test_every_check_of_jax_is_run():
+    pytest.importorskip("jax")
+    import jax_pipeline_checks  # noqa: PLC0415
+
+    assert [*jax_pipeline_checks.CHECKS] == [*JAX_NAMES, "processes"]
 
 
 def test_cuts_balance_stages():
@@ -136,11 +178,19 @@ def test_wrong_pipelines(options, parts):
 
 
 def test_backends_without_pipelines():
-    with pytest.raises(ml.BackendError, match="NumpyBackend does not run pipelines"):
+    with pytest.raises(ml.BackendError, match="NumpyBackend does not run pipelines") as raised:
         ml.compile(Linear(2), ml.NumpyBackend(), stages=2)
+    for name in ("ml.TorchBackend(", "ml.JaxBackend("):
+        assert f"{name}device_mesh={{'stage': 2}})" in str(raised.value)
     with pytest.raises(ml.UsageError, match="`stages` is not a pipeline\n  got: '2'"):
         ml.compile(Linear(2), ml.NumpyBackend(), stages="2")
     pytest.importorskip("torch")
     with pytest.raises(ml.UsageError, match=r"ml.TorchBackend\(device_mesh={'stage': 2}\)"):
         ml.compile(Linear(2), ml.TorchBackend(), stages=2)
     assert ml.compile(Linear(2), ml.TorchBackend()).stages is None
+
+
+def test_jax_needs_a_mesh_for_stages():
+    pytest.importorskip("jax")
+    with pytest.raises(ml.UsageError, match=r"ml.JaxBackend\(device_mesh={'stage': 2}\)"):
+        ml.compile(Linear(2), ml.JaxBackend(), stages=2)

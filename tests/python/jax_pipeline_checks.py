@@ -1,0 +1,113 @@
+"""Checks of models in stages on meshes of JAX. `test_pipelines.py` runs each in a process of its
+own, with 4 devices: `python jax_pipeline_checks.py NAME`."""
+
+import os
+import sys
+
+import jax
+import numpy as np
+from mesh_models import EVERY, close, mlp
+from pipeline_models import (
+    DRAWN,
+    MESHES,
+    agree,
+    check_mistakes,
+    compare,
+    compare_sums,
+    compare_training,
+    compare_values,
+    numpy,
+    tied,
+)
+
+import mithril as ml
+
+
+def check_places():
+    """Params lie on the devices of their stages alone, and are read on all."""
+    backend = ml.JaxBackend(device_mesh={"stage": 2, "data": 2})
+    compiled = ml.compile(mlp(), backend, shapes={"input": [8, 12]}, stages=2)
+    params = compiled.randomize_params(0)
+    for name, value in params.items():
+        rank = next(
+            own.rank for own in compiled.stages.stages if name.partition(".")[0] in own.blocks
+        )
+        assert value.sharding.device_set == {*backend.device_mesh.devices[rank]}
+        assert backend.to_numpy(value).shape == value.shape
+
+
+def check_traces():
+    """Calls in a function that JAX compiles: params lie on the whole mesh."""
+    one = ml.JaxBackend(precision=64)
+    backend = ml.JaxBackend(precision=64, device_mesh={"data": 2, "stage": 2})
+    x = np.random.default_rng(0).integers(0, 11, (16, 5))
+    alone, staged = (
+        ml.compile(tied(), own, shapes={"input": x.shape}, **options)
+        for own, options in ((one, {}), (backend, {"stages": 2}))
+    )
+    params = alone.randomize_params(0)
+    outputs = alone.evaluate(params, {"input": x})
+    seeds = {name: np.ones(value.shape) for name, value in outputs.items()}
+    want = alone.evaluate(params, {"input": x}, None, seeds)
+    own = {name: backend.shard(value) for name, value in params.items()}
+
+    @jax.jit
+    def step(params, x):
+        return staged.evaluate(params, {"input": x}, None, seeds)
+
+    for given in (x, backend.shard(x, tensor_split={"data": 0})):
+        got = step(own, given)
+        for first, second in zip(got, want):
+            agree(numpy(backend, first), numpy(one, second), 1e-12)
+    loss = jax.jit(lambda params: staged.evaluate(params, {"input": x})["output"].sum())
+    close(loss(own), np.asarray(outputs["output"]).sum(), 1e-12)
+    agree(numpy(backend, jax.jit(jax.grad(loss))(own)), numpy(one, want[1]), 1e-12)
+    # Params of their stages, which the function does not take.
+    placed = staged.randomize_params(0)
+    function = jax.jit(lambda x: staged.evaluate(placed, {"input": x})["output"])
+    close(function(x), outputs["output"], 1e-12)
+    check_gradients_of_inputs()
+
+
+def check_gradients_of_inputs():
+    backend = ml.JaxBackend(precision=64, device_mesh={"stage": 2})
+    staged = ml.compile(mlp(), backend, shapes={"input": [8, 12]}, stages=2)
+    params = staged.randomize_params(0)
+    try:
+        jax.grad(lambda x: staged.evaluate(params, {"input": x})["output"].sum())(np.ones((8, 12)))
+    except ml.BackendError as error:
+        assert "a model in stages has no gradients by its inputs" in str(error)
+    else:
+        raise AssertionError("no error")
+
+
+def check_model(name):
+    # A sample has each mesh once.
+    first, step = (0, 1) if EVERY else ([*DRAWN].index(name), len(DRAWN))
+    compare(ml.JaxBackend, name, MESHES[first::step])
+
+
+def check_processes():
+    """Stages in several processes, each with some of the devices."""
+    compare(ml.JaxBackend, "tied", [({"stage": 2, "data": 2}, "1f1b", 2, 4)])
+    compare(ml.JaxBackend, "mlp", [({"stage": 4}, "zero-bubble", 4, 4)])
+
+
+CHECKS = {
+    "training": lambda: compare_training(ml.JaxBackend, []),
+    "sums": lambda: compare_sums(ml.JaxBackend),
+    "places": check_places,
+    "values": lambda: compare_values(ml.JaxBackend),
+    "mistakes": lambda: check_mistakes(ml.JaxBackend),
+    "traces": check_traces,
+    **{name: (lambda name=name: check_model(name)) for name in DRAWN},
+    "processes": check_processes,
+}
+
+
+if __name__ == "__main__":
+    if "PROCESS" in os.environ:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        port, count, own = (int(text) for text in os.environ["PROCESS"].split())
+        jax.distributed.initialize(f"localhost:{port}", count, own)
+    CHECKS[sys.argv[1]]()
