@@ -1,5 +1,5 @@
-"""Device meshes of PyTorch. `torch_mesh_checks.py` runs in processes of their own, as each has one
-set of ranks."""
+"""Device meshes of PyTorch. `torch_mesh_checks.py` and `torch_ring_checks.py` run in processes of
+their own, as each has one set of ranks."""
 
 import os
 import re
@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
 
 CHECKS = Path(__file__).with_name("torch_mesh_checks.py")
+RING_CHECKS = CHECKS.with_name("torch_ring_checks.py")
 NAMES = [
     "creation",
     "identity",
@@ -30,15 +31,16 @@ NAMES = [
     "plans",
     "library",
 ]
+RINGS = ["block", "gpt", "calls", "dtypes"]
 FAULTS = ["faults", "restarts"]
 MODELS = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings", "t5"]
 MESHES = ["2", "4", "2x2", "1x4", "2x1x2"]
 
 
-def run(*arguments, launcher=(), **environment):
+def run(*arguments, checks=CHECKS, launcher=(), **environment):
     """Runs checks, and returns what they print and their exit code."""
     return subprocess.run(
-        [sys.executable, *launcher, str(CHECKS), *arguments],
+        [sys.executable, *launcher, str(checks), *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -73,12 +75,21 @@ def test_models_are_equal_to_those_of_one_device(name):
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.every
+@pytest.mark.parametrize("name", RINGS)
+def test_attention_goes_round_a_ring(name):
+    ran = run(name, checks=RING_CHECKS)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_every_check_is_run():
     import mesh_models  # noqa: PLC0415
     import torch_mesh_checks  # noqa: PLC0415
+    import torch_ring_checks  # noqa: PLC0415
 
     assert [*mesh_models.MODELS] == MODELS
     assert [*torch_mesh_checks.CHECKS] == [*NAMES, *FAULTS, "slow", "leaving", "launched"]
+    assert [*torch_ring_checks.MODELS, *torch_ring_checks.CHECKS] == RINGS
     sizes = [tuple(map(int, mesh.split("x"))) for mesh in MESHES]
     assert sizes == mesh_models.MESHES
 

@@ -12,6 +12,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .torch_ring import ring_attention, ring_attention_gradient
+
 __all__ = ["Functions", "Rules", "reduced"]
 
 Places = list[Any]
@@ -19,8 +21,8 @@ Places = list[Any]
 
 class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A context in which convolutions and triangular systems are divided along the batch alone and
-    attention along batch and heads, and an operation that DTensor cannot divide runs on whole
-    operands.
+    attention along batch, heads and sequence, and an operation that DTensor cannot divide runs on
+    whole operands.
 
     Partial results of ranks are reduced at once: DTensor hands them to operations that do not
     distribute over the reduction, such as a division by a sum.
@@ -178,7 +180,10 @@ def _convolution_backward(
 
 
 def _attention(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Attention and its gradient, whose arrays are (batch, heads, ...)."""
+    """Attention and its gradient, whose arrays are (batch, heads, sequence, ...)."""
+    axis = _sequence_axis(mesh, args, kwargs)
+    if axis is not None:
+        return _along_sequence(func, mesh, args, kwargs, axis)
     arrays = [value for value in args if isinstance(value, torch.Tensor)]
     divided = _divided(mesh, next(a for a in arrays if isinstance(a, DTensor)), (0, 1), arrays)
     local = [_local(v, mesh, divided) if isinstance(v, torch.Tensor) else v for v in args]
@@ -189,6 +194,86 @@ def _attention(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, An
         own = [_of_mask(place, mask, missing) for place in divided]
         kwargs = {**kwargs, "attn_mask": _local(mask, mesh, own)}
     return tuple(_wrapped(value, mesh, divided) for value in func(*local, **kwargs))
+
+
+def _arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any], Places]:
+    """The arrays of an attention or its gradient, its options, and query, key and value of the
+    arrays. In a gradient, these follow the gradient of the output."""
+    arrays = [value for value in args if isinstance(value, torch.Tensor)]
+    options = dict(zip(("dropout_p", "is_causal"), args[len(arrays) :]))
+    operands = arrays[:3] if len(arrays) == 3 else arrays[1:4]
+    return arrays, {"is_causal": False, **options, **kwargs}, operands
+
+
+def _sequence_axis(mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """The mesh axis over whose ranks the sequence of an attention stays divided, if there is one.
+    The parts must be equal. In a causal call, each query must have a key at its position."""
+    _, options, (query, key, _) = _arguments(args, kwargs)
+    if options.get("attn_mask") is not None or not isinstance(query, DTensor):
+        return None
+    lengths = query.shape[SEQUENCE], key.shape[SEQUENCE]
+    if options["is_causal"] and lengths[0] != lengths[1]:
+        return None
+    for axis, (size, place) in enumerate(zip(mesh.shape, query.placements)):
+        even = all(length % size == 0 for length in lengths)
+        if place == Shard(SEQUENCE) and size > 1 and even:
+            return axis
+    return None
+
+
+def _along_sequence(
+    func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axis: int
+) -> Any:
+    """Attention and its gradient with the sequence divided over a mesh axis, and batch and heads
+    over the others."""
+    arrays, options, operands = _arguments(args, kwargs)
+    own = _divided(mesh, operands[0], (0, 1), arrays)
+    own[axis] = Shard(SEQUENCE)
+    if not options["is_causal"] and all(_has_whole_sequence(value) for value in operands[1:]):
+        return _to_whole_keys(func, mesh, args, kwargs, (own, axis))
+    local = [_local(value, mesh, own) for value in arrays]
+    ring, causal = mesh.get_group(axis), options.pop("is_causal")
+    found: tuple[Any, ...]
+    if len(arrays) == len(operands):
+
+        def attend(*parts: Any, causal: bool) -> Any:
+            return func(*parts, is_causal=causal, **options)
+
+        found = ring_attention(attend, ring, *local, causal=causal)
+    else:
+        gradient, query, key, value, *results = local
+
+        def differentiate(key: Any, value: Any, *, causal: bool) -> Any:
+            return func(gradient, query, key, value, *results, is_causal=causal, **options)
+
+        found = ring_attention_gradient(differentiate, ring, key, value, causal=causal)
+    return tuple(_wrapped(part, mesh, own) for part in found)
+
+
+def _has_whole_sequence(value: Any) -> bool:
+    return not isinstance(value, DTensor) or Shard(SEQUENCE) not in value.placements
+
+
+def _to_whole_keys(
+    func: Any,
+    mesh: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    divided: tuple[Places, int],
+) -> Any:
+    """The same for queries that are divided and keys that each rank has anyway: nothing is sent."""
+    own, axis = divided
+    arrays, options, operands = _arguments(args, kwargs)
+    whole = [*own[:axis], Replicate(), *own[axis + 1 :]]
+    # The gradients of keys and values are sums over the queries, and so over their parts.
+    sums = [*own[:axis], Partial(), *own[axis + 1 :]]
+    is_key = [any(value is x for x in operands[1:]) for value in arrays]
+    local = [_local(x, mesh, whole if key else own) for x, key in zip(arrays, is_key)]
+    found = func(*local, **options)
+    places = [own, own] if len(arrays) == len(operands) else [own, sums, sums]
+    return tuple(_wrapped(part, mesh, place) for part, place in zip(found, places))
 
 
 def _of_mask(place: Any, mask: Any, missing: int) -> Any:
@@ -235,6 +320,8 @@ LAYOUTS = frozenset({
     aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int,
     aten.permute.default, aten.unsqueeze.default, aten.squeeze.dim, aten.detach.default,
 })  # fmt: skip
+SEQUENCE = 2
+"""The axis of the sequence in the operands of attention."""
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 RULES: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: _convolution,

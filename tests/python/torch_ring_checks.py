@@ -1,0 +1,177 @@
+"""Checks of attention over a divided sequence on meshes of PyTorch. `test_torch_meshes.py` runs
+each in a process of its own, which starts the other ranks: `python torch_ring_checks.py NAME`."""
+
+import sys
+
+import networks
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mesh_models import ZERO, block, close
+from torch.distributed.tensor import Shard
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import mithril as ml
+
+BATCH, LENGTH, WIDTH = 2, 8, 8
+MODELS = {
+    "block": (block, lambda draw: draw.standard_normal((BATCH, LENGTH, WIDTH))),
+    "gpt": (networks.gpt, lambda draw: draw.integers(0, 11, (BATCH, LENGTH))),
+}
+# Meshes, and how they divide inputs, which are (batch, sequence, ...).
+MESHES = [
+    ({"sequence": 2}, {"sequence": 1}),
+    ({"sequence": 4}, {"sequence": 1}),
+    ({"data": 2, "sequence": 2}, {"data": 0, "sequence": 1}),
+]
+
+
+class Watch(TorchDispatchMode):
+    """What this rank sends, and the lengths of the keys that its kernels read."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = 0
+        """The bytes that go to another rank alone."""
+        self.gathered = []
+        """The shapes of what is gathered from all ranks."""
+        self.lengths = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = str(func)
+        if name.startswith("c10d.send"):
+            self.sent += args[0][0].nbytes
+        if "all_gather" in name or "allgather" in name:
+            self.gathered.append(tuple(args[0].shape))
+        if "flash_attention" in name:
+            self.lengths.add(args[2 if "backward" in name else 1].shape[2])
+        return func(*args, **(kwargs or {}))
+
+
+def results(compiled, params, inputs, seeds):
+    found = compiled.evaluate(params, inputs, output_gradients=seeds)
+    return [{n: compiled.backend.to_numpy(v) for n, v in own.items()} for own in found]
+
+
+def check_model(name):
+    """Outputs and gradients of a model are those of one device, and no rank holds all keys."""
+    make, draw_inputs = MODELS[name]
+    for mesh, split in MESHES:
+        for precision, most in ((32, 1e-5), (64, 1e-12)):
+            one, many = (ml.TorchBackend(precision=precision, device_mesh=m) for m in (None, mesh))
+            draw = np.random.default_rng(0)
+            x = draw_inputs(draw)
+            x = x if x.dtype.kind == "i" else x.astype(f"float{precision}")
+            for options in ({}, {"autodiff": "mithril"})[: precision // 32]:
+                compare(make(), (one, many), x, (split, most), options)
+        many.close()
+
+
+def compare(model, backends, x, expected, options):
+    one, many = backends
+    split, most = expected
+    shapes = {"input": x.shape}
+    single, divided = (ml.compile(model, b, shapes=shapes, **options) for b in backends)
+    params, own = single.randomize_params(1), divided.randomize_params(1)
+    seed = one.randn(*single.evaluate(params, {"input": x})["output"].shape)
+    want = results(single, params, {"input": x}, {"output": seed})
+    inputs = {"input": many.shard(x, tensor_split=split)}
+    seeds = {"output": many.shard(seed, tensor_split=split)}
+    with Watch() as watch:
+        got = results(divided, own, inputs, seeds)
+    largest = max(np.abs(value).max() for value in want[1].values())
+    for outputs, wanted in zip(got, want):
+        for name, value in wanted.items():
+            close(outputs[name], value, most, largest if name.endswith(ZERO) else None)
+    ranks = many.mesh.sizes[-1]
+    assert watch.lengths == {LENGTH // ranks}
+    # Whole heads are (batch, heads, sequence, features).
+    assert not [shape for shape in watch.gathered if len(shape) == 4]
+    layers = 2 if x.ndim == 2 else 1
+    part = BATCH * LENGTH * WIDTH * seed.element_size() // many.mesh.devices
+    # Keys and values go round forward and backward, and their gradients once. Where Mithril
+    # computes the gradients, it may compute the log-sum-exp again.
+    turns = watch.sent / (layers * (ranks - 1) * part)
+    assert turns == 6 or (options and turns == 8), turns
+
+
+# Shapes of queries and keys (batch, heads, length, width), how a mesh of 2 x 2 divides them, the
+# options of the call, and the lengths of the keys that a kernel reads.
+WHOLE, ROWS, HEADS, SEQUENCE = None, 0, 1, 2
+CALLS = {
+    "a sequence": ((8, 8), ((WHOLE, SEQUENCE),) * 3, {}, 4),
+    "causal": ((8, 8), ((WHOLE, SEQUENCE),) * 3, {"is_causal": True}, 4),
+    "batch and sequence": ((8, 8), ((ROWS, SEQUENCE),) * 3, {"is_causal": True}, 4),
+    "sequence and heads": ((8, 8), ((SEQUENCE, HEADS),) * 3, {"is_causal": True, "scale": 0.3}, 4),
+    "other keys": ((8, 12), ((ROWS, SEQUENCE),) * 3, {}, 6),
+    "whole values": ((8, 8), ((WHOLE, SEQUENCE), (WHOLE, SEQUENCE), ()), {}, 4),
+    "keys divided otherwise": ((8, 8), ((ROWS, SEQUENCE), (SEQUENCE, WHOLE), ()), {}, 4),
+    "whole keys": ((8, 12), ((ROWS, SEQUENCE), (), ()), {}, 12),
+    "whole keys, causal": ((8, 8), ((ROWS, SEQUENCE), (), ()), {"is_causal": True}, 4),
+    # The mesh axis that comes first keeps its parts.
+    "two axes": ((8, 8), ((SEQUENCE, SEQUENCE),) * 3, {"is_causal": True}, 4),
+    # All keys are gathered.
+    "whole queries": ((8, 8), ((), (WHOLE, SEQUENCE), (WHOLE, SEQUENCE)), {}, 8),
+    "causal, other keys": ((8, 12), ((WHOLE, SEQUENCE),) * 3, {"is_causal": True}, 12),
+    "uneven keys": ((8, 7), ((WHOLE, SEQUENCE), (), ()), {}, 7),
+    "a mask": ((8, 8), ((WHOLE, SEQUENCE),) * 3, {"attn_mask": True}, 8),
+}
+
+
+def check_calls():
+    """`F.scaled_dot_product_attention` and its gradients, divided in many ways."""
+    many = ml.TorchBackend(precision=64, device_mesh=(2, 2))
+    draw = torch.Generator().manual_seed(0)
+    for name, (lengths, splits, given, length) in CALLS.items():
+        shapes = [(2, 4, own, 6) for own in (lengths[0], lengths[1], lengths[1])]
+        whole = [torch.randn(own, generator=draw, dtype=torch.float64) for own in shapes]
+        seed = torch.randn(shapes[0], generator=draw, dtype=torch.float64)
+        mask = torch.rand(lengths, generator=draw) > 0.2
+        options = {**given, "attn_mask": mask} if "attn_mask" in given else given
+        parts = [many.shard(x, tensor_split=split) for x, split in zip(whole, splits)]
+        want, *_ = differentiated(whole, seed, options)
+        got, output, watch = differentiated(
+            parts, many.shard(seed, tensor_split=splits[0]), options
+        )
+        for one, other in zip(want, got):
+            torch.testing.assert_close(other.full_tensor(), one, rtol=0, atol=1e-12, msg=name)
+        assert watch.lengths == {length}, (name, watch.lengths)
+        if length < lengths[1]:
+            assert Shard(2) in output.placements, name
+
+
+def differentiated(arrays, seed, options):
+    """The output and the gradients, the output, and what was sent."""
+    arrays = [x.detach().requires_grad_() for x in arrays]
+    with Watch() as watch:
+        output = F.scaled_dot_product_attention(*arrays, **options)
+        output.backward(seed)
+    return [output.detach(), *(x.grad for x in arrays)], output, watch
+
+
+def check_dtypes():
+    """Terms of f16 and bf16 are added up in f32: the error is about that of one device."""
+    many = ml.TorchBackend(device_mesh=(4,))
+    draw = torch.Generator().manual_seed(0)
+    whole = [torch.randn((1, 2, 64, 8), generator=draw) for _ in range(4)]
+    exact, *_ = differentiated(whole[:3], whole[3], {"is_causal": True})
+    for dtype in (torch.float16, torch.bfloat16):
+        halves = [x.to(dtype) for x in whole]
+        one, *_ = differentiated(halves[:3], halves[3], {"is_causal": True})
+        parts = [many.shard(x, tensor_split=(2,)) for x in halves]
+        got, *_ = differentiated(parts[:3], parts[3], {"is_causal": True})
+        for want, single, divided in zip(exact, one, got):
+            ring = divided.full_tensor()
+            assert ring.dtype == dtype
+            errors = [(x.float() - want).abs().max() for x in (ring, single)]
+            assert errors[0] <= 3 * errors[1], (dtype, errors)
+
+
+CHECKS = {"calls": check_calls, "dtypes": check_dtypes}
+
+if __name__ == "__main__":
+    name = sys.argv[1]
+    if name in MODELS:
+        check_model(name)
+    else:
+        CHECKS[name]()
