@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import mesh_models
 import numpy as np
+import ring_models
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from mesh_models import (
@@ -297,6 +298,58 @@ def check_collectives():
     compare_collectives(ml.JaxBackend, counted, models)
 
 
+def check_rings():
+    """Keys and values of a divided sequence go from device to device, and are not gathered."""
+
+    def look(compiled, params, inputs, seeds):
+        runner = compiled._runner
+        places = runner._places.shardings(params), ()
+        step = runner._joint_on_mesh.lower(params, inputs, None, seeds, places).compile().as_text()
+        assert "collective-permute" in step
+        assert "all-gather" not in step
+
+    for name in ring_models.MODELS:
+        ring_models.compare(ml.JaxBackend, name, look)
+
+
+# The lengths of queries and keys, how a mesh of 2 x 2 divides query, key and value of shape (batch,
+# heads, length, width), and whether the call is causal.
+ROWS, HEADS, LENGTH = 0, 1, 2
+ATTENTIONS = [
+    ((8, 8), [(ROWS, LENGTH)] * 3, True),
+    ((8, 8), [(LENGTH, LENGTH)] * 3, True),
+    ((8, 8), [(LENGTH, HEADS)] * 3, False),
+    ((8, 8), [(ROWS, LENGTH), (), ()], True),
+    ((8, 8), [(), (ROWS, LENGTH), (LENGTH, ROWS)], True),
+    ((8, 8), [(LENGTH,), (ROWS, LENGTH), (HEADS, ROWS)], False),
+    ((8, 12), [(ROWS, LENGTH)] * 3, False),
+    ((8, 12), [(None, LENGTH), (), (LENGTH, LENGTH)], False),
+    ((8, 12), [(None, LENGTH)] * 3, True),
+    ((8, 7), [(ROWS, LENGTH), (), ()], False),
+    ((5, 5), [(ROWS, HEADS), (), ()], True),
+]
+
+
+def check_attentions():
+    """Attention whose operands are divided in many ways, compiled by JAX and not."""
+    one, many = (ml.JaxBackend(precision=64, device_mesh=mesh) for mesh in (None, (2, 2)))
+    names = ("query", "key", "value")
+    for (queries, keys), splits, causal in ATTENTIONS:
+        shapes = dict(zip(names, [(2, 4, own, 6) for own in (queries, keys, keys)]))
+        block = ml.ScaledDotProduct(is_causal=causal)
+        made = [ml.compile(block, b, shapes=shapes, trainable_keys=names) for b in (one, many)]
+        plain = ml.compile(block, many, shapes=shapes, trainable_keys=names, jit=False)
+        whole = {name: one.randn(*shape) for name, shape in shapes.items()}
+        seeds = {"output": one.randn(*shapes["query"])}
+        parts = {n: many.shard(whole[n], tensor_split=own) for n, own in zip(names, splits)}
+        want = made[0].evaluate(whole, {}, output_gradients=seeds)
+        for compiled in (made[1], plain):
+            got = compiled.evaluate(parts, {}, output_gradients=seeds)
+            ring_models.compare_results(one, many, want, got, 1e-12)
+            for name in names:
+                same_place(got[1][name], parts[name])
+
+
 def check_images():
     """Images that are divided along height, width or both, by code of JAX's own gradients."""
     model = Divisions(ml.JaxBackend, *MODELS["resnet"])
@@ -355,6 +408,8 @@ CHECKS = {
     "calls": check_calls,
     "state": check_state,
     "collectives": check_collectives,
+    "rings": check_rings,
+    "attentions": check_attentions,
     "images": check_images,
     "files": lambda: compare_files(ml.JaxBackend),
     "layouts": lambda: compare_layouts(ml.JaxBackend, *(EVERY or (16, 8))),

@@ -24,6 +24,8 @@ NAMES = [
     "calls",
     "state",
     "collectives",
+    "rings",
+    "attentions",
     "images",
     "files",
     "layouts",

@@ -3,27 +3,13 @@ each in a process of its own, which starts the other ranks: `python torch_ring_c
 
 import sys
 
-import networks
-import numpy as np
 import torch
 import torch.nn.functional as F
-from mesh_models import ZERO, block, close
+from ring_models import BATCH, LAYERS, LENGTH, MODELS, WIDTH, compare
 from torch.distributed.tensor import Shard
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mithril as ml
-
-BATCH, LENGTH, WIDTH = 2, 8, 8
-MODELS = {
-    "block": (block, lambda draw: draw.standard_normal((BATCH, LENGTH, WIDTH))),
-    "gpt": (networks.gpt, lambda draw: draw.integers(0, 11, (BATCH, LENGTH))),
-}
-# Meshes, and how they divide inputs, which are (batch, sequence, ...).
-MESHES = [
-    ({"sequence": 2}, {"sequence": 1}),
-    ({"sequence": 4}, {"sequence": 1}),
-    ({"data": 2, "sequence": 2}, {"data": 0, "sequence": 1}),
-]
 
 
 class Watch(TorchDispatchMode):
@@ -48,51 +34,24 @@ class Watch(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def results(compiled, params, inputs, seeds):
-    found = compiled.evaluate(params, inputs, output_gradients=seeds)
-    return [{n: compiled.backend.to_numpy(v) for n, v in own.items()} for own in found]
-
-
 def check_model(name):
-    """Outputs and gradients of a model are those of one device, and no rank holds all keys."""
-    make, draw_inputs = MODELS[name]
-    for mesh, split in MESHES:
-        for precision, most in ((32, 1e-5), (64, 1e-12)):
-            one, many = (ml.TorchBackend(precision=precision, device_mesh=m) for m in (None, mesh))
-            draw = np.random.default_rng(0)
-            x = draw_inputs(draw)
-            x = x if x.dtype.kind == "i" else x.astype(f"float{precision}")
-            for options in ({}, {"autodiff": "mithril"})[: precision // 32]:
-                compare(make(), (one, many), x, (split, most), options)
-        many.close()
+    """Results are those of one device, and no rank holds all keys."""
 
+    def look(compiled, params, inputs, seeds):
+        with Watch() as watch:
+            compiled.evaluate(params, inputs, output_gradients=seeds)
+        mesh = compiled.backend.mesh
+        ranks = mesh.sizes[-1]
+        assert watch.lengths == {LENGTH // ranks}
+        # Whole heads are (batch, heads, sequence, features).
+        assert not [shape for shape in watch.gathered if len(shape) == 4]
+        part = BATCH * LENGTH * WIDTH * seeds["output"].element_size() // mesh.devices
+        # Keys and values go round forward and backward, and their gradients once. Where Mithril
+        # computes the gradients, it may compute the log-sum-exp again.
+        turns = watch.sent / (LAYERS[name] * (ranks - 1) * part)
+        assert turns in (6, 8), turns
 
-def compare(model, backends, x, expected, options):
-    one, many = backends
-    split, most = expected
-    shapes = {"input": x.shape}
-    single, divided = (ml.compile(model, b, shapes=shapes, **options) for b in backends)
-    params, own = single.randomize_params(1), divided.randomize_params(1)
-    seed = one.randn(*single.evaluate(params, {"input": x})["output"].shape)
-    want = results(single, params, {"input": x}, {"output": seed})
-    inputs = {"input": many.shard(x, tensor_split=split)}
-    seeds = {"output": many.shard(seed, tensor_split=split)}
-    with Watch() as watch:
-        got = results(divided, own, inputs, seeds)
-    largest = max(np.abs(value).max() for value in want[1].values())
-    for outputs, wanted in zip(got, want):
-        for name, value in wanted.items():
-            close(outputs[name], value, most, largest if name.endswith(ZERO) else None)
-    ranks = many.mesh.sizes[-1]
-    assert watch.lengths == {LENGTH // ranks}
-    # Whole heads are (batch, heads, sequence, features).
-    assert not [shape for shape in watch.gathered if len(shape) == 4]
-    layers = 2 if x.ndim == 2 else 1
-    part = BATCH * LENGTH * WIDTH * seed.element_size() // many.mesh.devices
-    # Keys and values go round forward and backward, and their gradients once. Where Mithril
-    # computes the gradients, it may compute the log-sum-exp again.
-    turns = watch.sent / (layers * (ranks - 1) * part)
-    assert turns == 6 or (options and turns == 8), turns
+    compare(ml.TorchBackend, name, look, {"autodiff": "mithril"}, closed=ml.TorchBackend.close)
 
 
 # Shapes of queries and keys (batch, heads, length, width), how a mesh of 2 x 2 divides them, the

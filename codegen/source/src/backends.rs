@@ -52,6 +52,7 @@
 //! value 0, 1 and 2 of the attribute `of`, whether an operation with that value exists.
 
 pub(crate) mod array_api;
+mod attention;
 mod fourier;
 mod jax;
 mod mlx;
@@ -67,7 +68,7 @@ use std::sync::{OnceLock, RwLock};
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::op::{Meaning, Op};
-use mithril_passes::target::Target;
+use mithril_passes::target::{Takes, Target};
 use rustc_hash::FxHashMap;
 
 /// Every backend.
@@ -104,6 +105,8 @@ pub struct Backend {
     pub label: &'static str,
     /// The framework as a target of the passes, with its name.
     pub target: Target,
+    /// The operations that the target takes in a program for a device mesh, if they are others.
+    pub takes_on_mesh: Option<Takes>,
     /// What `@` stands for in templates.
     pub module: &'static str,
     /// Modules that its files may import besides those that every file may, by their names in the

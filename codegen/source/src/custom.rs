@@ -308,6 +308,7 @@ impl Definition {
         let backend = Backend {
             label: kept(self.label.clone()),
             target: self.target(base, &known),
+            takes_on_mesh: None,
             module: imports[0].0,
             imports,
             prelude,

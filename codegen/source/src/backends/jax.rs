@@ -6,6 +6,7 @@ use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
 use super::array_api;
+use super::attention::{can_go_round, is_attention};
 use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 
@@ -13,16 +14,20 @@ pub static BACKEND: Backend = Backend {
     label: "JAX",
     target: Target {
         name: "jax",
-        takes: &|_, op| BACKEND.spells(op.op),
+        // XLA fuses the parts of attention on one device.
+        takes: &|_, op| BACKEND.spells(op.op) && !is_attention(op.op),
         pulls_back: &|_, _, by| BACKEND.spells(by),
         profile: profile::COMPILED,
         language: Language::Python,
         bodies: &["jax"],
         standard: |_| None,
     },
+    takes_on_mesh: Some(&|function, op| {
+        BACKEND.spells(op.op) && (!is_attention(op.op) || can_go_round(function, op))
+    }),
     module: "jnp",
     imports: &[],
-    prelude: &[include_str!("prelude/jax.py")],
+    prelude: &[include_str!("prelude/jax.py"), include_str!("prelude/jax_attention.py")],
     spellings: SPELLINGS,
     random: &[],
     scalar: "{dtype}({x})",
@@ -165,6 +170,7 @@ const SPELLINGS: Spellings = &[
     ("key_fold", "jax.random.fold_in({key}, {data.word})"),
     ("stop_gradient", "jax.lax.stop_gradient({x})"),
     ("constrain", "_constrain({x}, {mesh}, {spec})"),
+    ("attention", "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}])"),
     ("softmax", "jax.nn.softmax({x}[, axis={axis}])"),
     ("log_softmax", "jax.nn.log_softmax({x}[, axis={axis}])"),
     ("cholesky", "@linalg.cholesky({x})"),

@@ -25,6 +25,7 @@ pub static BACKEND: Backend = Backend {
         bodies: &["mlx"],
         standard: |_| None,
     },
+    takes_on_mesh: None,
     module: "mx",
     imports: &[],
     prelude: &[

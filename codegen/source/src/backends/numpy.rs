@@ -19,6 +19,7 @@ pub static BACKEND: Backend = Backend {
         bodies: &["numpy"],
         standard: |_| None,
     },
+    takes_on_mesh: None,
     module: "np",
     imports: &[],
     prelude: &[include_str!("prelude/numpy.py")],

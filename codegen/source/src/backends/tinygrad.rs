@@ -23,6 +23,7 @@ pub static BACKEND: Backend = Backend {
         bodies: &["tinygrad"],
         standard: |_| None,
     },
+    takes_on_mesh: None,
     module: "Tensor",
     imports: &[],
     prelude: &[

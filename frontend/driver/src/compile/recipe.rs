@@ -179,7 +179,12 @@ impl Recipe {
         let able = self.target.differentiates_branches || !branches(logical);
         let differentiates = self.target.differentiates && able && !self.own_gradients;
         let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
-        Ok((calibrated(self.target.passes)?, self.training && learns && !differentiates))
+        let target = calibrated(self.target.passes)?;
+        let takes = match (&self.names.mesh, self.target.dialect) {
+            (Some(_), Dialect::Python(backend)) => backend.takes_on_mesh.unwrap_or(target.takes),
+            (None, _) | (_, Dialect::C | Dialect::Machine) => target.takes,
+        };
+        Ok((Target { takes, ..target }, self.training && learns && !differentiates))
     }
 
     /// The passes that turn a model's functions into operations that the target supports.

@@ -1,0 +1,201 @@
+"""Attention on a mesh of JAX, whose axes may divide the sequence. A file contains those
+functions that it calls."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def _attention(query, key, value, causal=False, scale=None):
+    """Attention over (batch, heads, sequence, width) on a mesh.
+
+    If the mesh divides the sequence, keys and values go round a ring of devices, and
+    no device holds all of them (Liu, Zaharia, Abbeel 2023).
+    """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    operands = "b h s d, b h t d, b h t e"
+
+    def attend(*arrays):
+        rule = f"{operands} -> b h s e, b h s"
+        return _on_parts(_attend_in_ring, rule, arrays, causal, scale)
+
+    def forward(*arrays):
+        output, logsumexp = attend(*arrays)
+        return output, (*arrays, output, logsumexp)
+
+    def backward(saved, gradient):
+        rule = f"{operands}, b h s e, b h s, b h s e -> {operands}"
+        arrays = (*saved, gradient)
+        return _on_parts(_differentiate_in_ring, rule, arrays, causal, scale)
+
+    attention = jax.custom_vjp(lambda *arrays: attend(*arrays)[0])
+    attention.defvjp(forward, backward)
+    return attention(query, key, value)
+
+
+def _on_parts(function, rule, arrays, causal, scale):
+    """Calls a function of `_Ring` on the parts of the arrays that each device has.
+
+    `rule` names the axes of arrays and results: `s` is the sequence of queries, `t`
+    that of keys.
+    """
+    from jax.experimental.custom_partitioning import custom_partitioning
+
+    # Sequences of the same length are divided alike.
+    alike = arrays[0].shape[2] == arrays[1].shape[2]
+    axes = [names.split()[2] for names in rule.replace(" ->", ",").split(",")]
+
+    def partition(mesh, arrays, results):
+        batch, heads, queries = (_divisors(arrays[0], i, mesh) for i in range(3))
+        keys = _divisors(arrays[1], 2, mesh)
+        if alike and not queries and not {*keys} & {*batch, *heads}:
+            queries = keys
+        keys = queries if keys == queries else ()
+        blocks = math.prod(mesh.shape[name] for name in keys)
+
+        def place(axis, array):
+            sequence = queries if axis == "s" else keys
+            spec = [own or None for own in (batch, heads, sequence)]
+            spec = jax.sharding.PartitionSpec(*spec)
+            return jax.sharding.NamedSharding(mesh, spec)
+
+        def call(*parts):
+            return function(_Ring(queries, blocks, causal, scale), *parts)
+
+        places = list(map(place, axes, (*arrays, *results)))
+        count = len(arrays)
+        return mesh, call, tuple(places[count:]), tuple(places[:count])
+
+    whole = _Ring((), 1, causal, scale)
+    divided = custom_partitioning(lambda *arrays: function(whole, *arrays))
+    rule = rule.replace("t", "s") if alike else rule
+    # Shardings that no mesh axes express cannot be decoded.
+    divided.def_partition(partition, decode_shardings=False, sharding_rule=rule)
+    return divided(*arrays)
+
+
+def _divisors(array, axis, mesh):
+    """The mesh axes that divide an axis of an array into equal parts, outermost first.
+
+    XLA may divide by a part of a mesh axis, which counts as none.
+    """
+    try:
+        places = array.sharding.devices_indices_map(array.shape)
+    except ValueError:  # the parts are not equal
+        return ()
+    first = np.vectorize(lambda device: places[device][axis].start or 0)(mesh.devices)
+    ones = np.eye(first.ndim, dtype=int) * (np.array(first.shape) > 1)
+    steps = {name: first[tuple(one)] for name, one in zip(mesh.axis_names, ones)}
+    names = sorted(filter(steps.get, steps), key=steps.get, reverse=True)
+    size = array.shape[axis]
+    for name in names:
+        size, rest = divmod(size, mesh.shape[name])
+        if rest or size != steps[name]:
+            return ()
+    return tuple(names)
+
+
+class _Ring:
+    """The devices along the mesh axes that divide queries.
+
+    There are as many blocks of keys as devices, or one if each device has all keys.
+    """
+
+    def __init__(self, axes, blocks, causal, scale):
+        self.axes, self.blocks, self.causal, self.scale = axes, blocks, causal, scale
+
+    def go(self, visit, query, blocks, state, sums):
+        """Calls `visit` with the scores of each block of keys.
+
+        It returns the next state and sums. The state stays on the device, and the sums
+        go with the blocks, back to their device at the end.
+        """
+        rank = jax.lax.axis_index(self.axes) if self.axes else 0
+
+        def see(step, state, sums, blocks):
+            at = (rank - step) % self.blocks
+
+            def run(state, sums):
+                scores = self.scores(query, blocks[0], rank, at)
+                return visit(scores, blocks, state, sums)
+
+            if self.causal and self.blocks > 1:
+                # All of its keys are later than the queries.
+                return jax.lax.cond(at > rank, lambda *own: own, run, state, sums)
+            return run(state, sums)
+
+        def turn(step, carried):
+            state, sums, blocks = carried
+            following = self.send(blocks)  # while this device computes
+            state, sums = see(step, state, sums, blocks)
+            return state, self.send(sums), following
+
+        carried = state, sums, blocks
+        if self.blocks > 1:
+            carried = jax.lax.fori_loop(0, self.blocks - 1, turn, carried)
+        state, sums = see(self.blocks - 1, *carried)
+        return state, self.send(sums)
+
+    def send(self, arrays):
+        """The arrays of the previous device, to which this one is the next."""
+        if self.blocks == 1:
+            return arrays
+        pairs = [(i, (i + 1) % self.blocks) for i in range(self.blocks)]
+        return tuple(jax.lax.ppermute(x, self.axes, pairs) for x in arrays)
+
+    def scores(self, query, key, rank, at):
+        scores = self.product("bhsd,bhtd->bhst", query, key) * self.scale
+        if self.causal:
+            rows = rank * query.shape[2] + jnp.arange(query.shape[2])
+            columns = at * key.shape[2] + jnp.arange(key.shape[2])
+            scores = jnp.where(rows[:, None] >= columns, scores, -jnp.inf)
+        return scores
+
+    def product(self, form, x, y):
+        """A sum of products, in f32 for f16 and bf16."""
+        return jnp.einsum(form, x, y, preferred_element_type=_wide(x))
+
+
+def _wide(x):
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def _attend_in_ring(ring, query, key, value):
+    """The output, and the log-sum-exp of each query's scores."""
+
+    def visit(scores, blocks, state, sums):
+        output, total = state
+        both = jnp.logaddexp(total, jax.nn.logsumexp(scores, -1))
+        weights = jnp.exp(scores - both[..., None])
+        part = ring.product("bhst,bhte->bhse", weights, blocks[1])
+        return (output * jnp.exp(total - both)[..., None] + part, both), sums
+
+    output = jnp.zeros((*query.shape[:3], value.shape[3]), _wide(query))
+    total = jnp.full(query.shape[:3], -jnp.inf, _wide(query))
+    state, _ = ring.go(visit, query, (key, value), (output, total), ())
+    return state[0].astype(query.dtype), state[1]
+
+
+def _differentiate_in_ring(ring, query, key, value, output, total, gradient):
+    """The gradients with respect to query, key and value."""
+    shift = jnp.sum(gradient.astype(total.dtype) * output, -1)
+
+    def visit(scores, blocks, state, sums):
+        key, value = blocks
+        weights = jnp.exp(scores - total[..., None])
+        of_weights = ring.product("bhse,bhte->bhst", gradient, value)
+        of_scores = weights * (of_weights - shift[..., None]) * ring.scale
+        of_key = sums[0] + ring.product("bhst,bhsd->bhtd", of_scores, query)
+        of_value = sums[1] + ring.product("bhst,bhse->bhte", weights, gradient)
+        of_query = state + ring.product("bhst,bhtd->bhsd", of_scores, key)
+        return of_query, (of_key, of_value)
+
+    state, *sums = [jnp.zeros(x.shape, _wide(x)) for x in (query, key, value)]
+    state, sums = ring.go(visit, query, (key, value), state, tuple(sums))
+    if ring.axes and ring.blocks == 1:
+        # Each device has the terms of its queries.
+        sums = jax.lax.psum(sums, ring.axes)
+    arrays = (query, state), (key, sums[0]), (value, sums[1])
+    return tuple(found.astype(own.dtype) for own, found in arrays)
