@@ -5,7 +5,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from ring_models import BATCH, LAYERS, LENGTH, MODELS, WIDTH, compare
+from ring_models import BATCH, LAYERS, LENGTH, MODELS, WIDTH, compare, compare_results
 from torch.distributed.tensor import Shard
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -126,7 +126,27 @@ def check_dtypes():
             assert errors[0] <= 3 * errors[1], (dtype, errors)
 
 
-CHECKS = {"calls": check_calls, "dtypes": check_dtypes}
+def check_context():
+    """Attention of a divided sequence to another one, which is divided or not."""
+    one, many = (ml.TorchBackend(precision=64, device_mesh=mesh) for mesh in (None, (2,)))
+    model = ml.Model()
+    model |= ml.MultiHeadAttention(4)(input="input", context="context", output=ml.IOKey("output"))
+    shapes = {"input": [2, 8, 8], "context": [2, 12, 8]}
+    single, divided = (ml.compile(model, b, shapes=shapes) for b in (one, many))
+    params, own = single.randomize_params(1), divided.randomize_params(1)
+    whole = {name: one.randn(*shape) for name, shape in shapes.items()}
+    seeds = {"output": one.randn(*shapes["input"])}
+    want = single.evaluate(params, whole, output_gradients=seeds)
+    for split in ((1,), ()):
+        parts = {
+            "input": many.shard(whole["input"], tensor_split=(1,)),
+            "context": many.shard(whole["context"], tensor_split=split),
+        }
+        got = divided.evaluate(own, parts, output_gradients=seeds)
+        compare_results(one, many, want, got, 1e-12)
+
+
+CHECKS = {"calls": check_calls, "dtypes": check_dtypes, "context": check_context}
 
 if __name__ == "__main__":
     name = sys.argv[1]

@@ -273,7 +273,8 @@ def _to_whole_keys(
     local = [_local(x, mesh, whole if key else own) for x, key in zip(arrays, is_key)]
     found = func(*local, **options)
     places = [own, own] if len(arrays) == len(operands) else [own, sums, sums]
-    return tuple(_wrapped(part, mesh, place) for part, place in zip(found, places))
+    # Sums over ranks are contiguous, and DTensor takes them to have the strides of the parts.
+    return tuple(_wrapped(part.contiguous(), mesh, own) for part, own in zip(found, places))
 
 
 def _of_mask(place: Any, mask: Any, missing: int) -> Any:
