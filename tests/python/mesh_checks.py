@@ -316,7 +316,6 @@ def check_rings():
 # heads, length, width), and whether the call is causal.
 ROWS, HEADS, LENGTH = 0, 1, 2
 ATTENTIONS = [
-    ((8, 8), [(ROWS, LENGTH)] * 3, True),
     ((8, 8), [(LENGTH, LENGTH)] * 3, True),
     ((8, 8), [(LENGTH, HEADS)] * 3, False),
     ((8, 8), [(ROWS, LENGTH), (), ()], True),
@@ -327,6 +326,7 @@ ATTENTIONS = [
     ((8, 12), [(None, LENGTH)] * 3, True),
     ((8, 7), [(ROWS, LENGTH), (), ()], False),
     ((5, 5), [(ROWS, HEADS), (), ()], True),
+    ((8, 8), [(ROWS, LENGTH)] * 3, True),
 ]
 
 
@@ -348,6 +348,25 @@ def check_attentions():
             ring_models.compare_results(one, many, want, got, 1e-12)
             for name in names:
                 same_place(got[1][name], parts[name])
+    check_transforms(made, whole, parts)
+
+
+def check_transforms(made, whole, parts):
+    """Second derivatives of the last attention, and batches of it, by JAX."""
+
+    def output(compiled):
+        return lambda params: compiled.evaluate(params, {})["output"]
+
+    def steepness(compiled):
+        gradient = jax.grad(lambda params: jax.numpy.sin(output(compiled)(params)).sum())
+        return lambda params: sum((own**2).sum() for own in gradient(params).values())
+
+    want, got = (jax.grad(steepness(own))(p) for own, p in zip(made, (whole, parts)))
+    for name, value in want.items():
+        close(got[name], value, 1e-12)
+    batches = ({n: jax.numpy.stack([v, -v]) for n, v in p.items()} for p in (whole, parts))
+    want, got = (jax.vmap(output(own))(p) for own, p in zip(made, batches))
+    close(got, want, 1e-12)
 
 
 def check_images():

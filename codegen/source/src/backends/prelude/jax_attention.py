@@ -68,12 +68,23 @@ def _on_parts(function, rule, arrays, causal, scale):
         count = len(arrays)
         return mesh, call, tuple(places[count:]), tuple(places[:count])
 
-    whole = _Ring((), 1, causal, scale)
-    divided = custom_partitioning(lambda *arrays: function(whole, *arrays))
+    def plain(*arrays):
+        return function(_Ring((), 1, causal, scale), *arrays)
+
+    def batch(_, batched, *arrays):
+        found = jax.vmap(plain, [0 if own else None for own in batched])(*arrays)
+        return found, (True,) * len(found)
+
+    divided = custom_partitioning(plain)
     rule = rule.replace("t", "s") if alike else rule
     # Shardings that no mesh axes express cannot be decoded.
     divided.def_partition(partition, decode_shardings=False, sharding_rule=rule)
-    return divided(*arrays)
+    # Batches and further derivatives are those of the plain function.
+    with_batches = jax.custom_batching.custom_vmap(divided)
+    with_batches.def_vmap(batch)
+    differentiable = jax.custom_jvp(with_batches)
+    differentiable.defjvp(lambda own, tangents: jax.jvp(plain, own, tangents))
+    return differentiable(*arrays)
 
 
 def _divisors(array, axis, mesh):
