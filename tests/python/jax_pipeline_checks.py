@@ -66,6 +66,12 @@ def check_traces():
     placed = staged.randomize_params(0)
     function = jax.jit(lambda x: staged.evaluate(placed, {"input": x})["output"])
     close(function(x), outputs["output"], 1e-12)
+    # The function takes neither params nor inputs.
+    inputs = {"input": backend.shard(x)}
+    by_seeds = jax.jit(lambda seeds: staged.evaluate(placed, inputs, None, seeds)[1])
+    agree(numpy(backend, by_seeds(seeds)), numpy(one, want[1]), 1e-12)
+    scaled = jax.jit(lambda scale: staged.evaluate(placed, inputs)["output"] * scale)
+    close(scaled(1.0), outputs["output"], 1e-12)
     check_gradients_of_inputs()
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ..errors import BackendError
@@ -75,9 +76,11 @@ class JaxPipelineRunner(PipelineRunner):
             found[name] = self._backend.shard(value, tensor_split=split)
         return found
 
-    def _is_whole(self, params: Arrays, inputs: Arrays) -> bool:
-        """Whether the params of a call are to lie on the whole mesh."""
-        is_traced = any(map(_is_traced, (*params.values(), *inputs.values())))
+    def _is_whole(self, *arrays: Arrays) -> bool:
+        """Whether the params of a call with these arrays are to lie on the whole mesh."""
+        given = (array for own in arrays for array in own.values())
+        # `jax.jit` also traces the operations on arrays that its function does not take.
+        is_traced = any(map(_is_traced, given)) or _is_traced(jnp.zeros(()))
         return is_traced or jax.process_count() > 1
 
     def _on_mesh(self, params: Arrays) -> Arrays:
@@ -100,7 +103,7 @@ class JaxPipelineRunner(PipelineRunner):
     def _outputs_and_gradients(
         self, params: Arrays, inputs: Arrays, seeds: Arrays
     ) -> tuple[Arrays, Arrays]:
-        if self._is_whole(params, inputs):
+        if self._is_whole(params, inputs, seeds):
             params = self._on_mesh(params)
             own = self._places.shardings(params)
             found: tuple[Arrays, Arrays] = self._whole_gradients(params, inputs, seeds, own)
