@@ -229,6 +229,18 @@ def compare_values(backend_of):
         assert not staged.stages.stages[0].param_bytes
         got = staged.evaluate(staged.randomize_params(0), *given)
         agree(numpy(backend, got[1]), numpy(one, want[1]), 1e-12)
+    # With one microbatch, the shape of an output does not tell its batch axis.
+    model = ml.Model()
+    model |= Linear(8)(input="input", output="x")
+    model |= Linear(3)(input=model.x, output="y")
+    model |= Buffer()(input=model.y.argmax(1), output="choice")
+    alone, staged = (
+        ml.compile(model, own, shapes={"input": x.shape}, **stages)
+        for own, stages in ((one, {}), (backend, {"stages": ml.Pipeline(2, 1, "gpipe")}))
+    )
+    want = alone.evaluate(alone.randomize_params(0), {"input": x})["choice"]
+    got = staged.evaluate(staged.randomize_params(0), {"input": x})["choice"]
+    np.testing.assert_array_equal(backend.to_numpy(got), one.to_numpy(want), strict=True)
     # A mask has no batch.
     model = ml.Model()
     model |= Linear(8)(input="input", output="x")

@@ -88,12 +88,15 @@ def batch_of(program: _core.Program, given: Mapping[str, int | None]) -> Batch:
 
 def _output_axes(whole: _core.Program, part: _core.Program, parts: int) -> dict[str, int | None]:
     """The batch axes of the outputs: where they are longer for the whole batch than for one of
-    `parts` microbatches. None for a mean.
+    `parts` microbatches; with one microbatch, the first axis. None for a mean or a sum.
 
     Errors: `BackendError` for an output that is neither.
     """
     axes: dict[str, int | None] = {}
     for one, other in zip(whole.results, part.results):
+        if parts == 1 and one.dims:
+            axes[one.name] = 0
+            continue
         differ = [axis for axis, (size, own) in enumerate(zip(one.dims, other.dims)) if size != own]
         even = all(one.dims[axis] == str(int(other.dims[axis]) * parts) for axis in differ)
         if len(differ) > 1 or not even or not (differ or one.dtype.is_float):
