@@ -151,15 +151,12 @@ def _slots(order: Sequence[Action], done: dict[Action, int]) -> dict[str, Number
     for kind, stage, microbatch in order:
         place = stage, microbatch
         now = done[Action(kind, *place)]
-        before, after = (
-            Action(FORWARD, stage - 1, microbatch),
-            Action(BACKWARD, stage + 1, place[1]),
-        )
+        before = Action(FORWARD, stage - 1, microbatch)
+        after = Action(BACKWARD, stage + 1, microbatch)
         if kind == FORWARD and before in done:
             spans["value"].append((done[before], now, place))
-        elif kind == BACKWARD:
-            if after in done:
-                spans["gradient"].append((done[after], now, place))
+        elif kind == BACKWARD and after in done:
+            spans["gradient"].append((done[after], now, place))
         elif kind == WEIGHTS:
             spans["kept"].append((done[Action(FORWARD, *place)], now, place))
             spans["rest"].append((done[Action(BACKWARD, *place)], now, place))

@@ -37,15 +37,14 @@ class Pieces:
     def __init__(self, joint: Callable[..., tuple[Any, Any, Any]], types: Joint) -> None:
         """`joint` takes the arrays of a `Joint`, and returns lists: what the stage gives, the
         gradients of what it takes, and those of its params."""
-        closed = jax.make_jaxpr(_without_calls(jax.make_jaxpr(joint)(*types)))(
-            *jax.tree_util.tree_leaves(tuple(types))
-        )
+        trace, lists = jax.make_jaxpr(joint, return_shape=True)(*types)
+        leaves = jax.tree_util.tree_leaves(tuple(types))
+        closed = jax.make_jaxpr(_without_calls(trace))(*leaves)
         variables = iter(closed.jaxpr.invars)
         self._arguments = Joint(*([next(variables) for _ in own] for own in types))
         self._constants = dict(zip(closed.jaxpr.constvars, closed.consts))
         results = iter(closed.jaxpr.outvars)
-        counts = [len(own) for own in jax.eval_shape(joint, *types)]
-        self._gives, self._taken, self._params = ([next(results) for _ in range(n)] for n in counts)
+        self._gives, self._taken, self._params = ([next(results) for _ in own] for own in lists)
         self._equations = closed.jaxpr.eqns
         self._kept, self._rest = self._between()
         self.kept = [own.aval for own in self._kept]
