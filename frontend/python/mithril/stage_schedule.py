@@ -1,7 +1,7 @@
 """Schedules of pipelines as tables: what each rank computes at each tick, and where values wait.
 
-A tick is the time of one action, at the end of which ranks send each other values. PyTorch has
-schedules of its own, of which these have the order.
+A tick is the time of one action. At its end, ranks send each other values. The order of actions is
+that of the schedules of `torch.distributed.pipelining`.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ class Action(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A tick of a rank: its action, and the slots of the values that it reads and writes.
+    """A tick of a rank: its action, and the slots that it reads and writes.
 
-    A slot is the number of a place where a value waits. None: there is no such value.
+    A slot is the number of a place where values of one microbatch wait. None: there are none.
     """
 
     action: Action | None
     taken: int | None = None
-    """Of what the action takes from another rank: the values of the stage before for `F`, the
-    gradients of the stage after for `B`."""
+    """The slot that the action reads: values of the stage before for `F`, gradients of the stage
+    after for `B`."""
     kept: int | None = None
-    """Of what `F` keeps for `B` and `W`."""
+    """The slot of the inner values that `F` writes, and `B` and `W` read."""
     rest: int | None = None
-    """Of what `B` keeps for `W`."""
+    """The slot of the inner gradients that `B` writes and `W` reads."""
     value: int | None = None
-    """Of the values that arrive at the end of the tick."""
+    """The slot for values that arrive at the end of the tick."""
     gradient: int | None = None
-    """Of the gradients that arrive at the end of the tick."""
+    """The slot for gradients that arrive at the end of the tick."""
 
 
 class Slots(NamedTuple):
@@ -97,8 +97,8 @@ def orders(
 
 
 def table(own_orders: Sequence[Sequence[Action]]) -> Table:
-    """The table of actions of these orders: each at the first tick at which its rank is free and
-    what it takes has arrived."""
+    """Gives each action of these orders a tick: the first one at which its rank is free and its
+    operands have arrived."""
     rows = _rows(own_orders)
     done = {action: tick for tick, row in enumerate(rows) for action in row if action is not None}
     slots = [_slots(order, done) for order in own_orders]
@@ -164,7 +164,7 @@ def _slots(order: Sequence[Action], done: dict[Action, int]) -> dict[str, Number
 
 
 def _numbered(spans: Sequence[tuple[int, int, tuple[int, int]]]) -> Numbers:
-    """A slot for each span of ticks, which ends where another one may begin."""
+    """A slot for each span of ticks. A slot is free again at the tick at which its span ends."""
     ends: list[int] = []
     found: Numbers = {}
     for start, end, place in spans:

@@ -53,7 +53,8 @@ class Pieces:
         """The types of what the second function keeps for the third one."""
 
     def _between(self) -> tuple[list[Any], list[Any]]:
-        """The variables that are kept by the first and by the second function."""
+        """The variables that the first function keeps for the others, and the second for the
+        third."""
         arguments = self._arguments
         late = self._following(arguments.seeds)
         marks = self._marks()
@@ -72,8 +73,8 @@ class Pieces:
         return self._storable(forward), rest
 
     def _storable(self, variables: Iterable[Any]) -> list[Any]:
-        """Those of the variables that are to be kept, with what random keys are made of in the
-        place of keys: a vector does not hold them.
+        """The variables to keep so that these can be computed. A vector holds no random keys, so
+        the operands of a key are kept in its place.
 
         Inputs and params are at hand. What depends on params alone, such as transposed weights, is
         computed again.

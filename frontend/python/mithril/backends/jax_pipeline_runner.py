@@ -29,9 +29,9 @@ Arrays = dict[str, Any]
 class JaxPipelineRunner(PipelineRunner):
     """Calls a pipeline under `jax.jit`.
 
-    The params of a stage lie on the devices of its rank, and a call puts those of all ranks
-    together without copies of most. In a function that JAX traces, and in several processes, params
-    lie on the whole mesh.
+    The params of a stage lie on the devices of its rank. A call joins those of all ranks to the
+    arrays of `Params`, and copies only the ones that lie in vectors. In a function that JAX traces,
+    and in several processes, params lie on the whole mesh.
     """
 
     def __init__(self, backend: JaxBackend, code: PipelineCode) -> None:

@@ -42,8 +42,8 @@ class Row(NamedTuple):
 
 
 class Columns:
-    """A table of a schedule in arrays of shape (ticks, ranks). What is not read goes to a slot
-    after the last one."""
+    """A table of a schedule in arrays of shape (ticks, ranks). Every rank receives arrays and
+    writes outputs at every tick; those that nobody reads go to a spare slot after the last one."""
 
     def __init__(self, table: Table, stages: int, microbatches: int) -> None:
         self.slots = table.slots
@@ -75,7 +75,9 @@ class Carry(NamedTuple):
     arrived: Vectors
     """Gradients of stages after, in slots."""
     kept: Vectors
+    """Inner values of forward passes, in slots."""
     rest: Vectors
+    """Inner gradients for those of params, in slots."""
     outputs: dict[int, Any]
     """The outputs of all microbatches by number, on the rank with the last stage."""
     gradients: Params
