@@ -84,10 +84,10 @@ def test_what_is_read_from_a_slot_was_written_there():
                     continue
                 assert held["kept", step.kept] == place
                 if kind == "B":
-                    held["rest", step.rest] = place
+                    held["inner", step.inner] = place
                     assert stage == ranks * chunks - 1 or held["gradient", step.taken] == place
                 else:
-                    assert held["rest", step.rest] == place
+                    assert held["inner", step.inner] == place
             # What is sent arrives at the end of the tick.
             for rank, step in enumerate(row):
                 before, after = row[rank - 1].action, row[(rank + 1) % ranks].action

@@ -37,7 +37,7 @@ class Step(NamedTuple):
     after for `B`."""
     kept: int | None = None
     """The slot of the inner values that `F` writes, and `B` and `W` read."""
-    rest: int | None = None
+    inner: int | None = None
     """The slot of the inner gradients that `B` writes and `W` reads."""
     value: int | None = None
     """The slot for values that arrive at the end of the tick."""
@@ -51,7 +51,7 @@ class Slots(NamedTuple):
     value: int
     gradient: int
     kept: int
-    rest: int
+    inner: int
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _slots(order: Sequence[Action], done: dict[Action, int]) -> dict[str, Number
             spans["gradient"].append((done[after], now, place))
         elif kind == WEIGHTS:
             spans["kept"].append((done[Action(FORWARD, *place)], now, place))
-            spans["rest"].append((done[Action(BACKWARD, *place)], now, place))
+            spans["inner"].append((done[Action(BACKWARD, *place)], now, place))
     return {kind: _numbered(sorted(own)) for kind, own in spans.items()}
 
 
@@ -211,6 +211,6 @@ def _step(
         action,
         None if taken is None else slots[taken].get(place),
         slots["kept"].get(place),
-        slots["rest"].get(place) if action.kind != FORWARD else None,
+        slots["inner"].get(place) if action.kind != FORWARD else None,
         **into,
     )

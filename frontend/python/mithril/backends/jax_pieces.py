@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
-__all__ = ["Joint", "Pieces"]
+__all__ = ["Pieces", "StageArguments"]
 
 SEVERAL = -1
 """The mark of an equation that leads to several gradients, or to one that another stage takes."""
 
 
-class Joint(NamedTuple):
+class StageArguments(NamedTuple):
     """What a stage computes for a microbatch, as lists of arrays or of their types."""
 
     params: Any
@@ -34,22 +34,22 @@ class Joint(NamedTuple):
 class Pieces:
     """The three functions of a stage, with the types of what is kept between them."""
 
-    def __init__(self, joint: Callable[..., tuple[Any, Any, Any]], types: Joint) -> None:
-        """`joint` takes the arrays of a `Joint`, and returns lists: what the stage gives, the
+    def __init__(self, joint: Callable[..., tuple[Any, Any, Any]], types: StageArguments) -> None:
+        """`joint` takes `StageArguments`, and returns lists: what the stage gives, the
         gradients of what it takes, and those of its params."""
         trace, lists = jax.make_jaxpr(joint, return_shape=True)(*types)
         leaves = jax.tree_util.tree_leaves(tuple(types))
         closed = jax.make_jaxpr(_without_calls(trace))(*leaves)
         variables = iter(closed.jaxpr.invars)
-        self._arguments = Joint(*([next(variables) for _ in own] for own in types))
+        self._arguments = StageArguments(*([next(variables) for _ in own] for own in types))
         self._constants = dict(zip(closed.jaxpr.constvars, closed.consts))
         results = iter(closed.jaxpr.outvars)
         self._gives, self._taken, self._params = ([next(results) for _ in own] for own in lists)
         self._equations = closed.jaxpr.eqns
-        self._kept, self._rest = self._between()
+        self._kept, self._inner = self._between()
         self.kept = [own.aval for own in self._kept]
         """The types of what the forward pass keeps."""
-        self.rest = [own.aval for own in self._rest]
+        self.inner = [own.aval for own in self._inner]
         """The types of what the second function keeps for the third one."""
 
     def _between(self) -> tuple[list[Any], list[Any]]:
@@ -69,8 +69,8 @@ class Pieces:
             reads = last_reads if mark != SEVERAL else early_reads
             reads.update(dict.fromkeys(_variables(equation.invars)))
         forward = [own for own in {**early_reads, **last_reads} if own not in late]
-        rest = [own for own in last_reads if own in late and own not in last]
-        return self._storable(forward), rest
+        inner = [own for own in last_reads if own in late and own not in last]
+        return self._storable(forward), inner
 
     def _storable(self, variables: Iterable[Any]) -> list[Any]:
         """The variables to keep so that these can be computed. A vector holds no random keys, so
@@ -124,20 +124,20 @@ class Pieces:
 
     def forward(self, params: Any, inputs: Any, taken: Any) -> tuple[Any, Any]:
         """What the stage gives, and what is kept."""
-        given = self._given(Joint(params, inputs, taken, ()))
+        given = self._given(StageArguments(params, inputs, taken, ()))
         return self._run(given, self._gives, self._kept)
 
     def backward(self, params: Any, inputs: Any, kept: Any, seeds: Any) -> tuple[Any, Any]:
         """The gradients of what the stage takes, and what is kept for those of its params."""
-        given = self._given(Joint(params, inputs, (), seeds)) | dict(zip(self._kept, kept))
-        return self._run(given, self._taken, self._rest)
+        given = self._given(StageArguments(params, inputs, (), seeds)) | dict(zip(self._kept, kept))
+        return self._run(given, self._taken, self._inner)
 
-    def weights(self, params: Any, inputs: Any, kept: Any, rest: Any) -> Any:
+    def weights(self, params: Any, inputs: Any, kept: Any, inner: Any) -> Any:
         """The gradients of the params."""
-        given = self._given(Joint(params, inputs, (), ())) | dict(zip(self._kept, kept))
-        return self._run(given | dict(zip(self._rest, rest)), self._params, ())[0]
+        given = self._given(StageArguments(params, inputs, (), ())) | dict(zip(self._kept, kept))
+        return self._run(given | dict(zip(self._inner, inner)), self._params, ())[0]
 
-    def _given(self, arrays: Joint) -> dict[Any, Any]:
+    def _given(self, arrays: StageArguments) -> dict[Any, Any]:
         """The values of arguments and constants."""
         values = dict(self._constants)
         for variables, own in zip(self._arguments, arrays):

@@ -19,7 +19,7 @@ from ..stage_schedule import orders, table
 from ..stage_types import PipelineCode
 from .jax_layout import Layout, Params
 from .jax_stages import JaxStage
-from .jax_ticks import Columns, Ticks
+from .jax_ticks import ScheduleArrays, Ticks
 
 __all__ = ["Pipeline"]
 
@@ -39,18 +39,18 @@ class Pipeline:
         self.layout = Layout(code, self.ranks)
 
     @cached_property
-    def _forward_columns(self) -> Columns:
+    def _forward_columns(self) -> ScheduleArrays:
         return self._columns(training=False)
 
     @cached_property
-    def _training_columns(self) -> Columns:
+    def _training_columns(self) -> ScheduleArrays:
         return self._columns(training=True)
 
-    def _columns(self, *, training: bool) -> Columns:
+    def _columns(self, *, training: bool) -> ScheduleArrays:
         """The table of the schedule."""
         stages, count = len(self.stages), self.code.microbatches
         own = orders(self.code.schedule, self.ranks, stages // self.ranks, count, training=training)
-        return Columns(table(own), stages, count)
+        return ScheduleArrays(table(own), stages, count)
 
     # Functions for `jax.jit`.
 
@@ -138,7 +138,7 @@ class Pipeline:
         return PartitionSpec(*before, *[None] * axis, data)
 
     def _ticks(
-        self, columns: Columns, params: Params, inputs: Arrays, seeds: Arrays | None = None
+        self, columns: ScheduleArrays, params: Params, inputs: Arrays, seeds: Arrays | None = None
     ) -> Ticks:
         """Runs all ticks on this device."""
         own = {

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from ..stage_types import StageCode, StageFunction, ValueType
 from .jax_packs import Pack
-from .jax_pieces import Joint, Pieces
+from .jax_pieces import Pieces, StageArguments
 
 __all__ = ["JaxStage"]
 
@@ -38,7 +38,7 @@ class JaxStage:
     def pieces(self) -> Pieces:
         """The forward pass and the gradients in functions that run at different times."""
         own = self.code.params, self.code.inputs, self.code.takes, self.learned_gives
-        return Pieces(self._joint, Joint(*map(self._shapes, own)))
+        return Pieces(self._joint, StageArguments(*map(self._shapes, own)))
 
     @cached_property
     def kept(self) -> Pack:
@@ -46,9 +46,9 @@ class JaxStage:
         return Pack(self.pieces.kept)
 
     @cached_property
-    def rest(self) -> Pack:
+    def inner(self) -> Pack:
         """Where the values lie that wait for the gradients of params."""
-        return Pack(self.pieces.rest)
+        return Pack(self.pieces.inner)
 
     def outputs(self, params: Any, inputs: Any, taken: Any) -> list[Any]:
         """What the stage gives."""

@@ -18,7 +18,7 @@ from .jax_packs import Vectors, read, sizes_of, written, zeros
 if TYPE_CHECKING:
     from .jax_pipeline import Pipeline
 
-__all__ = ["Columns", "Ticks"]
+__all__ = ["ScheduleArrays", "Ticks"]
 
 KINDS = (FORWARD, BACKWARD, WEIGHTS)
 
@@ -26,7 +26,7 @@ Part = Callable[[Any], Any]
 """A function from the number of a microbatch to its part of an array."""
 
 
-class Row(NamedTuple):
+class StepNumbers(NamedTuple):
     """A step of a rank in numbers. Those that are not there are 0."""
 
     kind: Any
@@ -35,13 +35,13 @@ class Row(NamedTuple):
     microbatch: Any
     taken: Any
     kept: Any
-    rest: Any
+    inner: Any
     value: Any
     gradient: Any
     output: Any
 
 
-class Columns:
+class ScheduleArrays:
     """A table of a schedule in arrays of shape (ticks, ranks). Every rank receives arrays and
     writes outputs at every tick; those that nobody reads go to a spare slot after the last one."""
 
@@ -49,18 +49,18 @@ class Columns:
         self.slots = table.slots
         self._last, self._microbatches = stages - 1, microbatches
         rows = [[self._row(step) for step in row] for row in table.steps]
-        self.columns = Row(*np.moveaxis(np.array(rows, np.int32), -1, 0))
+        self.columns = StepNumbers(*np.moveaxis(np.array(rows, np.int32), -1, 0))
 
-    def _row(self, step: Step) -> Row:
+    def _row(self, step: Step) -> StepNumbers:
         action, slots = step.action, self.slots
         is_last = action is not None and action.stage == self._last
-        return Row(
+        return StepNumbers(
             -1 if action is None else KINDS.index(action.kind),
             0 if action is None else action.stage,
             0 if action is None else action.microbatch,
             step.taken or 0,
             step.kept or 0,
-            step.rest or 0,
+            step.inner or 0,
             slots.value if step.value is None else step.value,
             slots.gradient if step.gradient is None else step.gradient,
             action.microbatch if action is not None and is_last else self._microbatches,
@@ -76,7 +76,7 @@ class Carry(NamedTuple):
     """Gradients of stages after, in slots."""
     kept: Vectors
     """Inner values of forward passes, in slots."""
-    rest: Vectors
+    inner: Vectors
     """Inner gradients for those of params, in slots."""
     outputs: dict[int, Any]
     """The outputs of all microbatches by number, on the rank with the last stage."""
@@ -99,7 +99,7 @@ class Ticks:
     def __init__(
         self,
         pipeline: Pipeline,
-        columns: Columns,
+        columns: ScheduleArrays,
         params: Params,
         inputs: Mapping[int, Part],
         seeds: Mapping[int, list[Part]] | None,
@@ -116,7 +116,7 @@ class Ticks:
         is_training = seeds is not None
         self._arrived = sizes_of(stage.gradients for stage in self._stages) if is_training else {}
         self._kept = sizes_of(stage.kept for stage in self._stages) if is_training else {}
-        self._rest = sizes_of(stage.rest for stage in self._stages) if is_training else {}
+        self._inner = sizes_of(stage.inner for stage in self._stages) if is_training else {}
         self._shared = {
             number: pipeline.of_rank(rank, pipeline.layout.array(params, number))
             for number, rank in pipeline.layout.shared.items()
@@ -125,7 +125,7 @@ class Ticks:
     def run(self) -> None:
         """Runs all ticks."""
         place = self._pipeline.place()
-        rows = Row(*(jnp.take(jnp.asarray(own), place, 1) for own in self._columns.columns))
+        rows = StepNumbers(*(jnp.take(jnp.asarray(own), place, 1) for own in self._columns.columns))
         carry, _ = lax.scan(self._tick, self._first(), rows)
         self.outputs = {number: own[:-1] for number, own in carry.outputs.items()}
         self.gradients, self.shared_gradients = carry.gradients, carry.shared
@@ -139,13 +139,13 @@ class Ticks:
             zeros(self._values, slots.value + 1),
             zeros(self._arrived, slots.gradient + 1),
             zeros(self._kept, slots.kept),
-            zeros(self._rest, slots.rest),
+            zeros(self._inner, slots.inner),
             {n: jnp.zeros((code.microbatches + 1, *t.shape), t.dtype) for n, t in types.items()},
             self._pipeline.layout.zeros() if is_training else Params([], {}),
             self._shared_zeros() if is_training else {},
         )
 
-    def _tick(self, carry: Carry, row: Row) -> tuple[Carry, None]:
+    def _tick(self, carry: Carry, row: StepNumbers) -> tuple[Carry, None]:
         ranks, axis = self._pipeline.ranks, self._pipeline.axis
         ring = [(at, (at + 1) % ranks) for at in range(ranks)]
         back = [(to, at) for at, to in ring]
@@ -166,7 +166,7 @@ class Ticks:
 
     # What a tick does to the carry, and to what goes to the ranks after and before.
 
-    def _forwards(self, row: Row, state: State) -> State:
+    def _forwards(self, row: StepNumbers, state: State) -> State:
         carry, _, back = state
         kept, given, values = self._switch(self._forward, row, carry.values)
         update = lax.dynamic_update_index_in_dim
@@ -174,25 +174,25 @@ class Ticks:
         own = carry._replace(kept=written(carry.kept, row.kept, kept), outputs=outputs)
         return own, values, back
 
-    def _backwards(self, row: Row, state: State) -> State:
+    def _backwards(self, row: StepNumbers, state: State) -> State:
         carry, values, _ = state
-        rest, gradients = self._switch(self._backward, row, (carry.kept, carry.arrived))
-        return carry._replace(rest=written(carry.rest, row.rest, rest)), values, gradients
+        inner, gradients = self._switch(self._backward, row, (carry.kept, carry.arrived))
+        return carry._replace(inner=written(carry.inner, row.inner, inner)), values, gradients
 
-    def _all_weights(self, row: Row, state: State) -> State:
+    def _all_weights(self, row: StepNumbers, state: State) -> State:
         carry, values, back = state
-        found = self._switch(self._weights, row, (carry.kept, carry.rest))
+        found = self._switch(self._weights, row, (carry.kept, carry.inner))
         own = jax.tree_util.tree_map(jnp.add, (carry.gradients, carry.shared), found)
         return carry._replace(gradients=own[0], shared=own[1]), values, back
 
-    def _switch(self, action: Callable[..., Any], row: Row, read: Any) -> Any:
+    def _switch(self, action: Callable[..., Any], row: StepNumbers, read: Any) -> Any:
         """What the stage of this tick makes of what it reads."""
         calls = [partial(action, at, row) for at in range(len(self._stages))]
         return lax.switch(row.stage, calls, read)
 
     # The actions of a stage. Each returns arrays that are as large for all stages.
 
-    def _forward(self, at: int, row: Row, values: Vectors) -> tuple[Vectors, Any, Vectors]:
+    def _forward(self, at: int, row: StepNumbers, values: Vectors) -> tuple[Vectors, Any, Vectors]:
         """What is kept, the outputs, and what goes to the next stage."""
         stage, is_last = self._stages[at], at + 1 == len(self._stages)
         taken = stage.takes.unpacked(read(values, row.taken)) if at else []
@@ -210,7 +210,7 @@ class Ticks:
         outputs = {number: jnp.zeros(own.shape, own.dtype) for number, own in types}
         return kept, outputs, stage.gives.packed(gives, self._values)
 
-    def _backward(self, at: int, row: Row, given: Any) -> tuple[Vectors, Vectors]:
+    def _backward(self, at: int, row: StepNumbers, given: Any) -> tuple[Vectors, Vectors]:
         """What waits for the gradients of params, and what goes to the stage before."""
         stage, (kept, arrived) = self._stages[at], given
         if at + 1 < len(self._stages):
@@ -219,16 +219,16 @@ class Ticks:
             seeds = [self._seed(number, row) for number in stage.learned_gives]
         own = stage.kept.unpacked(read(kept, row.kept))
         arguments = self._params(at), self._inputs_of(at, row), own, seeds
-        gradients, rest = stage.pieces.backward(*arguments)
+        gradients, inner = stage.pieces.backward(*arguments)
         packed = stage.gradients.packed(gradients, self._arrived)
-        return stage.rest.packed(rest, self._rest), packed
+        return stage.inner.packed(inner, self._inner), packed
 
-    def _weights(self, at: int, row: Row, given: Any) -> tuple[Params, dict[int, Any]]:
+    def _weights(self, at: int, row: StepNumbers, given: Any) -> tuple[Params, dict[int, Any]]:
         """The gradients of the params of this rank, and of those of several ranks."""
         stage, layout = self._stages[at], self._pipeline.layout
         kept = stage.kept.unpacked(read(given[0], row.kept))
-        rest = stage.rest.unpacked(read(given[1], row.rest))
-        found = stage.pieces.weights(self._params(at), self._inputs_of(at, row), kept, rest)
+        inner = stage.inner.unpacked(read(given[1], row.inner))
+        found = stage.pieces.weights(self._params(at), self._inputs_of(at, row), kept, inner)
         gradients = layout.zeros()
         shared = self._shared_zeros()
         for number, own in zip(stage.learned_params, found):
@@ -251,7 +251,7 @@ class Ticks:
             for number in self._stages[at].code.params
         ]
 
-    def _inputs_of(self, at: int, row: Row) -> list[Any]:
+    def _inputs_of(self, at: int, row: StepNumbers) -> list[Any]:
         found = []
         for number in self._stages[at].code.inputs:
             value = self._inputs[number](row.microbatch)
@@ -265,7 +265,7 @@ class Ticks:
             at = at * self._pipeline.mesh.shape[axis] + lax.axis_index(axis)
         return key.at[-1].set(key[-1] ^ (at.astype(key.dtype) * key.dtype.type(0x9E3779B1)))
 
-    def _seed(self, number: int, row: Row) -> Any:
+    def _seed(self, number: int, row: StepNumbers) -> Any:
         """The gradient of an output for a microbatch."""
         assert self._seeds is not None
         own = self._pipeline.code.types[number]
