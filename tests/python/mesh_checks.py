@@ -349,6 +349,26 @@ def check_attentions():
             for name in names:
                 same_place(got[1][name], parts[name])
     check_transforms(made, whole, parts)
+    check_order(one, many)
+
+
+def check_order(one, many):
+    """A sequence that a sharding of JAX divides by mesh axes in another order than the mesh's."""
+    names = ("query", "key", "value")
+    shapes = dict.fromkeys(names, (2, 4, 8, 6))
+    made = [
+        ml.compile(ml.ScaledDotProduct(is_causal=True), b, shapes=shapes, trainable_keys=names)
+        for b in (one, many)
+    ]
+    whole = {name: one.randn(*shape) for name, shape in shapes.items()}
+    axes = many.device_mesh.axis_names[::-1]
+    spec = jax.sharding.PartitionSpec(None, None, axes)
+    place = jax.sharding.NamedSharding(many.device_mesh, spec)
+    parts = {name: jax.device_put(value, place) for name, value in whole.items()}
+    seeds = {"output": one.randn(2, 4, 8, 6)}
+    want = made[0].evaluate(whole, {}, output_gradients=seeds)
+    got = made[1].evaluate(parts, {}, output_gradients=seeds)
+    ring_models.compare_results(one, many, want, got, 1e-12)
 
 
 def check_transforms(made, whole, parts):

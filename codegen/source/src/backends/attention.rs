@@ -41,7 +41,7 @@ pub(super) fn has_backward_kernel(function: &Function, op: &Operation) -> bool {
 
 /// Whether JAX's prelude computes this attention on a mesh that may divide the sequence: as many
 /// keys as queries if it is causal, and a head of keys for each of queries.
-pub(super) fn can_go_round(function: &Function, op: &Operation) -> bool {
+pub(super) fn has_mesh_kernel(function: &Function, op: &Operation) -> bool {
     let is = |name: &str| matches!(op.attr(name), Attr::Bool(true));
     let length = |operand: usize| function.ty(op.operands[operand]).shape.dims.get(2);
     let aligned = !is("causal") || length(0) == length(1);

@@ -6,7 +6,7 @@ use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
 use super::array_api;
-use super::attention::{can_go_round, is_attention};
+use super::attention::{has_mesh_kernel, is_attention};
 use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 
@@ -23,7 +23,7 @@ pub static BACKEND: Backend = Backend {
         standard: |_| None,
     },
     takes_on_mesh: Some(&|function, op| {
-        BACKEND.spells(op.op) && (!is_attention(op.op) || can_go_round(function, op))
+        BACKEND.spells(op.op) && (!is_attention(op.op) || has_mesh_kernel(function, op))
     }),
     module: "jnp",
     imports: &[],

@@ -14,7 +14,7 @@ def _attention(query, key, value, causal=False, scale=None):
     If the mesh divides the sequence, keys and values go round a ring of devices, and
     no device holds all of them (Liu, Zaharia, Abbeel 2023).
     """
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scale = (query.shape[-1] or 1) ** -0.5 if scale is None else scale
     operands = "b h s d, b h t d, b h t e"
 
     def attend(*arrays):
@@ -50,6 +50,11 @@ def _on_parts(function, rule, arrays, causal, scale):
     def partition(mesh, arrays, results):
         batch, heads, queries = (_divisors(arrays[0], i, mesh) for i in range(3))
         keys = _divisors(arrays[1], 2, mesh)
+        # `ppermute` counts devices in the order of the mesh's axes.
+        order = mesh.axis_names
+        queries, keys = (
+            tuple(name for name in order if name in own) for own in (queries, keys)
+        )
         if alike and not queries and not {*keys} & {*batch, *heads}:
             queries = keys
         keys = queries if keys == queries else ()
@@ -177,16 +182,20 @@ def _attend_in_ring(ring, query, key, value):
     """The output, and the log-sum-exp of each query's scores."""
 
     def visit(scores, blocks, state, sums):
-        output, total = state
-        both = jnp.logaddexp(total, jax.nn.logsumexp(scores, -1))
+        output, most, total = state
+        both = jnp.maximum(most, scores.max(-1))
         weights = jnp.exp(scores - both[..., None])
+        kept = jnp.exp(most - both)
         part = ring.product("bhst,bhte->bhse", weights, blocks[1])
-        return (output * jnp.exp(total - both)[..., None] + part, both), sums
+        output = output * kept[..., None] + part
+        return (output, both, total * kept + weights.sum(-1)), sums
 
     output = jnp.zeros((*query.shape[:3], value.shape[3]), _wide(query))
-    total = jnp.full(query.shape[:3], -jnp.inf, _wide(query))
-    state, _ = ring.go(visit, query, (key, value), (output, total), ())
-    return state[0].astype(query.dtype), state[1]
+    most = jnp.full(query.shape[:3], -jnp.inf, _wide(query))
+    state = output, most, jnp.zeros_like(most)
+    state, _ = ring.go(visit, query, (key, value), state, ())
+    output, most, total = state
+    return (output / total[..., None]).astype(query.dtype), most + jnp.log(total)
 
 
 def _differentiate_in_ring(ring, query, key, value, output, total, gradient):
