@@ -1,11 +1,11 @@
 """Checks of models in stages on meshes of JAX. `test_pipelines.py` runs each in a process of its
 own, with 4 devices: `python jax_pipeline_checks.py NAME`."""
 
-import os
 import sys
 
 import jax
 import numpy as np
+from jax_start import join_processes
 from mesh_models import EVERY, close, mlp
 from pipeline_models import (
     DRAWN,
@@ -112,8 +112,5 @@ CHECKS = {
 
 
 if __name__ == "__main__":
-    if "PROCESS" in os.environ:
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        port, count, own = (int(text) for text in os.environ["PROCESS"].split())
-        jax.distributed.initialize(f"localhost:{port}", count, own)
+    join_processes()
     CHECKS[sys.argv[1]]()

@@ -16,6 +16,7 @@ import numpy as np
 import ring_models
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
+from jax_start import join_processes
 from mesh_models import (
     DIVIDED,
     EVERY,
@@ -459,9 +460,6 @@ CHECKS = {
 }
 
 if __name__ == "__main__":
-    if "PROCESS" in os.environ:
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        port, count, own = (int(text) for text in os.environ["PROCESS"].split())
-        jax.distributed.initialize(f"localhost:{port}", count, own)
+    join_processes()
     assert len(jax.devices()) == 4
     CHECKS[sys.argv[1]]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ Array = Any
 Arrays = dict[str, Array]
 
 
-class HookedModel:
+class HookedModel(ABC):
     """The part of a compiled model that calls hooks."""
 
     _variant: Variant
@@ -30,11 +31,13 @@ class HookedModel:
     _inner: list[str]
     """The names of the inner values that hooks need, which are outputs of the program."""
 
+    @abstractmethod
     def _compile(self) -> None:
-        raise NotImplementedError
+        """Compiles the model, with `_inner` among its outputs."""
 
+    @abstractmethod
     def _choose_fast_paths(self) -> None:
-        raise NotImplementedError
+        """Decides which calls need not run hooks."""
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
         """Calls `hook(array)` in each call with the value of an output, inner terminal or block.
