@@ -95,6 +95,8 @@ class Rank:
             program.close()
         self.programs.clear()
         self.meshes.clear()
+        # Other ranks count their programs from the start again.
+        self.plain.clear()
         gc.collect()
 
 
