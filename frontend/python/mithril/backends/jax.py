@@ -11,7 +11,7 @@ from ..errors import BackendError
 from .base import Backend
 from .dtypes import numpy_dtype
 from .foreign import shared
-from .jax_mesh import MeshJointRunner, MeshRunner, framework_mesh, sharding
+from .jax_mesh import MeshJointRunner, MeshRunner, framework_mesh, give_threads, sharding
 from .jax_processes import shared_seed, whole
 from .jax_runner import JaxRunner
 from .joint import JointRunner
@@ -47,6 +47,7 @@ class JaxBackend(Backend):
     has_meshes: ClassVar[bool] = True
 
     def _device(self, device: str | None) -> Any:
+        give_threads(self.framework)
         if self.dtype.bits == 64:
             self.widen()
         self.jnp = self.framework.numpy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,11 +17,27 @@ from .meshes import Mesh, Split
 if TYPE_CHECKING:
     from .jax import JaxBackend
 
-__all__ = ["MeshJointRunner", "MeshRunner", "framework_mesh", "sharding"]
+__all__ = ["MeshJointRunner", "MeshRunner", "framework_mesh", "give_threads", "sharding"]
 
 Arrays = dict[str, Any]
 Shardings = tuple[tuple[str, Any], ...]
 """Names of arrays with their shardings. It can be hashed, so it can be a static argument."""
+
+
+def give_threads(jax: Any) -> None:
+    """Lets XLA start four threads for each device that it simulates on the CPU. It reads this
+    before it makes the devices.
+
+    A device may run several independent collectives at a time. With a thread for each device, which
+    is what XLA starts on a small machine, all of them may wait for different collectives, and XLA
+    ends the process after 40 s.
+    """
+    flag = r"--xla_force_host_platform_device_count=(\d+)"
+    found = re.search(flag, os.environ.get("XLA_FLAGS", ""))
+    devices = max(int(found[1]) if found else 1, jax.config.jax_num_cpu_devices)
+    if devices > 1:
+        threads = max(os.cpu_count() or 1, 4 * devices)
+        os.environ.setdefault("PJRT_NPROC", str(threads))
 
 
 def framework_mesh(jax: Any, mesh: Mesh) -> Any:
