@@ -9,7 +9,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Module, Operation};
-use mithril_ir::op::access::{Access, Library, Scatter};
+use mithril_ir::op::access::{Access, Attention, Library, Scatter};
 use mithril_ir::op::{self, Meaning};
 use mithril_ir::scalar::Prim;
 use mithril_ir::scalar::expr::Node;
@@ -141,6 +141,9 @@ pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) ->
             let columns = operand(1).shape.dims.last().cloned().unwrap_or(Dim::Const(1));
             Dim::Const(2) * count(operand(0)) * columns
         }
+        (Access::Library(Library::Attention(of)), _) => {
+            attention(operation, of, [0, 1, 2].map(operand))
+        }
         (Access::Scatter(Scatter::Rows) | Access::Scatter(Scatter::Along(_)), _) => {
             count(function.ty(operation.operands[operation.operands.len() - 1]))
         }
@@ -153,5 +156,24 @@ pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) ->
             Dim::from(weights.sum::<i64>()) * result()
         }
         _ => Dim::Const(0),
+    }
+}
+
+/// The arithmetic of an attention kernel, or of the part of one that an operation stands for: a
+/// kernel computes the gradients together. A softmax takes about five operations a score.
+fn attention(operation: &Operation, of: Attention, [query, key, value]: [&Type; 3]) -> Dim {
+    let dim = |ty: &Type, from_end: usize| {
+        ty.shape.dims.iter().nth_back(from_end).cloned().unwrap_or(Dim::Const(1))
+    };
+    let heads = count(query).exact_div(&dim(query, 0)).unwrap_or(Dim::Const(0));
+    let scores = heads * dim(key, 1);
+    let product = |features: Dim| Dim::Const(2) * scores.clone() * features;
+    let (keys, values) = (product(dim(key, 0)), product(dim(value, 0)));
+    match (of, operation.op.attr_index("of").map(|_| operation.attr("of").as_int())) {
+        (Attention::Output, _) => keys + values + Dim::Const(5) * scores,
+        (Attention::LogSumExp | Attention::RowMax, _) => Dim::Const(0),
+        (Attention::Gradient, Some(0)) => Dim::Const(2) * keys + values + Dim::Const(5) * scores,
+        (Attention::Gradient, Some(1)) => keys,
+        (Attention::Gradient, _) => values,
     }
 }

@@ -6,7 +6,9 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::Kind;
-use mithril_ir::op::access::{Access, Fold, Gather, Library, Pieces, Scatter, fold_axes};
+use mithril_ir::op::access::{
+    Access, Attention, Fold, Gather, Library, Pieces, Scatter, fold_axes,
+};
 use mithril_ir::op::infer::as_ints;
 use mithril_ir::op::view::IndexMap;
 
@@ -19,6 +21,16 @@ pub enum Division {
     Reduced(Fold),
     /// A device needs all of it.
     Whole,
+    /// A device needs all of it, but not at one time: parts may go round the devices that have the
+    /// parts of this factor.
+    Passed { by: usize },
+}
+
+impl Division {
+    /// Whether the computation can be divided along the factor.
+    pub fn divides(self) -> bool {
+        matches!(self, Division::Parallel | Division::Reduced(_))
+    }
 }
 
 /// A dimension of an operation's computation.
@@ -43,8 +55,8 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// The factors of an operation of a function. A composite has those of its decomposition, which
-    /// are not looked at here: all its axes are whole.
+    /// The factors of an operation of a function. A composite other than attention has those of its
+    /// decomposition, which are not looked at here: all its axes are whole.
     pub fn of(function: &Function, op: &Operation) -> Factors {
         let dims = |value| function.ty(value).shape.dims.to_vec();
         let mut factors = Factors::default();
@@ -103,7 +115,7 @@ impl Factors {
             }
             Access::Library(Library::Matrix(_)) => self.batches(2),
             Access::Library(Library::Grouped { .. }) => {}
-            Access::Library(Library::Attention(_)) => {}
+            Access::Library(Library::Attention(of)) => self.attention(op, of),
         }
     }
 
@@ -342,6 +354,38 @@ impl Factors {
         self.once = Some(0);
     }
 
+    /// Each query is computed by itself from all keys. The gradients of keys and values are sums
+    /// over the queries.
+    fn attention(&mut self, op: &Operation, of: Attention) {
+        let is_of_keys = of == Attention::Gradient && op.attr("of").as_int() != 0;
+        let is_sum = matches!(of, Attention::LogSumExp | Attention::RowMax);
+        let given = |name: &str| op.operand_index(name).map(|at| self.operands[at].clone());
+        let [query, key, value] = [0, 1, 2].map(|at| self.operands[at].clone());
+        // Sums have no features.
+        let sums = ["logsumexp", "row_max"].into_iter().filter_map(given).map(|own| (own, 1));
+        let arrays = ["output", "gradient"].into_iter().filter_map(given).map(|own| (own, 2));
+        let mut of_queries: Vec<(Vec<usize>, usize)> = sums.chain(arrays).collect();
+        let mut of_keys = vec![(value, 2)];
+        let result = (self.results[0].clone(), if is_sum { 1 } else { 2 });
+        if is_of_keys { &mut of_keys } else { &mut of_queries }.push(result);
+        let batches = query.len() - 2;
+        let all = || of_queries.iter().chain(&of_keys);
+        if key.len() != query.len() || all().any(|(own, last)| own.len() != batches + last) {
+            return;
+        }
+        let (queries, keys) = (query[batches], key[batches]);
+        let division = if is_of_keys { Division::Reduced(Fold::Sum) } else { Division::Parallel };
+        of_queries.iter().for_each(|(own, _)| self.link(queries, own[batches], division));
+        let passed = Division::Passed { by: queries };
+        of_keys.iter().for_each(|(own, _)| self.link(keys, own[batches], passed));
+        for axis in 0..batches {
+            let all = || all().map(|(own, _)| own[axis]).chain([key[axis]]);
+            if all().all(|own| self.fits(query[axis], own)) {
+                all().for_each(|own| self.link(query[axis], own, Division::Parallel));
+            }
+        }
+    }
+
     /// All axes but the last ones are batches of all operands and results.
     fn batches(&mut self, last: usize) {
         let ranks = self.operands.iter().chain(&self.results).map(Vec::len);
@@ -369,6 +413,11 @@ impl Factors {
                 kept.len() - 1
             });
             *own = number;
+        }
+        for own in &mut kept {
+            if let Division::Passed { by } = &mut own.division {
+                *by = numbers[*by].unwrap_or_default(); // an axis of an operand
+            }
         }
         Factors { factors: kept, ..self }
     }

@@ -21,6 +21,7 @@ use crate::select_bodies::SelectBodies;
 use crate::shard::constrain::Shard;
 use crate::shard::residuals::ConstrainResiduals;
 use crate::shard::shorten::Shorten;
+use crate::shard::unmerge::Unmerge;
 use crate::specialise::Specialise;
 use crate::split_concats::SplitConcats;
 use crate::split_reductions::SplitReductions;
@@ -37,6 +38,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(ConstrainResiduals::default()),
     || Box::new(Shard::default()),
     || Box::new(Shorten::default()),
+    || Box::new(Unmerge::default()),
     || Box::new(Canonicalize::default()),
     || Box::new(FoldConstants::default()),
     || Box::new(Cse::default()),

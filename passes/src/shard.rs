@@ -1,5 +1,6 @@
 //! Dividing arrays over the devices of a mesh: layouts, and their propagation through functions.
 
+pub mod attention;
 pub mod bill;
 pub mod blocks;
 pub mod constrain;
@@ -12,3 +13,4 @@ pub mod residuals;
 pub mod search;
 pub mod shorten;
 pub mod time;
+pub mod unmerge;

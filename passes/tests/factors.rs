@@ -11,12 +11,14 @@ use mithril_ir::op::access::Fold;
 use mithril_ir::op::{Class, Meaning, Op};
 use mithril_ir::tensor::Tensor;
 use mithril_passes::factors::{Division, Factors};
+use mithril_passes::shard::attention::is_attention;
 
 /// The number of uses of each operation.
 const USES: usize = 60;
 
-fn is_primitive(op: Op) -> bool {
-    !matches!(op.meaning, Meaning::Decompose(_) | Meaning::Call(_))
+fn has_factors(op: Op) -> bool {
+    let is_primitive = !matches!(op.meaning, Meaning::Decompose(_) | Meaning::Call(_));
+    is_primitive || is_attention(op)
 }
 
 fn run(function: &Function, tensors: &[Tensor]) -> Option<Vec<Tensor>> {
@@ -148,7 +150,7 @@ fn operation(function: &Function) -> &Operation {
 #[test]
 fn parts_are_independent_and_terms_combine() {
     let (mut parallel, mut reduced) = (0, 0);
-    for op in operations().filter(|op| is_primitive(*op)) {
+    for op in operations().filter(|op| has_factors(*op)) {
         let mut random = Random::named(op.name, 7);
         let wide = Some(mithril_ir::dtype::DType::F64);
         let cases: Vec<Case> =
@@ -162,7 +164,7 @@ fn parts_are_independent_and_terms_combine() {
                     continue;
                 }
                 match own.division {
-                    Division::Whole => {}
+                    Division::Whole | Division::Passed { .. } => {}
                     Division::Parallel => {
                         parallel +=
                             usize::from(check_parallel(&case, &function, &cut, &mut random));
@@ -182,7 +184,7 @@ fn parts_are_independent_and_terms_combine() {
 #[test]
 fn most_axes_can_be_divided() {
     let mut text = String::new();
-    for op in operations().filter(|op| is_primitive(*op)) {
+    for op in operations().filter(|op| has_factors(*op)) {
         let mut random = Random::named(op.name, 7);
         let (mut all, mut divided) = (0, 0);
         for case in (0..USES).filter_map(|_| Case::find(op, &mut random, None)) {
@@ -194,7 +196,7 @@ fn most_axes_can_be_divided() {
                 let factor = &factors.factors[*own];
                 let is_long = factor.size.as_const().is_none_or(|size| size > 1);
                 all += usize::from(is_long);
-                divided += usize::from(is_long && factor.division != Division::Whole);
+                divided += usize::from(is_long && factor.division.divides());
             }
         }
         if all > 0 && divided < all {

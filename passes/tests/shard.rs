@@ -97,6 +97,26 @@ fn heads_are_divided_through_reshapes() {
     insta::assert_snapshot!(listing(ATTENTION, &mesh(), &given));
 }
 
+/// Attention and its gradients, as plans have them.
+const RINGS: &str = "mithril 1
+
+func @main(%q: tensor<2 x 4 x 8 x 16 x f32>, %k: tensor<2 x 4 x 8 x 16 x f32>, %v: tensor<2 x 4 x 8 x 16 x f32>, %g: tensor<2 x 4 x 8 x 16 x f32>) -> (y: tensor<2 x 4 x 8 x 16 x f32>, dq: tensor<2 x 4 x 8 x 16 x f32>, dk: tensor<2 x 4 x 8 x 16 x f32>, dv: tensor<2 x 4 x 8 x 16 x f32>) {
+  %y = attention(%q, %k, %v)
+  %sums = attention_logsumexp(%q, %k, %v)
+  %dq = attention_gradient(%q, %k, %v, %y, %sums, %g) {of = 0}
+  %dk = attention_gradient(%q, %k, %v, %y, %sums, %g) {of = 1}
+  %dv = attention_gradient(%q, %k, %v, %y, %sums, %g) {of = 2}
+  return %y, %dq, %dk, %dv
+}
+";
+
+#[test]
+fn keys_and_values_go_round_a_divided_sequence() {
+    let whole = "_,data,model,_";
+    let given = ["q", "k", "v", "g", "dk", "dv"].map(|name| (name, whole));
+    insta::assert_snapshot!(listing(RINGS, &mesh(), &given[..4]));
+}
+
 const LOOKUP: &str = "mithril 1
 
 func @main(%table: tensor<12 x 8 x f32>, %tokens: tensor<4 x 6 x i64>) -> (y: tensor<8 x f32>) {

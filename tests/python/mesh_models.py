@@ -370,7 +370,7 @@ def compare_collectives(backend_of, counted, models):
         compiled = ml.compile(model, backend, shapes=shapes, shardings=plan)
         params = compiled.randomize_params(1)
         inputs = {"input": backend.shard(x, tensor_split=plan["input"])}
-        split = (0,) if "input" in given else ()
+        split = given.get("input", ())
         seeds = {
             output: backend.ones(*value.shape, tensor_split=split)
             for output, value in compiled.evaluate(params, inputs).items()

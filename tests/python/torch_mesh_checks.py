@@ -436,8 +436,11 @@ def check_launched():
     print("rank", os.environ["RANK"], "is right")
 
 
+RING = ("block", {"input": (1,)})
+"""A model whose sequence is divided, which `compare_collectives` takes."""
+
 # The part of its operand that each of 2 devices sends.
-SENT = {"all_reduce": 1.0, "all_gather_into_tensor": 1.0, "reduce_scatter_tensor": 0.5}
+SENT = {"all_reduce": 1.0, "all_gather_into_tensor": 1.0, "reduce_scatter_tensor": 0.5, "send": 1.0}
 
 
 class Collectives(TorchDispatchMode):
@@ -454,6 +457,7 @@ class Collectives(TorchDispatchMode):
             array = args[0][0] if isinstance(args[0], list) else args[0]
             sent = SENT[kind] * array.numel() * array.element_size()
             name = kind.removesuffix("_into_tensor").removesuffix("_tensor").replace("_", "-")
+            name = name.replace("send", "collective-permute")
             self.found[name] = self.found.get(name, 0) + sent
         return func(*args, **(kwargs or {}))
 
@@ -508,7 +512,7 @@ CHECKS = {
     "optimizer": check_optimizer,
     "state": check_state,
     "overlap": check_overlap,
-    "collectives": lambda: compare_collectives(ml.TorchBackend, counted, DIVIDED),
+    "collectives": lambda: compare_collectives(ml.TorchBackend, counted, [*DIVIDED, RING]),
     "files": lambda: compare_files(ml.TorchBackend, ml.TorchBackend.close),
     "layouts": lambda: compare_layouts(ml.TorchBackend, *(EVERY or (8, 16))),
     "plans": lambda: compare_plans(ml.TorchBackend),

@@ -24,6 +24,8 @@ pub enum Kind {
     ReduceScatter,
     /// The parts of one dim become parts of another.
     AllToAll,
+    /// Parts go from device to device, or the sums of their terms.
+    Permute,
 }
 
 impl Kind {
@@ -33,6 +35,7 @@ impl Kind {
             Kind::AllReduce => "all-reduce",
             Kind::ReduceScatter => "reduce-scatter",
             Kind::AllToAll => "all-to-all",
+            Kind::Permute => "collective-permute",
         }
     }
 }
@@ -139,7 +142,7 @@ pub fn of_operation(
         .flat_map(|other| {
             of_operation(function, mesh, relations, *other, (values, sizes)).collectives
         })
-        .filter(|own| own.kind == Kind::AllGather)
+        .filter(|own| matches!(own.kind, Kind::AllGather | Kind::Permute))
         .collect();
     let all = divisions(op, factors, values);
     let bills = all.iter().map(|divided| {
@@ -184,6 +187,11 @@ fn divided_as(
         }
         counter.moved(value, &own, wanted);
     }
+    for factor in &factors.factors {
+        if let Division::Passed { by } = factor.division {
+            counter.in_rings(&divided[by]);
+        }
+    }
     OperationBill {
         collectives: counter.collectives,
         parts: divided.iter().map(|axes| mesh.parts(axes)).product(),
@@ -205,8 +213,8 @@ fn divisions(op: &Operation, factors: &Factors, values: &[Layout]) -> SmallVec<[
     let operands = op.operands.iter().copied().zip(&factors.operands);
     for (value, places) in results.chain(operands) {
         for (axes, factor) in values[value.index()].dims.iter().zip(places) {
-            let is_whole = factors.factors[*factor].division == Division::Whole;
-            if !is_whole && axes.len() > wanted[*factor].len() {
+            let divides = factors.factors[*factor].division.divides();
+            if divides && axes.len() > wanted[*factor].len() {
                 wanted[*factor] = axes.clone();
             }
         }
@@ -299,6 +307,17 @@ impl Counter<'_> {
                         self.add(Kind::AllGather, axis, value, sent);
                     }
                 }
+            }
+        }
+    }
+
+    /// What would be gathered along these axes goes round the devices, and so do sums of terms. As
+    /// many bytes are sent.
+    fn in_rings(&mut self, axes: &[Axis]) {
+        for own in &mut self.collectives {
+            let moves_parts = matches!(own.kind, Kind::AllGather | Kind::ReduceScatter);
+            if moves_parts && axes.contains(&own.axis) {
+                own.kind = Kind::Permute;
             }
         }
     }

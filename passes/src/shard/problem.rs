@@ -9,7 +9,8 @@ use super::shorten;
 
 /// What is to be divided, over which mesh, and for which machine.
 pub struct Problem<'a> {
-    /// A function of primitives whose dims are numbers: the forward pass, or also the gradients.
+    /// A function of primitives and attentions whose dims are numbers: the forward pass, or also the
+    /// gradients.
     pub function: &'a Function,
     /// Pairs of values that get the same layout: params and their gradients.
     pub tied: &'a [(Value, Value)],

@@ -11,10 +11,10 @@ use mithril_ir::op::{self, Kind};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::constrain;
 use super::layout::{Axes, Axis, Layout, Mesh};
 use super::problem::first_of_gradients;
 use super::residuals::is_open;
+use super::{attention, constrain};
 use crate::factors::{Division, Factor, Factors};
 
 /// The layouts of a function's values.
@@ -51,7 +51,7 @@ pub struct Relations {
     users: Vec<Vec<usize>>,
     /// The values that are tied to others, by these.
     partners: FxHashMap<Value, Value>,
-    /// For each operation, earlier contractions that read the same value, if it is one itself.
+    /// For each contraction or attention, earlier ones that read the same value.
     earlier: Vec<SmallVec<[usize; 2]>>,
 }
 
@@ -111,8 +111,16 @@ impl Relations {
         &self.users[value.index()]
     }
 
-    /// Contractions before this one that read one of its operands, both in the forward pass or both
-    /// in that of the gradients: what they gather need not be gathered again.
+    /// Whether one mesh axis cannot divide these two factors of an operation.
+    fn compete(&self, at: usize, one: usize, other: usize) -> bool {
+        let passes = |one: usize, other: usize| {
+            self.factors[at].factors[one].division == Division::Passed { by: other }
+        };
+        one != other && !passes(one, other) && !passes(other, one)
+    }
+
+    /// Contractions and attentions before this one that read one of its operands, both in the
+    /// forward pass or both in that of the gradients: what they gather need not be gathered again.
     pub fn earlier(&self, at: usize) -> &[usize] {
         &self.earlier[at]
     }
@@ -123,7 +131,7 @@ fn earlier(function: &Function) -> Vec<SmallVec<[usize; 2]>> {
     let mut readers: FxHashMap<(Value, bool), SmallVec<[usize; 4]>> = FxHashMap::default();
     let each = function.ops.iter().enumerate().map(|(at, op)| {
         let mut before = SmallVec::new();
-        if op.op.kind == Kind::Contraction {
+        if op.op.kind == Kind::Contraction || attention::is_attention(op.op) {
             for value in &op.operands {
                 let others = readers.entry((*value, at < turn)).or_default();
                 before.extend(others.iter().copied().take(EARLIER));
@@ -285,7 +293,8 @@ impl Spread<'_> {
             return None;
         }
         let others = || {
-            let others = places.iter().enumerate().filter(|(other, _)| *other != factor);
+            let others = places.iter().enumerate();
+            let others = others.filter(|(other, _)| self.relations.compete(at, factor, *other));
             others.flat_map(|(_, places)| places).flat_map(own)
         };
         let is_free = |axis: &&Axis| others().all(|other| other != *axis);
@@ -327,7 +336,8 @@ impl Spread<'_> {
                 {
                     let first = *users.entry(*axis).or_insert(factor);
                     let conflict = Conflict { operation: at, axis: *axis, loc: op.loc.clone() };
-                    if first != factor && !conflicts.contains(&conflict) {
+                    let competes = self.relations.compete(at, first, factor);
+                    if competes && !conflicts.contains(&conflict) {
                         conflicts.push(conflict);
                     }
                 }

@@ -125,7 +125,10 @@ impl Estimates {
         let sent = self.sent(collective);
         let rounds = match collective.kind {
             bill::Kind::AllReduce => 2,
-            bill::Kind::AllGather | bill::Kind::ReduceScatter | bill::Kind::AllToAll => 1,
+            bill::Kind::AllGather
+            | bill::Kind::ReduceScatter
+            | bill::Kind::AllToAll
+            | bill::Kind::Permute => 1,
         };
         let steps = rounds * (mesh.parts(&[collective.axis]) - 1);
         // Gradients of params are reduced in buckets, so that each is not waited for by itself.

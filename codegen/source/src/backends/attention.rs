@@ -3,13 +3,6 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
-use mithril_ir::op::Op;
-use mithril_ir::op::access::{Access, Library};
-
-/// Whether the operation is attention or belongs to its gradient.
-pub(super) fn is_attention(op: Op) -> bool {
-    matches!(op.access, Access::Library(Library::Attention(_)))
-}
 
 /// Whether PyTorch has a function for this attention or its log-sum-exp. With a mask, PyTorch's
 /// gradient needs another log-sum-exp than ours.
@@ -37,13 +30,4 @@ pub(super) fn has_backward_kernel(function: &Function, op: &Operation) -> bool {
     let ranks = [q, k, v].iter().all(|shape| shape.rank() == Some(4));
     let plain = ranks && has_kernel(op) && !is_masked(op);
     plain && alike(&q.dims, &k.dims) && alike(&q.dims, &v.dims) && k.dims[1] == v.dims[1]
-}
-
-/// Whether JAX's prelude computes this attention on a mesh that may divide the sequence: as many
-/// keys as queries if it is causal, and a head of keys for each of queries.
-pub(super) fn has_mesh_kernel(function: &Function, op: &Operation) -> bool {
-    let is = |name: &str| matches!(op.attr(name), Attr::Bool(true));
-    let length = |operand: usize| function.ty(op.operands[operand]).shape.dims.get(2);
-    let aligned = !is("causal") || length(0) == length(1);
-    aligned && !is("grouped") && has_backward_kernel(function, op)
 }

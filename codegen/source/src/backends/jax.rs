@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use mithril_passes::profile;
+use mithril_passes::shard::attention;
 use mithril_passes::target::{Language, Target};
 
 use super::array_api;
-use super::attention::{has_mesh_kernel, is_attention};
 use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 
@@ -15,7 +15,7 @@ pub static BACKEND: Backend = Backend {
     target: Target {
         name: "jax",
         // XLA fuses the parts of attention on one device.
-        takes: &|_, op| BACKEND.spells(op.op) && !is_attention(op.op),
+        takes: &|_, op| BACKEND.spells(op.op) && !attention::is_attention(op.op),
         pulls_back: &|_, _, by| BACKEND.spells(by),
         profile: profile::COMPILED,
         language: Language::Python,
@@ -23,7 +23,8 @@ pub static BACKEND: Backend = Backend {
         standard: |_| None,
     },
     takes_on_mesh: Some(&|function, op| {
-        BACKEND.spells(op.op) && (!is_attention(op.op) || has_mesh_kernel(function, op))
+        BACKEND.spells(op.op)
+            && (!attention::is_attention(op.op) || attention::divides(function, op))
     }),
     module: "jnp",
     imports: &[],

@@ -8,11 +8,12 @@ use std::sync::OnceLock;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Role, Value};
 use mithril_passes::profile;
+use mithril_passes::shard::attention::is_attention;
 use mithril_passes::target::{Language, Target};
 
 pub use recurrent::transposed_params;
 
-use super::attention::{has_backward_kernel, has_kernel, is_attention};
+use super::attention::{has_backward_kernel, has_kernel};
 use super::fourier::{complex_transform, inverse_real_transform, parts, real_transform};
 use super::{Backend, Spellings};
 

@@ -17,6 +17,7 @@ use mithril_passes::legalize::Legalize;
 use mithril_passes::pass::Limit;
 use mithril_passes::pipeline::Pipeline;
 use mithril_passes::select_bodies::SelectBodies;
+use mithril_passes::shard::attention::PLANNED;
 use mithril_passes::shard::blocks::{BlockBill, of_blocks};
 use mithril_passes::shard::layout::{Layout, Mesh};
 use mithril_passes::shard::machine::Machine;
@@ -25,8 +26,8 @@ use mithril_passes::shard::problem::{Problem, params_with_gradients, repeats};
 use mithril_passes::shard::residuals::{ConstrainResiduals, Residual, open_values};
 use mithril_passes::shard::search::{Plan, does_not_fit, evaluate, search};
 use mithril_passes::shard::shorten::{Shorten, alike};
+use mithril_passes::shard::unmerge::Unmerge;
 use mithril_passes::specialise::Specialise;
-use mithril_passes::target::CORE;
 use rustc_hash::FxHashSet;
 
 use super::{Program, entry};
@@ -151,7 +152,7 @@ impl Layers<'_> {
         let learns = entry(module)?.args.iter().any(|arg| arg.role == Role::Param);
         let gradients = program.recipe.training && learns;
         let pipeline = Pipeline::default()
-            .then(SelectBodies { target: *CORE, gradients })
+            .then(SelectBodies { target: *PLANNED, gradients })
             .then(Specialise { shapes, ..Specialise::default() })
             .then(ConstrainResiduals::default())
             .then(BatchScans::default())
@@ -167,10 +168,10 @@ impl Layers<'_> {
         Ok(Layers { request, module, gradients, recomputed, alike })
     }
 
-    /// The primitives of a training step, or of the forward pass where nothing is trained. `short`
-    /// leaves out all but two of equal layers, or three.
+    /// The primitives and attentions of a training step, or of the forward pass where nothing is
+    /// trained. `short` leaves out all but two of equal layers, or three.
     fn step(&self, short: bool) -> Result<Arc<Function>> {
-        let target = *CORE;
+        let target = *PLANNED;
         let mut pipeline = Pipeline::default();
         if short {
             pipeline = pipeline.then(Shorten { last: self.recomputed != Limit::At(0) });
@@ -185,6 +186,7 @@ impl Layers<'_> {
             .then(Inline::ALL)
             .then(Legalize { target })
             .then(Canonicalize::default())
+            .then(Unmerge::default())
             .then(Cse::default())
             .then(Dce::default());
         let (module, _) = Driver::default().run(&pipeline, &self.module)?;

@@ -1,0 +1,47 @@
+//! Attention whose sequence may be divided over a mesh: keys and values then go from device to device
+//! (Liu, Zaharia, Abbeel 2023, "Ring Attention with Blockwise Transformers for Near-Infinite
+//! Context").
+
+use mithril_ir::attr::Attr;
+use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::Op;
+use mithril_ir::op::access::{Access, Library};
+
+use crate::target::{self, Target};
+
+/// The target of plans: primitives, and attention whose sequence may be divided.
+pub const PLANNED: &Target = &Target {
+    name: "planned",
+    takes: &|function, op| (target::CORE.takes)(function, op) || divides(function, op),
+    pulls_back: &|function, op, by| is_attention(by) && divides(function, op),
+    ..*target::CORE
+};
+
+/// Whether the operation is attention or belongs to its gradient.
+pub fn is_attention(op: Op) -> bool {
+    matches!(op.access, Access::Library(Library::Attention(_)))
+}
+
+/// Whether this is attention, or belongs to its gradient, without masks and with query, key and
+/// value of rank 4 with equal batches, heads and widths. If it is causal, there are as many keys as
+/// queries.
+pub fn divides(function: &Function, op: &Operation) -> bool {
+    if !is_attention(op.op) || is_masked(op) {
+        return false;
+    }
+    let [q, k, v] = [0, 1, 2].map(|at| &function.ty(op.operands[at]).shape);
+    let ranks = [q, k, v].iter().all(|shape| shape.rank() == Some(4));
+    let alike = |axis: usize| q.dims[axis] == k.dims[axis] && q.dims[axis] == v.dims[axis];
+    let is = |name: &str| matches!(op.attr(name), Attr::Bool(true));
+    ranks
+        && !is("grouped")
+        && [0, 1, 3].into_iter().all(alike)
+        && (!is("causal") || q.dims[2] == k.dims[2])
+}
+
+/// Whether anything but `causal` hides or changes scores.
+fn is_masked(op: &Operation) -> bool {
+    let given = |name: &&str| op.operand_index(name).is_some();
+    let set = |name: &&str| !matches!(op.attr(name), Attr::None);
+    ["mask", "sink"].iter().any(given) || ["left", "right", "softcap"].iter().any(set)
+}
