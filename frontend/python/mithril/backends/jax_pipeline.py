@@ -16,9 +16,8 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ..stage_schedule import orders, table
-from ..stage_types import PipelineCode
-from .jax_layout import Layout, Params
-from .jax_stages import JaxStage
+from .jax_layout import Params
+from .jax_staged_mesh import StagedMesh
 from .jax_ticks import ScheduleArrays, Ticks
 
 __all__ = ["Pipeline"]
@@ -26,17 +25,8 @@ __all__ = ["Pipeline"]
 Arrays = dict[str, Any]
 
 
-class Pipeline:
+class Pipeline(StagedMesh):
     """A pipeline on a mesh, as functions that `jax.jit` compiles."""
-
-    def __init__(self, mesh: Any, code: PipelineCode) -> None:
-        self.mesh, self.code = mesh, code
-        self.axis = mesh.axis_names[code.axis]
-        self.data = tuple(name for name in mesh.axis_names if name != self.axis)
-        self.ranks = mesh.shape[self.axis]
-        self.replicas = mesh.size // self.ranks
-        self.stages = [JaxStage(own, code.types) for own in code.stages]
-        self.layout = Layout(code, self.ranks)
 
     @cached_property
     def _forward_columns(self) -> ScheduleArrays:
@@ -99,18 +89,7 @@ class Pipeline:
         found: Arrays = self._mapped(local, (spec,), PartitionSpec())(params)
         return found
 
-    def of_rank(self, rank: int, array: Any) -> Any:
-        """An array of one rank on all of them, in a function that runs on each device."""
-        is_here = self.place() == rank
-        if array.dtype == jnp.bool_:
-            return lax.pmax(jnp.where(is_here, array, False), self.axis)
-        return lax.psum(jnp.where(is_here, array, 0), self.axis)
-
     # The parts of a call.
-
-    def place(self) -> Any:
-        """The place of this device along the axis of the stages."""
-        return lax.axis_index(self.axis)
 
     def _on_mesh(self, local: Callable[..., Any], arrays: tuple[Any, ...], results: Any) -> Any:
         names = self.code.inputs, self.code.outputs

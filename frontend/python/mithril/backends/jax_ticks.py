@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,7 @@ from jax import lax
 from ..stage_schedule import BACKWARD, FORWARD, WEIGHTS, Step, Table
 from .jax_layout import Params
 from .jax_packs import Vectors, read, sizes_of, written, zeros
-
-if TYPE_CHECKING:
-    from .jax_pipeline import Pipeline
+from .jax_staged_mesh import StagedMesh
 
 __all__ = ["ScheduleArrays", "Ticks"]
 
@@ -98,7 +96,7 @@ class Ticks:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        mesh: StagedMesh,
         columns: ScheduleArrays,
         params: Params,
         inputs: Mapping[int, Part],
@@ -106,11 +104,11 @@ class Ticks:
     ) -> None:
         """`inputs` and `seeds` have the parts of microbatches by the numbers of inputs and outputs.
         Without `seeds`, there are no gradients."""
-        self._pipeline = pipeline
+        self._mesh = mesh
         self._columns = columns
-        self._stages = pipeline.stages
+        self._stages = mesh.stages
         self._given, self._inputs, self._seeds = params, inputs, seeds
-        code = pipeline.code
+        code = mesh.code
         self._keys = {code.inputs[name][0] for name in code.keys}
         self._values = sizes_of(stage.takes for stage in self._stages)
         is_training = seeds is not None
@@ -118,13 +116,13 @@ class Ticks:
         self._kept = sizes_of(stage.kept for stage in self._stages) if is_training else {}
         self._inner = sizes_of(stage.inner for stage in self._stages) if is_training else {}
         self._shared = {
-            number: pipeline.of_rank(rank, pipeline.layout.array(params, number))
-            for number, rank in pipeline.layout.shared.items()
+            number: mesh.of_rank(rank, mesh.layout.array(params, number))
+            for number, rank in mesh.layout.shared.items()
         }
 
     def run(self) -> None:
         """Runs all ticks."""
-        place = self._pipeline.place()
+        place = self._mesh.place()
         rows = StepNumbers(*(jnp.take(jnp.asarray(own), place, 1) for own in self._columns.columns))
         carry, _ = lax.scan(self._tick, self._first(), rows)
         self.outputs = {number: own[:-1] for number, own in carry.outputs.items()}
@@ -132,7 +130,7 @@ class Ticks:
 
     def _first(self) -> Carry:
         """The carry before the first tick."""
-        slots, code = self._columns.slots, self._pipeline.code
+        slots, code = self._columns.slots, self._mesh.code
         is_training = self._seeds is not None
         types = {number: code.types[number] for number in self._stages[-1].code.gives}
         return Carry(
@@ -141,12 +139,12 @@ class Ticks:
             zeros(self._kept, slots.kept),
             zeros(self._inner, slots.inner),
             {n: jnp.zeros((code.microbatches + 1, *t.shape), t.dtype) for n, t in types.items()},
-            self._pipeline.layout.zeros() if is_training else Params([], {}),
+            self._mesh.layout.zeros() if is_training else Params([], {}),
             self._shared_zeros() if is_training else {},
         )
 
     def _tick(self, carry: Carry, row: StepNumbers) -> tuple[Carry, None]:
-        ranks, axis = self._pipeline.ranks, self._pipeline.axis
+        ranks, axis = self._mesh.ranks, self._mesh.axis
         ring = [(at, (at + 1) % ranks) for at in range(ranks)]
         back = [(to, at) for at, to in ring]
         actions = {FORWARD: self._forwards}
@@ -206,7 +204,7 @@ class Ticks:
         if is_last:
             outputs = {n: jnp.asarray(own) for n, own in zip(stage.code.gives, gives)}
             return kept, outputs, zeros(self._values)
-        types = [(n, self._pipeline.code.types[n]) for n in self._stages[-1].code.gives]
+        types = [(n, self._mesh.code.types[n]) for n in self._stages[-1].code.gives]
         outputs = {number: jnp.zeros(own.shape, own.dtype) for number, own in types}
         return kept, outputs, stage.gives.packed(gives, self._values)
 
@@ -225,7 +223,7 @@ class Ticks:
 
     def _weights(self, at: int, row: StepNumbers, given: Any) -> tuple[Params, dict[int, Any]]:
         """The gradients of the params of this rank, and of those of several ranks."""
-        stage, layout = self._stages[at], self._pipeline.layout
+        stage, layout = self._stages[at], self._mesh.layout
         kept = stage.kept.unpacked(read(given[0], row.kept))
         inner = stage.inner.unpacked(read(given[1], row.inner))
         found = stage.pieces.weights(self._params(at), self._inputs_of(at, row), kept, inner)
@@ -245,7 +243,7 @@ class Ticks:
     # Arguments of a stage.
 
     def _params(self, at: int) -> list[Any]:
-        layout, shared = self._pipeline.layout, self._shared
+        layout, shared = self._mesh.layout, self._shared
         return [
             shared[number] if number in shared else layout.array(self._given, number)
             for number in self._stages[at].code.params
@@ -261,14 +259,14 @@ class Ticks:
     def _key(self, key: Any, microbatch: Any) -> Any:
         """A random key for a microbatch: the first one of all has the key that was given."""
         at = microbatch
-        for axis in self._pipeline.data:
-            at = at * self._pipeline.mesh.shape[axis] + lax.axis_index(axis)
+        for axis in self._mesh.data:
+            at = at * self._mesh.mesh.shape[axis] + lax.axis_index(axis)
         return key.at[-1].set(key[-1] ^ (at.astype(key.dtype) * key.dtype.type(0x9E3779B1)))
 
     def _seed(self, number: int, row: StepNumbers) -> Any:
         """The gradient of an output for a microbatch."""
         assert self._seeds is not None
-        own = self._pipeline.code.types[number]
+        own = self._mesh.code.types[number]
         parts = [part(row.microbatch) for part in self._seeds.get(number, [])]
         return sum(parts[1:], parts[0]) if parts else jnp.zeros(own.shape, own.dtype)
 
