@@ -1,5 +1,5 @@
-"""Device meshes of PyTorch. `torch_mesh_checks.py` and `torch_ring_checks.py` run in processes of
-their own, as each has one set of ranks."""
+"""Device meshes of PyTorch. The checks (`torch_mesh_checks.py`, `torch_rank_checks.py`,
+`torch_ring_checks.py`) run in processes of their own, as each has one set of ranks."""
 
 import os
 import re
@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
 
 CHECKS = Path(__file__).with_name("torch_mesh_checks.py")
+RANK_CHECKS = CHECKS.with_name("torch_rank_checks.py")
 RING_CHECKS = CHECKS.with_name("torch_ring_checks.py")
 NAMES = [
     "creation",
@@ -60,9 +61,16 @@ def left(pids):
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("name", NAMES + FAULTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_meshes_of_torch(name):
     ran = run(name)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", FAULTS)
+def test_ranks_fail_and_start_again(name):
+    ran = run(name, checks=RANK_CHECKS)
     assert ran.returncode == 0, ran.stderr
 
 
@@ -86,10 +94,12 @@ def test_attention_goes_round_a_ring(name):
 def test_every_check_is_run():
     import mesh_models  # noqa: PLC0415
     import torch_mesh_checks  # noqa: PLC0415
+    import torch_rank_checks  # noqa: PLC0415
     import torch_ring_checks  # noqa: PLC0415
 
     assert [*mesh_models.MODELS] == MODELS
-    assert [*torch_mesh_checks.CHECKS] == [*NAMES, *FAULTS, "slow", "leaving", "launched"]
+    assert [*torch_mesh_checks.CHECKS] == NAMES
+    assert [*torch_rank_checks.CHECKS] == [*FAULTS, "slow", "leaving", "launched"]
     assert [*torch_ring_checks.MODELS, *torch_ring_checks.CHECKS] == RINGS
     sizes = [tuple(map(int, mesh.split("x"))) for mesh in MESHES]
     assert sizes == mesh_models.MESHES
@@ -122,13 +132,13 @@ def test_buckets_end_once_they_are_full(monkeypatch):
 
 
 def test_slow_ranks_are_an_error_after_the_timeout():
-    ran = run("slow", MITHRIL_MESH_TIMEOUT="10")
+    ran = run("slow", checks=RANK_CHECKS, MITHRIL_MESH_TIMEOUT="10")
     assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize(("how", "code"), [("end", 0), ("raise", 1), ("kill", -9)])
 def test_ranks_end_with_the_first(how, code):
-    ran = run("leaving", LEAVE=how)
+    ran = run("leaving", checks=RANK_CHECKS, LEAVE=how)
     assert ran.returncode == code, ran.stderr
     *pids, folder = ran.stdout.split()
     assert len(pids) == 1
@@ -138,6 +148,8 @@ def test_ranks_end_with_the_first(how, code):
 
 def test_torchrun_starts_the_ranks(tmp_path):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    ran = run("launched", launcher=launcher, OMP_NUM_THREADS="1", FOLDER=str(tmp_path))
+    ran = run(
+        "launched", checks=RANK_CHECKS, launcher=launcher, OMP_NUM_THREADS="1", FOLDER=str(tmp_path)
+    )
     assert ran.returncode == 0, ran.stderr
     assert sorted(re.findall("rank (.) is right", ran.stdout)) == ["0", "1"]

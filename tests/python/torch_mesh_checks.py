@@ -4,12 +4,9 @@ which starts the other ranks: `python torch_mesh_checks.py NAME`."""
 import copy
 import itertools
 import multiprocessing
-import os
 import pickle
-import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import mesh_models
@@ -26,10 +23,8 @@ from mesh_models import (
     compare_layouts,
     compare_library,
     compare_plans,
-    interrupt,
     mlp,
     place,
-    refuse,
 )
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.debug import CommDebugMode
@@ -314,128 +309,6 @@ def check_state():
             close(got[name], value, 1e-5)
 
 
-def ended(pids):
-    """Waits until these processes are gone."""
-    for _ in range(100):
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def workers(backend):
-    return [worker.pid for worker in backend.ranks._workers]
-
-
-def check_faults():
-    # A rank that is killed, before a call and within one.
-    backend = ml.TorchBackend(device_mesh=(3,))
-    x = backend.ones(6, tensor_split=(0,))
-    pids, folder = workers(backend), Path(backend.ranks._folder.name)
-    os.kill(pids[1], signal.SIGKILL)
-    time.sleep(0.5)
-    wrong(ml.BackendError, lambda: x.sum().item(), "rank 2: the process was killed by signal 9")
-    wrong(ml.BackendError, lambda: x + 1, "the ranks of this device mesh have ended", "rank 2")
-    assert ended(pids) and not folder.exists()
-    backend = ml.TorchBackend(device_mesh=(2,))
-    x = backend.ones(6, tensor_split=(0,))
-    pids = workers(backend)
-    os.kill(pids[0], signal.SIGSTOP)
-    late = multiprocessing.get_context("fork").Process(target=kill_later, args=(pids[0],))
-    late.start()
-    wrong(ml.BackendError, lambda: x.sum().item(), "rank 1", "signal 9")
-    late.join()
-    assert ended(pids)
-    # A rank that fails alone.
-    backend = ml.TorchBackend(device_mesh=(2,))
-    x = backend.ones(6, tensor_split=(0,))
-    pids = workers(backend)
-    backend.ranks.call(refuse, x)
-    start = time.monotonic()
-    wrong(
-        ml.BackendError,
-        lambda: x.sum().item(),
-        "rank 1: ",
-        "ValueError: this rank does not want to",
-    )
-    assert time.monotonic() - start < 60 and ended(pids)
-    # A call that the user interrupts.
-    backend = ml.TorchBackend(device_mesh=(2,))
-    x = backend.ones(6, tensor_split=(0,))
-    pids = workers(backend)
-    wrong(KeyboardInterrupt, lambda: backend.ranks.call(interrupt, x))
-    wrong(ml.BackendError, lambda: x + 1, "got: a call was interrupted", "hint: make a new backend")
-    assert ended(pids)
-
-
-def kill_later(pid):
-    time.sleep(2)
-    os.kill(pid, signal.SIGKILL)
-
-
-def check_slow():
-    """A rank that does not answer: the environment sets a timeout of 10 s."""
-    backend = ml.TorchBackend(device_mesh=(2,))
-    x = backend.ones(6, tensor_split=(0,))
-    pids = workers(backend)
-    os.kill(pids[0], signal.SIGSTOP)
-    start = time.monotonic()
-    wrong(ml.BackendError, lambda: x.sum().item(), "a rank of the device mesh failed")
-    assert 5 < time.monotonic() - start < 40
-    assert ended(pids)
-
-
-def check_restarts():
-    """20 starts and stops in one process, each without remains."""
-    descriptors = len(os.listdir("/proc/self/fd"))
-    for _ in range(20):
-        backend = ml.TorchBackend(device_mesh=(2,))
-        assert backend.ones(4, tensor_split=(0,)).sum().item() == 4
-        pids, folder = workers(backend), Path(backend.ranks._folder.name)
-        backend.close()
-        assert ended(pids) and not folder.exists()
-    assert len(os.listdir("/proc/self/fd")) <= descriptors + 8
-
-
-def check_leaving():
-    """Prints the processes and ends as the environment says; the test looks for remains."""
-    backend = ml.TorchBackend(device_mesh=(2,))
-    print(*workers(backend), backend.ranks._folder.name, flush=True)
-    how = os.environ["LEAVE"]
-    if how == "raise":
-        raise SystemExit("ended by an error")
-    if how == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def check_launched():
-    """The same script as one rank of many: `torchrun` starts it."""
-    backend = ml.TorchBackend(device_mesh=(2,))
-    assert type(backend.ones(2)) is DTensor
-    x = backend.randn(8, 6, tensor_split=(0,))
-    compiled = ml.compile(mlp(), backend, shapes={"input": [8, 6]})
-    params = compiled.randomize_params()
-    seeds = lambda outputs: {"output": outputs["output"] * 2}  # noqa: E731
-    got = compiled.evaluate(params, {"input": x}, output_gradients=seeds)
-    one = ml.TorchBackend()
-    single = ml.compile(mlp(), one, shapes={"input": [8, 6]})
-    whole = {n: p.full_tensor() for n, p in params.items()}
-    want = single.evaluate(whole, {"input": x.full_tensor()}, output_gradients=seeds)
-    close(backend.to_numpy(got[0]["output"]), want[0]["output"].numpy(), 1e-5)
-    for name, value in want[1].items():
-        close(backend.to_numpy(got[1][name]), value.numpy(), 1e-5)
-        assert place(got[1][name]) == place(params[name])
-    wrong(ml.BackendError, lambda: ml.TorchBackend(device_mesh=(3,)), "got: 3\n  expected: 2")
-    path = Path(os.environ["FOLDER"]) / "params.safetensors"
-    divided = {n: backend.shard(p, tensor_split=(0,)) for n, p in params.items()}
-    ml.save_params(path, divided)
-    for name, value in ml.load_params(path, backend, shardings={"*": (0,)}).items():
-        assert torch.equal(value.to_local(), divided[name].to_local())
-        assert torch.equal(value.full_tensor(), whole[name])
-    wrong(ml.MithrilError, lambda: ml.save_params(path / "x", divided), "cannot be written")
-    print("rank", os.environ["RANK"], "is right")
-
-
 RING = ("block", {"input": (1,)})
 """A model whose sequence is divided, which `compare_collectives` takes."""
 
@@ -517,11 +390,6 @@ CHECKS = {
     "layouts": lambda: compare_layouts(ml.TorchBackend, *(EVERY or (8, 16))),
     "plans": lambda: compare_plans(ml.TorchBackend),
     "library": lambda: compare_library(ml.TorchBackend, 2),
-    "faults": check_faults,
-    "restarts": check_restarts,
-    "slow": check_slow,
-    "leaving": check_leaving,
-    "launched": check_launched,
 }
 
 if __name__ == "__main__":
