@@ -21,7 +21,7 @@ from torch.distributed.tensor.placement_types import Partial
 import mithril as ml
 from mithril.models import Gelu, LayerNorm, Linear, Residual, Sequential
 
-ROUNDS = 40
+ROUNDS = 300
 F = torch.nn.functional
 Params = dict[str, Any]
 
@@ -90,9 +90,11 @@ def compared(steps: list[Callable[[], Any]], rounds: int) -> list[float]:
         for _ in range(3):
             step()
     times: list[list[float]] = [[] for _ in steps]
+    turns = list(zip(times, steps))
     for _ in range(rounds):
-        for own, step in zip(times, steps):
+        for own, step in turns:
             own.append(timed(step))
+        turns.reverse()
     return [statistics.median(own) for own in times]
 
 

@@ -57,7 +57,7 @@ class Numbered:
         """Drops the process groups that it uses, before these end."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Program(Numbered):
     """Generated source on this rank, and the mesh of its arrays."""
 
@@ -66,6 +66,8 @@ class Program(Numbered):
     keys: tuple[str, ...]
     """The inputs that are random keys. The source reads their elements."""
     names: dict[str, Any]
+    has_sums: bool = True
+    """Whether gradients were sums over ranks in the last call."""
 
 
 class Rank:
@@ -196,7 +198,7 @@ def _described(function: Callable[..., Any], args: Any) -> Any:
     """What decides how a program is divided: the same on all ranks."""
     program, *groups = args
     arrays = [
-        (name, tuple(value.shape), value.dtype, getattr(value, "placements", None))
+        (name, value.shape, value.dtype, getattr(value, "placements", None))
         for group in groups
         if group is not None
         for name, value in group.items()
@@ -320,8 +322,10 @@ def differentiable(program: Program, params: Arrays, inputs: Arrays, state: Arra
 def pullback(program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays) -> Arrays:
     """The gradients of the leaves, divided as these are. `outputs` are those of the program."""
     buckets = Buckets(leaves)
-    for name, leaf in leaves.items():
-        leaf.register_hook(partial(buckets.add, name))
+    # Hooks cost more than the rest of a small call.
+    if program.has_sums:
+        for name, leaf in leaves.items():
+            leaf.register_hook(partial(buckets.add, name))
     roots = [name for name in seeds if outputs[name].requires_grad]
     found: Sequence[Any] = [None] * len(leaves)
     if roots:
@@ -335,7 +339,13 @@ def pullback(program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays) -
         name: torch.zeros_like(leaf) if gradient is None else gradient
         for (name, leaf), gradient in zip(leaves.items(), found)
     }
-    return moved({**named, **buckets.finish()}, leaves)
+    sums = buckets.finish()
+    program.has_sums = bool(sums) or any(_is_sum(gradient) for gradient in named.values())
+    return moved({**named, **sums}, leaves)
+
+
+def _is_sum(array: Any) -> bool:
+    return any(place.is_partial() for place in array.placements)
 
 
 def joint(
