@@ -387,8 +387,8 @@ def numpy_rows() -> None:
 
 
 HEAP = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
-"""The heap keeps its pages. Otherwise what a call has freed may be mapped anew by the next one, which
-takes up to a quarter of its time."""
+"""The heap keeps its pages. Otherwise the next call may have to map again what this one has freed,
+which takes up to a quarter of its time."""
 
 
 def main() -> None:
