@@ -7,6 +7,7 @@ import gc
 import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
@@ -77,8 +78,8 @@ class Rank:
         self.arrays: dict[int, DTensor] = {}
         self.meshes: dict[tuple[Any, ...], DeviceMesh] = {}
         self.programs: dict[int, Numbered] = {}
-        self.plain: set[Any] = set()
-        """Calls that need no rules."""
+        self.modes: dict[Any, tuple[type[Any], ...]] = {}
+        """Which of `MODES` a call needs, by what describes it."""
 
     def unpacked(self, data: bytes) -> Any:
         """What rank 0 packed, with this rank's objects in place of numbers."""
@@ -88,7 +89,8 @@ class Rank:
         for kind, number in numbers:
             getattr(self, kind).pop(number, None)
             if kind == "programs":
-                self.plain = {call for call in self.plain if call[1] != number}
+                kept = {call: modes for call, modes in self.modes.items() if call[1] != number}
+                self.modes = kept
 
     def close(self) -> None:
         """Drops all objects. Threads of a process group that outlives the interpreter would end the
@@ -98,7 +100,7 @@ class Rank:
         self.programs.clear()
         self.meshes.clear()
         # Other ranks count their programs from the start again.
-        self.plain.clear()
+        self.modes.clear()
         gc.collect()
 
 
@@ -178,20 +180,23 @@ def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     """Calls a function on this rank's parts. Tensors count as replicated, and operations that
     cannot be divided run on whole arrays.
 
-    The rules cost as much as DTensor itself. If the call of a program did not need them, later ones
-    with the same shapes and placements go without.
+    The modes cost up to a third of what DTensor itself costs. Later calls of a program with the
+    same shapes and placements go without those that the first one did not need.
     """
     call = _described(function, args) if function in CALLS else None
-    with torch._C.DisableTorchFunctionSubclass(), implicit_replication():
-        if call in HERE.plain or function in LOCAL_CALLS:
+    with torch._C.DisableTorchFunctionSubclass(), implicit_replication(), ExitStack() as stack:
+        if function in LOCAL_CALLS:
             return function(*args, **keywords)
-        functions: Any = Functions()
-        rules: Any = Rules()
-        with functions, rules:
-            result = function(*args, **keywords)
-    if call is not None and not (rules.needed or functions.needed):
-        HERE.plain.add(call)
+        modes = [mode() for mode in HERE.modes.get(call, MODES)]
+        for mode in modes:
+            stack.enter_context(mode)
+        result = function(*args, **keywords)
+    if call is not None:
+        HERE.modes[call] = tuple(type(mode) for mode in modes if mode.needed)
     return result
+
+
+MODES: tuple[type[Any], ...] = (Functions, Rules)
 
 
 def _described(function: Callable[..., Any], args: Any) -> Any:

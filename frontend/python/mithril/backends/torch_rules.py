@@ -3,7 +3,7 @@ operands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -35,7 +35,7 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.needed = False
         """Whether something was done that DTensor alone would not have done."""
-        self._summed: list[DTensor] = []
+        self._sums: dict[int, DTensor] = {}
         """Arrays whose partial results were reduced, and views of them."""
 
     @classmethod
@@ -50,21 +50,22 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # This runs for each operation, also for those on parts.
         if DTensor not in types and not any(issubclass(own, DTensor) for own in types):
             return func(*args, **kwargs)
-        if self._reads_sums(args, kwargs):
+        if self._sums and (self._reads_sums(args) or self._reads_sums(kwargs.values())):
             if func in LAYOUTS:
                 found = func(*args, **kwargs)
-                self._summed.append(found)
+                self._sums[id(found)] = found
                 return found
             self.needed = True
-        if func in RIGHT:
-            func, self.needed = RIGHT[func], True
-        if func in REDUCTIONS and len(args) > 1 and not args[1]:
-            # No axes means all of them, which DTensor takes for none.
-            args, self.needed = (args[0], list(range(args[0].ndim)), *args[2:]), True
-        if func in RULES:
-            self.needed = True
-            mesh = next(_arrays((args, kwargs))).device_mesh
-            return _map(self._reduced, RULES[func](func, mesh, args, kwargs))
+        if func in SPECIAL:
+            if func in RIGHT:
+                func, self.needed = RIGHT[func], True
+            if func in REDUCTIONS and len(args) > 1 and not args[1]:
+                # No axes means all of them, which DTensor takes for none.
+                args, self.needed = (args[0], list(range(args[0].ndim)), *args[2:]), True
+            if func in RULES:
+                self.needed = True
+                mesh = next(_arrays((args, kwargs))).device_mesh
+                return _map(self._reduced, RULES[func](func, mesh, args, kwargs))
         try:
             return _map(self._reduced, func(*args, **kwargs))
         except (NotImplementedError, AssertionError, RuntimeError) as error:
@@ -84,14 +85,18 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         return _map(wrapped, func(*_map(local, args), **_map(local, kwargs)))
 
-    def _reads_sums(self, *values: Any) -> bool:
-        summed = self._summed
-        return bool(summed) and any(own is x for own in _arrays(values) for x in summed)
+    def _reads_sums(self, values: Iterable[Any]) -> bool:
+        for value in values:
+            if id(value) in self._sums:
+                return True
+            if isinstance(value, (tuple, list)) and self._reads_sums(value):
+                return True
+        return False
 
     def _reduced(self, value: Any) -> Any:
         found = reduced(value)
         if found is not value:
-            self._summed.append(found)
+            self._sums[id(found)] = found
         return found
 
 
@@ -146,7 +151,11 @@ def reduced(value: Any) -> Any:
     """The array without partial results of ranks that are still to be reduced."""
     if not isinstance(value, DTensor):
         return value
-    if not any(isinstance(place, Partial) for place in value.placements):
+    # A loop, as a generator takes longer, and this runs for each operation.
+    for place in value.placements:
+        if isinstance(place, Partial):
+            break
+    else:
         return value
     places = [Replicate() if isinstance(place, Partial) else place for place in value.placements]
     return value.redistribute(value.device_mesh, places)
@@ -332,6 +341,8 @@ RULES: dict[Any, Callable[..., Any]] = {
     getattr(aten, ATTENTION).default: _attention,
     getattr(aten, f"{ATTENTION}_backward").default: _attention,
 }
+
+SPECIAL = frozenset({*RIGHT, *REDUCTIONS, *RULES})
 
 
 def _divided(mesh: Any, array: Any, axes: tuple[int, ...], others: list[Any]) -> Places:
