@@ -33,9 +33,9 @@ def give_threads(jax: Any) -> None:
     ends the process after 40 s.
     """
     flag = r"--xla_force_host_platform_device_count=(\d+)"
-    found = re.search(flag, os.environ.get("XLA_FLAGS", ""))
-    devices = max(int(found[1]) if found else 1, jax.config.jax_num_cpu_devices)
-    if devices > 1:
+    found = [1, *map(int, re.findall(flag, os.environ.get("XLA_FLAGS", "")))]
+    devices = max(found[-1], getattr(jax.config, "jax_num_cpu_devices", 1))
+    if devices > 1 and "NPROC" not in os.environ:
         threads = max(os.cpu_count() or 1, 4 * devices)
         os.environ.setdefault("PJRT_NPROC", str(threads))
 
