@@ -361,7 +361,7 @@ impl Factors {
         let is_sum = matches!(of, Attention::LogSumExp | Attention::RowMax);
         let given = |name: &str| op.operand_index(name).map(|at| self.operands[at].clone());
         let [query, key, value] = [0, 1, 2].map(|at| self.operands[at].clone());
-        // Sums have no features.
+        // Log-sum-exps and maxima have no features.
         let sums = ["logsumexp", "row_max"].into_iter().filter_map(given).map(|own| (own, 1));
         let arrays = ["output", "gradient"].into_iter().filter_map(given).map(|own| (own, 2));
         let mut of_queries: Vec<(Vec<usize>, usize)> = sums.chain(arrays).collect();

@@ -5,7 +5,7 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::Op;
-use mithril_ir::op::access::{Access, Library};
+use mithril_ir::op::access::{Access, Attention, Library};
 
 use crate::target::{self, Target};
 
@@ -37,6 +37,16 @@ pub fn divides(function: &Function, op: &Operation) -> bool {
         && !is("grouped")
         && [0, 1, 3].into_iter().all(alike)
         && (!is("causal") || q.dims[2] == k.dims[2])
+}
+
+/// Whether one kernel computes the results of both operations: output and log-sum-exp, or several
+/// gradients.
+pub fn share_kernel(one: &Operation, other: &Operation) -> bool {
+    let is_gradient = |op: &Operation| {
+        matches!(op.op.access, Access::Library(Library::Attention(Attention::Gradient)))
+    };
+    let both = is_attention(one.op) && is_attention(other.op);
+    both && is_gradient(one) == is_gradient(other) && one.operands[..3] == other.operands[..3]
 }
 
 /// Whether anything but `causal` hides or changes scores.

@@ -8,6 +8,7 @@ use mithril_ir::op::access::Fold;
 use mithril_ir::shape::Type;
 use smallvec::{SmallVec, smallvec};
 
+use super::attention;
 use super::layout::{Axes, Axis, Layout, Mesh};
 use super::propagate::{Layouts, Relations};
 use crate::cost::{bytes, flops};
@@ -24,7 +25,7 @@ pub enum Kind {
     ReduceScatter,
     /// The parts of one dim become parts of another.
     AllToAll,
-    /// Parts go from device to device, or the sums of their terms.
+    /// Each device sends what it has to the next one.
     Permute,
 }
 
@@ -140,9 +141,14 @@ pub fn of_operation(
     let earlier = relations.earlier(at).iter();
     let gathered: SmallVec<[Collective; 2]> = earlier
         .flat_map(|other| {
-            of_operation(function, mesh, relations, *other, (values, sizes)).collectives
+            let own = of_operation(function, mesh, relations, *other, (values, sizes));
+            let is_kept = move |kind| match kind {
+                Kind::AllGather => true,
+                Kind::Permute => attention::share_kernel(op, &function.ops[*other]),
+                Kind::AllReduce | Kind::ReduceScatter | Kind::AllToAll => false,
+            };
+            own.collectives.into_iter().filter(move |own| is_kept(own.kind))
         })
-        .filter(|own| matches!(own.kind, Kind::AllGather | Kind::Permute))
         .collect();
     let all = divisions(op, factors, values);
     let bills = all.iter().map(|divided| {
@@ -187,9 +193,12 @@ fn divided_as(
         }
         counter.moved(value, &own, wanted);
     }
-    for factor in &factors.factors {
-        if let Division::Passed { by } = factor.division {
-            counter.in_rings(&divided[by]);
+    let operands = op.operands.iter().copied().zip(&factors.operands);
+    for (value, places) in operands.chain(op.results().zip(&factors.results)) {
+        for (axes, factor) in values[value.index()].dims.iter().zip(places) {
+            if let Division::Passed { by } = factors.factors[*factor].division {
+                counter.in_rings(value, |axis| axes.contains(axis) && divided[by].contains(axis));
+            }
         }
     }
     OperationBill {
@@ -260,10 +269,10 @@ impl Counter<'_> {
         wanted: &Layout,
         (axis, fold): (Axis, Fold),
     ) {
-        let target = wanted.dims.iter().position(|axes| axes.last() == Some(&axis));
+        let target = wanted.dims.iter().position(|axes| axes.contains(&axis));
         let target = target.filter(|dim| {
-            let rest = &wanted.dims[*dim][..wanted.dims[*dim].len() - 1];
-            fold == Fold::Sum && made.dims[*dim][..] == *rest
+            let (own, wanted) = (&made.dims[*dim], &wanted.dims[*dim]);
+            fold == Fold::Sum && wanted.starts_with(own) && wanted.get(own.len()) == Some(&axis)
         });
         let size = self.mesh.parts(&[axis]);
         let local = self.parts(made);
@@ -311,12 +320,11 @@ impl Counter<'_> {
         }
     }
 
-    /// What would be gathered along these axes goes round the devices, and so do sums of terms. As
+    /// Along these axes, what would be gathered goes round the devices, and so do sums of terms. As
     /// many bytes are sent.
-    fn in_rings(&mut self, axes: &[Axis]) {
-        for own in &mut self.collectives {
-            let moves_parts = matches!(own.kind, Kind::AllGather | Kind::ReduceScatter);
-            if moves_parts && axes.contains(&own.axis) {
+    fn in_rings(&mut self, value: Value, has: impl Fn(&Axis) -> bool) {
+        for own in self.collectives.iter_mut().filter(|own| own.value == value && has(&own.axis)) {
+            if matches!(own.kind, Kind::AllGather | Kind::ReduceScatter) {
                 own.kind = Kind::Permute;
             }
         }

@@ -129,14 +129,25 @@ impl Relations {
 fn earlier(function: &Function) -> Vec<SmallVec<[usize; 2]>> {
     let turn = first_of_gradients(function);
     let mut readers: FxHashMap<(Value, bool), SmallVec<[usize; 4]>> = FxHashMap::default();
+    let mut attentions: Vec<usize> = Vec::new();
     let each = function.ops.iter().enumerate().map(|(at, op)| {
-        let mut before = SmallVec::new();
-        if op.op.kind == Kind::Contraction || attention::is_attention(op.op) {
-            for value in &op.operands {
-                let others = readers.entry((*value, at < turn)).or_default();
-                before.extend(others.iter().copied().take(EARLIER));
-                others.push(at);
+        let mut before: SmallVec<[usize; 2]> = SmallVec::new();
+        if attention::is_attention(op.op) {
+            // The log-sum-exp may come after the turn.
+            let shares = |own: &&usize| attention::share_kernel(op, &function.ops[**own]);
+            before.extend(attentions.iter().filter(shares).copied());
+            attentions.push(at);
+        } else if op.op.kind != Kind::Contraction {
+            return before;
+        }
+        for value in &op.operands {
+            let others = readers.entry((*value, at < turn)).or_default();
+            for own in others.iter().take(EARLIER) {
+                if !before.contains(own) {
+                    before.push(*own);
+                }
             }
+            others.push(at);
         }
         before
     });

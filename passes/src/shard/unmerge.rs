@@ -1,4 +1,4 @@
-//! `unmerge`: contracts over axes of a mesh's dims where a reshape has merged them.
+//! `unmerge`: contracts over several axes where a reshape has merged them into one.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
@@ -8,6 +8,7 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::infer::as_ints;
 use mithril_ir::op::view::IndexMap;
 use mithril_ir::shape::Shape;
+use smallvec::SmallVec;
 
 use crate::context::PassContext;
 use crate::pass::Pass;
@@ -48,14 +49,15 @@ fn unmerged(
             let value = rebuild.builder.var(rebuild.value(own.value));
             value.reshape(Shape::new(own.dims.iter().cloned())).value
         });
-        let value = rebuild.builder.op("dot_general", &operands, &own.attrs())?;
+        let value = rebuild.builder.push(op.op, &operands, own.attrs(op))?;
         rebuild.replace(op.result(), value);
         cx.count("contractions-unmerged", 1);
     }
     rebuild.finish().map(Some)
 }
 
-/// An operand of a contraction whose contracted axes are as they were before they were merged.
+/// What a contraction may read in the place of an operand: a value from before a reshape merged
+/// contracted axes.
 struct Operand {
     value: Value,
     /// The dims to which the value is reshaped.
@@ -131,13 +133,17 @@ impl Operand {
 /// For each axis of a view's result, the axes of its operand that it has merged, the outermost
 /// first. `None` for views that do anything else.
 fn merged(function: &Function, op: &Operation, map: &IndexMap) -> Option<Vec<Vec<usize>>> {
-    let ranks = [op.operands[0], op.result()].map(|value| function.ty(value).shape.rank());
-    let [Some(from), Some(to)] = ranks else { return None };
-    let mut read = vec![Vec::new(); to];
+    let [from, to] = [op.operands[0], op.result()].map(|value| &function.ty(value).shape);
+    from.rank().and(to.rank())?;
+    let mut read = vec![Vec::new(); to.dims.len()];
     match map {
         IndexMap::Affine(axes) => {
             for (axis, own) in axes.iter().enumerate() {
-                read[own.same_axis()?].push(axis);
+                let place = own.same_axis().filter(|place| to.dims[*place] == from.dims[axis])?;
+                read[place].push(axis);
+            }
+            if axes.len() != to.dims.len() {
+                return None;
             }
         }
         IndexMap::Reshape(pairs) => {
@@ -147,7 +153,7 @@ fn merged(function: &Function, op: &Operation, map: &IndexMap) -> Option<Vec<Vec
             }
         }
     }
-    let one_each = read.iter().map(Vec::len).sum::<usize>() == from;
+    let one_each = read.iter().map(Vec::len).sum::<usize>() == from.dims.len();
     (one_each && read.iter().all(|axes| !axes.is_empty())).then_some(read)
 }
 
@@ -193,11 +199,16 @@ impl Contraction {
         (merges && alike).then_some(own)
     }
 
-    fn attrs(&self) -> [(&'static str, Attr); 4] {
+    /// The attributes of the operation with other axes.
+    fn attrs(&self, op: &Operation) -> SmallVec<[Attr; 2]> {
+        let mut attrs = op.attrs.clone();
         let operands = [&self.x, &self.y, &self.x, &self.y];
-        let mut axes = self.axes.iter().zip(operands).map(|(axes, operand)| {
-            Attr::ints(axes.iter().flat_map(|own| &operand.axes[*own]).map(|axis| *axis as i64))
-        });
-        NAMES.map(|name| (name, axes.next().unwrap_or(Attr::None)))
+        for ((name, axes), operand) in NAMES.iter().zip(&self.axes).zip(operands) {
+            let own = axes.iter().flat_map(|own| &operand.axes[*own]).map(|axis| *axis as i64);
+            if let Some(at) = op.op.attr_index(name) {
+                attrs[at] = Attr::ints(own);
+            }
+        }
+        attrs
     }
 }
