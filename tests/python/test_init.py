@@ -252,6 +252,14 @@ def test_the_same_on_every_backend(shapes):
     assert 0 < abs(drawn[0]["linear_0.b"]).max() <= 1 / math.sqrt(5)
 
 
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_params_begin_at_cache_lines(kind):
+    backend = getattr(ml, MAKERS[kind])()
+    compiled = ml.compile(stacked(), backend, shapes={"input": [4, 5]})
+    for value in compiled.randomize_params(seed=0).values():
+        assert backend.to_numpy(value).ctypes.data % 64 == 0
+
+
 def test_keys():
     compiled = ml.compile(Linear(3), NUMPY, shapes={"input": [2, 5]})
     first, again = compiled.randomize_params(3), compiled.randomize_params(key=3)

@@ -14,7 +14,17 @@ import torch
 import mithril as ml
 from mithril.backends.torch_runner import LossScaler
 from mithril.errors import BackendError, BackendWarning, UsageError
-from mithril.models import MLP, Buffer, Conv2d, Flatten, Linear, Model, Relu, Sequential
+from mithril.models import (
+    MLP,
+    BatchNorm1d,
+    Buffer,
+    Conv2d,
+    Flatten,
+    Linear,
+    Model,
+    Relu,
+    Sequential,
+)
 
 SHAPES = {"input": ["batch", 32]}
 
@@ -283,3 +293,19 @@ def test_params_require_gradients_on_request():
     params = compiled.get_parameters()
     assert all(value.requires_grad and value.is_leaf for value in params.values())
     torch.optim.SGD(params.values(), lr=0.1)
+
+
+@pytest.mark.parametrize("how", [{}, {"use_amp": True}, {"use_amp": "float16"}])
+def test_gradients_are_returned_and_not_stored(how):
+    backend = ml.TorchBackend(requires_grad=True, **how)
+    compiled = ml.compile(Sequential([Linear(2), BatchNorm1d()]), backend)
+    params = compiled.randomize_params(seed=0) | {"linear.w": torch.ones(3, 2, requires_grad=True)}
+    x = torch.randn(4, 3, requires_grad=True)
+    state = {
+        name: v.requires_grad_() for name, v in compiled.initial_state(params, {"input": x}).items()
+    }
+    seed = torch.ones(4, 2, requires_grad=True)
+    _, gradients, _ = compiled.evaluate(params, {"input": x}, state, {"output": seed})
+    assert set(gradients) == set(params)
+    for tensor in [*params.values(), *state.values(), x, seed]:
+        assert tensor.grad is None

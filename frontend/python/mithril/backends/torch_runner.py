@@ -106,7 +106,7 @@ class TorchRunner:
     def _gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
         """Returns outputs, gradients by param, and the next state, all of them detached."""
         torch = self._torch
-        own = () if state is None else (state,)
+        own = () if state is None else ({n: v.detach() for n, v in state.items()},)
         with torch.enable_grad():
             leaves = {name: p.detach().requires_grad_() for name, p in params.items()}
             result = self._raw(leaves, {n: v.detach() for n, v in inputs.items()}, *own)
@@ -121,9 +121,10 @@ class TorchRunner:
         wanted = [outputs[name] for name in roots]
         seeded = [given[name] for name in roots]
         if self._scaler is None:
-            gradients = torch.autograd.grad(
-                wanted, list(leaves.values()), seeded, allow_unused=True
-            )
+            # `torch.autograd.grad` would first search the whole graph for the leaves. These belong
+            # to this call alone, and nothing else in the graph requires gradients.
+            torch.autograd.backward(wanted, seeded)
+            gradients = [leaf.grad for leaf in leaves.values()]
         else:
             gradients = self._scaler.gradients(wanted, list(leaves.values()), seeded)
         named = {
