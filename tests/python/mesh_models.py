@@ -198,13 +198,14 @@ def compare_divided(case, one, backend, *, given, memory=None, **options):
     seeds = compiled.evaluate(params, {"input": x})
     seeds = {n: draw.standard_normal(one.to_numpy(o).shape) for n, o in seeds.items()}
     want = compiled.evaluate(params, {"input": x}, output_gradients=seeds)
-    got = divided.evaluate(own, {"input": x}, output_gradients=seeds)
-    for output, value in want[0].items():
-        close(backend.to_numpy(got[0][output]), one.to_numpy(value), 1e-12)
     largest = max(np.abs(one.to_numpy(value)).max() for value in want[1].values())
-    for param, value in want[1].items():
-        close(backend.to_numpy(got[1][param]), one.to_numpy(value), 1e-12, largest)
-        assert place(got[1][param]) == place(own[param])
+    for _ in range(2):
+        got = divided.evaluate(own, {"input": x}, output_gradients=seeds)
+        for output, value in want[0].items():
+            close(backend.to_numpy(got[0][output]), one.to_numpy(value), 1e-12)
+        for param, value in want[1].items():
+            close(backend.to_numpy(got[1][param]), one.to_numpy(value), 1e-12, largest)
+            assert place(got[1][param]) == place(own[param])
     inference = divided.for_inference().evaluate(own, {"input": x})
     for output, value in want[0].items():
         close(backend.to_numpy(inference[output]), one.to_numpy(value), 1e-12)
@@ -400,7 +401,8 @@ def compare_library(backend_of, devices, blocks=None, cases=None):
         blocks or slice(None)
     ]:
         for case in block_cases.variants(name)[:cases]:
-            want, got = (results(name, case, own) for own in (one, mesh))
+            # PyTorch's second call has rules only for what needed them in the first one.
+            want, got = results(name, case, one), results(name, case, mesh, calls=2)
             tolerance = tolerance_of(name)
             block_cases.close(got[0], want[0], f"{name}, {case}: output", tolerance)
             block_cases.close(got[1], want[1], f"{name}, {case}: gradient of", tolerance)

@@ -23,8 +23,9 @@ def tolerance_of(name: str, least: float = TOLERANCE) -> float:
     return max(least, ROWS[name].tolerance)
 
 
-def results(name: str, case: Case, backend: Any) -> Any:
-    """Outputs, gradients of their weighted sum, and inputs, by name as NumPy arrays."""
+def results(name: str, case: Case, backend: Any, calls: int = 1) -> Any:
+    """Outputs, gradients of their weighted sum, and inputs, by name as NumPy arrays. The gradients
+    are those of the last of some equal calls."""
     model, shapes = build(name, case)
     options = {"shapes": shapes, "jit": backend.kind == "c", "random": "exact"}
     probe = ml.compile(model, backend, **options)
@@ -46,7 +47,8 @@ def results(name: str, case: Case, backend: Any) -> Any:
     gradients = {}
     if params and smooth:
         weights = {n: backend.array(rng.standard_normal(plain[n].shape)) for n in smooth}
-        gradients = compiled.evaluate_gradients(params, inputs, weights)
+        for _ in range(calls):
+            gradients = compiled.evaluate_gradients(params, inputs, weights)
         gradients = {n: np.asarray(backend.to_numpy(g)) for n, g in gradients.items()}
         weights = {n: np.asarray(backend.to_numpy(w)) for n, w in weights.items()}
         return plain, gradients, values, weights

@@ -23,6 +23,7 @@ NAMES = [
     "mistakes",
     "calls",
     "functions",
+    "branches",
     "optimizer",
     "state",
     "overlap",

@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import mithril as ml
 from mithril.backends import torch_ranks
 from mithril.backends.torch_buckets import Buckets
-from mithril.models import BatchNorm2d, Dropout, Embedding, Linear, Sequential, SquaredError
+from mithril.models import BatchNorm2d, Conv1d, Dropout, Embedding, Linear, Sequential, SquaredError
 
 WHOLE = Replicate()
 
@@ -254,6 +254,28 @@ def check_functions():
     assert len(ranks._dropped) < 50
 
 
+def check_branches():
+    """A call that takes another branch than the first one has the rules that this branch needs."""
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((8, 4, 6)).astype("float32")
+    seeds = {"output": np.ones((8, 4, 6), "float32")}
+    block = ml.Cond(ml.Tanh(), Sequential([Conv1d(4, 3, padding=1), ml.Softmax(axis=0)]))
+    backend = ml.TorchBackend(device_mesh=(2,))
+    compiled, one = (
+        ml.compile(block, own, shapes={"input": x.shape, "condition": []}, trainable_keys=["input"])
+        for own in (backend, ml.TorchBackend())
+    )
+    params = {**one.randomize_params(0), "input": x}
+    own = {n: backend.shard(p, tensor_split=(0,)) for n, p in params.items()}
+    for condition in (True, True, False, False, True):
+        inputs = {"condition": np.array(condition)}
+        got = compiled.evaluate(own, inputs, output_gradients=seeds)
+        want = one.evaluate(params, inputs, output_gradients=seeds)
+        close(backend.to_numpy(got[0]["output"]), want[0]["output"].numpy(), 1e-5)
+        for name, value in want[1].items():
+            close(backend.to_numpy(got[1][name]), value.numpy(), 1e-5, 1)
+
+
 def check_optimizer():
     """Autograd and an optimizer of PyTorch, with divided params."""
     x = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
@@ -383,6 +405,7 @@ CHECKS = {
     "mistakes": check_mistakes,
     "calls": check_calls,
     "functions": check_functions,
+    "branches": check_branches,
     "optimizer": check_optimizer,
     "state": check_state,
     "overlap": check_overlap,

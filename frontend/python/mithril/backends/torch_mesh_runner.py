@@ -27,7 +27,7 @@ class MeshRunner:
         constants = [(name, dtype.name, *rest) for name, dtype, *rest in program.constants]
         number = ranks.program_number()
         keys = tuple(own.name for own in program.arguments if own.role == "key")
-        place = number, backend.device_mesh, keys
+        place = number, backend.device_mesh, keys, program.branches
         self._program = ranks.call(torch_ranks.load, place, program.name, program.source, constants)
         self._own_gradients = program.own_gradients
         self._splits: Mapping[str, Any] = {}
@@ -41,7 +41,10 @@ class MeshRunner:
         if arrays is None:
             return None
         place, splits = self._backend.on_mesh, self._splits
-        return {name: place(array, splits.get(name)) for name, array in arrays.items()}
+        return {
+            name: array if hasattr(array, "placements") else place(array, splits.get(name))
+            for name, array in arrays.items()
+        }
 
     def forward(self, params: Arrays, inputs: Arrays, state: Arrays | None = None) -> Any:
         own = map(self._on_mesh, (params, inputs, state))
@@ -53,6 +56,10 @@ class MeshRunner:
         call, own = self._ranks.call, [self._on_mesh(given) for given in (params, inputs, state)]
         if self._own_gradients:
             return self._given_gradients(own, seeds)
+        if seeds.arrays is not None:
+            given = self._on_mesh(seeds.arrays)
+            found: tuple[Any, Any, Any] = call(torch_ranks.gradients, self._program, *own, given)
+            return found
         leaves, rooted, outputs, following = call(torch_ranks.differentiable, self._program, *own)
         given = self._on_mesh(seeds.of(outputs))
         return outputs, call(torch_ranks.pullback, self._program, leaves, rooted, given), following

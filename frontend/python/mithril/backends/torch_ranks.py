@@ -24,7 +24,7 @@ from .._core import DType
 from ..sources import namespace
 from .meshes import Split
 from .torch_buckets import Buckets
-from .torch_rules import Functions, Rules, reduced
+from .torch_rules import Functions, Handlers, Rules, reduced
 
 __all__ = [
     "HERE",
@@ -35,6 +35,7 @@ __all__ = [
     "differentiable",
     "forward",
     "from_part",
+    "gradients",
     "joint",
     "load",
     "make_mesh",
@@ -66,6 +67,8 @@ class Program(Numbered):
     mesh: DeviceMesh
     keys: tuple[str, ...]
     """The inputs that are random keys. The source reads their elements."""
+    branches: bool
+    """Whether elements of arrays decide which operations run."""
     names: dict[str, Any]
     has_sums: bool = True
     """Whether gradients were sums over ranks in the last call."""
@@ -78,8 +81,8 @@ class Rank:
         self.arrays: dict[int, DTensor] = {}
         self.meshes: dict[tuple[Any, ...], DeviceMesh] = {}
         self.programs: dict[int, Numbered] = {}
-        self.modes: dict[Any, tuple[type[Any], ...]] = {}
-        """Which of `MODES` a call needs, by what describes it."""
+        self.contexts: dict[Any, list[Any]] = {}
+        """The contexts that a call needs, by what describes it."""
 
     def unpacked(self, data: bytes) -> Any:
         """What rank 0 packed, with this rank's objects in place of numbers."""
@@ -89,8 +92,8 @@ class Rank:
         for kind, number in numbers:
             getattr(self, kind).pop(number, None)
             if kind == "programs":
-                kept = {call: modes for call, modes in self.modes.items() if call[1] != number}
-                self.modes = kept
+                own = self.contexts.items()
+                self.contexts = {call: kept for call, kept in own if call[1] != number}
 
     def close(self) -> None:
         """Drops all objects. Threads of a process group that outlives the interpreter would end the
@@ -100,7 +103,7 @@ class Rank:
         self.programs.clear()
         self.meshes.clear()
         # Other ranks count their programs from the start again.
-        self.modes.clear()
+        self.contexts.clear()
         gc.collect()
 
 
@@ -181,29 +184,35 @@ def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     cannot be divided run on whole arrays.
 
     The modes cost up to a third of what DTensor itself costs. Later calls of a program with the
-    same shapes and placements go without those that the first one did not need.
+    same shapes and placements have rules only for the operations that needed them in the first.
     """
     call = _described(function, args) if function in CALLS else None
     with torch._C.DisableTorchFunctionSubclass(), implicit_replication(), ExitStack() as stack:
         if function in LOCAL_CALLS:
             return function(*args, **keywords)
-        modes = [mode() for mode in HERE.modes.get(call, MODES)]
-        for mode in modes:
-            stack.enter_context(mode)
-        result = function(*args, **keywords)
-    if call is not None:
-        HERE.modes[call] = tuple(type(mode) for mode in modes if mode.needed)
+        known = HERE.contexts.get(call)
+        if known is not None:
+            for context in known:
+                stack.enter_context(context)
+            return function(*args, **keywords)
+        with Functions() as functions, Rules() as rules:
+            result = function(*args, **keywords)
+    if call is not None and not args[0].branches:
+        HERE.contexts[call] = [functions] if functions.needed else []
+        if rules.needed:
+            HERE.contexts[call].append(Handlers(rules.needed))
     return result
 
 
-MODES: tuple[type[Any], ...] = (Functions, Rules)
-
-
 def _described(function: Callable[..., Any], args: Any) -> Any:
-    """What decides how a program is divided: the same on all ranks."""
+    """What decides which operations a program runs and how they are divided: the same on all
+    ranks."""
     program, *groups = args
     arrays = [
-        (name, value.shape, value.dtype, getattr(value, "placements", None))
+        (
+            *(name, value.shape, value.stride(), value.dtype, value.requires_grad),
+            getattr(value, "placements", None),
+        )
         for group in groups
         if group is not None
         for name, value in group.items()
@@ -268,9 +277,12 @@ def from_part(mesh: DeviceMesh, split: Split, shape: tuple[int, ...], part: Any)
 
 
 def load(
-    place: tuple[int, DeviceMesh, tuple[str, ...]], name: str, source: str, constants: Constants
+    place: tuple[int, DeviceMesh, tuple[str, ...], bool],
+    name: str,
+    source: str,
+    constants: Constants,
 ) -> Program:
-    """Runs generated source. `place` is its number, its mesh and its keys."""
+    """Runs generated source. `place` has the first fields of `Program`."""
     own = [(key, DType(dtype), shape, data) for key, dtype, shape, data in constants]
     text: Any = SimpleNamespace(name=name, source=source, constants=own)
     HERE.programs[place[0]] = program = Program(*place, namespace(text, None))
@@ -349,6 +361,14 @@ def pullback(program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays) -
     return moved({**named, **sums}, leaves)
 
 
+def gradients(
+    program: Program, params: Arrays, inputs: Arrays, state: Arrays | None, seeds: Arrays
+) -> Any:
+    """Outputs, gradients and the next state, for output gradients that do not depend on outputs."""
+    leaves, rooted, outputs, following = differentiable(program, params, inputs, state)
+    return outputs, pullback(program, leaves, rooted, seeds), following
+
+
 def _is_sum(array: Any) -> bool:
     return any(place.is_partial() for place in array.placements)
 
@@ -371,7 +391,7 @@ def joint(
         return _reduced(program, outputs), gradients, after
 
 
-CALLS = (forward, differentiable, pullback, joint)
+CALLS = (forward, differentiable, pullback, gradients, joint)
 """Calls of programs."""
 
 LOCAL_CALLS: set[Callable[..., Any]] = set()

@@ -3,7 +3,8 @@ operands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -14,9 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .torch_ring import ring_attention, ring_attention_gradient
 
-__all__ = ["Functions", "Rules", "reduced"]
+__all__ = ["Functions", "Handlers", "Rules", "reduced"]
 
 Places = list[Any]
+Call = tuple[Any, int]
+"""An operation, and which of its calls."""
 
 
 class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -33,10 +36,13 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.needed = False
-        """Whether something was done that DTensor alone would not have done."""
-        self._sums: dict[int, DTensor] = {}
-        """Arrays whose partial results were reduced, and views of them."""
+        self.needed: dict[Any, int] = {}
+        """The operations that DTensor alone would have done otherwise: up to which of their calls,
+        counted from 1."""
+        self._calls: Counter[Any] = Counter()
+        self._sums: dict[int, tuple[DTensor, set[Call]]] = {}
+        """Arrays whose partial results were reduced, and views of them, with the calls that
+        computed them."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -50,54 +56,117 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # This runs for each operation, also for those on parts.
         if DTensor not in types and not any(issubclass(own, DTensor) for own in types):
             return func(*args, **kwargs)
-        if self._sums and (self._reads_sums(args) or self._reads_sums(kwargs.values())):
-            if func in LAYOUTS:
-                found = func(*args, **kwargs)
-                self._sums[id(found)] = found
-                return found
-            self.needed = True
-        if func in SPECIAL:
-            if func in RIGHT:
-                func, self.needed = RIGHT[func], True
-            if func in REDUCTIONS and len(args) > 1 and not args[1]:
-                # No axes means all of them, which DTensor takes for none.
-                args, self.needed = (args[0], list(range(args[0].ndim)), *args[2:]), True
-            if func in RULES:
-                self.needed = True
-                mesh = next(_arrays((args, kwargs))).device_mesh
-                return _map(self._reduced, RULES[func](func, mesh, args, kwargs))
-        try:
-            return _map(self._reduced, func(*args, **kwargs))
-        except (NotImplementedError, AssertionError, RuntimeError) as error:
-            if func._schema.is_mutable or _is_failure(error):
-                raise
-        self.needed = True
-        mesh = next(_arrays((args, kwargs))).device_mesh
-        whole = [Replicate()] * mesh.ndim
+        self._calls[func] += 1
+        call = func, self._calls[func]
+        sources = self._sources((*args, *kwargs.values())) if self._sums else set()
+        if sources and func in LAYOUTS:
+            found = func(*args, **kwargs)
+            self._sums[id(found)] = found, sources
+            return found
+        found, by_rule = _divided_call(func, args, kwargs)
+        for needed, number in {*sources, call} if by_rule else sources:
+            self.needed[needed] = max(self.needed.get(needed, 0), number)
 
-        def local(value: Any) -> Any:
-            if not isinstance(value, DTensor):
-                return value
-            return value.redistribute(mesh, whole).to_local().contiguous()
+        def without_sums(value: Any) -> Any:
+            whole = reduced(value)
+            if whole is not value:
+                self._sums[id(whole)] = whole, {call}
+            return whole
 
-        def wrapped(value: Any) -> Any:
-            return _wrapped(value, mesh, whole) if isinstance(value, torch.Tensor) else value
+        return _map(without_sums, found)
 
-        return _map(wrapped, func(*_map(local, args), **_map(local, kwargs)))
-
-    def _reads_sums(self, values: Iterable[Any]) -> bool:
+    def _sources(self, values: Iterable[Any]) -> set[Call]:
+        """The calls that computed those of the values that are reduced sums."""
+        found: set[Call] = set()
         for value in values:
             if id(value) in self._sums:
-                return True
-            if isinstance(value, (tuple, list)) and self._reads_sums(value):
-                return True
-        return False
-
-    def _reduced(self, value: Any) -> Any:
-        found = reduced(value)
-        if found is not value:
-            self._sums[id(found)] = found
+                found |= self._sums[id(value)][1]
+            elif isinstance(value, (tuple, list)):
+                found |= self._sources(value)
         return found
+
+
+class Handlers:
+    """A context in which some operations are done as in `Rules`. Unlike that one, it costs other
+    operations nothing: it uses the table in which DTensor looks operations up first."""
+
+    def __init__(self, needed: Mapping[Any, int]) -> None:
+        """`needed` has the number of calls of each operation that are done so; later ones are
+        DTensor's."""
+        self._needed = needed
+        self._left: dict[Any, int] = {}
+        self._others: dict[Any, Any] = {}
+        self._is_inside = False
+
+    def __enter__(self) -> None:
+        table = _handlers()
+        self._left = dict(self._needed)
+        self._others = {func: table[func] for func in self._needed if func in table}
+        table.update(dict.fromkeys(self._needed, self._call))
+
+    def __exit__(self, *_: object) -> None:
+        for func, left in self._left.items():
+            if left:
+                self._restore(func)
+
+    def _restore(self, func: Any) -> None:
+        if func in self._others:
+            _handlers()[func] = self._others[func]
+        else:
+            del _handlers()[func]
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._restore(func)
+        if self._is_inside:  # the operations of a rule are DTensor's
+            try:
+                return func(*args, **kwargs)
+            finally:
+                _handlers()[func] = self._call
+        self._left[func] -= 1
+        self._is_inside = True
+        try:
+            return _map(reduced, _divided_call(func, args, kwargs)[0])
+        finally:
+            self._is_inside = False
+            if self._left[func]:
+                _handlers()[func] = self._call
+
+
+def _handlers() -> dict[Any, Any]:
+    """DTensor's table of functions that do operations in place of its own."""
+    table: dict[Any, Any] = DTensor._op_dispatcher._custom_op_handlers
+    return table
+
+
+def _divided_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+    """The result of an operation on divided arrays, and whether it is another than DTensor's."""
+    by_rule = False
+    if func in SPECIAL:
+        if func in RIGHT:
+            func, by_rule = RIGHT[func], True
+        if func in REDUCTIONS and len(args) > 1 and not args[1]:
+            # No axes means all of them, which DTensor takes for none.
+            args, by_rule = (args[0], list(range(args[0].ndim)), *args[2:]), True
+        if func in RULES:
+            mesh = next(_arrays((args, kwargs))).device_mesh
+            return RULES[func](func, mesh, args, kwargs), True
+    try:
+        return func(*args, **kwargs), by_rule
+    except (NotImplementedError, AssertionError, RuntimeError) as error:
+        if func._schema.is_mutable or _is_failure(error):
+            raise
+    mesh = next(_arrays((args, kwargs))).device_mesh
+    whole = [Replicate()] * mesh.ndim
+
+    def local(value: Any) -> Any:
+        if not isinstance(value, DTensor):
+            return value
+        return value.redistribute(mesh, whole).to_local().contiguous()
+
+    def wrapped(value: Any) -> Any:
+        return _wrapped(value, mesh, whole) if isinstance(value, torch.Tensor) else value
+
+    return _map(wrapped, func(*_map(local, args), **_map(local, kwargs))), True
 
 
 class Functions(TorchFunctionMode):

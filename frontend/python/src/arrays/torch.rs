@@ -15,6 +15,9 @@ type Handle = *const c_void;
 
 pub struct Torch {
     classes: Classes,
+    /// DTensor, if the process has loaded it. It has sizes and a dtype as other tensors do, but no
+    /// elements.
+    divided: Option<Py<PyType>>,
     functions: Functions,
     /// The offset in bytes of the C++ tensor in the Python object.
     offset: usize,
@@ -52,6 +55,7 @@ impl Torch {
         let parameter = py.import("torch.nn")?.getattr("Parameter")?.cast_into::<PyType>()?;
         let mut torch = Torch {
             classes: Classes(vec![class, parameter.unbind()]),
+            divided: divided(py)?,
             functions,
             offset,
             dtypes: Vec::new(),
@@ -64,8 +68,10 @@ impl Torch {
     }
 
     pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
-        // Subclasses may override `shape` and `dtype`, so they are read as attributes.
-        if self.classes.is_exactly(value) {
+        let class = value.get_type_ptr();
+        let is_divided = self.divided.as_ref().is_some_and(|own| own.as_ptr() == class.cast());
+        // Other subclasses may override `shape` and `dtype`, so they are read as attributes.
+        if is_divided || self.classes.is_exactly(value) {
             if let Some(number) = self.parts(value, sizes) {
                 let own = self.dtypes.iter().find(|(own, _)| *own == number);
                 return own.map(|(_, dtype)| *dtype).or_else(|| attributes(value, sizes));
@@ -121,6 +127,15 @@ impl Torch {
             (0..dim as usize).for_each(|axis| sizes.push(*first.add(axis)));
         }
         Some(dtype)
+    }
+}
+
+/// The class DTensor, if the process has loaded it.
+fn divided(py: Python<'_>) -> PyResult<Option<Py<PyType>>> {
+    let modules = py.import("sys")?.getattr("modules")?;
+    match modules.get_item("torch.distributed.tensor") {
+        Ok(module) => Ok(Some(module.getattr("DTensor")?.cast_into::<PyType>()?.unbind())),
+        Err(_) => Ok(None),
     }
 }
 
