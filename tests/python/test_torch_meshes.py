@@ -24,6 +24,8 @@ NAMES = [
     "calls",
     "functions",
     "branches",
+    "modes",
+    "seeds",
     "optimizer",
     "state",
     "overlap",

@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import mesh_models
@@ -276,6 +277,48 @@ def check_branches():
             close(backend.to_numpy(got[1][name]), value.numpy(), 1e-5, 1)
 
 
+def check_modes():
+    """PyTorch's modes hold on all ranks, and a call has the rules that its own modes need."""
+    model = Sequential([Linear(6), ml.Tanh(), Linear(4), ml.Tanh(), Linear(4), ml.Softmax(axis=0)])
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype("float32")
+    one, backend = ml.TorchBackend(), ml.TorchBackend(device_mesh=(2,))
+    want_of, got_of = (ml.compile(model, b, shapes={"input": x.shape}) for b in (one, backend))
+    params = want_of.randomize_params(0)
+    own = {n: backend.shard(p, tensor_split=(0,) if p.ndim == 2 else ()) for n, p in params.items()}
+    modes = torch.inference_mode, torch.no_grad, partial(torch.autocast, "cpu"), torch.enable_grad
+    for mode in [*modes, *modes]:
+        with mode():
+            want = want_of.evaluate(params, {"input": x})["output"]
+            got = got_of.evaluate(own, {"input": x})["output"]
+            assert got.dtype == want.dtype
+            most = 1e-5 if want.dtype == torch.float32 else 2e-2
+            close(backend.to_numpy(got.float()), want.float().detach().numpy(), most)
+
+
+def check_seeds():
+    """Output gradients that depend on outputs, for data that is divided in another way each time:
+    the graph has other operations."""
+    draw = np.random.default_rng(0)
+    arrays = {"p": draw.standard_normal((1, 5, 6)), "x": draw.standard_normal((6, 5))}
+    model = ml.Model()
+    model |= Conv1d(5, 3, padding=1)(input="p", output="q")
+    model |= ml.Reshape((6, 5))(input="q", output="r")
+    model |= ml.Multiply()(left="r", right="x", output="y")
+    model |= ml.Square()(input="y", output="z")
+    model |= ml.Sum()(input="z", output=ml.IOKey("output"))
+    options = {"shapes": {n: a.shape for n, a in arrays.items()}, "trainable_keys": ["p"]}
+    one, backend = ml.TorchBackend(ml.float64), ml.TorchBackend(ml.float64, device_mesh=(2,))
+    want_of, got_of = (ml.compile(model, own, **options) for own in (one, backend))
+    params = {**want_of.randomize_params(0), "p": arrays["p"]}
+    seeds = {"output": lambda output: output * 0 + 2}
+    _, want = want_of.evaluate(params, {"x": arrays["x"]}, output_gradients=seeds)
+    for split in ((), (), (0,), (0,), ()):
+        x = backend.shard(arrays["x"], tensor_split=split)
+        _, got = got_of.evaluate(params, {"x": x}, output_gradients=seeds)
+        for name, value in want.items():
+            close(backend.to_numpy(got[name]), value.numpy(), 1e-12)
+
+
 def check_optimizer():
     """Autograd and an optimizer of PyTorch, with divided params."""
     x = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
@@ -406,6 +449,8 @@ CHECKS = {
     "calls": check_calls,
     "functions": check_functions,
     "branches": check_branches,
+    "modes": check_modes,
+    "seeds": check_seeds,
     "optimizer": check_optimizer,
     "state": check_state,
     "overlap": check_overlap,

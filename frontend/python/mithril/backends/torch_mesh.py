@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from ..errors import BackendError, UsageError
-from .torch_ranks import HERE, arrays_of, packed, run, whole
+from .torch_ranks import HERE, arrays_of, packed, run, torch_modes, whole
 from .torch_worker import GRACE
 
 __all__ = ["LaunchedRanks", "MeshTensor", "Ranks", "ranks_for"]
@@ -200,7 +200,7 @@ class Ranks:
             for rank, link in enumerate(self._links, 1):
                 if rank == 1 or args[rank] is not args[0]:
                     data = packed((function, *args[rank]), self._number)
-                link.send((number, first, freed, torch.is_grad_enabled(), data))
+                link.send((number, first, freed, torch_modes(), data))
         except OSError as error:
             self._raise_broken(error)
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
@@ -240,7 +240,7 @@ class Ranks:
             self._raise_broken(error)
         try:
             for link in self._links:
-                link.send((number, 0, (), False, None))
+                link.send((number, 0, (), None, None))
         except OSError:
             self._raise_broken(error)
 

@@ -58,11 +58,12 @@ class MeshRunner:
             return self._given_gradients(own, seeds)
         if seeds.arrays is not None:
             given = self._on_mesh(seeds.arrays)
-            found: tuple[Any, Any, Any] = call(torch_ranks.gradients, self._program, *own, given)
-            return found
+            answer: tuple[Any, Any, Any] = call(torch_ranks.gradients, self._program, *own, given)
+            return answer
         leaves, rooted, outputs, following = call(torch_ranks.differentiable, self._program, *own)
         given = self._on_mesh(seeds.of(outputs))
-        return outputs, call(torch_ranks.pullback, self._program, leaves, rooted, given), following
+        found = call(torch_ranks.pullback, self._program, leaves, rooted, given, *own[1:])
+        return outputs, found, following
 
     def _given_gradients(self, own: list[Any], seeds: Any) -> tuple[Any, Any, Any]:
         """The same for source that computes the gradients itself."""

@@ -7,8 +7,8 @@ import gc
 import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import cache, partial
 from math import prod
 from types import FunctionType, SimpleNamespace
@@ -43,7 +43,9 @@ __all__ = [
     "pullback",
     "run",
     "stage_mesh",
+    "torch_modes",
     "whole",
+    "within",
 ]
 
 Arrays = dict[str, Any]
@@ -70,8 +72,8 @@ class Program(Numbered):
     branches: bool
     """Whether elements of arrays decide which operations run."""
     names: dict[str, Any]
-    has_sums: bool = True
-    """Whether gradients were sums over ranks in the last call."""
+    has_sums: dict[Any, bool] = field(default_factory=dict)
+    """Whether gradients are sums over ranks, by the placements of params and outputs."""
 
 
 class Rank:
@@ -179,6 +181,25 @@ def arrays_of(result: Any) -> Iterator[DTensor]:
         yield from arrays_of(list(result.values()))
 
 
+def torch_modes() -> tuple[bool, bool, torch.dtype | None]:
+    """PyTorch's modes on this thread: whether gradients are recorded, whether it is in inference,
+    and the dtype of autocast or None."""
+    cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), cast
+
+
+@contextmanager
+def within(modes: tuple[bool, bool, torch.dtype | None]) -> Iterator[None]:
+    """A context with the modes of rank 0."""
+    graph, inference, cast = modes
+    with (
+        torch.inference_mode(inference),
+        torch.set_grad_enabled(graph),
+        torch.autocast("cpu", cast, enabled=cast is not None),
+    ):
+        yield
+
+
 def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     """Calls a function on this rank's parts. Tensors count as replicated, and operations that
     cannot be divided run on whole arrays.
@@ -186,10 +207,10 @@ def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     The modes cost up to a third of what DTensor itself costs. Later calls of a program with the
     same shapes and placements have rules only for the operations that needed them in the first.
     """
-    call = _described(function, args) if function in CALLS else None
     with torch._C.DisableTorchFunctionSubclass(), implicit_replication(), ExitStack() as stack:
         if function in LOCAL_CALLS:
             return function(*args, **keywords)
+        call = _described(function, args) if function in CALLS else None
         known = HERE.contexts.get(call)
         if known is not None:
             for context in known:
@@ -198,6 +219,9 @@ def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
         with Functions() as functions, Rules() as rules:
             result = function(*args, **keywords)
     if call is not None and not args[0].branches:
+        if function in (forward, differentiable) and torch.is_grad_enabled():
+            # The backward pass, which is another call, may read them.
+            rules.keep_sums()
         HERE.contexts[call] = [functions] if functions.needed else []
         if rules.needed:
             HERE.contexts[call].append(Handlers(rules.needed))
@@ -205,19 +229,22 @@ def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
 
 
 def _described(function: Callable[..., Any], args: Any) -> Any:
-    """What decides which operations a program runs and how they are divided: the same on all
-    ranks."""
+    """What decides which operations a call of a program runs, and how they are divided."""
     program, *groups = args
     arrays = [
-        (
-            *(name, value.shape, value.stride(), value.dtype, value.requires_grad),
-            getattr(value, "placements", None),
-        )
+        (name, value.requires_grad, value.is_inference(), _layout(value))
         for group in groups
         if group is not None
         for name, value in group.items()
     ]
-    return function, program.number, torch.is_grad_enabled(), tuple(arrays)
+    return function, program.number, torch_modes(), tuple(arrays)
+
+
+def _layout(value: Any) -> Any:
+    """The mesh, the placements, the shape, the strides and the dtype of an array."""
+    if isinstance(value, DTensor):
+        return value._spec
+    return value.shape, value.stride(), value.dtype
 
 
 # The functions below are called on every rank.
@@ -277,15 +304,16 @@ def from_part(mesh: DeviceMesh, split: Split, shape: tuple[int, ...], part: Any)
 
 
 def load(
-    place: tuple[int, DeviceMesh, tuple[str, ...], bool],
+    fields: tuple[int, DeviceMesh, tuple[str, ...], bool],
     name: str,
     source: str,
     constants: Constants,
 ) -> Program:
-    """Runs generated source. `place` has the first fields of `Program`."""
+    """Runs generated source. `fields` are the number, the mesh, the keys and `branches` of the
+    `Program`."""
     own = [(key, DType(dtype), shape, data) for key, dtype, shape, data in constants]
     text: Any = SimpleNamespace(name=name, source=source, constants=own)
-    HERE.programs[place[0]] = program = Program(*place, namespace(text, None))
+    HERE.programs[fields[0]] = program = Program(*fields, namespace(text, None))
     return program
 
 
@@ -336,11 +364,15 @@ def differentiable(program: Program, params: Arrays, inputs: Arrays, state: Arra
     return leaves, outputs, {n: value.detach() for n, value in outputs.items()}, following
 
 
-def pullback(program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays) -> Arrays:
-    """The gradients of the leaves, divided as these are. `outputs` are those of the program."""
+def pullback(
+    program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays, *_: Arrays | None
+) -> Arrays:
+    """The gradients of the leaves, divided as these are. `outputs` are those of the program. The
+    inputs and the state follow: the graph depends on them."""
     buckets = Buckets(leaves)
+    layout = tuple(own.placements for own in (*leaves.values(), *outputs.values()))
     # Hooks cost more than the rest of a small call.
-    if program.has_sums:
+    if program.has_sums.get(layout, True):
         for name, leaf in leaves.items():
             leaf.register_hook(partial(buckets.add, name))
     roots = [name for name in seeds if outputs[name].requires_grad]
@@ -357,7 +389,7 @@ def pullback(program: Program, leaves: Arrays, outputs: Arrays, seeds: Arrays) -
         for (name, leaf), gradient in zip(leaves.items(), found)
     }
     sums = buckets.finish()
-    program.has_sums = bool(sums) or any(_is_sum(gradient) for gradient in named.values())
+    program.has_sums[layout] = bool(sums) or any(_is_sum(gradient) for gradient in named.values())
     return moved({**named, **sums}, leaves)
 
 

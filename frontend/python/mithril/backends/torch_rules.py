@@ -19,7 +19,7 @@ __all__ = ["Functions", "Handlers", "Rules", "reduced"]
 
 Places = list[Any]
 Call = tuple[Any, int]
-"""An operation, and which of its calls."""
+"""An operation, and the number of the call, from 1."""
 
 
 class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -37,8 +37,8 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.needed: dict[Any, int] = {}
-        """The operations that DTensor alone would have done otherwise: up to which of their calls,
-        counted from 1."""
+        """How many calls of each operation, from the first on, must be done by rule: up to the
+        last one that a rule changed, or whose sum another operation read."""
         self._calls: Counter[Any] = Counter()
         self._sums: dict[int, tuple[DTensor, set[Call]]] = {}
         """Arrays whose partial results were reduced, and views of them, with the calls that
@@ -64,8 +64,7 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._sums[id(found)] = found, sources
             return found
         found, by_rule = _divided_call(func, args, kwargs)
-        for needed, number in {*sources, call} if by_rule else sources:
-            self.needed[needed] = max(self.needed.get(needed, 0), number)
+        self._need({*sources, call} if by_rule else sources)
 
         def without_sums(value: Any) -> Any:
             whole = reduced(value)
@@ -74,6 +73,15 @@ class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return whole
 
         return _map(without_sums, found)
+
+    def keep_sums(self) -> None:
+        """Counts all sums as read."""
+        for _, calls in self._sums.values():
+            self._need(calls)
+
+    def _need(self, calls: set[Call]) -> None:
+        for func, number in calls:
+            self.needed[func] = max(self.needed.get(func, 0), number)
 
     def _sources(self, values: Iterable[Any]) -> set[Call]:
         """The calls that computed those of the values that are reduced sums."""
@@ -91,8 +99,8 @@ class Handlers:
     operations nothing: it uses the table in which DTensor looks operations up first."""
 
     def __init__(self, needed: Mapping[Any, int]) -> None:
-        """`needed` has the number of calls of each operation that are done so; later ones are
-        DTensor's."""
+        """`needed` has the number of calls of each operation that are done so; later ones are left
+        to DTensor."""
         self._needed = needed
         self._left: dict[Any, int] = {}
         self._others: dict[Any, Any] = {}
@@ -113,11 +121,11 @@ class Handlers:
         if func in self._others:
             _handlers()[func] = self._others[func]
         else:
-            del _handlers()[func]
+            _handlers().pop(func, None)
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._restore(func)
-        if self._is_inside:  # the operations of a rule are DTensor's
+        if self._is_inside:  # the operations of a rule are left to DTensor
             try:
                 return func(*args, **kwargs)
             finally:

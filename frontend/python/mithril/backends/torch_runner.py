@@ -122,7 +122,8 @@ class TorchRunner:
         seeded = [given[name] for name in roots]
         if self._scaler is None:
             # `torch.autograd.grad` would first search the whole graph for the leaves. These belong
-            # to this call alone, and nothing else in the graph requires gradients.
+            # to this call alone, and nothing else in the graph requires gradients, unless a body of
+            # `ml.custom` imports it.
             torch.autograd.backward(wanted, seeded)
             gradients = [leaf.grad for leaf in leaves.values()]
         else:

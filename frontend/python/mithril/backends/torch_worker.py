@@ -36,16 +36,15 @@ def _read(link: Connection, queue: SimpleQueue[Any], parent: int, folder: str) -
 
 def _serve(link: Connection, queue: SimpleQueue[Any]) -> None:
     """Does what rank 0 sends until an error that rank 0 did not have as well."""
-    from torch import set_grad_enabled  # noqa: PLC0415
-
-    from .torch_ranks import HERE, arrays_of, run  # noqa: PLC0415
+    from .torch_ranks import HERE, arrays_of, run, within  # noqa: PLC0415
 
     failed, text = None, ""
     while True:
         try:
-            number, first, freed, graph, data = queue.get(timeout=None if failed is None else GRACE)
+            call = queue.get(timeout=None if failed is None else GRACE)
         except Empty:
             break
+        number, first, freed, modes, data = call
         if data is None:  # rank 0 failed in this call
             if failed != number:
                 text = f"only rank 0 failed in call {number}"
@@ -57,7 +56,7 @@ def _serve(link: Connection, queue: SimpleQueue[Any]) -> None:
         HERE.forget(freed)
         try:
             function, args, keywords = HERE.unpacked(data)
-            with set_grad_enabled(graph):  # as on rank 0
+            with within(modes):
                 result = run(function, *args, **keywords)
             for place, array in enumerate(arrays_of(result), first):
                 HERE.arrays[place] = array

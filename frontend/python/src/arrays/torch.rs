@@ -5,6 +5,7 @@ use std::mem::transmute;
 
 use mithril_driver::call::signature::Sizes;
 use mithril_ir::dtype::DType;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -15,8 +16,8 @@ type Handle = *const c_void;
 
 pub struct Torch {
     classes: Classes,
-    /// DTensor, if the process has loaded it. It has sizes and a dtype as other tensors do, but no
-    /// elements.
+    /// DTensor, if the process has loaded it. It and its subclasses have sizes and a dtype as other
+    /// tensors do, but no elements.
     divided: Option<Py<PyType>>,
     functions: Functions,
     /// The offset in bytes of the C++ tensor in the Python object.
@@ -68,8 +69,11 @@ impl Torch {
     }
 
     pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
-        let class = value.get_type_ptr();
-        let is_divided = self.divided.as_ref().is_some_and(|own| own.as_ptr() == class.cast());
+        // SAFETY: both are classes.
+        let is_subclass = |own: &Py<PyType>| unsafe {
+            ffi::PyType_IsSubtype(value.get_type_ptr(), own.as_ptr().cast()) != 0
+        };
+        let is_divided = self.divided.as_ref().is_some_and(is_subclass);
         // Other subclasses may override `shape` and `dtype`, so they are read as attributes.
         if is_divided || self.classes.is_exactly(value) {
             if let Some(number) = self.parts(value, sizes) {
@@ -133,10 +137,8 @@ impl Torch {
 /// The class DTensor, if the process has loaded it.
 fn divided(py: Python<'_>) -> PyResult<Option<Py<PyType>>> {
     let modules = py.import("sys")?.getattr("modules")?;
-    match modules.get_item("torch.distributed.tensor") {
-        Ok(module) => Ok(Some(module.getattr("DTensor")?.cast_into::<PyType>()?.unbind())),
-        Err(_) => Ok(None),
-    }
+    let class = modules.get_item("torch.distributed.tensor").and_then(|own| own.getattr("DTensor"));
+    Ok(class.ok().and_then(|own| own.cast_into::<PyType>().ok()).map(Bound::unbind))
 }
 
 impl Functions {
