@@ -22,6 +22,7 @@ from mesh_models import (
     EVERY,
     MESHES,
     MODELS,
+    RING,
     Divisions,
     close,
     compare,
@@ -278,7 +279,13 @@ def check_library():
 
 BYTES = {"f32": 4, "s32": 4, "pred": 1}
 # The part of its result that each of 2 devices sends.
-SENT = {"all-reduce": 1.0, "all-gather": 0.5, "reduce-scatter": 1.0, "all-to-all": 0.5}
+SENT = {
+    "all-reduce": 1.0,
+    "all-gather": 0.5,
+    "reduce-scatter": 1.0,
+    "all-to-all": 0.5,
+    "collective-permute": 1.0,
+}
 
 
 def counted(compiled, params, inputs, seeds):
@@ -295,7 +302,8 @@ def counted(compiled, params, inputs, seeds):
 
 
 def check_collectives():
-    models = [*DIVIDED, ("embeddings", {"input": (0,)}), ("embeddings", {"embedding.w": (0,)})]
+    tables = [("embeddings", {"input": (0,)}), ("embeddings", {"embedding.w": (0,)})]
+    models = [*DIVIDED, RING, *tables]
     compare_collectives(ml.JaxBackend, counted, models)
 
 

@@ -152,7 +152,7 @@ pub fn of_operation(
         .collect();
     let all = divisions(op, factors, values);
     let bills = all.iter().map(|divided| {
-        let mut bill = divided_as(mesh, op, factors, values, divided);
+        let mut bill = divided_as(function, mesh, (op, factors), values, divided);
         bill.collectives.retain(|own| !gathered.contains(own));
         bill
     });
@@ -165,9 +165,9 @@ pub fn of_operation(
 
 /// The cost of an operation that is divided in this way.
 fn divided_as(
+    function: &Function,
     mesh: &Mesh,
-    op: &Operation,
-    factors: &Factors,
+    (op, factors): (&Operation, &Factors),
     values: &[Layout],
     divided: &[Axes],
 ) -> OperationBill {
@@ -197,7 +197,9 @@ fn divided_as(
     for (value, places) in operands.chain(op.results().zip(&factors.results)) {
         for (axes, factor) in values[value.index()].dims.iter().zip(places) {
             if let Division::Passed { by } = factors.factors[*factor].division {
-                counter.in_rings(value, |axis| axes.contains(axis) && divided[by].contains(axis));
+                let wide = (32 / i64::from(function.ty(value).dtype.bits())).max(1);
+                let has = |axis: &Axis| axes.contains(axis) && divided[by].contains(axis);
+                counter.in_rings(value, wide, has);
             }
         }
     }
@@ -321,11 +323,16 @@ impl Counter<'_> {
     }
 
     /// Along these axes, what would be gathered goes round the devices, and so do sums of terms. As
-    /// many bytes are sent.
-    fn in_rings(&mut self, value: Value, has: impl Fn(&Axis) -> bool) {
+    /// many elements are sent. The sums are of at least 32 bits, `wide` times those of the value.
+    fn in_rings(&mut self, value: Value, wide: i64, has: impl Fn(&Axis) -> bool) {
         for own in self.collectives.iter_mut().filter(|own| own.value == value && has(&own.axis)) {
-            if matches!(own.kind, Kind::AllGather | Kind::ReduceScatter) {
-                own.kind = Kind::Permute;
+            match own.kind {
+                Kind::AllGather => own.kind = Kind::Permute,
+                Kind::ReduceScatter => {
+                    own.kind = Kind::Permute;
+                    own.sent.times *= wide;
+                }
+                Kind::AllReduce | Kind::AllToAll | Kind::Permute => {}
             }
         }
     }

@@ -7,14 +7,21 @@ rank holds all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-__all__ = ["ring_attention", "ring_attention_gradient"]
+__all__ = [
+    "past_attention",
+    "past_attention_gradient",
+    "ring_attention",
+    "ring_attention_gradient",
+]
 
+SEQUENCE = 2
+"""The axis of the sequence in the operands of attention."""
 Kernel = Callable[..., Any]
 """PyTorch's attention, or its gradient, on the arrays of this rank. `causal=` says whether a
 query sees only the keys up to its own position."""
@@ -25,17 +32,59 @@ def ring_attention(
 ) -> tuple[Any, Any]:
     """The attention of the queries of this rank to the keys of all ranks of the group, and the
     log-sum-exp of each query's scores. The arrays are equal blocks of the sequence, in the order of
-    the ranks.
+    the ranks."""
+    blocks = (
+        (keys, values, causal and step == 0)
+        for step, (keys, values) in _blocks(group, (key, value))
+        if not _is_hidden(group, step, causal)
+    )
+    return _over_blocks(kernel, query, blocks)
+
+
+def past_attention(kernel: Kernel, start: int, query: Any, key: Any, value: Any) -> tuple[Any, Any]:
+    """Causal attention of queries to all keys, which this rank has, and the log-sum-exp of each
+    query's scores. The first query is at the position `start` of the keys."""
+    stop = start + query.shape[SEQUENCE]
+    own = (_part(key, start, stop), _part(value, start, stop), True)
+    past = (_part(key, 0, start), _part(value, 0, start), False)
+    return _over_blocks(kernel, query, (own, past) if start else (own,))
+
+
+def past_attention_gradient(
+    kernel: Kernel, start: int, length: int, key: Any, value: Any
+) -> tuple[Any, Any, Any]:
+    """The gradients with respect to `length` queries, and their terms of those of all keys and
+    values. The kernel takes blocks of keys and values."""
+    stop = start + length
+    of_query, *found = kernel(_part(key, start, stop), _part(value, start, stop), causal=True)
+    results = [torch.zeros_like(x) for x in (key, value)]
+    for result, part in zip(results, found):
+        _part(result, start, stop).copy_(part)
+    if start:
+        more, *found = kernel(_part(key, 0, start), _part(value, 0, start), causal=False)
+        wide = torch.promote_types(of_query.dtype, torch.float32)
+        of_query = (of_query.to(wide) + more).to(of_query.dtype)
+        for result, part in zip(results, found):
+            _part(result, 0, start).copy_(part)
+    return of_query, results[0], results[1]
+
+
+def _part(array: Any, start: int, stop: int) -> Any:
+    return array.narrow(SEQUENCE, start, stop - start)
+
+
+def _over_blocks(
+    kernel: Kernel, query: Any, blocks: Iterable[tuple[Any, Any, bool]]
+) -> tuple[Any, Any]:
+    """The attention of queries to blocks of keys and values, each with whether it is causal.
 
     The kernel computes the softmax over one block of keys. With its log-sum-exp, this is
     the softmax over all keys up to a factor (Milakov, Gimelshein 2018).
     """
     output: Any = None
     total: Any = None
-    for step, (keys, values) in _blocks(group, (key, value)):
-        if _is_hidden(group, step, causal):
-            continue
-        part, scores = kernel(query, keys, values, causal=causal and step == 0)
+    for keys, values, causal in blocks:
+        part, scores = kernel(query, keys, values, causal=causal)
         part = part.to(scores.dtype)  # f32 for f16 and bf16
         if output is None:
             output, total = part, scores

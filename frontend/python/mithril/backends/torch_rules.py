@@ -13,7 +13,14 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .torch_ring import ring_attention, ring_attention_gradient
+from .torch_ring import (
+    SEQUENCE,
+    Kernel,
+    past_attention,
+    past_attention_gradient,
+    ring_attention,
+    ring_attention_gradient,
+)
 
 __all__ = ["Functions", "Handlers", "Rules", "reduced"]
 
@@ -317,25 +324,26 @@ def _along_sequence(
     arrays, options, operands = _arguments(args, kwargs)
     own = _divided(mesh, operands[0], (0, 1), arrays)
     own[axis] = Shard(SEQUENCE)
-    if not options["is_causal"] and all(_has_whole_sequence(value) for value in operands[1:]):
+    if all(_has_whole_sequence(value) for value in operands[1:]):
         return _to_whole_keys(func, mesh, args, kwargs, (own, axis))
     local = [_local(value, mesh, own) for value in arrays]
     ring, causal = mesh.get_group(axis), options.pop("is_causal")
+    attend = _kernel(func, local, options)
     found: tuple[Any, ...]
     if len(arrays) == len(operands):
-
-        def attend(*parts: Any, causal: bool) -> Any:
-            return func(*parts, is_causal=causal, **options)
-
         found = ring_attention(attend, ring, *local, causal=causal)
     else:
-        gradient, query, key, value, *results = local
-
-        def differentiate(key: Any, value: Any, *, causal: bool) -> Any:
-            return func(gradient, query, key, value, *results, is_causal=causal, **options)
-
-        found = ring_attention_gradient(differentiate, ring, key, value, causal=causal)
+        found = ring_attention_gradient(attend, ring, *local[2:4], causal=causal)
     return tuple(_wrapped(part, mesh, own) for part in found)
+
+
+def _kernel(func: Any, local: list[Any], options: dict[str, Any]) -> Kernel:
+    """Attention of blocks of queries, keys and values, or its gradient for blocks of keys and
+    values."""
+    if len(local) == 3:
+        return lambda *blocks, causal: func(*blocks, is_causal=causal, **options)
+    before, after = local[:2], local[4:]
+    return lambda *blocks, causal: func(*before, *blocks, *after, is_causal=causal, **options)
 
 
 def _has_whole_sequence(value: Any) -> bool:
@@ -349,7 +357,8 @@ def _to_whole_keys(
     kwargs: dict[str, Any],
     divided: tuple[Places, int],
 ) -> Any:
-    """The same for queries that are divided and keys that each rank has anyway: nothing is sent."""
+    """The same for queries that are divided and keys that each rank has anyway: nothing is
+    sent."""
     own, axis = divided
     arrays, options, operands = _arguments(args, kwargs)
     whole = [*own[:axis], Replicate(), *own[axis + 1 :]]
@@ -357,7 +366,16 @@ def _to_whole_keys(
     sums = [*own[:axis], Partial(), *own[axis + 1 :]]
     is_key = [any(value is x for x in operands[1:]) for value in arrays]
     local = [_local(x, mesh, whole if key else own) for x, key in zip(arrays, is_key)]
-    found = func(*local, **options)
+    found: tuple[Any, ...]
+    if options.pop("is_causal"):
+        attend, length = _kernel(func, local, options), local[0].shape[SEQUENCE]
+        start = mesh.get_local_rank(axis) * length
+        if len(arrays) == len(operands):
+            found = past_attention(attend, start, *local)
+        else:
+            found = past_attention_gradient(attend, start, length, *local[2:4])
+    else:
+        found = func(*local, is_causal=False, **options)
     places = [own, own] if len(arrays) == len(operands) else [own, sums, sums]
     # Sums over ranks are contiguous, and DTensor takes them to have the strides of the parts.
     return tuple(_wrapped(part.contiguous(), mesh, own) for part, own in zip(found, places))
@@ -407,8 +425,6 @@ LAYOUTS = frozenset({
     aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int,
     aten.permute.default, aten.unsqueeze.default, aten.squeeze.dim, aten.detach.default,
 })  # fmt: skip
-SEQUENCE = 2
-"""The axis of the sequence in the operands of attention."""
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 RULES: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: _convolution,

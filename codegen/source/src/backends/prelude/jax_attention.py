@@ -148,16 +148,17 @@ class _Ring:
             state, sums = see(step, state, sums, blocks)
             return state, self.send(sums), following
 
-        carried = state, sums, blocks
-        if self.blocks > 1:
-            carried = jax.lax.fori_loop(0, self.blocks - 1, turn, carried)
+        if self.blocks == 1:
+            return see(0, state, sums, blocks)
+        following = self.send(blocks)
+        # The sums of its own block stay here until those of the others arrive.
+        state, own = see(0, state, sums, blocks)
+        carried = jax.lax.fori_loop(1, self.blocks - 1, turn, (state, sums, following))
         state, sums = see(self.blocks - 1, *carried)
-        return state, self.send(sums)
+        return state, tuple(map(jnp.add, own, self.send(sums)))
 
     def send(self, arrays):
         """The arrays of the previous device, to which this one is the next."""
-        if self.blocks == 1:
-            return arrays
         pairs = [(i, (i + 1) % self.blocks) for i in range(self.blocks)]
         return tuple(jax.lax.ppermute(x, self.axes, pairs) for x in arrays)
 
