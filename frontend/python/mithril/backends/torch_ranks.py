@@ -219,7 +219,7 @@ def run(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
         with Functions() as functions, Rules() as rules:
             result = function(*args, **keywords)
     if call is not None and not args[0].branches:
-        if function in (forward, differentiable) and torch.is_grad_enabled():
+        if function is differentiable or (function is forward and torch.is_grad_enabled()):
             # The backward pass, which is another call, may read them.
             rules.keep_sums()
         HERE.contexts[call] = [functions] if functions.needed else []
