@@ -1,8 +1,9 @@
-"""Attention over a sequence that is divided among ranks: ring attention (Liu, Zaharia, Abbeel 2023,
-"Ring Attention with Blockwise Transformers for Near-Infinite Context").
+"""Attention of queries that are divided among ranks: ring attention (Liu, Zaharia, Abbeel 2023,
+"Ring Attention with Blockwise Transformers for Near-Infinite Context"), and causal attention to
+keys that each rank has.
 
-Each rank keeps its block of queries. Blocks of keys and values go round the ring of ranks, so no
-rank holds all of them.
+Each rank keeps its block of queries. In a ring, blocks of keys and values go from rank to rank, so
+no rank holds all of them.
 """
 
 from __future__ import annotations
