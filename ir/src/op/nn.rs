@@ -19,7 +19,6 @@ const COMPOSITE: OpDef =
     OpDef { kind: Kind::Composite, operands: &[operand("x", Class::Float)], ..BASE };
 const WIDENED_NOTE: &str = "f16 and bf16 are computed in f32 and rounded once: in f16 squares overflow \
                     easily, and a small `epsilon` is 0.";
-const EMPTY_AXIS_NOTE: &str = "Frameworks may raise if the axis has no elements.";
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -36,7 +35,7 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Rule(|r| vec![Some(softmax_gradient(r.g(), r.y(), r.int("axis")))]),
         pullback: pullback::of_result("softmax_gradient"),
         note: "The result for `[inf, 1]` is `[nan, 0]` on the evaluator, NumPy and native \
-               targets, `[nan, nan]` on torch and JAX.",
+               targets, `[nan, nan]` on torch and JAX. tinygrad gives 1 for `[nan]`.",
         ..COMPOSITE
     },
     OpDef {
@@ -55,7 +54,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(log_softmax_gradient(r.g(), r.y(), r.int("axis")))]),
         pullback: pullback::of_result("log_softmax_gradient"),
-        note: EMPTY_AXIS_NOTE,
+        note: "Frameworks may raise if the axis has no elements. tinygrad gives 0 for `[nan]`.",
         ..COMPOSITE
     },
     OpDef {
