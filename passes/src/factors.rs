@@ -378,12 +378,24 @@ impl Factors {
         of_queries.iter().for_each(|(own, _)| self.link(queries, own[batches], division));
         let passed = Division::Passed { by: queries };
         of_keys.iter().for_each(|(own, _)| self.link(keys, own[batches], passed));
+        let grouped = matches!(op.attr("grouped"), Attr::Bool(true));
         for axis in 0..batches {
             let all = || all().map(|(own, _)| own[axis]).chain([key[axis]]);
-            if all().all(|own| self.fits(query[axis], own)) {
+            // Several heads of a query may share one of its keys. All are divided as those are.
+            let has_groups = grouped && axis + 1 == batches;
+            let fits = |own: usize| match has_groups {
+                true => self.is_multiple(query[axis], own),
+                false => self.fits(query[axis], own),
+            };
+            if all().all(fits) {
                 all().for_each(|own| self.link(query[axis], own, Division::Parallel));
             }
         }
+    }
+
+    /// Whether the first axis is known to be as long as the second one, or several times as long.
+    fn is_multiple(&self, one: usize, other: usize) -> bool {
+        self.factors[one].size.exact_div(&self.factors[other].size).is_some()
     }
 
     /// All axes but the last ones are batches of all operands and results.

@@ -122,6 +122,19 @@ fn two_axes_of_a_sequence_are_two_rings() {
     insta::assert_snapshot!(listing(RINGS, &mesh(), &given));
 }
 
+/// Two heads of `q` share one of `k` and `v`.
+#[test]
+fn shared_keys_are_divided_with_the_heads_that_read_them() {
+    let source = "mithril 1
+
+func @main(%q: tensor<2 x 8 x 8 x 16 x f32>, %k: tensor<2 x 4 x 8 x 16 x f32>, %v: tensor<2 x 4 x 8 x 16 x f32>) -> (y: tensor<2 x 8 x 8 x 16 x f32>) {
+  %y = attention(%q, %k, %v) {grouped = true}
+  return %y
+}
+";
+    insta::assert_snapshot!(listing(source, &mesh(), &[("q", "_,model,data,_")]));
+}
+
 const LOOKUP: &str = "mithril 1
 
 func @main(%table: tensor<12 x 8 x f32>, %tokens: tensor<4 x 6 x i64>) -> (y: tensor<8 x f32>) {

@@ -303,7 +303,7 @@ def counted(compiled, params, inputs, seeds):
 
 def check_collectives():
     tables = [("embeddings", {"input": (0,)}), ("embeddings", {"embedding.w": (0,)})]
-    models = [*DIVIDED, RING, *tables]
+    models = [*DIVIDED, RING, ("grouped", RING[1]), *tables]
     compare_collectives(ml.JaxBackend, counted, models)
 
 
@@ -322,7 +322,7 @@ def check_rings():
 
 
 # The lengths of queries and keys, how a mesh of 2 x 2 divides query, key and value of shape (batch,
-# heads, length, width), and whether the call is causal.
+# heads, length, width), and whether the call is causal. Two heads share a key in every other call.
 ROWS, HEADS, LENGTH = 0, 1, 2
 ATTENTIONS = [
     ((8, 8), [(LENGTH, LENGTH)] * 3, True),
@@ -343,9 +343,11 @@ def check_attentions():
     """Attention whose operands are divided in many ways, compiled by JAX and not."""
     one, many = (ml.JaxBackend(precision=64, device_mesh=mesh) for mesh in (None, (2, 2)))
     names = ("query", "key", "value")
-    for (queries, keys), splits, causal in ATTENTIONS:
-        shapes = dict(zip(names, [(2, 4, own, 6) for own in (queries, keys, keys)]))
-        block = ml.ScaledDotProduct(is_causal=causal)
+    for at, ((queries, keys), splits, causal) in enumerate(ATTENTIONS):
+        heads = 2 if at % 2 else 4
+        sizes = [(2, 4, queries, 6), (2, heads, keys, 6), (2, heads, keys, 6)]
+        shapes = dict(zip(names, sizes))
+        block = ml.ScaledDotProduct(is_causal=causal, grouped=heads == 2)
         made = [ml.compile(block, b, shapes=shapes, trainable_keys=names) for b in (one, many)]
         plain = ml.compile(block, many, shapes=shapes, trainable_keys=names, jit=False)
         whole = {name: one.randn(*shape) for name, shape in shapes.items()}

@@ -4,6 +4,7 @@ share them."""
 import itertools
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import networks
@@ -43,11 +44,12 @@ def embeddings():
     return Sequential([Embedding(64, 8), ml.Mean(axis=1), Linear(4)])
 
 
-def block():
-    """A transformer block of 4 heads."""
+def block(**options):
+    """A transformer block of 4 heads. `options` are those of its attention."""
+    attention = ml.MultiHeadAttention(4, **options)
     return networks.Sequential(
         [
-            networks.Residual(Sequential([ml.LayerNorm(), ml.MultiHeadAttention(4)])),
+            networks.Residual(Sequential([ml.LayerNorm(), attention])),
             networks.Residual(Sequential([ml.LayerNorm(), Linear(16), ml.Gelu(), Linear(8)])),
         ]
     )
@@ -342,6 +344,10 @@ def refused(folder, arrays):
 
 RING = ("block", {"input": (1,)})
 """A model whose sequence is divided."""
+GROUPED = {
+    "grouped": (partial(block, kv_heads=2), lambda draw: draw.standard_normal((BATCH, 4, 8))),
+}
+"""A model whose heads share keys."""
 COLUMNS_AND_ROWS = {
     "*.w_query": (1,),
     "*.w_key": (1,),
@@ -366,7 +372,7 @@ def compare_collectives(backend_of, counted, models, kinds=None):
     by kind."""
     backend = backend_of(device_mesh=(2,))
     for name, given in models:
-        make, draw_inputs = MODELS[name]
+        make, draw_inputs = {**MODELS, **GROUPED}[name]
         x = draw_inputs(np.random.default_rng(0))
         x = backend.array(x, None if x.dtype.kind == "i" else backend.dtype)
         model, shapes = make(), {"input": x.shape}

@@ -1,6 +1,8 @@
 """Models whose sequence is divided over a mesh, and how they are compared with one device. The
 checks of JAX and PyTorch share them."""
 
+from functools import partial
+
 import networks
 import numpy as np
 from mesh_models import ZERO, block, close, place
@@ -10,10 +12,14 @@ import mithril as ml
 BATCH, LENGTH, WIDTH = 2, 8, 8
 MODELS = {
     "block": (block, lambda draw: draw.standard_normal((BATCH, LENGTH, WIDTH))),
+    "grouped": (
+        partial(block, kv_heads=2, is_causal=True),
+        lambda draw: draw.standard_normal((BATCH, LENGTH, WIDTH)),
+    ),
     "gpt": (networks.gpt, lambda draw: draw.integers(0, 11, (BATCH, LENGTH))),
 }
 # Attentions of each model.
-LAYERS = {"block": 1, "gpt": 2}
+LAYERS = {"block": 1, "grouped": 1, "gpt": 2}
 # Meshes, and how they divide inputs, which are (batch, sequence, ...).
 MESHES = [
     ({"sequence": 2}, {"sequence": 1}),

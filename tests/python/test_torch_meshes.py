@@ -35,7 +35,7 @@ NAMES = [
     "plans",
     "library",
 ]
-RINGS = ["block", "gpt", "calls", "dtypes", "context"]
+RINGS = ["block", "grouped", "gpt", "calls", "dtypes", "context"]
 FAULTS = ["faults", "restarts"]
 MODELS = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings", "t5"]
 MESHES = ["2", "4", "2x2", "1x4", "2x1x2"]

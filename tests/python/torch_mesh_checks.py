@@ -443,7 +443,7 @@ def check_overlap():
 
 
 def check_collectives():
-    compare_collectives(ml.TorchBackend, counted, [*DIVIDED, RING])
+    compare_collectives(ml.TorchBackend, counted, [*DIVIDED, RING, ("grouped", RING[1])])
     # The gradients of keys and values go round in f32.
     narrow = partial(ml.TorchBackend, dtype="bfloat16")
     compare_collectives(narrow, counted, [RING], {"collective-permute"})

@@ -51,7 +51,9 @@ def check_model(name):
         # Keys and values go round forward and backward, and their gradients once. Where Mithril
         # computes the gradients, it may compute the log-sum-exp again.
         turns = watch.sent / (LAYERS[name] * (ranks - 1) * part)
-        assert turns in (6, 8), turns
+        # Where two heads share a key, autograd sends it once.
+        expected = (3, 6, 8) if name == "grouped" else (6, 8)
+        assert turns in expected, turns
 
     compare(ml.TorchBackend, name, look, {"autodiff": "mithril"}, closed=ml.TorchBackend.close)
 

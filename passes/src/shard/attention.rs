@@ -23,20 +23,20 @@ pub fn is_attention(op: Op) -> bool {
 }
 
 /// Whether this is attention, or belongs to its gradient, without masks and with query, key and
-/// value of rank 4 with equal batches, heads and widths. If it is causal, there are as many keys as
-/// queries.
+/// value of rank 4 with equal batches, heads and widths. If grouped, keys and values may have fewer
+/// heads. If it is causal, there are as many keys as queries.
 pub fn divides(function: &Function, op: &Operation) -> bool {
     if !is_attention(op.op) || is_masked(op) {
         return false;
     }
     let [q, k, v] = [0, 1, 2].map(|at| &function.ty(op.operands[at]).shape);
     let ranks = [q, k, v].iter().all(|shape| shape.rank() == Some(4));
-    let alike = |axis: usize| q.dims[axis] == k.dims[axis] && q.dims[axis] == v.dims[axis];
     let is = |name: &str| matches!(op.attr(name), Attr::Bool(true));
-    ranks
-        && !is("grouped")
-        && [0, 1, 3].into_iter().all(alike)
-        && (!is("causal") || q.dims[2] == k.dims[2])
+    let alike = |axis: usize| {
+        let of_query = (is("grouped") && axis == 1) || q.dims[axis] == k.dims[axis];
+        of_query && k.dims[axis] == v.dims[axis]
+    };
+    ranks && [0, 1, 3].into_iter().all(alike) && (!is("causal") || q.dims[2] == k.dims[2])
 }
 
 /// Whether one kernel computes the results of both operations: output and log-sum-exp, or several

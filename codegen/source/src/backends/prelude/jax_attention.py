@@ -9,16 +9,17 @@ import numpy as np
 
 
 def _attention(query, key, value, causal=False, scale=None):
-    """Attention over (batch, heads, sequence, width) on a mesh.
+    """Attention over (batch, heads, sequence, width) on a mesh. Several heads of `query`
+    may share a head of `key` and `value`.
 
     If the mesh divides the sequence, keys and values go round a ring of devices, and
     no device holds all of them (Liu, Zaharia, Abbeel 2023).
     """
     scale = (query.shape[-1] or 1) ** -0.5 if scale is None else scale
-    operands = "b h s d, b h t d, b h t e"
+    operands = "b h g s d, b h t d, b h t e"
 
     def attend(*arrays):
-        rule = f"{operands} -> b h s e, b h s"
+        rule = f"{operands} -> b h g s e, b h g s"
         return _on_parts(_attend_in_ring, rule, arrays, causal, scale)
 
     def forward(*arrays):
@@ -26,29 +27,32 @@ def _attention(query, key, value, causal=False, scale=None):
         return output, (*arrays, output, logsumexp)
 
     def backward(saved, gradient):
-        rule = f"{operands}, b h s e, b h s, b h s e -> {operands}"
+        rule = f"{operands}, b h g s e, b h g s, b h g s e -> {operands}"
         arrays = (*saved, gradient)
         return _on_parts(_differentiate_in_ring, rule, arrays, causal, scale)
 
     attention = jax.custom_vjp(lambda *arrays: attend(*arrays)[0])
     attention.defvjp(forward, backward)
-    return attention(query, key, value)
+    groups = query.shape[1] // key.shape[1]
+    query = query.reshape(*key.shape[:2], groups, *query.shape[2:])
+    output = attention(query, key, value)
+    return output.reshape(key.shape[0], key.shape[1] * groups, *output.shape[3:])
 
 
 def _on_parts(function, rule, arrays, causal, scale):
     """Calls a function of `_Ring` on the parts of the arrays that each device has.
 
-    `rule` names the axes of arrays and results: `s` is the sequence of queries, `t`
-    that of keys.
+    `rule` names the axes of arrays and results: `h` are the heads of keys, `g` the
+    heads of queries that share one, `s` is the sequence of queries, `t` that of keys.
     """
     from jax.experimental.custom_partitioning import custom_partitioning
 
     # Sequences of the same length are divided alike.
-    alike = arrays[0].shape[2] == arrays[1].shape[2]
-    axes = [names.split()[2] for names in rule.replace(" ->", ",").split(",")]
+    alike = arrays[0].shape[3] == arrays[1].shape[2]
+    axes = [names.split() for names in rule.replace(" ->", ",").split(",")]
 
     def partition(mesh, arrays, results):
-        batch, heads, queries = (_divisors(arrays[0], i, mesh) for i in range(3))
+        batch, heads, queries = (_divisors(arrays[0], i, mesh) for i in (0, 1, 3))
         keys = _divisors(arrays[1], 2, mesh)
         # `ppermute` counts devices in the order of the mesh's axes.
         order = mesh.axis_names
@@ -59,17 +63,16 @@ def _on_parts(function, rule, arrays, causal, scale):
             queries = keys
         keys = queries if keys == queries else ()
         blocks = math.prod(mesh.shape[name] for name in keys)
+        owners = {"b": batch, "h": heads, "s": queries, "t": keys}
 
-        def place(axis, array):
-            sequence = queries if axis == "s" else keys
-            spec = [own or None for own in (batch, heads, sequence)]
-            spec = jax.sharding.PartitionSpec(*spec)
+        def place(names):
+            spec = jax.sharding.PartitionSpec(*(owners.get(n) or None for n in names))
             return jax.sharding.NamedSharding(mesh, spec)
 
         def call(*parts):
             return function(_Ring(queries, blocks, causal, scale), *parts)
 
-        places = list(map(place, axes, (*arrays, *results)))
+        places = list(map(place, axes))
         count = len(arrays)
         return mesh, call, tuple(places[count:]), tuple(places[:count])
 
@@ -163,9 +166,9 @@ class _Ring:
         return tuple(jax.lax.ppermute(x, self.axes, pairs) for x in arrays)
 
     def scores(self, query, key, rank, at):
-        scores = self.product("bhsd,bhtd->bhst", query, key) * self.scale
+        scores = self.product("bhgsd,bhtd->bhgst", query, key) * self.scale
         if self.causal:
-            rows = rank * query.shape[2] + jnp.arange(query.shape[2])
+            rows = rank * query.shape[3] + jnp.arange(query.shape[3])
             columns = at * key.shape[2] + jnp.arange(key.shape[2])
             scores = jnp.where(rows[:, None] >= columns, scores, -jnp.inf)
         return scores
@@ -187,12 +190,12 @@ def _attend_in_ring(ring, query, key, value):
         both = jnp.maximum(most, scores.max(-1))
         weights = jnp.exp(scores - both[..., None])
         kept = jnp.exp(most - both)
-        part = ring.product("bhst,bhte->bhse", weights, blocks[1])
+        part = ring.product("bhgst,bhte->bhgse", weights, blocks[1])
         output = output * kept[..., None] + part
         return (output, both, total * kept + weights.sum(-1)), sums
 
-    output = jnp.zeros((*query.shape[:3], value.shape[3]), _wide(query))
-    most = jnp.full(query.shape[:3], -jnp.inf, _wide(query))
+    output = jnp.zeros((*query.shape[:4], value.shape[3]), _wide(query))
+    most = jnp.full(query.shape[:4], -jnp.inf, _wide(query))
     state = output, most, jnp.zeros_like(most)
     state, _ = ring.go(visit, query, (key, value), state, ())
     output, most, total = state
@@ -206,11 +209,11 @@ def _differentiate_in_ring(ring, query, key, value, output, total, gradient):
     def visit(scores, blocks, state, sums):
         key, value = blocks
         weights = jnp.exp(scores - total[..., None])
-        of_weights = ring.product("bhse,bhte->bhst", gradient, value)
+        of_weights = ring.product("bhgse,bhte->bhgst", gradient, value)
         of_scores = weights * (of_weights - shift[..., None]) * ring.scale
-        of_key = sums[0] + ring.product("bhst,bhsd->bhtd", of_scores, query)
-        of_value = sums[1] + ring.product("bhst,bhse->bhte", weights, gradient)
-        of_query = state + ring.product("bhst,bhtd->bhsd", of_scores, key)
+        of_key = sums[0] + ring.product("bhgst,bhgsd->bhtd", of_scores, query)
+        of_value = sums[1] + ring.product("bhgst,bhgse->bhte", weights, gradient)
+        of_query = state + ring.product("bhgst,bhtd->bhgsd", of_scores, key)
         return of_query, (of_key, of_value)
 
     state, *sums = [jnp.zeros(x.shape, _wide(x)) for x in (query, key, value)]
