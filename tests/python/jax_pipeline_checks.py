@@ -1,7 +1,10 @@
 """Checks of models in stages on meshes of JAX. `test_pipelines.py` runs each in a process of its
 own, with 4 devices: `python jax_pipeline_checks.py NAME`."""
 
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,6 +16,7 @@ from pipeline_models import (
     agree,
     check_mistakes,
     compare,
+    compare_files,
     compare_sums,
     compare_training,
     compare_values,
@@ -34,6 +38,8 @@ def check_places():
         )
         assert value.sharding.device_set == {*backend.device_mesh.devices[rank]}
         assert backend.to_numpy(value).shape == value.shape
+    with tempfile.TemporaryDirectory() as folder:
+        compare_files(backend, compiled, params, f"{folder}/params.safetensors")
 
 
 def check_traces():
@@ -97,6 +103,10 @@ def check_processes():
     """Stages in several processes, each with some of the devices."""
     compare(ml.JaxBackend, "tied", [({"stage": 2, "data": 2}, "1f1b", 2, 4)])
     compare(ml.JaxBackend, "mlp", [({"stage": 4}, "zero-bubble", 4, 4)])
+    backend = ml.JaxBackend(device_mesh={"stage": 2, "data": 2})
+    compiled = ml.compile(mlp(), backend, shapes={"input": [8, 12]}, stages=2)
+    path = Path(os.environ["FOLDER"], "params.safetensors")
+    compare_files(backend, compiled, compiled.randomize_params(0), path)
 
 
 CHECKS = {

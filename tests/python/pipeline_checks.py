@@ -1,7 +1,10 @@
 """Checks of models in stages on meshes of PyTorch. `test_pipelines.py` runs each in a process of
 its own, which starts the other ranks: `python pipeline_checks.py NAME`."""
 
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,6 +13,7 @@ from pipeline_models import (
     DRAWN,
     check_mistakes,
     compare,
+    compare_files,
     compare_sums,
     compare_training,
     compare_values,
@@ -50,6 +54,8 @@ def check_places():
     for value in params.values():
         assert value.device_mesh.shape == (1,)
         np.testing.assert_allclose(value.sum().item(), backend.to_numpy(value).sum(), rtol=1e-5)
+    with tempfile.TemporaryDirectory() as folder:
+        compare_files(backend, compiled, params, f"{folder}/params.safetensors")
 
 
 def check_launched():
@@ -61,8 +67,10 @@ def check_launched():
 def check_places_of_launched():
     backend = ml.TorchBackend(device_mesh={"stage": 2})
     compiled = ml.compile(mlp(), backend, shapes={"input": [8, 12]}, stages=2)
-    for value in compiled.randomize_params(0).values():
+    params = compiled.randomize_params(0)
+    for value in params.values():
         assert backend.to_numpy(value).shape == tuple(value.shape)
+    compare_files(backend, compiled, params, Path(os.environ["FOLDER"], "params.safetensors"))
 
 
 CHECKS = {

@@ -270,6 +270,26 @@ def wrong(error, parts, make=mlp, shapes=None, **options):
         raise AssertionError(f"no error: {parts}")
 
 
+def compare_files(backend, compiled, params, path):
+    """Params of stages are saved, and read to the same ranks. What is no param lies on all."""
+    more = {"other": backend.ones(3)}
+    ml.save_params(path, {**params, **more})
+    loaded = ml.load_params(path, backend, shardings=compiled.stages)
+    assert loaded.keys() == {*params, *more}
+    for name, value in {**params, **more}.items():
+        own = loaded[name]
+        np.testing.assert_array_equal(backend.to_numpy(own), backend.to_numpy(value))
+        for where in ("device_mesh", "placements", "sharding"):
+            assert getattr(own, where, None) == getattr(value, where, None), name
+    wrong_backend = type(backend)(device_mesh=backend.mesh.sizes)
+    try:
+        ml.load_params(path, wrong_backend, shardings=compiled.stages)
+    except ml.UsageError as error:
+        assert "do not run on this backend" in str(error)
+    else:
+        raise AssertionError("no error")
+
+
 def check_mistakes(backend_of):
     """What is refused."""
     backend = backend_of(device_mesh={"stage": 2})

@@ -22,10 +22,13 @@ NAMES = ["training", "sums", "places", "values", "mistakes"]
 JAX_NAMES = [*NAMES, "traces", *MODELS]
 
 
-def run(*arguments, launcher=()):
+def run(*arguments, launcher=(), **environment):
     pytest.importorskip("torch")
     command = [sys.executable, *launcher, str(CHECKS), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    own = {**os.environ, **environment}
+    return subprocess.run(
+        command, env=own, capture_output=True, text=True, check=False, timeout=600
+    )
 
 
 @pytest.mark.every
@@ -42,9 +45,9 @@ def test_stages_are_equal_to_one_device(name, devices):
     assert ran.returncode == 0, ran.stderr
 
 
-def test_torchrun_starts_the_ranks_of_stages():
+def test_torchrun_starts_the_ranks_of_stages(tmp_path):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    ran = run("launched", launcher=launcher)
+    ran = run("launched", launcher=launcher, FOLDER=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
 
 
@@ -69,11 +72,12 @@ def test_pipelines_of_jax(name):
 
 
 @pytest.mark.every
-def test_processes_of_jax_have_stages():
+def test_processes_of_jax_have_stages(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    started = [jax_process("processes", 2, PROCESS=f"{port} 2 {own}") for own in range(2)]
+    own = {"FOLDER": str(tmp_path)}
+    started = [jax_process("processes", 2, PROCESS=f"{port} 2 {at}", **own) for at in range(2)]
     errors = [process.communicate(timeout=600)[1] for process in started]
     assert [process.returncode for process in started] == [0, 0], "\n".join(errors)
 

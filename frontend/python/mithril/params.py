@@ -13,6 +13,7 @@ from .sources import path_text
 if TYPE_CHECKING:
     from .backends.base import Backend
     from .backends.meshes import TensorSplit
+    from .stage_plan import Stages
 
 __all__ = ["load_params", "rename", "save_params"]
 
@@ -50,7 +51,7 @@ def load_params(
     path: str | os.PathLike[str],
     backend: Backend | None = None,
     *,
-    shardings: Mapping[str, TensorSplit] | None = None,
+    shardings: Mapping[str, TensorSplit] | Stages | None = None,
 ) -> Arrays:
     """Reads the arrays of a safetensors file by name, with their dtypes and shapes.
 
@@ -59,7 +60,8 @@ def load_params(
 
     `shardings` divides them over the backend's device mesh: a `tensor_split` by name, where `*`
     stands for any part of a name, or what `propose_shardings` returned. Each process then reads its
-    own parts alone. The file may come from a mesh of any size.
+    own parts alone. The file may come from a mesh of any size. With the `stages` of a compiled
+    model, params lie on the ranks of their stages.
 
     Errors: `MithrilError` for a file that cannot be read or is not a safetensors file; for
     `shardings`, `TerminalError` for a name that is not in the file, `ShapeError` for an axis that
@@ -86,9 +88,12 @@ def load_params(
     return {name: backend.as_param(backend.from_numpy(own)) for name, own in arrays.items()}
 
 
-def _divided(path: str, backend: Backend | None, shardings: Mapping[str, TensorSplit]) -> Arrays:
+def _divided(
+    path: str, backend: Backend | None, shardings: Mapping[str, TensorSplit] | Stages
+) -> Arrays:
     from .backends.parts_of_files import places_in  # noqa: PLC0415
     from .sharding import splits_for  # noqa: PLC0415
+    from .stage_plan import Stages  # noqa: PLC0415
 
     if backend is None:
         raise UsageError(
@@ -96,6 +101,8 @@ def _divided(path: str, backend: Backend | None, shardings: Mapping[str, TensorS
             "\n  hint: give the backend too: `ml.load_params(path, backend, shardings=…)`"
         )
     places = places_in(path)
+    if isinstance(shardings, Stages):
+        return shardings.read(backend, places)
     # A plan of a whole model has its inputs as well.
     own = mapping(shardings, "shardings", "splits by name")
     if isinstance(shardings, _core.Shardings):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import _core
+from .errors import UsageError
 
 if TYPE_CHECKING:
+    from .backends.base import Backend
+    from .backends.parts_of_files import Place
+    from .backends.pipeline_runner import PipelineRunner
     from .pipeline import Pipeline
     from .stage_types import PipelineCode
 
@@ -43,6 +47,8 @@ class Stages:
     Stages take their part of the time that `propose_shardings` predicts. Nothing overlaps: a rank
     sends the values and gradients of its stages after each other, and the gradients of its params
     are added up over the replicas at the end.
+
+    `shardings=` of `ml.load_params` takes them, and then each rank reads the params of its stages.
     """
 
     pipeline: Pipeline
@@ -53,6 +59,24 @@ class Stages:
     training: bool
     transfer: float
     """Seconds of a step in which the busiest rank sends."""
+    _runner: PipelineRunner | None = field(default=None, repr=False, compare=False)
+
+    def of(self, runner: PipelineRunner) -> Stages:
+        """The same stages, which a runner calls."""
+        return replace(self, _runner=runner)
+
+    def read(self, backend: Backend, places: Mapping[str, Place]) -> dict[str, Any]:
+        """The arrays at these places of a file, each param on the ranks of its stage alone.
+
+        Errors: `UsageError` if the stages run on another backend.
+        """
+        runner = self._runner
+        if runner is None or not runner.is_on(backend):
+            raise UsageError(
+                f"the stages do not run on this backend\n  got: {backend!r}"
+                "\n  hint: give the backend that the model was compiled for"
+            )
+        return {name: runner.read(name, place) for name, place in places.items()}
 
     @property
     def bubble(self) -> float:

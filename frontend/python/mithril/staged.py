@@ -54,10 +54,10 @@ class StagedModel(ShardedModel):
         batch = batch_of(program, pipeline.batch_axes)
         replicas = mesh.devices // ranks
         count = pipeline.count(batch.size, ranks, replicas)
-        plan = _core.sharding(
+        costs = _core.sharding(
             program, [(pipeline.axis, 1)], pipeline.machine, None, 0.0, [], [], {}, choose=False
         )
-        seconds = {block.path: block.compute for block in plan.blocks}
+        seconds = {block.path: block.compute for block in costs.blocks}
         groups = self._groups(program.cost({}, {}), seconds, pipeline.stages)
         code = pipeline_code(
             program,
@@ -68,7 +68,8 @@ class StagedModel(ShardedModel):
             microbatches=count,
             parts=count * replicas,
         )
-        self._stages = planned(
+        runner = _runner(backend, code)
+        plan = planned(
             pipeline,
             code,
             groups,
@@ -77,7 +78,8 @@ class StagedModel(ShardedModel):
             mesh=list(zip(mesh.names, mesh.sizes)),
             training=not self._options["inference"],
         )
-        return _runner(backend, code)
+        self._stages = plan.of(runner)
+        return runner
 
     def _groups(
         self, costs: _core.Costs, seconds: Mapping[str, float], count: int

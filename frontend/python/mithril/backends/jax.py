@@ -107,9 +107,13 @@ class JaxBackend(Backend):
         return self.framework.device_put(array, self._sharding(split))
 
     def _read(self, place: Place, split: Split) -> Any:
-        mapped = place.mapped()
-        return self.framework.make_array_from_callback(
-            place.shape, self._sharding(split), lambda index: narrow(self.framework, mapped[index])
+        return self.read_to(place, self._sharding(split))
+
+    def read_to(self, place: Place, sharding: Any) -> Any:
+        """The array at this place of a file, with a sharding of JAX."""
+        mapped, jax = place.mapped(), self.framework
+        return jax.make_array_from_callback(
+            place.shape, sharding, lambda index: narrow(jax, mapped[index])
         )
 
     def _placed_like(self, array: NDArray[Any], like: Any) -> Any:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..stage_types import PipelineCode
     from .jax import JaxBackend
     from .jax_packs import Vectors
+    from .parts_of_files import Place
 
 __all__ = ["JaxPipelineRunner"]
 
@@ -65,16 +66,25 @@ class JaxPipelineRunner(PipelineRunner):
         """Arrays of the whole mesh on the devices of their stages alone. In several processes, each
         is divided along the axis of the stages instead: a process cannot have arrays that lie on
         devices of others alone."""
-        own, ranks = self._pipeline, self._pipeline.ranks
         if jax.process_count() == 1:
-            homes = {name: self._homes[self._code.owner(name, ranks)] for name in params}
-            return {name: jax.device_put(value, homes[name]) for name, value in params.items()}
-        found = {}
-        for name, value in params.items():
-            even = [axis for axis, size in enumerate(value.shape) if size and size % ranks == 0]
-            split = {own.axis: even[0]} if even else {}
-            found[name] = self._backend.shard(value, tensor_split=split)
-        return found
+            return {n: jax.device_put(value, self._home_of(n)) for n, value in params.items()}
+        shard = self._backend.shard
+        return {n: shard(own, tensor_split=self._split(own.shape)) for n, own in params.items()}
+
+    def _home_of(self, name: str) -> NamedSharding:
+        """The devices of a param's stage."""
+        return self._homes[self._code.owner(name, self._pipeline.ranks)]
+
+    def _split(self, shape: tuple[int, ...]) -> dict[str, int]:
+        """How a param is divided along the axis of the stages, if it can be."""
+        own, ranks = self._pipeline, self._pipeline.ranks
+        even = [axis for axis, size in enumerate(shape) if size and size % ranks == 0]
+        return {own.axis: even[0]} if even else {}
+
+    def _read(self, name: str, place: Place) -> Any:
+        if jax.process_count() == 1:
+            return self._backend.read_to(place, self._home_of(name))
+        return self._backend.read(place, self._split(place.shape))
 
     def _is_whole(self, *arrays: Arrays) -> bool:
         """Whether the params of a call with these arrays are to lie on the whole mesh."""

@@ -13,12 +13,12 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from .foreign import as_numpy
 from .meshes import Split
 from .parts_of_files import Place, Processes, save
-from .torch_ranks import from_part, run
+from .torch_ranks import from_part, run, stage_mesh
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["read_part", "save_on_ranks"]
+__all__ = ["read_on_stage", "read_part", "save_on_ranks"]
 
 Arrays = Mapping[str, Any]
 
@@ -86,11 +86,22 @@ def _save(path: str, arrays: Arrays) -> None:
 
 def read_part(mesh: DeviceMesh, split: Split, place: Place) -> DTensor:
     """An array of a file, of which this rank reads its part."""
+    places = [Replicate() if axis is None else Shard(axis) for axis in split]
+    return from_part(mesh, split, place.shape, _read(place, _index(place.shape, mesh, places)))
+
+
+def read_on_stage(mesh: DeviceMesh, axis: int, at: int, place: Place) -> DTensor:
+    """An array of a file, which the ranks at one place along a mesh axis read."""
+    own = stage_mesh(mesh, axis, at)
+    is_here = own.get_coordinate() is not None
+    part = _read(place, ...) if is_here else torch.empty(0, dtype=getattr(torch, place.dtype))
+    return from_part(own, (None,) * own.ndim, place.shape, part)
+
+
+def _read(place: Place, index: Any) -> torch.Tensor:
+    """A part of an array of a file."""
     import numpy as np  # noqa: PLC0415
 
-    places = [Replicate() if axis is None else Shard(axis) for axis in split]
-    mapped = place.mapped()
-    part = np.array(mapped[_index(place.shape, mesh, places)], order="C")
+    part = np.array(place.mapped()[index], order="C")
     bits = torch.from_numpy(part.reshape(-1).view(np.uint8))
-    dtype = getattr(torch, place.dtype)
-    return from_part(mesh, split, place.shape, bits.view(dtype).reshape(part.shape))
+    return bits.view(getattr(torch, place.dtype)).reshape(part.shape)
