@@ -1,5 +1,6 @@
 """Runs the Python examples of the README, the guide, and the pages of blocks and errors, and checks
-that they print the text after them."""
+that they print the text after them. A block with the name of a file is written to it, and commands
+that are marked `run` are run."""
 
 import contextlib
 import io
@@ -17,7 +18,8 @@ ERRORS = sorted((ROOT / "docs" / "errors").glob("*.md"))
 BLOCKS = sorted((ROOT / "docs" / "blocks").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 BLOCK = re.compile(
-    r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?",
+    r"^```(?P<kind>python|sh run|python (?P<file>\S+))\n(?P<code>.*?)^```$"
+    r"(?:\n+^```text\n(?P<output>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -36,7 +38,8 @@ def test_pages_run(page, tmp_path, monkeypatch, request):
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     if page.stem in ALONE:
         code = f"import test_docs, pathlib; test_docs.check(pathlib.Path({str(page)!r}))"
-        path = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        others = os.environ.get("PYTHONPATH", "")
+        path = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{others}"}
         subprocess.run([sys.executable, "-W", "error", "-c", code], env=path, check=True)
     else:
         check(page)
@@ -51,11 +54,27 @@ def check(page):
     assert blocks or page.stem in ("E0901", "rust")
     for block in blocks:
         line = text.count("\n", 0, block.start()) + 1
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * line + block["code"], str(page), "exec"), namespace)
+        if block["file"]:
+            Path(block["file"]).write_text(block["code"], encoding="utf-8")
+            continue
+        if block["kind"] == "sh run":
+            printed = output_of(block["code"])
+        else:
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile("\n" * line + block["code"], str(page), "exec"), namespace)
+            printed = out.getvalue()
         if block["output"] is not None:
-            assert printed.getvalue() == block["output"]
+            assert printed == block["output"], printed
+
+
+def output_of(commands):
+    """What commands print, without what JAX's gloo prints about its connections."""
+    run = subprocess.run(
+        ["bash", "-e", "-c", commands], stdout=subprocess.PIPE, text=True, check=True
+    )
+    lines = run.stdout.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("[Gloo]"))
 
 
 @pytest.mark.parametrize("page", ERRORS, ids=lambda page: page.stem)
