@@ -322,7 +322,8 @@ def check_rings():
 
 
 # The lengths of queries and keys, how a mesh of 2 x 2 divides query, key and value of shape (batch,
-# heads, length, width), and whether the call is causal. Two heads share a key in every other call.
+# heads, length, width), and whether the call is causal. In turns, no heads share
+# keys, two do, all do.
 ROWS, HEADS, LENGTH = 0, 1, 2
 ATTENTIONS = [
     ((8, 8), [(LENGTH, LENGTH)] * 3, True),
@@ -335,6 +336,10 @@ ATTENTIONS = [
     ((8, 12), [(None, LENGTH)] * 3, True),
     ((8, 7), [(ROWS, LENGTH), (), ()], False),
     ((5, 5), [(ROWS, HEADS), (), ()], True),
+    ((8, 8), [(HEADS, HEADS), (), ()], True),
+    ((8, 8), [(HEADS, LENGTH), (None, LENGTH), (None, LENGTH)], False),
+    ((8, 8), [(HEADS, HEADS), (), ()], False),
+    ((8, 8), [(HEADS, HEADS), (ROWS, HEADS), ()], False),
     ((8, 8), [(ROWS, LENGTH)] * 3, True),
 ]
 
@@ -344,10 +349,10 @@ def check_attentions():
     one, many = (ml.JaxBackend(precision=64, device_mesh=mesh) for mesh in (None, (2, 2)))
     names = ("query", "key", "value")
     for at, ((queries, keys), splits, causal) in enumerate(ATTENTIONS):
-        heads = 2 if at % 2 else 4
+        heads = (4, 2, 1)[at % 3]
         sizes = [(2, 4, queries, 6), (2, heads, keys, 6), (2, heads, keys, 6)]
         shapes = dict(zip(names, sizes))
-        block = ml.ScaledDotProduct(is_causal=causal, grouped=heads == 2)
+        block = ml.ScaledDotProduct(is_causal=causal, grouped=heads < 4)
         made = [ml.compile(block, b, shapes=shapes, trainable_keys=names) for b in (one, many)]
         plain = ml.compile(block, many, shapes=shapes, trainable_keys=names, jit=False)
         whole = {name: one.randn(*shape) for name, shape in shapes.items()}

@@ -16,10 +16,10 @@ def _attention(query, key, value, causal=False, scale=None):
     no device holds all of them (Liu, Zaharia, Abbeel 2023).
     """
     scale = (query.shape[-1] or 1) ** -0.5 if scale is None else scale
-    operands = "b h g s d, b h t d, b h t e"
+    operands = "b (h g) s d, b h t d, b h t e"
 
     def attend(*arrays):
-        rule = f"{operands} -> b h g s e, b h g s"
+        rule = f"{operands} -> b (h g) s e, b (h g) s"
         return _on_parts(_attend_in_ring, rule, arrays, causal, scale)
 
     def forward(*arrays):
@@ -27,16 +27,14 @@ def _attention(query, key, value, causal=False, scale=None):
         return output, (*arrays, output, logsumexp)
 
     def backward(saved, gradient):
-        rule = f"{operands}, b h g s e, b h g s, b h g s e -> {operands}"
+        more = "b (h g) s e, b (h g) s, b (h g) s e"
+        rule = f"{operands}, {more} -> {operands}"
         arrays = (*saved, gradient)
         return _on_parts(_differentiate_in_ring, rule, arrays, causal, scale)
 
     attention = jax.custom_vjp(lambda *arrays: attend(*arrays)[0])
     attention.defvjp(forward, backward)
-    groups = query.shape[1] // key.shape[1]
-    query = query.reshape(*key.shape[:2], groups, *query.shape[2:])
-    output = attention(query, key, value)
-    return output.reshape(key.shape[0], key.shape[1] * groups, *output.shape[3:])
+    return attention(query, key, value)
 
 
 def _on_parts(function, rule, arrays, causal, scale):
@@ -48,11 +46,13 @@ def _on_parts(function, rule, arrays, causal, scale):
     from jax.experimental.custom_partitioning import custom_partitioning
 
     # Sequences of the same length are divided alike.
-    alike = arrays[0].shape[3] == arrays[1].shape[2]
-    axes = [names.split() for names in rule.replace(" ->", ",").split(",")]
+    alike = arrays[0].shape[2] == arrays[1].shape[2]
+    names = rule.replace("(h g)", "hg").replace(" ->", ",").split(",")
+    names = [own.split() for own in names]
+    groups = arrays[0].shape[1] // arrays[1].shape[1] if arrays[1].shape[1] else 1
 
     def partition(mesh, arrays, results):
-        batch, heads, queries = (_divisors(arrays[0], i, mesh) for i in (0, 1, 3))
+        batch, heads, queries = (_divisors(arrays[0], i, mesh) for i in range(3))
         keys = _divisors(arrays[1], 2, mesh)
         # `ppermute` counts devices in the order of the mesh's axes.
         order = mesh.axis_names
@@ -63,21 +63,30 @@ def _on_parts(function, rule, arrays, causal, scale):
             queries = keys
         keys = queries if keys == queries else ()
         blocks = math.prod(mesh.shape[name] for name in keys)
-        owners = {"b": batch, "h": heads, "s": queries, "t": keys}
+        shared = _Heads(groups, arrays[1].shape[1], heads, mesh)
+        owners = {"b": batch, "hg": shared.of_queries, "h": shared.of_keys}
+        owners |= {"s": queries, "t": keys}
 
         def place(names):
             spec = jax.sharding.PartitionSpec(*(owners.get(n) or None for n in names))
             return jax.sharding.NamedSharding(mesh, spec)
 
         def call(*parts):
-            return function(_Ring(queries, blocks, causal, scale), *parts)
+            return run(_Ring(queries, blocks, causal, scale), shared, parts)
 
-        places = list(map(place, axes))
+        places = list(map(place, names))
         count = len(arrays)
         return mesh, call, tuple(places[count:]), tuple(places[:count])
 
+    def run(ring, heads, parts):
+        """The results for the parts of a device."""
+        is_query = [own[1] == "hg" for own in names]
+        given = [heads.inward(*own) for own in zip(parts, is_query)]
+        results = zip(function(ring, *given), is_query[len(parts) :])
+        return tuple(heads.outward(*own) for own in results)
+
     def plain(*arrays):
-        return function(_Ring((), 1, causal, scale), *arrays)
+        return run(_Ring((), 1, causal, scale), _Heads(groups), arrays)
 
     def batch(_, batched, *arrays):
         found = jax.vmap(plain, [0 if own else None for own in batched])(*arrays)
@@ -85,8 +94,13 @@ def _on_parts(function, rule, arrays, causal, scale):
 
     divided = custom_partitioning(plain)
     rule = rule.replace("t", "s") if alike else rule
+    factors = {"g": groups}
+    if groups == 1 or arrays[1].shape[1] == 1:  # an axis has one factor
+        rule, factors = rule.replace("(h g)", "h" if groups == 1 else "g"), {}
     # Shardings that no mesh axes express cannot be decoded.
-    divided.def_partition(partition, decode_shardings=False, sharding_rule=rule)
+    divided.def_partition(
+        partition, decode_shardings=False, sharding_rule=rule, **factors
+    )
     # Batches and further derivatives are those of the plain function.
     with_batches = jax.custom_batching.custom_vmap(divided)
     with_batches.def_vmap(batch)
@@ -114,6 +128,49 @@ def _divisors(array, axis, mesh):
         if rest or size != steps[name]:
             return ()
     return tuple(names)
+
+
+class _Heads:
+    """The heads of queries, in groups that share a head of keys, and how a mesh divides
+    them.
+
+    If there are more devices than heads of keys, several devices have the same one.
+    """
+
+    def __init__(self, groups, keys=1, axes=(), mesh=None):
+        devices = math.prod(mesh.shape[name] for name in axes)
+        self.groups, self.keys = groups, keys
+        is_even = keys % devices == 0
+        self.of_keys = axes if is_even else ()
+        self.sharers = 0 if is_even or devices % keys else devices // keys
+        self.of_queries = axes if is_even or self.sharers else ()
+
+    def inward(self, array, is_query):
+        """The heads that a device computes with. Those of queries get an axis of groups."""
+        if is_query:
+            groups = self.groups // (self.sharers or 1)
+            heads = array.shape[1] // groups
+            return array.reshape(array.shape[0], heads, groups, *array.shape[2:])
+        if self.sharers:
+            return jax.lax.dynamic_slice_in_dim(array, self.place(), 1, 1)
+        return array
+
+    def outward(self, array, is_query):
+        """The opposite. The terms of a shared head are added up."""
+        if is_query:
+            heads = array.shape[1] * array.shape[2]
+            return array.reshape(array.shape[0], heads, *array.shape[3:])
+        if self.sharers:
+            shape = array.shape[0], self.keys, *array.shape[2:]
+            zeros = jnp.zeros(shape, _wide(array))
+            term = array.astype(zeros.dtype)
+            term = jax.lax.dynamic_update_slice_in_dim(zeros, term, self.place(), 1)
+            return jax.lax.psum(term, self.of_queries).astype(array.dtype)
+        return array
+
+    def place(self):
+        """The number of the head of keys that this device has."""
+        return jax.lax.axis_index(self.of_queries) // self.sharers
 
 
 class _Ring:
@@ -187,7 +244,7 @@ def _attend_in_ring(ring, query, key, value):
 
     def visit(scores, blocks, state, sums):
         output, most, total = state
-        both = jnp.maximum(most, scores.max(-1))
+        both = jnp.maximum(most, scores.max(-1, initial=-jnp.inf))
         weights = jnp.exp(scores - both[..., None])
         kept = jnp.exp(most - both)
         part = ring.product("bhgst,bhte->bhgse", weights, blocks[1])
