@@ -281,11 +281,12 @@ def compare_files(backend, compiled, params, path):
         np.testing.assert_array_equal(backend.to_numpy(own), backend.to_numpy(value))
         for where in ("device_mesh", "placements", "sharding"):
             assert getattr(own, where, None) == getattr(value, where, None), name
+    assert compiled.stages.owners.keys() == {*compiled.params}
     wrong_backend = type(backend)(device_mesh=backend.mesh.sizes)
     try:
         ml.load_params(path, wrong_backend, shardings=compiled.stages)
     except ml.UsageError as error:
-        assert "do not run on this backend" in str(error)
+        assert "a mesh with 2 devices along `stage`" in str(error)
     else:
         raise AssertionError("no error")
 

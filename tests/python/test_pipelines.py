@@ -147,7 +147,7 @@ def plan(schedule, count, *, ranks=4, microbatches=8, training=True):
     stage = Stage(0, ("h.0",), 100, 40, 0, 80, 0.5)
     stages = tuple(Stage(at % ranks, stage.blocks, 100, 40, 16, 80, 0.5) for at in range(count))
     own = ml.Pipeline(count, microbatches, schedule)
-    return Stages(own, stages, ranks, microbatches, 1, training, 0.25)
+    return Stages(own, stages, ranks, microbatches, 1, training, 0.25, {})
 
 
 def test_bubbles_and_times():

@@ -65,7 +65,8 @@ def load_params(
 
     Errors: `MithrilError` for a file that cannot be read or is not a safetensors file; for
     `shardings`, `TerminalError` for a name that is not in the file, `ShapeError` for an axis that
-    cannot be divided, and `BackendError` or `UsageError` for a backend without a mesh.
+    cannot be divided, and `BackendError` or `UsageError` for a backend without a mesh, or whose
+    mesh does not have the ranks of the stages.
     """
     import numpy as np  # noqa: PLC0415
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from .backends.base import Backend
     from .backends.parts_of_files import Place
-    from .backends.pipeline_runner import PipelineRunner
     from .pipeline import Pipeline
     from .stage_types import PipelineCode
 
@@ -59,24 +58,29 @@ class Stages:
     training: bool
     transfer: float
     """Seconds of a step in which the busiest rank sends."""
-    _runner: PipelineRunner | None = field(default=None, repr=False, compare=False)
-
-    def of(self, runner: PipelineRunner) -> Stages:
-        """The same stages, which a runner calls."""
-        return replace(self, _runner=runner)
+    owners: Mapping[str, int]
+    """For each param the place of its ranks along the axis of the stages."""
 
     def read(self, backend: Backend, places: Mapping[str, Place]) -> dict[str, Any]:
-        """The arrays at these places of a file, each param on the ranks of its stage alone.
+        """The arrays at these places of a file, each param on the ranks of its stage alone. Other
+        arrays lie on the whole mesh.
 
-        Errors: `UsageError` if the stages run on another backend.
+        Errors: `UsageError` for a backend whose mesh does not have the ranks of the stages.
         """
-        runner = self._runner
-        if runner is None or not runner.is_on(backend):
+        axis, mesh = self.pipeline.axis, backend.mesh
+        sizes = {} if mesh is None else dict(zip(mesh.names, mesh.sizes))
+        if sizes.get(axis) != self.ranks:
             raise UsageError(
-                f"the stages do not run on this backend\n  got: {backend!r}"
-                "\n  hint: give the backend that the model was compiled for"
+                f"the mesh does not have the ranks of the stages\n  got: {backend!r}"
+                f"\n  expected: a mesh with {self.ranks} devices along `{axis}`"
             )
-        return {name: runner.read(name, place) for name, place in places.items()}
+        owners = self.owners
+        return {
+            name: backend.read_on_stage(place, axis, owners[name])
+            if name in owners
+            else backend.read(place, {})
+            for name, place in places.items()
+        }
 
     @property
     def bubble(self) -> float:
@@ -177,7 +181,8 @@ def planned(
                 seconds=sum(seconds.get(path, 0.0) for path in blocks) / parts,
             )
         )
-    plan = Stages(pipeline, tuple(own), ranks, count, replicas, training, 0.0)
+    owners = {name: code.owner(name, ranks) for name in code.params}
+    plan = Stages(pipeline, tuple(own), ranks, count, replicas, training, 0.0, owners)
     links = _core.links(list(mesh), pipeline.machine)
     speeds = {name: links[name] for name, size in mesh if size > 1}
     return replace(plan, transfer=_between(plan, speeds) + _over_replicas(plan, speeds, sizes))

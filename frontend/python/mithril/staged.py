@@ -68,8 +68,7 @@ class StagedModel(ShardedModel):
             microbatches=count,
             parts=count * replicas,
         )
-        runner = _runner(backend, code)
-        plan = planned(
+        self._stages = planned(
             pipeline,
             code,
             groups,
@@ -78,8 +77,7 @@ class StagedModel(ShardedModel):
             mesh=list(zip(mesh.names, mesh.sizes)),
             training=not self._options["inference"],
         )
-        self._stages = plan.of(runner)
-        return runner
+        return _runner(backend, code)
 
     def _groups(
         self, costs: _core.Costs, seconds: Mapping[str, float], count: int

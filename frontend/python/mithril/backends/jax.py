@@ -107,10 +107,28 @@ class JaxBackend(Backend):
         return self.framework.device_put(array, self._sharding(split))
 
     def _read(self, place: Place, split: Split) -> Any:
-        return self.read_to(place, self._sharding(split))
+        return self._read_to(place, self._sharding(split))
 
-    def read_to(self, place: Place, sharding: Any) -> Any:
-        """The array at this place of a file, with a sharding of JAX."""
+    def _read_on_stage(self, place: Place, axis: str, at: int) -> Any:
+        if self.framework.process_count() > 1:
+            return self._read(place, self._split(place.shape, None, self.along(axis, place.shape)))
+        return self._read_to(place, self.stage_sharding(axis, at))
+
+    def stage_sharding(self, axis: str, at: int) -> Any:
+        """The devices at one place along a mesh axis, which each have the whole array."""
+        mesh, sharding = self.device_mesh, self.framework.sharding
+        devices = mesh.devices.take([at], mesh.axis_names.index(axis))
+        own = sharding.Mesh(devices, mesh.axis_names)
+        return sharding.NamedSharding(own, sharding.PartitionSpec())
+
+    def along(self, axis: str, shape: tuple[int, ...]) -> dict[str, int]:
+        """How a param is divided along the axis of the stages in several processes, if it can be: a
+        process cannot have arrays that lie on devices of others alone."""
+        ranks = self.device_mesh.shape[axis]
+        even = [own for own, size in enumerate(shape) if size and size % ranks == 0]
+        return {axis: even[0]} if even else {}
+
+    def _read_to(self, place: Place, sharding: Any) -> Any:
         mapped, jax = place.mapped(), self.framework
         return jax.make_array_from_callback(
             place.shape, sharding, lambda index: narrow(jax, mapped[index])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from ..errors import BackendError
 from .jax_layout import Params
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..stage_types import PipelineCode
     from .jax import JaxBackend
     from .jax_packs import Vectors
-    from .parts_of_files import Place
 
 __all__ = ["JaxPipelineRunner"]
 
@@ -40,7 +39,7 @@ class JaxPipelineRunner(PipelineRunner):
         self._pipeline = own = Pipeline(backend.device_mesh, code)
         self._places = Places(backend)
         self._devices = frozenset(own.mesh.devices.flat)
-        self._homes = [self._home(place) for place in range(own.ranks)]
+        self._homes = [backend.stage_sharding(own.axis, place) for place in range(own.ranks)]
         compiled = [
             (
                 jax.jit(partial(self._vectors, rank), out_shardings=home),
@@ -54,37 +53,14 @@ class JaxPipelineRunner(PipelineRunner):
         self._whole_outputs = jax.jit(self._with_gradients())
         self._whole_gradients = jax.jit(self._gradients_on_mesh, static_argnums=3)
 
-    def _home(self, place: int) -> NamedSharding:
-        """The devices of a rank."""
-        mesh = self._pipeline.mesh
-        axis = self._code.axis
-        return NamedSharding(
-            Mesh(mesh.devices.take([place], axis), mesh.axis_names), PartitionSpec()
-        )
-
     def place(self, params: Arrays) -> Arrays:
         """Arrays of the whole mesh on the devices of their stages alone. In several processes, each
-        is divided along the axis of the stages instead: a process cannot have arrays that lie on
-        devices of others alone."""
+        is divided along the axis of the stages instead."""
         if jax.process_count() == 1:
-            return {n: jax.device_put(value, self._home_of(n)) for n, value in params.items()}
-        shard = self._backend.shard
-        return {n: shard(own, tensor_split=self._split(own.shape)) for n, own in params.items()}
-
-    def _home_of(self, name: str) -> NamedSharding:
-        """The devices of a param's stage."""
-        return self._homes[self._code.owner(name, self._pipeline.ranks)]
-
-    def _split(self, shape: tuple[int, ...]) -> dict[str, int]:
-        """How a param is divided along the axis of the stages, if it can be."""
-        own, ranks = self._pipeline, self._pipeline.ranks
-        even = [axis for axis, size in enumerate(shape) if size and size % ranks == 0]
-        return {own.axis: even[0]} if even else {}
-
-    def _read(self, name: str, place: Place) -> Any:
-        if jax.process_count() == 1:
-            return self._backend.read_to(place, self._home_of(name))
-        return self._backend.read(place, self._split(place.shape))
+            homes = {n: self._homes[self._code.owner(n, self._pipeline.ranks)] for n in params}
+            return {name: jax.device_put(value, homes[name]) for name, value in params.items()}
+        shard, along, axis = self._backend.shard, self._backend.along, self._pipeline.axis
+        return {n: shard(v, tensor_split=along(axis, v.shape)) for n, v in params.items()}
 
     def _is_whole(self, *arrays: Arrays) -> bool:
         """Whether the params of a call with these arrays are to lie on the whole mesh."""

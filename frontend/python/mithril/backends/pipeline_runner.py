@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..stage_types import PipelineCode
     from .base import Backend
-    from .parts_of_files import Place
 
 __all__ = ["PipelineRunner"]
 
@@ -34,21 +33,6 @@ class PipelineRunner(ABC):
     @abstractmethod
     def place(self, params: Arrays) -> Arrays:
         """Arrays of the whole mesh on the ranks of their stages alone."""
-
-    def is_on(self, backend: Backend) -> bool:
-        """Whether the pipeline runs on this backend."""
-        return self._backend is backend
-
-    def read(self, name: str, place: Place) -> Any:
-        """The array at this place of a file: a param of a stage on the ranks of this stage alone,
-        another array on the whole mesh."""
-        if name not in self._code.params:
-            return self._backend.read(place, {})
-        return self._backend.as_param(self._read(name, place))
-
-    @abstractmethod
-    def _read(self, name: str, place: Place) -> Any:
-        """A param of a file on the ranks of its stage alone."""
 
     @abstractmethod
     def _outputs(self, params: Arrays, inputs: Arrays) -> Arrays:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
-from . import torch_files, torch_pipeline
+from . import torch_pipeline
 from .pipeline_runner import PipelineRunner
 
 if TYPE_CHECKING:
     from ..stage_types import PipelineCode
-    from .parts_of_files import Place
     from .torch_arrays import TorchArrays
 
 __all__ = ["TorchPipelineRunner"]
@@ -32,11 +31,6 @@ class TorchPipelineRunner(PipelineRunner):
         """Arrays of the whole mesh on the ranks of their stages alone."""
         found: Arrays = self._ranks.call(torch_pipeline.on_stage, self._pipeline, params)
         return found
-
-    def _read(self, name: str, place: Place) -> Any:
-        mesh, axis = self._backend.device_mesh, self._code.axis
-        owner = self._code.owner(name, mesh.size(axis))
-        return self._ranks.call(torch_files.read_on_stage, mesh, axis, owner, place)
 
     def _outputs(self, params: Arrays, inputs: Arrays) -> Arrays:
         call = torch_pipeline.pipeline_forward
