@@ -32,9 +32,10 @@ fn listing(source: &str, mesh: &Mesh, given: &[(&str, &str)]) -> String {
         let name = info.name.as_deref().map_or(format!("%{at}"), |name| format!("%{name}"));
         lines.push(format!("{name}: [{}]", mesh.text(&layouts.values[at])));
     }
-    for conflict in &layouts.conflicts {
-        let op = &entry.ops[conflict.operation];
-        lines.push(format!("conflict: {} in {}", mesh.name(conflict.axis), op.op.name));
+    for (at, op) in entry.ops.iter().enumerate() {
+        for axis in layouts.relations.contested(at, &layouts.values) {
+            lines.push(format!("conflict: {} in {}", mesh.name(axis), op.op.name));
+        }
     }
     let bill = bill(entry, mesh, &layouts);
     for (at, own) in bill.collectives() {

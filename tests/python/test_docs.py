@@ -70,9 +70,8 @@ def check(page):
 
 def output_of(commands):
     """What commands print, without what JAX's gloo prints about its connections."""
-    run = subprocess.run(
-        ["bash", "-e", "-c", commands], stdout=subprocess.PIPE, text=True, check=True
-    )
+    shell = ["bash", "-e", "-c", commands]
+    run = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
     lines = run.stdout.splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("[Gloo]"))
 

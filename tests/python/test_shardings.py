@@ -103,11 +103,11 @@ def test_a_table_too_large_for_a_device_is_divided_by_rows():
 def test_equal_layers_are_decided_once_and_quickly():
     model = gpt(48, 1600, heads=16, vocabulary=51200)
     deep = compiled(model, [16, 1024])
-    start = time.perf_counter()
+    start = time.process_time()
     plan = deep.propose_shardings({"data": 8, "model": 8}, machine="2x8xH100")
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert plan.compared < 25_000
-    assert seconds < 20  # about 1.5 where nothing else runs
+    assert seconds < 6  # about 1.5 where nothing else runs
     first = {n: s for n, s in plan.items() if n.startswith("sequential_1.")}
     for layer in range(2, 48):
         assert {n: plan[n.replace("_1.", f"_{layer}.", 1)] for n in first} == first
@@ -127,9 +127,70 @@ def test_equal_layers_are_decided_once_and_quickly():
 
 
 def test_thousands_of_devices_need_no_device():
+    start = time.process_time()
     plan = compiled(gpt(6, 256), [2048, 64]).propose_shardings({"data": 512, "model": 8})
     assert plan.mesh == {"data": 512, "model": 8}
     assert plan["input"]["data"] == 0
+    assert time.process_time() - start < 10  # about 0.4
+
+
+def test_dims_that_a_mesh_does_not_divide_stay_whole():
+    odd = compiled(Sequential([Linear(15), Relu(), Linear(9)]), [7, 25])
+    plan = odd.propose_shardings((2, 4))
+    assert all(split == {} for split in plan.values())
+    assert collectives(plan) == {}
+    # Of these dims, the axis of 3 divides some and that of 4 none.
+    splits = odd.propose_shardings({"a": 3, "b": 4}, machine="8xH100").values()
+    assert all(axis != "b" for split in splits for axis in split)
+
+
+@pytest.mark.parametrize("mesh", [(1024,), (256, 512), (1, 128)])
+def test_meshes_may_be_larger_than_any_dim(mesh):
+    small = compiled(Sequential([Linear(64), Relu(), Linear(8)]), [32, 16])
+    plan = small.propose_shardings(mesh)
+    assert all(split == {} for split in plan.values())
+    assert plan.seconds == small.propose_shardings((1,)).seconds
+
+
+def test_conflicts_are_settled_by_what_is_sent_and_reported():
+    """The batch and the columns of a weight are divided by one axis. The weight is smaller than
+    the batch, so it is gathered; a larger one stays, and the batch is gathered."""
+    for batch, gathered in ((4096, "w"), (8, "input")):
+        given = {"input": (0,), "linear.w": (1,)}
+        model = compiled(Sequential([Linear(256, use_bias=False)]), [batch, 128], inference=True)
+        plan = model.explain_sharding({"data": 4}, given=given)
+        size = {"w": 128 * 256, "input": batch * 128}[gathered] * 4 * 3 / 4
+        assert collectives(plan)["all-gather", "data"] == (1, size)
+        (line,) = plan.conflicts()
+        assert line.startswith("linear: data for two dims, settled by 1 all-gather over data: ")
+        assert f"conflict in {line}\n" in str(plan)
+    assert compiled(perceptron(), [64, 64]).explain_sharding((2,), given={}).conflicts() == []
+
+
+def test_blocks_have_layouts_and_traffic():
+    given = {"input": (0,), "linear_1.w": (None, 1)}
+    plan = compiled(perceptron(), [64, 64], inference=True).explain_sharding((2, 2), given=given)
+    blocks = {block.path: block for block in plan.blocks}
+    assert blocks["linear_0"].split == {"axis_0": 0}
+    assert blocks["linear_1"].split == {"axis_0": 0, "axis_1": 1}
+    # A quarter of the product, half of its rows and half of its columns, with the bias.
+    moved = 64 * 256 / 2 + 256 * 256 / 2 + 64 * 256 / 4
+    assert 4 * moved <= blocks["linear_1"].traffic <= 4 * (moved + 3 * 64 * 256 / 4)
+    row = next(line for line in str(plan).splitlines() if line.startswith("linear_1 "))
+    assert row.split()[1] == "axis_0,axis_1"
+
+
+def test_pictures_color_layouts():
+    given = {"input": (0,), "linear_1.w": (None, 1)}
+    picture = compiled(perceptron(), [64, 64]).explain_sharding((2, 2), given=given).dot()
+    boxes = [line for line in picture.splitlines() if "gives" in line]
+    colors = {}
+    for line in boxes:
+        layout = line.split("gives ")[1].split("\\l")[0]
+        colors.setdefault(layout, set()).add(line.split('fillcolor="')[1].split('"')[0])
+    assert colors.keys() == {"axis_0,_", "axis_0,axis_1"}
+    first, second = colors.values()
+    assert len(first) == len(second) == 1 and first != second
 
 
 def test_given_layouts_are_kept_and_others_follow():

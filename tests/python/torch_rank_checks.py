@@ -4,6 +4,7 @@ should. `test_torch_meshes.py` runs each in a process of its own, as `torch_mesh
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -89,7 +90,7 @@ def check_slow():
 
 def check_restarts():
     """20 starts and stops in one process, each without remains."""
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors, shared = len(os.listdir("/proc/self/fd")), os.listdir("/dev/shm")
     for _ in range(20):
         backend = ml.TorchBackend(device_mesh=(2,))
         assert backend.ones(4, tensor_split=(0,)).sum().item() == 4
@@ -97,6 +98,19 @@ def check_restarts():
         backend.close()
         assert ended(pids) and not folder.exists()
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 8
+    own = [name for name in {*os.listdir("/dev/shm")} - {*shared} if "torch" in name]
+    assert not own
+
+
+def check_ports():
+    """Ports in use do not matter, those of PyTorch's defaults neither."""
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(taken.getsockname()[1]))
+        backend = ml.TorchBackend(device_mesh=(2,))
+        assert backend.ones(4, tensor_split=(0,)).sum().item() == 4
+        backend.close()
 
 
 def check_leaving():
@@ -141,6 +155,7 @@ def check_launched():
 CHECKS = {
     "faults": check_faults,
     "restarts": check_restarts,
+    "ports": check_ports,
     "slow": check_slow,
     "leaving": check_leaving,
     "launched": check_launched,

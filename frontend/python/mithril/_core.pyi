@@ -244,6 +244,17 @@ class BlockSharding:
         The path of the block; empty for the whole model.
         """
     @property
+    def split(self, /) -> dict[str, int] | None:
+        """
+        The `tensor_split` of what the forward pass of the block computes last; None if it computes
+        nothing.
+        """
+    @property
+    def traffic(self, /) -> float:
+        """
+        Bytes of memory that a device reads and writes.
+        """
+    @property
     def transfer(self, /) -> float:
         """
         Seconds in which data is on its way.
@@ -933,6 +944,12 @@ class Shardings:
     def compared(self, /) -> int:
         """
         The number of layouts of the whole model that were compared.
+        """
+    def conflicts(self, /, depth: SupportsIndex = 1) -> list[str]:
+        """
+        The blocks, down to `depth` levels, in which a mesh axis divides several dims of one operation,
+        though it can divide only one, and the collectives that settle it, as lines of text. Of the
+        ways to divide such an operation, the one that sends the least is taken.
         """
     def dot(self, /, depth: SupportsIndex = 1) -> str:
         """

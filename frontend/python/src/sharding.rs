@@ -17,6 +17,9 @@ use super::program::Program;
 /// The mesh axes that divide an array, with the axes of the array that they divide.
 type Split = Vec<(String, i64)>;
 
+/// How many conflicts a table begins with.
+const SHOWN: usize = 4;
+
 /// The same as Python has it.
 type TensorSplit = BTreeMap<String, usize>;
 
@@ -34,10 +37,7 @@ pub struct BlockSharding {
 
 impl Shardings {
     fn split(&self, layout: &Layout) -> TensorSplit {
-        let mesh = &self.0.request.mesh;
-        let dims = layout.dims.iter().enumerate();
-        dims.flat_map(|(axis, by)| by.iter().map(move |own| (mesh.name(*own).to_string(), axis)))
-            .collect()
+        split(&self.0.request.mesh, layout)
     }
 
     fn find(&self, name: &str) -> Option<TensorSplit> {
@@ -58,6 +58,12 @@ impl Shardings {
             scaled(*memory, "B"),
         )
     }
+}
+
+fn split(mesh: &Mesh, layout: &Layout) -> TensorSplit {
+    let dims = layout.dims.iter().enumerate();
+    dims.flat_map(|(axis, by)| by.iter().map(move |own| (mesh.name(*own).to_string(), axis)))
+        .collect()
 }
 
 /// How params and inputs of a program are divided over a mesh. `given` has mesh axes with the axes
@@ -222,8 +228,21 @@ impl Shardings {
         divided.map(|(name, layout)| format!("{name}: {}\n", mesh.text(layout))).collect()
     }
 
+    /// The blocks, down to `depth` levels, in which a mesh axis divides several dims of one operation,
+    /// though it can divide only one, and the collectives that settle it, as lines of text. Of the
+    /// ways to divide such an operation, the one that sends the least is taken.
+    #[pyo3(signature = (depth=1))]
+    fn conflicts(&self, depth: usize) -> Vec<String> {
+        blocks::conflicts(&self.0.blocks, &self.0.request.mesh, depth)
+    }
+
     fn __str__(&self) -> String {
-        format!("{}{}{}", self.summary(), self.layouts(), self.table(1))
+        let conflicts = self.conflicts(1);
+        let shown = conflicts.iter().take(SHOWN).map(|line| format!("conflict in {line}\n"));
+        let more = conflicts.len().saturating_sub(SHOWN);
+        let rest = if more > 0 { format!("{more} more in `conflicts()`\n") } else { String::new() };
+        let conflicts = shown.chain([rest]).collect::<String>();
+        format!("{}{}{conflicts}{}", self.summary(), self.layouts(), self.table(1))
     }
 
     fn __repr__(&self) -> String {
@@ -248,6 +267,19 @@ impl BlockSharding {
     #[getter]
     fn flops(&self) -> f64 {
         self.bill.flops
+    }
+
+    /// Bytes of memory that a device reads and writes.
+    #[getter]
+    fn traffic(&self) -> f64 {
+        self.bill.traffic
+    }
+
+    /// The `tensor_split` of what the forward pass of the block computes last; None if it computes
+    /// nothing.
+    #[getter]
+    fn split(&self) -> Option<TensorSplit> {
+        self.bill.layout.as_ref().map(|own| split(&self.mesh, own))
     }
 
     /// Seconds of computation.

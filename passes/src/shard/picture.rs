@@ -10,7 +10,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::blocks::{BlockBill, seconds};
 use super::layout::{Layout, Mesh};
-use super::problem::first_of_gradients;
+use super::problem::{first_of_gradients, of_inputs};
 
 /// Fills of boxes, one for each layout: light colors that are told apart without red and green.
 const COLORS: [&str; 8] =
@@ -46,7 +46,7 @@ impl Picture<'_> {
     /// shapes of values.
     pub fn dot(&self, depth: usize) -> String {
         let function = self.function;
-        let (blocks, of_inputs) = (self.operations(depth), self.of_inputs());
+        let (blocks, of_inputs) = (self.operations(depth), of_inputs(function));
         let mut graph: DiGraph<Node, String> = DiGraph::new();
         let mut makers: Vec<Option<NodeIndex>> = vec![None; function.values.len()];
         for (value, argument) in function.arguments().filter(|(_, own)| own.role == Role::Data) {
@@ -99,21 +99,6 @@ impl Picture<'_> {
             }
         }
         blocks
-    }
-
-    /// Which values depend on inputs.
-    fn of_inputs(&self) -> Vec<bool> {
-        let function = self.function;
-        let mut depends = vec![false; function.values.len()];
-        for (value, argument) in function.arguments() {
-            depends[value.index()] = matches!(argument.role, Role::Data | Role::State);
-        }
-        for op in &function.ops {
-            if op.operands.iter().any(|value| depends[value.index()]) {
-                op.results().for_each(|value| depends[value.index()] = true);
-            }
-        }
-        depends
     }
 
     fn node(&self, path: &str, operations: &[usize], of_inputs: &[bool]) -> Node {

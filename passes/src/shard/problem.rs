@@ -73,3 +73,17 @@ pub fn first_of_gradients(function: &Function) -> usize {
     let first = function.ops.iter().position(|op| reads(&op));
     first.unwrap_or(function.ops.len())
 }
+
+/// Which values depend on inputs.
+pub fn of_inputs(function: &Function) -> Vec<bool> {
+    let mut depends = vec![false; function.values.len()];
+    for (value, argument) in function.arguments() {
+        depends[value.index()] = matches!(argument.role, Role::Data | Role::State);
+    }
+    for op in &function.ops {
+        if op.operands.iter().any(|value| depends[value.index()]) {
+            op.results().for_each(|value| depends[value.index()] = true);
+        }
+    }
+    depends
+}

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::graph::{Function, Operation, Value};
-use mithril_ir::loc::Loc;
 use mithril_ir::op::{self, Kind};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -23,16 +22,6 @@ pub struct Layouts {
     /// By value.
     pub values: Vec<Layout>,
     pub relations: Relations,
-    /// Where two layouts wanted one mesh axis for different dims, in the order of the operations.
-    pub conflicts: Vec<Conflict>,
-}
-
-/// Two factors of an operation whose layouts use one mesh axis.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Conflict {
-    pub operation: usize,
-    pub axis: Axis,
-    pub loc: Loc,
 }
 
 /// An axis of an operand or result.
@@ -119,6 +108,22 @@ impl Relations {
         one != other && !passes(one, other) && !passes(other, one)
     }
 
+    /// The mesh axes that divide several factors of an operation with these layouts, though they can
+    /// divide only one.
+    pub fn contested(&self, at: usize, values: &[Layout]) -> Axes {
+        let mut users: FxHashMap<Axis, usize> = FxHashMap::default();
+        let mut contested = Axes::new();
+        for (factor, places) in self.places[at].iter().enumerate() {
+            for axis in places.iter().flat_map(|(value, axis)| &values[value.index()].dims[*axis]) {
+                let first = *users.entry(*axis).or_insert(factor);
+                if self.compete(at, first, factor) && !contested.contains(axis) {
+                    contested.push(*axis);
+                }
+            }
+        }
+        contested
+    }
+
     /// Contractions and attentions before this one that read one of its operands, both in the
     /// forward pass or both in that of the gradients: what they gather need not be gathered again.
     pub fn earlier(&self, at: usize) -> &[usize] {
@@ -173,8 +178,7 @@ pub fn propagate(
     let relations = Relations::of(function, tied);
     let spread = Spread { function, mesh, relations: &relations };
     let (values, _) = spread.start(given)?;
-    let conflicts = spread.conflicts(&values);
-    Ok(Layouts { values, relations, conflicts })
+    Ok(Layouts { values, relations })
 }
 
 fn check(function: &Function, mesh: &Mesh, value: Value, layout: &Layout) -> Result<()> {
@@ -334,26 +338,5 @@ impl Spread<'_> {
             return true;
         }
         false
-    }
-
-    /// The operations in which one mesh axis divides two factors.
-    fn conflicts(&self, values: &[Layout]) -> Vec<Conflict> {
-        let mut conflicts = Vec::new();
-        for (at, op) in self.function.ops.iter().enumerate() {
-            let mut users: FxHashMap<Axis, usize> = FxHashMap::default();
-            for (factor, places) in self.relations.places[at].iter().enumerate() {
-                for axis in
-                    places.iter().flat_map(|(value, axis)| &values[value.index()].dims[*axis])
-                {
-                    let first = *users.entry(*axis).or_insert(factor);
-                    let conflict = Conflict { operation: at, axis: *axis, loc: op.loc.clone() };
-                    let competes = self.relations.compete(at, first, factor);
-                    if competes && !conflicts.contains(&conflict) {
-                        conflicts.push(conflict);
-                    }
-                }
-            }
-        }
-        conflicts
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Add;
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::{Function, Role, Value};
+use mithril_ir::graph::{Function, Operation, Role, Value};
 use mithril_ir::op::Kind;
 use rustc_hash::FxHashSet;
 
@@ -83,17 +83,9 @@ impl Estimates {
     pub fn time(&self, problem: &Problem, at: usize, bill: &OperationBill) -> Time {
         let Problem { function, mesh, machine, .. } = *problem;
         let op = &function.ops[at];
-        let share = |value: &Value, parts: &i64| self.bytes[value.index()] / *parts as f64;
-        let moves_data =
-            !matches!(op.op.kind, Kind::Layout | Kind::Barrier | Kind::Constant | Kind::Dim);
-        let compute = if moves_data {
-            let read =
-                op.operands.iter().zip(&bill.operands).map(|(value, parts)| share(value, parts));
-            let results: Vec<Value> = op.results().collect();
-            let written =
-                results.iter().zip(&bill.results).map(|(value, parts)| share(value, parts));
-            let traffic = read.chain(written).sum::<f64>() / machine.bandwidth;
-            let rate = machine.products(function.ty(results[0]).dtype);
+        let compute = if moves_data(op) {
+            let rate = machine.products(function.ty(op.result()).dtype);
+            let traffic = self.moved(op, bill) / machine.bandwidth;
             traffic.max(self.flops[at] / bill.parts as f64 / rate)
         } else {
             0.0
@@ -102,6 +94,19 @@ impl Estimates {
             bill.collectives.iter().map(|own| self.seconds(mesh, machine, own)).sum::<f64>();
         let repeats = problem.repeats[at];
         Time { compute: compute * repeats, transfer: transfer * repeats }
+    }
+
+    /// The bytes of memory that a device reads and writes for an operation, as often as it occurs.
+    pub fn traffic(&self, problem: &Problem, at: usize, bill: &OperationBill) -> f64 {
+        let op = &problem.function.ops[at];
+        if moves_data(op) { problem.repeats[at] * self.moved(op, bill) } else { 0.0 }
+    }
+
+    /// The bytes of the operands and results of an operation on a device.
+    fn moved(&self, op: &Operation, bill: &OperationBill) -> f64 {
+        let share = |value: Value, parts: &i64| self.bytes[value.index()] / *parts as f64;
+        let read = op.operands.iter().copied().zip(&bill.operands);
+        read.chain(op.results().zip(&bill.results)).map(|(own, parts)| share(own, parts)).sum()
     }
 
     /// The floating-point operations of a device for an operation, as often as it occurs.
@@ -204,4 +209,9 @@ fn number(dim: &Dim) -> Result<f64> {
             .hint("give `shapes=` with numbers")
             .err(),
     }
+}
+
+/// Whether an operation reads and writes memory.
+fn moves_data(op: &Operation) -> bool {
+    !matches!(op.op.kind, Kind::Layout | Kind::Barrier | Kind::Constant | Kind::Dim)
 }
