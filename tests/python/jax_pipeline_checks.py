@@ -16,6 +16,7 @@ from pipeline_models import (
     agree,
     check_mistakes,
     compare,
+    compare_accumulation,
     compare_files,
     compare_sums,
     compare_training,
@@ -109,9 +110,24 @@ def check_processes():
     compare_files(backend, compiled, compiled.randomize_params(0), path)
 
 
+def sums(compiled, params, inputs):
+    """The sums over devices in a step, all of them outside of loops."""
+    runner = compiled._runner
+    arrays = {name: compiled.backend.array(value) for name, value in inputs.items()}
+    given = runner._batches(arrays, runner._code.inputs)
+    seeds = runner._batches({"final_cost": runner._one("final_cost")}, runner._code.outputs)
+    step = runner._gathered_gradients.lower(runner._gathered(params), given, seeds)
+    functions = [text.split() for text in step.compile().as_text().split("\n}\n")]
+    words = "all-reduce(", "all-reduce-start("
+    found = {own[0]: sum(w.startswith(words) for w in own) for own in functions if own}
+    assert all(name == "ENTRY" for name, count in found.items() if count)
+    return found["ENTRY"]
+
+
 CHECKS = {
     "training": lambda: compare_training(ml.JaxBackend, []),
     "sums": lambda: compare_sums(ml.JaxBackend),
+    "accumulation": lambda: compare_accumulation(ml.JaxBackend, sums),
     "places": check_places,
     "values": lambda: compare_values(ml.JaxBackend),
     "mistakes": lambda: check_mistakes(ml.JaxBackend),

@@ -13,12 +13,15 @@ from pipeline_models import (
     DRAWN,
     check_mistakes,
     compare,
+    compare_accumulation,
     compare_files,
     compare_sums,
     compare_training,
     compare_values,
     meshes_of,
 )
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import mithril as ml
 
@@ -73,9 +76,31 @@ def check_places_of_launched():
     compare_files(backend, compiled, params, Path(os.environ["FOLDER"], "params.safetensors"))
 
 
+def sums(compiled, params, inputs):
+    """The sums over ranks in a step."""
+    with Collectives() as seen:
+        compiled.evaluate(params, inputs, output_gradients=True)
+    return seen.names.count("c10d.allreduce_.default")
+
+
+class Collectives(TorchDispatchMode):
+    """What the first rank calls of the library of collectives."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(own, DTensor) for own in types):
+            return NotImplemented  # to see what DTensor calls for it
+        self.names += [str(func)] if str(func).startswith("c10d.") else []
+        return func(*args, **(kwargs or {}))
+
+
 CHECKS = {
     "training": lambda: compare_training(ml.TorchBackend, OPTIMIZERS),
     "sums": lambda: compare_sums(ml.TorchBackend),
+    "accumulation": lambda: compare_accumulation(ml.TorchBackend, sums),
     "places": check_places,
     "values": lambda: compare_values(ml.TorchBackend),
     "mistakes": lambda: check_mistakes(ml.TorchBackend),

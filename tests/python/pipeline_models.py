@@ -270,6 +270,30 @@ def wrong(error, parts, make=mlp, shapes=None, **options):
         raise AssertionError(f"no error: {parts}")
 
 
+def compare_accumulation(backend_of, sums):
+    """One stage accumulates the gradients of its microbatches, and adds up those of the replicas
+    once. `sums` counts the sums over replicas in a step."""
+    inputs = batch()
+    shapes = {name: value.shape for name, value in inputs.items()}
+    one = backend_of(precision=64)
+    whole = ml.compile(trained(), one, shapes=shapes)
+    params = whole.randomize_params(0)
+    want = whole.evaluate(params, inputs, output_gradients=True)
+    backend = backend_of(precision=64, device_mesh={"stage": 1, "data": 2})
+    counts = set()
+    for schedule in ("gpipe", "1f1b", "zero-bubble"):
+        for count in (1, 4):
+            stages = ml.Pipeline(1, count, schedule)
+            staged = ml.compile(trained(), backend, shapes=shapes, stages=stages)
+            own = staged.randomize_params(0)
+            got = staged.evaluate(own, inputs, output_gradients=True)
+            for found, wanted in zip(got, want):
+                agree(numpy(backend, found), numpy(one, wanted), 1e-12)
+            counts.add(sums(staged, own, inputs))
+    (count,) = counts
+    assert count > 0
+
+
 def compare_files(backend, compiled, params, path):
     """Params of stages are saved, and read to the same ranks. What is no param lies on all."""
     more = {"other": backend.ones(3)}

@@ -18,7 +18,7 @@ from mithril.stage_plan import Stage, Stages, held_microbatches
 CHECKS = Path(__file__).with_name("pipeline_checks.py")
 JAX_CHECKS = Path(__file__).with_name("jax_pipeline_checks.py")
 MODELS = ["mlp", "gpt", "tied", "t5"]
-NAMES = ["training", "sums", "places", "values", "mistakes"]
+NAMES = ["training", "sums", "accumulation", "places", "values", "mistakes"]
 JAX_NAMES = [*NAMES, "traces", *MODELS]
 
 

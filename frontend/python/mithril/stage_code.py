@@ -127,8 +127,8 @@ def pipeline_code(
     be made of those of microbatches.
     """
     arguments = {a.name: (at, a) for at, a in enumerate(program.arguments)}
-    values = _Values(program, program.parts([True] * pipeline.stages), pipeline.stages)
-    outcomes = zip(program.results, program.result_values)
+    values = _Values(program, pipeline.stages)
+    outcomes = zip(program.results, values.results)
     axes = _output_axes(whole, program, parts)
     return PipelineCode(
         axis=axis,
@@ -146,18 +146,33 @@ def pipeline_code(
     )
 
 
+class _Whole(NamedTuple):
+    """A program that is not divided, as its only part."""
+
+    program: _core.Program
+    reads: Sequence[int]
+    writes: Sequence[int]
+    place: int = 0
+
+
 class _Values:
     """The numbered values of a program, and the stages that write and read them."""
 
-    def __init__(self, program: _core.Program, parts: Sequence[_core.Part], stages: int) -> None:
+    def __init__(self, program: _core.Program, stages: int) -> None:
         self._program = program
         self._arguments = len(program.arguments)
         self._count = stages
-        self._parts: list[list[_core.Part]] = [[] for _ in range(stages)]
+        self.results: Sequence[int] = program.result_values
+        """The numbers of the outputs."""
+        parts: Sequence[_core.Part | _Whole] = program.parts([True] * stages)
+        if stages == 1:
+            self.results = range(self._arguments, self._arguments + len(program.results))
+            parts = [_Whole(program, range(self._arguments), self.results)]
+        self._parts: list[list[_core.Part | _Whole]] = [[] for _ in range(stages)]
         self.types: dict[int, ValueType] = {}
         self._written: dict[int, int] = {}
         """The stage that writes each value."""
-        self._read: dict[int, int] = dict.fromkeys(program.result_values, stages - 1)
+        self._read: dict[int, int] = dict.fromkeys(self.results, stages - 1)
         """The last stage that reads each value."""
         learned = {at for at, a in enumerate(program.arguments) if a.role == "param"}
         for at, own in enumerate(program.arguments):
@@ -179,7 +194,7 @@ class _Values:
         """The code of each stage."""
         codes = []
         takes: tuple[int, ...] = ()
-        outputs = tuple(dict.fromkeys(self._program.result_values))
+        outputs = tuple(dict.fromkeys(self.results))
         for at, parts in enumerate(self._parts):
             crossing = (v for v, of in self._written.items() if of <= at < self._read.get(v, -1))
             last = at == self._count - 1
@@ -211,7 +226,7 @@ def _sizes(result: _core.Outcome) -> tuple[int, ...]:
     return tuple(map(int, result.dims))
 
 
-def _part_code(part: _core.Part) -> PartCode:
+def _part_code(part: _core.Part | _Whole) -> PartCode:
     program = part.program
     arguments = list(zip(program.arguments, part.reads))
     constants = [(name, dtype.name, shape, data) for name, dtype, shape, data in program.constants]

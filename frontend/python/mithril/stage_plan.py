@@ -132,8 +132,9 @@ class Stages:
         own = self.pipeline
         replicas = f" of {self.replicas} replicas" if self.replicas > 1 else ""
         return (
-            f"{len(self.stages)} stages on {self.ranks} ranks of `{own.axis}`, "
-            f"{self.microbatches} microbatches{replicas}, schedule `{own.schedule}`\n"
+            f"{_counted(len(self.stages), 'stage')} on {_counted(self.ranks, 'rank')} of "
+            f"`{own.axis}`, {_counted(self.microbatches, 'microbatch', 'es')}{replicas}, "
+            f"schedule `{own.schedule}`\n"
             f"{self.bubble:.1%} bubble, {_amount(self.step, 's')} a step of {own.machine} "
             f"({_amount(self.busy, 's')} compute, {_amount(self.transfer, 's')} transfer)\n"
             f"{self._table()[0]}"
@@ -230,6 +231,10 @@ def held_microbatches(schedule: str, ranks: int, chunks: int, microbatches: int)
             if step >= first + delay:
                 now[chunks - 1 - (step - first - delay) // rounds % chunks] -= 1
     return found
+
+
+def _counted(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count} {noun}{plural if count != 1 else ''}"
 
 
 def _run(blocks: Sequence[str]) -> str:
