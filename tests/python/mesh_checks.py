@@ -22,6 +22,7 @@ from mesh_models import (
     EVERY,
     MESHES,
     MODELS,
+    ON_GRID,
     RING,
     Divisions,
     close,
@@ -305,6 +306,17 @@ def check_collectives():
     tables = [("embeddings", {"input": (0,)}), ("embeddings", {"embedding.w": (0,)})]
     models = [*DIVIDED, RING, ("grouped", RING[1]), *tables]
     compare_collectives(ml.JaxBackend, counted, models)
+    # XLA reduces the whole gradient of a divided weight, and takes a part.
+    differences = {1: {"reduce-scatter": (192, 0), "all-reduce": (864, 1248)}}
+    grid = {"mesh": (2, 2), "differences": differences}
+    compare_collectives(ml.JaxBackend, counted, ON_GRID, **grid)
+    # A plan adds up the gradients of filters before the windows are, and computes loops whole.
+    others = [(name, {"input": (0,)}) for name in ("resnet", "t5", "recurrent")]
+    differences = {
+        0: {"all-reduce": (3900, 2412)},
+        2: {"all-gather": (2688, 0), "all-reduce": (480, 1140)},
+    }
+    compare_collectives(ml.JaxBackend, counted, others, differences=differences)
 
 
 def check_rings():
