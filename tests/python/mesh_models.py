@@ -436,6 +436,23 @@ def compare_library(backend_of, devices, blocks=None, cases=None):
             block_cases.close(got[1], want[1], f"{name}, {case}: gradient of", tolerance)
 
 
+def side_by_side(array):
+    """The copies of all ranks. Runs on every rank of PyTorch."""
+    from torch.distributed.tensor import DTensor, Shard  # noqa: PLC0415
+
+    return DTensor.from_local(array.to_local(), array.device_mesh, [Shard(0)])
+
+
+def sums_of(arrays):
+    """The mean over the ranks of the sum of each array. Runs on every rank of PyTorch."""
+    import torch  # noqa: PLC0415
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.tensor import DTensor, Partial  # noqa: PLC0415
+
+    own = torch.stack([array.sum() / 2 for array in arrays])
+    return (DTensor.from_local(own, init_device_mesh("cpu", (2,)), [Partial()]),)
+
+
 def interrupt(*_):
     """Is interrupted on the first rank of PyTorch."""
     import torch  # noqa: PLC0415

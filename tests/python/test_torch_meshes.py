@@ -36,7 +36,7 @@ NAMES = [
     "library",
 ]
 RINGS = ["block", "grouped", "gpt", "calls", "dtypes", "context"]
-FAULTS = ["faults", "restarts", "ports"]
+FAULTS = ["faults", "restarts", "ports", "memory"]
 MODELS = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings", "t5"]
 MESHES = ["2", "4", "2x2", "1x4", "2x1x2"]
 

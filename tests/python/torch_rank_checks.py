@@ -9,12 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
-from mesh_models import close, interrupt, mlp, place, refuse
+from mesh_models import close, interrupt, mlp, place, refuse, side_by_side, sums_of
 from torch.distributed.tensor import DTensor
 from torch_mesh_checks import wrong
 
 import mithril as ml
+from mithril.backends.torch_shared import SMALL
 
 
 def ended(pids):
@@ -102,6 +104,32 @@ def check_restarts():
     assert not own
 
 
+def check_memory():
+    """Large arrays reach the ranks through memory that has no names. Each rank has its own."""
+    backend = ml.TorchBackend(device_mesh=(2,))
+    x = torch.arange(6 * SMALL, dtype=torch.float32).reshape(6, -1)
+    backend.shard(x)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for split in ((), (0,), (1,)):
+        y = backend.shard(x, tensor_split=split)
+        assert torch.equal(y.full_tensor(), x)
+    y = backend.shard(x)
+    with torch.no_grad():
+        y.add_(1)
+    both = backend.ranks.call(side_by_side, y).full_tensor()
+    assert torch.equal(both, torch.cat([x + 1, x + 1]))
+    assert torch.equal(x[0, :3], torch.arange(3.0))
+    # Many arrays in one call, and an input of NumPy.
+    arrays = [torch.full((SMALL // 4,), float(at)) for at in range(300)]
+    (sums,) = backend.ranks.call(sums_of, arrays)
+    assert sums.full_tensor().tolist() == [own.sum().item() for own in arrays]
+    model = ml.compile(mlp(), backend, shapes={"input": [SMALL, 6]})
+    params, given = model.randomize_params(0), np.ones((SMALL, 6), np.float32)
+    output = model.evaluate(params, {"input": given})["output"]
+    assert torch.allclose(output.full_tensor(), output.full_tensor()[:1])
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
 def check_ports():
     """Ports in use do not matter, those of PyTorch's defaults neither."""
     with socket.socket() as taken:
@@ -156,6 +184,7 @@ CHECKS = {
     "faults": check_faults,
     "restarts": check_restarts,
     "ports": check_ports,
+    "memory": check_memory,
     "slow": check_slow,
     "leaving": check_leaving,
     "launched": check_launched,

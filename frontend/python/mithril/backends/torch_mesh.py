@@ -31,6 +31,7 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import BackendError, UsageError
 from .torch_ranks import HERE, arrays_of, packed, run, torch_modes, whole
+from .torch_shared import Sent
 from .torch_worker import GRACE
 
 __all__ = ["LaunchedRanks", "MeshTensor", "Ranks", "ranks_for"]
@@ -195,12 +196,14 @@ class Ranks:
         function: Callable[..., Any],
         args: Sequence[tuple[Any, Any]],
     ) -> None:
-        data = b""
+        data, sent = b"", Sent()
         try:
             for rank, link in enumerate(self._links, 1):
                 if rank == 1 or args[rank] is not args[0]:
-                    data = packed((function, *args[rank]), self._number)
-                link.send((number, first, freed, torch_modes(), data))
+                    sent.close()
+                    data = packed((function, *args[rank]), self._number, sent)
+                link.send((number, first, freed, torch_modes(), data, len(sent)))
+                sent.send(link)
         except OSError as error:
             self._raise_broken(error)
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
@@ -211,6 +214,8 @@ class Ranks:
                 f"the arguments of `{name}` cannot be sent to the other ranks\n  got: {error}"
                 "\n  hint: `backend.to_numpy(array)` makes an array of this process"
             ) from error
+        finally:
+            sent.close()
 
     def _number(self, array: DTensor) -> int:
         held = getattr(array, "_held", None)
@@ -240,7 +245,7 @@ class Ranks:
             self._raise_broken(error)
         try:
             for link in self._links:
-                link.send((number, 0, (), None, None))
+                link.send((number, 0, (), None, None, 0))
         except OSError:
             self._raise_broken(error)
 

@@ -25,6 +25,7 @@ from ..sources import namespace
 from .meshes import Split
 from .torch_buckets import Buckets
 from .torch_rules import Functions, Handlers, Rules, reduced
+from .torch_shared import Sent
 
 __all__ = [
     "HERE",
@@ -86,9 +87,10 @@ class Rank:
         self.contexts: dict[Any, list[Any]] = {}
         """The contexts that a call needs, by what describes it."""
 
-    def unpacked(self, data: bytes) -> Any:
-        """What rank 0 packed, with this rank's objects in place of numbers."""
-        return _Reader(io.BytesIO(data)).load()
+    def unpacked(self, data: bytes, memory: Sequence[Any]) -> Any:
+        """What rank 0 packed, with this rank's objects in place of numbers, and large arrays in
+        shared memory."""
+        return _Reader(io.BytesIO(data), buffers=memory).load()
 
     def forget(self, numbers: Sequence[tuple[str, int]]) -> None:
         for kind, number in numbers:
@@ -160,11 +162,11 @@ def _methods() -> dict[Any, str]:
     return {own: name for name, own in named.items() if isinstance(own, FunctionType)}
 
 
-def packed(value: Any, held: Callable[[DTensor], int]) -> bytes:
+def packed(value: Any, held: Callable[[DTensor], int], sent: Sent) -> bytes:
     """Pickles a value with numbers in place of the objects that every rank has. `held` returns the
-    number of an array."""
+    number of an array. Large arrays go to shared memory."""
     data = io.BytesIO()
-    writer = _Writer(data, pickle.HIGHEST_PROTOCOL)
+    writer = _Writer(data, 5, buffer_callback=sent.take)
     writer.held = held
     writer.dump(value)
     return data.getvalue()

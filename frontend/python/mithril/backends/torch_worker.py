@@ -12,6 +12,8 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from .torch_shared import received
+
 __all__ = ["GRACE", "main"]
 
 GRACE = 5.0
@@ -27,7 +29,8 @@ def _read(link: Connection, queue: SimpleQueue[Any], parent: int, folder: str) -
             while not link.poll(1.0):
                 if os.getppid() != parent:
                     raise EOFError
-            queue.put(link.recv())
+            *message, count = link.recv()
+            queue.put((*message, received(link, count)))
     except (EOFError, OSError):
         # Rank 0 may have been killed before it could remove the folder.
         shutil.rmtree(folder, ignore_errors=True)
@@ -44,7 +47,7 @@ def _serve(link: Connection, queue: SimpleQueue[Any]) -> None:
             call = queue.get(timeout=None if failed is None else GRACE)
         except Empty:
             break
-        number, first, freed, modes, data = call
+        number, first, freed, modes, data, memory = call
         if data is None:  # rank 0 failed in this call
             if failed != number:
                 text = f"only rank 0 failed in call {number}"
@@ -55,12 +58,12 @@ def _serve(link: Connection, queue: SimpleQueue[Any]) -> None:
             break
         HERE.forget(freed)
         try:
-            function, args, keywords = HERE.unpacked(data)
+            function, args, keywords = HERE.unpacked(data, memory)
             with within(modes):
                 result = run(function, *args, **keywords)
             for place, array in enumerate(arrays_of(result), first):
                 HERE.arrays[place] = array
-            del function, args, keywords, result
+            del call, memory, function, args, keywords, result
         except Exception:
             failed, text = number, traceback.format_exc()
     link.send(text)
