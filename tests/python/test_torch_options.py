@@ -85,14 +85,36 @@ def test_amp_of_convolutions_computes_in_half_precision():
     assert torch.equal(compiled.evaluate(params, {"input": x})["output"], want)
 
 
-def test_gradients_below_float16_are_kept():
+@pytest.mark.parametrize("autodiff", ["framework", "mithril"])
+def test_gradients_below_float16_are_kept(autodiff):
     """Without the scaler they would be 0 or far off."""
-    model = Linear(1, use_bias=False)
-    compiled = ml.compile(model, ml.TorchBackend(use_amp="float16"), shapes={"input": [4, 3]})
+    model, backend = Linear(1, use_bias=False), ml.TorchBackend(use_amp="float16")
+    compiled = ml.compile(model, backend, shapes={"input": [4, 3]}, autodiff=autodiff)
     x = torch.full((4, 3), 1e-3)
-    tiny = {"output": torch.full((4, 1), 2e-7)}
-    _, gradients = compiled.evaluate({"w": torch.ones(3, 1)}, {"input": x}, output_gradients=tiny)
-    near(gradients["w"], torch.full((3, 1), 4 * 1e-3 * 2e-7), 2e-3)
+    array = torch.full((4, 1), 2.0**-22)
+    for tiny in ({"output": array}, lambda outputs: {"output": array.half()}):
+        own = {"w": torch.ones(3, 1)}
+        _, gradients = compiled.evaluate(own, {"input": x}, output_gradients=tiny)
+        near(gradients["w"], torch.full((3, 1), 4 * 1e-3 * 2.0**-22), 2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_under_autocast_have_the_dtypes_of_params(dtype):
+    backend = ml.TorchBackend(use_amp=dtype)
+    found = []
+    for autodiff in ("framework", "mithril"):
+        compiled = ml.compile(mlp(), backend, shapes=SHAPES, autodiff=autodiff)
+        params = compiled.randomize_params(seed=0)
+        x = {"input": torch.linspace(-1, 1, 4 * 32).reshape(4, 32)}
+        found.append(compiled.evaluate(params, x, output_gradients=lambda y: y)[1])
+    for name, gradient in found[0].items():
+        assert gradient.dtype == found[1][name].dtype == torch.float32
+        near(found[1][name], gradient, 2e-2)
+
+
+def test_eager_mode_refuses_to_compile():
+    with pytest.raises(UsageError, match="`jit` and `eager_mode` contradict each other"):
+        ml.compile(mlp(), ml.TorchBackend(eager_mode=True), shapes=SHAPES, jit=True)
 
 
 def test_the_scale_falls_where_gradients_overflow_and_grows_again(monkeypatch):

@@ -14,7 +14,7 @@ from ..units import bytes_of
 from .joint import JointRunner
 from .torch_arrays import TorchArrays, as_numpy
 from .torch_memory import MemoryLimit, limited, storage_sizes
-from .torch_runner import TorchRunner, compiled, set_apart, within
+from .torch_runner import LossScaler, TorchRunner, compiled, set_apart, under_autocast, within
 
 if TYPE_CHECKING:
     import torch
@@ -108,6 +108,7 @@ class TorchBackend(TorchArrays):
         self.requires_grad = requires_grad
         self.amp_dtype = self._amp_dtype(use_amp)
         self.jit_compile = jit_compile
+        self.eager_mode = eager_mode
         self.checkpoints = memory_efficient
         self.release_unused = release_unused or memory_efficient
         self._hooks: list[MemoryHook] = []
@@ -256,6 +257,12 @@ class TorchBackend(TorchArrays):
             on_mesh.forward = self.around(on_mesh.forward)  # type: ignore[method-assign]
             on_mesh.gradients = self.around(on_mesh.gradients)  # type: ignore[method-assign]
             return on_mesh
+        if jit and self.eager_mode:
+            raise UsageError(
+                "`jit` and `eager_mode` contradict each other"
+                f"\n  got: jit=True and {self!r} with eager_mode=True"
+                "\n  hint: leave one of them out"
+            )
         own = namespace()
         if jit:
             set_apart(self.framework, own)
@@ -271,7 +278,7 @@ class TorchBackend(TorchArrays):
             gradients = within(self.framework.no_grad, runner.gradients)
             if self.autocast:
                 runner.forward = within(self.autocast, runner.forward)
-                gradients = within(self.autocast, gradients)
+                gradients = under_autocast(within(self.autocast, gradients), self.scaler())
             runner.forward, runner.gradients = self.around(runner.forward), self.around(gradients)  # type: ignore[method-assign]
         else:
             runner = TorchRunner(self, own, jit=jit)
@@ -279,6 +286,11 @@ class TorchBackend(TorchArrays):
             runner.forward = limited(limit, runner.forward, gradients=False)
             runner.gradients = limited(limit, runner.gradients, gradients=True)  # type: ignore[method-assign]
         return runner
+
+    def scaler(self) -> LossScaler | None:
+        """A scaler of output gradients, if models run in float16."""
+        is_half = self.amp_dtype == self.framework.float16
+        return LossScaler(self.framework) if is_half else None
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps a call in the hooks that the backend's options require."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .torch import TorchBackend
 
-__all__ = ["LossScaler", "TorchRunner", "compiled", "set_apart", "within"]
+__all__ = ["LossScaler", "TorchRunner", "compiled", "set_apart", "under_autocast", "within"]
 
 Call = Callable[..., Any]
 
@@ -72,13 +72,19 @@ class LossScaler:
 
     def gradients(self, roots: list[Any], leaves: list[Any], seeds: list[Any]) -> list[Any]:
         """The gradients of the leaves; None for those that no root depends on."""
-        torch = self._torch
-        while True:
-            scaled = [(seed * self.factor).to(root.dtype) for root, seed in zip(roots, seeds)]
-            found = torch.autograd.grad(
-                roots, leaves, scaled, allow_unused=True, retain_graph=self.factor > 1.0
+
+        def compute(factor: float) -> Any:
+            scaled = [(seed * factor).to(root.dtype) for root, seed in zip(roots, seeds)]
+            return self._torch.autograd.grad(
+                roots, leaves, scaled, allow_unused=True, retain_graph=factor > 1.0
             )
-            found = [None if g is None else g / self.factor for g in found]
+
+        return self.unscaled(compute)
+
+    def unscaled(self, compute: Callable[[float], Any]) -> list[Any]:
+        """The gradients that `compute` returns for output gradients times its argument."""
+        while True:
+            found = [None if g is None else g / self.factor for g in compute(self.factor)]
             if self.factor <= 1.0 or all(g is None or bool(g.isfinite().all()) for g in found):
                 break
             self.factor, self._steps = max(self.factor / 2, 1.0), 0
@@ -86,6 +92,39 @@ class LossScaler:
         if self._steps >= self.interval:
             self.factor, self._steps = self.factor * 2, 0
         return found
+
+
+class _Scaled:
+    """Output gradients times a factor."""
+
+    def __init__(self, seeds: Any, factor: float) -> None:
+        self._seeds, self._factor = seeds, factor
+        self.arrays = None if seeds.arrays is None else self._times(seeds.arrays)
+
+    def of(self, outputs: Any) -> dict[str, Any]:
+        return self._times(self._seeds.of(outputs)) if self.arrays is None else self.arrays
+
+    def _times(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: array * self._factor for name, array in arrays.items()}
+
+
+def under_autocast(call: Call, scaler: LossScaler | None) -> Call:
+    """The call of source that computes the gradients itself, under autocast: gradients have the
+    dtypes of their params, and with a scaler none of them becomes 0."""
+
+    def gradients(params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        result: Any = None
+
+        def compute(factor: float) -> list[Any]:
+            nonlocal result
+            result = call(params, inputs, state, _Scaled(seeds, factor))
+            return [own.to(params[name].dtype) for name, own in result[1].items()]
+
+        found = compute(1.0) if scaler is None else scaler.unscaled(compute)
+        outputs, named, following = result
+        return outputs, dict(zip(named, found)), following
+
+    return gradients
 
 
 class TorchRunner:
@@ -99,7 +138,7 @@ class TorchRunner:
         autocast = backend.autocast
         # The backward pass is outside of the context: autograd takes the dtypes of the forward one.
         self._raw = within(autocast, forward) if autocast else forward
-        self._scaler = LossScaler(torch) if backend.amp_dtype == torch.float16 else None
+        self._scaler = backend.scaler()
         self.forward = backend.around(self._raw)
         self.gradients = backend.around(self._gradients)
 
