@@ -23,11 +23,11 @@ def tolerance_of(name: str, least: float = TOLERANCE) -> float:
     return max(least, ROWS[name].tolerance)
 
 
-def results(name: str, case: Case, backend: Any, calls: int = 1) -> Any:
+def results(name: str, case: Case, backend: Any, calls: int = 1, **more: Any) -> Any:
     """Outputs, gradients of their weighted sum, and inputs, by name as NumPy arrays. The gradients
-    are those of the last of some equal calls."""
+    are those of the last of some equal calls. `more` are options of `ml.compile`."""
     model, shapes = build(name, case)
-    options = {"shapes": shapes, "jit": backend.kind == "c", "random": "exact"}
+    options = {"shapes": shapes, "jit": backend.kind == "c", "random": "exact", **more}
     probe = ml.compile(model, backend, **options)
     floats = [n for n in probe.inputs if probe._arguments.dtypes[n].startswith("float")]
     compiled = ml.compile(model, backend, trainable_keys=floats, **options)
@@ -103,6 +103,21 @@ def test_tinygrad_agrees(name):
     tolerance = tolerance_of(name, 1e-11)
     close(got[0], want[0], f"{case}: output", tolerance)
     close(got[1], want[1], f"{case}: gradient of", tolerance)
+
+
+LAZY = [kind for kind in ("mlx", "tinygrad") if kind in INSTALLED]
+
+
+@pytest.mark.parametrize("kind", LAZY)
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_as_source_agree_under_jit(name, kind):
+    """`autodiff="mithril"` and `jit=True` on MLX and tinygrad, against NumPy."""
+    backend = {"mlx": ml.MlxBackend, "tinygrad": ml.TinygradBackend}[kind](dtype=ml.float64)
+    case = variants(name)[0]
+    want = results(name, case, ml.NumpyBackend(dtype=ml.float64))
+    got = results(name, case, backend, autodiff="mithril", jit=True)
+    for one, other, what in zip(want, got, ("output", "gradient of")):
+        close(other, one, f"{name}, {case} on {kind}: {what}", tolerance_of(name))
 
 
 def test_every_block_has_one_row():

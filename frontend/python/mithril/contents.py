@@ -91,16 +91,19 @@ class Contents:
         """The names of arguments and outputs, and the time of each compile stage, as text. For a
         model that was compiled with `verbose=True` it includes the time of each native kernel in a
         call."""
+        return self._report_of(self._variant)
+
+    def _report_of(self, variant: Variant) -> str:
         names = {
             "params": self.params,
             "inputs": self.inputs,
             "state": self.states,
             "outputs": self.outputs,
         }
-        runner = self._variant.runner
+        runner = variant.runner
         is_source = self.backend.writes and self._placement.is_single
         native = [] if is_source or runner is None else runner.report
-        return reported(self._program, self.backend, names, native, self._file_path)
+        return reported(variant.program, self.backend, names, native, self._file_path)
 
     def memory(self, **dims: int) -> dict[str, int]:
         """The memory of a call of native code in bytes: `arguments`, `results`, `temporaries`,
