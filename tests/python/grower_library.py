@@ -24,6 +24,10 @@ Shape = tuple[int, ...]
 # Blocks whose results jump. Rounding errors of their inputs would change them.
 JUMPS = {"Floor", "Ceil", "Round", "Sign", "Threshold", "Hardshrink", "FloorDivide", "Modulo"}
 JUMPS |= {"Unique"}
+# The results whose signs are not arbitrary.
+UNSIGNED = {"Eigh": "eigenvalues", "SVD": "s"}
+# Settings in place of those of the rows: no segment is empty, whose maximum would be -inf.
+SETTINGS = {"SegmentMax": {"num_segments": 3}}
 
 
 class Terminal(NamedTuple):
@@ -36,11 +40,10 @@ class Terminal(NamedTuple):
 
 @dataclass(frozen=True)
 class Described:
-    """The inputs of a block, the dtype of its first output, and the roles of its arguments."""
+    """The inputs of a block, and the dtype of its first output."""
 
     inputs: list[Terminal]
     is_float: bool
-    roles: frozenset[str]
 
 
 @cache
@@ -54,19 +57,13 @@ def described(name: str, number: int) -> Described:
         if a.role == "data"
     ]
     is_float = program.results[0].dtype.name.startswith("float")
-    return Described(inputs, is_float, frozenset(a.role for a in program.arguments))
-
-
-def is_drawn(name: str) -> bool:
-    """Whether the block has the same results on each backend, for any params."""
-    row = ROWS[name]
-    # Backends draw random numbers of their own.
-    return row.drawn and not row.signed and "key" not in described(name, 0).roles
+    return Described(inputs, is_float)
 
 
 @cache
 def names() -> list[str]:
-    return [name for name in ROWS if is_drawn(name)]
+    """The blocks with results that are the same on each backend."""
+    return [name for name, row in ROWS.items() if name in UNSIGNED or not row.signed]
 
 
 def chosen(number: float) -> str:
@@ -93,9 +90,9 @@ def grow(grower: Grower) -> None:
         for at, t in enumerate(own.inputs)
     }
     case = variants(name)[number]
-    block = getattr(models, name)(**case.settings)
+    block = getattr(models, name)(**{**case.settings, **SETTINGS.get(name, {})})
     named = {"inputs": list(given.values())} if "inputs" in case.shapes else given
-    result = made(grower, block, block.outputs[0], **named)
+    result = made(grower, block, UNSIGNED.get(name, block.outputs[0]), **named)
     if name == "Split":
         result = result[0]
     if not own.is_float or "dtype" in case.settings:

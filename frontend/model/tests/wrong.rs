@@ -311,6 +311,23 @@ const SHAPES: &[Case] = &[
             shape(o, "h", &[1, 3, 4]);
         })
     }),
+    ("an initial state of another hidden size", || {
+        let gru = block!(GRU(dimension = 4))?;
+        compile(&one(gru.connect([("input", "x"), ("hidden", "h")])?)?, |o| {
+            shape(o, "x", &[3, 5, 2]);
+            shape(o, "h", &[1, 3, 6]);
+        })
+    }),
+    ("a carry that changes its shape", || {
+        let (body, carry) = (block!(Linear(dimension = 4))?, vec![vec!["input", "output"]]);
+        let scan = block!(Scan(body = body, carry = carry, steps = 3))?;
+        compile(&one(scan.connect([("input", "x")])?)?, |o| shape(o, "x", &[2, 5]))
+    }),
+    ("a carry that changes its dtype", || {
+        let (body, carry) = (block!(IsNan())?, vec![vec!["input", "output"]]);
+        let scan = block!(Scan(body = body, carry = carry, steps = 3))?;
+        compile(&one(scan.connect([("input", "x")])?)?, |o| shape(o, "x", &[2, 5]))
+    }),
     ("more ends than groups", || {
         compile(&one(block!(GroupedMatrixMultiply())?)?, |o| {
             shape(o, "left", &[6, 4]);

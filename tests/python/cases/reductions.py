@@ -51,9 +51,7 @@ ROWS = {
     "SegmentSum": row(segments("sum", 0), M, (3,), num_segments=4),
     "SegmentMean": row(segments("mean", 0), M, (3,), num_segments=4),
     # The maximum of an empty segment is -inf.
-    "SegmentMax": row(segments("amax", -torch.inf), M, (3,), num_segments=4).but(
-        twice=False, drawn=False
-    ),
+    "SegmentMax": row(segments("amax", -torch.inf), M, (3,), num_segments=4).but(twice=False),
     "Quantile": row(lambda x: quantile(x, 0.3), M, q=0.3, axis=-1),
     "Median": row(lambda x: torch.median(x, 0).values, M, axis=0),
     "SearchSorted": row(lambda x, y: torch.searchsorted(y, x), M, (1,)),

@@ -55,9 +55,6 @@ class Row:
     front: Mapping[str, Shape] | None = None
     """The shapes for these axes."""
 
-    drawn: bool = True
-    """The fuzzer draws the block."""
-
     def is_symmetric(self, terminal: str) -> bool:
         return terminal in self.symmetric or (self.symmetric == ALL and terminal != "b")
 
