@@ -9,8 +9,9 @@ import numpy as np
 
 
 def _attention(query, key, value, causal=False, scale=None):
-    """Attention over (batch, heads, sequence, width) on a mesh. Several heads of `query`
-    may share a head of `key` and `value`.
+    """Attention over (batch, heads, sequence, width) on a mesh.
+
+    Several heads of `query` may share a head of `key` and `value`.
 
     If the mesh divides the sequence, keys and values go round a ring of devices, and
     no device holds all of them (Liu, Zaharia, Abbeel 2023).
@@ -146,7 +147,7 @@ class _Heads:
         self.of_queries = axes if is_even or self.sharers else ()
 
     def inward(self, array, is_query):
-        """The heads that a device computes with. Those of queries get an axis of groups."""
+        """The heads of a device. Those of queries get an axis of groups."""
         if is_query:
             groups = self.groups // (self.sharers or 1)
             heads = array.shape[1] // groups
