@@ -92,7 +92,7 @@ class CompiledModel(Contents, HookedModel, StagedModel):
         if program.is_open:
             if self._file_path is not None:
                 program.settled()  # raises the error for a file that needs ranks or dtypes
-            self._variants = Variants(backend, program, self._root_program, self._variant_of_call)
+            self._variants = Variants(backend, program, self._root_program, self._variant_of)
         self._own = program
         arguments = program.arguments
         self._roles = {a.name: a.role for a in arguments}
@@ -148,13 +148,8 @@ class CompiledModel(Contents, HookedModel, StagedModel):
             variant.runner.native.measure()
         if self._splits and variant.runner is not None:
             variant.runner.divide(self._splits)
-        return variant
-
-    def _variant_of_call(self, program: _core.Program) -> Variant:
-        """The variant that a call needs. `verbose` reports it, as it was not known before."""
-        variant = self._variant_of(program)
-        if self._verbose:
-            print(self._report_of(variant))
+        if self._verbose and self._variants is not None and variant.runner is not None:
+            print(self._report_of(variant))  # it was not known before a call needed it
         return variant
 
     def _compiled(self, shapes: Mapping[str, Any], *, at_call: bool = False) -> _core.Program:

@@ -367,17 +367,13 @@ class Arrays(ABC):
 
     def read(self, place: Place, tensor_split: TensorSplit) -> Array:
         """The param at this place of a file, divided over the device mesh."""
-        split = self._split(place.shape, None, tensor_split)
-        return self.as_param(self._read(place, split))
+        return self.as_param(self._read(place, self._split(place.shape, None, tensor_split)))
 
     def read_on_stage(self, place: Place, axis: str, at: int) -> Array:
         """The param at this place of a file, on the devices at one place along a mesh axis."""
-        return self.as_param(self._read_on_stage(place, axis, at))
-
-    def _read(self, place: Place, split: Split) -> Array:
         raise NotImplementedError(f"{type(self).__name__} has no device meshes")
 
-    def _read_on_stage(self, place: Place, axis: str, at: int) -> Array:
+    def _read(self, place: Place, split: Split) -> Array:
         raise NotImplementedError(f"{type(self).__name__} has no device meshes")
 
     def _placed(

@@ -109,9 +109,9 @@ class JaxBackend(Backend):
     def _read(self, place: Place, split: Split) -> Any:
         return self._read_to(place, self._sharding(split))
 
-    def _read_on_stage(self, place: Place, axis: str, at: int) -> Any:
+    def read_on_stage(self, place: Place, axis: str, at: int) -> Any:
         if self.framework.process_count() > 1:
-            return self._read(place, self._split(place.shape, None, self.along(axis, place.shape)))
+            return self.read(place, self.along(axis, place.shape))
         return self._read_to(place, self.stage_sharding(axis, at))
 
     def stage_sharding(self, axis: str, at: int) -> Any:

@@ -153,12 +153,14 @@ class TorchArrays(Backend):
 
         return self.ranks.call(read_part, self.device_mesh, split, place)  # type: ignore[no-any-return]
 
-    def _read_on_stage(self, place: Place, axis: str, at: int) -> torch.Tensor:
+    def read_on_stage(self, place: Place, axis: str, at: int) -> torch.Tensor:
         from .torch_files import read_on_stage  # noqa: PLC0415
 
         assert self.mesh is not None
         number = self.mesh.names.index(axis)
-        return self.ranks.call(read_on_stage, self.device_mesh, number, at, place)  # type: ignore[no-any-return]
+        made = self.ranks.call(read_on_stage, self.device_mesh, number, at, place)
+        param: torch.Tensor = self.as_param(made)
+        return param
 
     def _placed_like(self, array: NDArray[Any], like: Any) -> torch.Tensor:
         made = self.from_numpy(array)
