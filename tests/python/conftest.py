@@ -55,6 +55,8 @@ def has_clang() -> bool:
 devices.use()
 INSTALLED = [kind for kind in MAKERS if has(kind)]
 CLASSES = [getattr(ml, MAKERS[kind]) for kind in INSTALLED]
+# Backends whose code is Python.
+SOURCES = [make for make in CLASSES if ml._core.Target(make.kind).dialect == "python"]
 # Most of what C does is that of native code.
 WITHOUT_C = [make for make in CLASSES if make.kind != "c"]
 # The tests have a cache of their own.

@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparing import near
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.errors import MithrilError
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CBackend, ml.CpuBackend]
 RNG = np.random.default_rng(4)
 
 
@@ -41,7 +41,7 @@ def compared(
         near(backend.to_numpy(gradients[name]), leaves[name].grad, 1e-4)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, np.inf])
 def test_distances_of_pairs(make, p):
     block = ml.Pdist(p=p)
@@ -72,7 +72,7 @@ def adaptive(theirs: Any) -> dict[str, Any]:
     return {n: np.ascontiguousarray(w.detach().numpy().T) for n, w in own.items()}
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize(
     ("classes", "cutoffs", "settings"),
     [
@@ -134,7 +134,7 @@ def test_adaptive_softmax_of_sequences_and_initial_values():
         compiled.evaluate(params, {"input": x, "target": target + 10})
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("swap", [False, True])
 def test_triplets_with_a_distance(make, swap):
     arrays = {n: numbers(6, 4) for n in ("anchor", "positive", "negative")}
@@ -153,7 +153,7 @@ def test_triplets_with_a_distance(make, swap):
         compared(make, block, arrays, function, shapes={n: ["n", 4] for n in arrays})
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 def test_a_learned_distance_is_shared(make):
     """Both distances have the same params, whose gradients are added."""
     model = ml.Model()
@@ -179,7 +179,7 @@ def test_a_learned_distance_is_shared(make):
     compared(make, block, arrays, function, learned=[name])
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("options", [False, True])
 def test_linear_cross_entropy(make, options):
     target = np.int64([0, 2, 1, 2, 0])

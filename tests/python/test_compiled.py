@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.models import Linear, Model, Relu, Sequential, Sigmoid
@@ -87,25 +88,14 @@ def test_params_take_their_values_at_the_first_call(backend):
         assert backend.to_numpy(value).tolist() == backend.to_numpy(params[name]).tolist()
 
 
-def test_seeds_give_the_same_params_on_every_backend(frameworks):
+def test_seeds_give_the_same_params_on_every_backend():
     drawn = []
-    for make in (
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-    ):
-        if make.kind in frameworks:
-            backend = make()
-            backend.set_seed(7)
-            params = linear(backend).randomize_params()
-            drawn.append(
-                [
-                    backend.to_numpy(params["w"]).tolist(),
-                    backend.to_numpy(backend.randn(2)).tolist(),
-                ]
-            )
+    for make in CLASSES:
+        backend = make()
+        backend.set_seed(7)
+        params = linear(backend).randomize_params()
+        found = params["w"], backend.randn(2)
+        drawn.append([backend.to_numpy(array).tolist() for array in found])
     assert all(each == drawn[0] for each in drawn)
 
 
@@ -166,19 +156,11 @@ np.save({str(tmp_path / "out.npy")!r}, out.numpy() if hasattr(out, "numpy") else
     )
 
 
-def test_training_agrees_on_all_backends(frameworks):
+def test_training_agrees_on_all_backends():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((16, 4)), rng.standard_normal((16, 3))
     histories = []
-    for make in (
-        ml.NumpyBackend,
-        ml.TorchBackend,
-        ml.JaxBackend,
-        ml.MlxBackend,
-        ml.TinygradBackend,
-    ):
-        if make.kind not in frameworks:
-            continue
+    for make in CLASSES:
         backend = make(precision=64)
         compiled = ml.compile(mlp(), backend, shapes={"x": [16, 4]})
         params = compiled.randomize_params(seed=1)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import SOURCES
 from loops import compare, numbers, values
 
 import mithril as ml
@@ -312,11 +313,14 @@ def test_generated_code_reads_as_a_user_writes_it():
     def compiled(block: ml.Block, backend: Any) -> str:
         return ml.compile(block, backend, shapes=shapes, inference=True).code
 
-    for framework in (ml.NumpyBackend(), ml.TorchBackend()):
-        code = compiled(make(None), framework)
-        assert "    while running:\n        running, x_next = " in code
-        code = compiled(make(7), framework)
-        loop = "    for _ in range(7):\n        if not running:\n            break\n"
+    for framework in SOURCES:
+        if framework.kind == "jax":
+            continue
+        running = "running.item()" if framework.kind == "tinygrad" else "running"
+        code = compiled(make(None), framework())
+        assert f"    while {running}:\n        running, x_next = " in code
+        code = compiled(make(7), framework())
+        loop = f"    for _ in range(7):\n        if not {running}:\n            break\n"
         assert loop + "        running, x_next = " in code
     assert "jax.lax.while_loop(" in compiled(make(None), ml.JaxBackend())
     code = compiled(make(7), ml.JaxBackend())

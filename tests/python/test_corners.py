@@ -6,7 +6,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import has
+from conftest import INSTALLED, MAKERS
 
 import mithril as ml
 from mithril.models import (
@@ -41,15 +41,7 @@ from mithril.models import (
     Unique,
 )
 
-ALL = {
-    "numpy": ml.NumpyBackend,
-    "torch": ml.TorchBackend,
-    "jax": ml.JaxBackend,
-    "mlx": ml.MlxBackend,
-    "tinygrad": ml.TinygradBackend,
-    "cpu": ml.CpuBackend,
-}
-BACKENDS = {name: backend for name, backend in ALL.items() if has(name)}
+BACKENDS = {name: getattr(ml, MAKERS[name]) for name in INSTALLED}
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -67,10 +67,7 @@ def test_peak_of_unknown_dims_is_a_maximum_of_candidates():
     assert known == max(8 * 100 + 40, 40 * 3 + 40)
 
 
-BACKENDS = CLASSES
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CLASSES)
 def test_a_compiled_model_knows_its_costs(backend):
     mlp = MLP(activations=[Relu(), Relu()], dimensions=[128, 10])
     shapes = {"input": ["n", 784]}
@@ -88,7 +85,7 @@ def test_a_compiled_model_knows_its_costs(backend):
         compiled.cost(n=-1)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CLASSES)
 def test_costs_of_what_is_compiled_without_shapes(backend):
     compiled = ml.compile(Linear(10), backend())
     assert compiled.cost().total.flops == Linear(10).cost().total.flops
@@ -159,11 +156,9 @@ def clumsy() -> Model:
     return model
 
 
-@pytest.mark.parametrize(
-    "backend", [ml.NumpyBackend(), ml.TorchBackend(), ml.JaxBackend(), ml.CpuBackend()], ids=str
-)
+@pytest.mark.parametrize("backend", CLASSES)
 def test_explanations_name_rules_and_blocks(backend):
-    compiled = ml.compile(clumsy(), backend, shapes={"x": [4, 3]})
+    compiled = ml.compile(clumsy(), backend(), shapes={"x": [4, 3]})
     explanation = compiled.explain()
     (softmax,) = [fired for fired in explanation.rules if fired.rule == "softmax"]
     assert softmax.math == "recognise"

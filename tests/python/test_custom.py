@@ -9,14 +9,11 @@ import exported
 import numpy as np
 import pytest
 import torch
-from conftest import CLASSES
+from conftest import CLASSES, SOURCES
 from custom_operations import AFFINE, GRADIENT, SWISH, C, bodies, product, swish, swish_gradient
 
 import mithril as ml
 from mithril.models import Linear, Model, Relu, SquaredError, Sum
-
-BACKENDS = CLASSES
-SOURCES = BACKENDS[:5]
 
 
 def evaluated(block, backend, x, dtype="float64", **options):
@@ -37,7 +34,7 @@ X = np.random.default_rng(0).standard_normal((3, 4))
 
 @pytest.mark.parametrize("autodiff", ["framework", "mithril"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CLASSES)
 def test_a_function_of_text(backend, dtype, autodiff):
     y, gradient = evaluated(ml.load_function(SWISH), backend, X, dtype, autodiff=autodiff)
     assert y.dtype == dtype
@@ -46,7 +43,7 @@ def test_a_function_of_text(backend, dtype, autodiff):
     np.testing.assert_allclose(gradient, swish_gradient(X), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CLASSES)
 def test_params_of_functions_follow_from_data(backend):
     model = Model()
     model |= Linear(5, name="first")(input="x", output="hidden")
@@ -124,7 +121,7 @@ def test_frameworks_differentiate_bodies(backend):
     np.testing.assert_allclose(gradient, swish_gradient(X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CLASSES)
 def test_mir_serves_every_backend(backend):
     # The body for NumPy shows that it is taken where nothing has to be differentiated.
     block = ml.custom(mir=SWISH, numpy="return x / (1 + np.exp(-x)) + 1")
@@ -142,7 +139,7 @@ def test_mir_serves_every_backend(backend):
 
 
 @pytest.mark.parametrize("autodiff", ["framework", "mithril"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CLASSES)
 def test_a_gradient_in_mir(backend, autodiff):
     # Half of the gradient of the operation, so that it is seen to be used.
     gradient = {

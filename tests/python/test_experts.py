@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.models import Model, MoE
@@ -156,7 +157,7 @@ def test_wrong_settings() -> None:
         MoE(2, activation="nothing")
 
 
-@pytest.mark.parametrize("make", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend])
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("ends", [[2, 2, 10], [0, 4, 7], [10, 10, 10], [0, 0, 0]])
 def test_products_of_groups(make, ends):
     """Rows after the last group give 0."""

@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparing import near
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.errors import MithrilError
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CBackend, ml.CpuBackend]
 OPEN = {"input": ["n", "c", "h", "w"], "grid": ["n", "i", "j", 2]}
 OPEN_VOLUME = {"input": ["n", "c", "d", "h", "w"], "grid": ["n", "k", "i", "j", 3]}
 
@@ -43,7 +43,7 @@ def check(backend: Any, block: Any, x: Any, grid: Any, options: Any, *, shapes: 
     near(backend.to_numpy(gradients["grid"]), at.grad, 10 * tolerance)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("border", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align", [False, True])
@@ -59,7 +59,7 @@ def test_images(make, mode, border, align):
     check(backend, block, x, grid, options, shapes=OPEN)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 @pytest.mark.parametrize("border", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align", [False, True])
@@ -71,7 +71,7 @@ def test_volumes(make, mode, border, align):
     check(backend, block, x, grid, options, shapes=OPEN_VOLUME)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("border", ["zeros", "border", "reflection"])
 def test_single_pixels_and_no_images(make, mode, border):
@@ -94,7 +94,7 @@ def test_single_pixels_and_no_images(make, mode, border):
             assert got.shape == (count, 3, *grid.shape[1:3])
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("border", ["border", "reflection"])
 @pytest.mark.parametrize("align", [False, True])
 def test_places_at_the_edges_have_no_gradient(make, border, align):
@@ -119,7 +119,7 @@ def test_halves_are_computed_in_single_precision():
         np.testing.assert_allclose(backend.to_numpy(got), want, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.filterwarnings("ignore:Since version 1.3.0, affine_grid")
 @pytest.mark.parametrize("size", [(4, 5), (1, 3), (1, 1), (2, 3, 4), (1, 1, 2)])

@@ -8,17 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparing import near
-from conftest import has
+from conftest import CLASSES
 
 import mithril as ml
 from mithril import models
 from mithril.models import Model
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend, ml.TinygradBackend]
-if has("cpu"):
-    BACKENDS.append(ml.CpuBackend)
-if has("c"):
-    BACKENDS.append(ml.CBackend)
 SIGNAL, IMAGE, VOLUME = (2, 6, 11), (2, 6, 9, 10), (2, 4, 5, 6, 7)
 
 
@@ -217,7 +212,7 @@ def names(shape: tuple[int, ...], settings: Any, *, named: bool) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_against_torch(make, case, named):
     block, shape, params, expected = CASES[case]
@@ -246,7 +241,7 @@ def test_against_torch(make, case, named):
 
 
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize(
     ("shape", "settings"),
     [
@@ -278,7 +273,7 @@ def test_indices_of_maxima(make, shape, settings, named):
     near(outputs["output"], back, 1e-6)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize(
     ("block", "shape"), [("Dropout1d", (40, 50, 3)), ("Dropout2d", (40, 50, 2, 3))]
 )

@@ -225,10 +225,7 @@ def test_losses_of_your_own():
 
 def test_halves_do_not_overflow(backend):
     """The sum of the losses overflows float16; their mean does not."""
-    if backend.kind not in ("numpy", "torch", "jax", "cpu"):
-        return
-    half = {"numpy": ml.NumpyBackend, "torch": ml.TorchBackend, "jax": ml.JaxBackend}
-    backend = half.get(backend.kind, ml.CpuBackend)(dtype=ml.float16)
+    backend = type(backend)(dtype=ml.float16)
     scores = np.zeros((40000, 8), np.float16)
     scores[:, 0] = 20
     target = np.full(40000, 5)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import mithril as ml
 from mithril.models import (
@@ -22,13 +21,6 @@ from mithril.models import (
     Split,
 )
 
-BACKENDS = {
-    "numpy": ml.NumpyBackend(),
-    "torch": ml.TorchBackend(),
-    "jax": ml.JaxBackend(),
-    "mlx": ml.MlxBackend(),
-    "cpu": ml.CpuBackend(),
-}
 CLASSES, WIDTH = 500, 64
 
 
@@ -48,11 +40,10 @@ def with_comparison() -> Model:
 
 
 @pytest.mark.parametrize("write", [with_block, with_comparison])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_one_hot_matrices_read_rows(backend: str, write: Any) -> None:
+def test_one_hot_matrices_read_rows(backend: Any, write: Any) -> None:
     model = write()
     model |= Linear(WIDTH, use_bias=False, name="table")(input="chosen", output="y")
-    compiled = ml.compile(model, BACKENDS[backend], shapes={"i": ["n"]}, checks=False)
+    compiled = ml.compile(model, backend, shapes={"i": ["n"]}, checks=False)
     assert "one-hot-select" in [fired.rule for fired in compiled.explain().rules]
 
     generator = np.random.default_rng(3)
@@ -61,13 +52,14 @@ def test_one_hot_matrices_read_rows(backend: str, write: Any) -> None:
     places = np.array([0, 3, CLASSES - 1, 3, CLASSES, -1, CLASSES + 70], np.int32)
     chosen = (places[:, None] == np.arange(CLASSES)).astype(np.float32)
     cotangent = generator.normal(size=(len(places), WIDTH)).astype(np.float32)
-    own = torch.from_numpy if backend == "torch" else np.asarray
     outputs, gradients = compiled.evaluate(
-        {"table.w": own(table)}, {"i": own(places)}, output_gradients={"y": own(cotangent)}
+        {"table.w": backend.array(table)},
+        {"i": backend.array(places)},
+        output_gradients={"y": backend.array(cotangent)},
     )
-    np.testing.assert_array_equal(np.asarray(outputs["y"]), chosen @ table)
+    np.testing.assert_array_equal(backend.to_numpy(outputs["y"]), chosen @ table)
     expected = chosen.T @ cotangent
-    np.testing.assert_allclose(np.asarray(gradients["table.w"]), expected, rtol=1e-6)
+    np.testing.assert_allclose(backend.to_numpy(gradients["table.w"]), expected, rtol=1e-6)
 
 
 def source(model: Model, **shapes: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import SOURCES
 from loops import compare, numbers, values
 
 import mithril as ml
@@ -105,7 +106,10 @@ def test_generated_code_has_one_loop_of_one_step():
     options = {"shapes": shapes, "inference": True}
     code = ml.compile(scanned(), ml.JaxBackend(), **options).code
     assert code.count("jax.lax.scan(") == 1
-    for make in (ml.NumpyBackend, ml.TorchBackend):
+    for make in SOURCES:
+        # JAX has a function for it, and tinygrad's code says what `tanh` is.
+        if make.kind in ("jax", "tinygrad"):
+            continue
         code = ml.compile(scanned(), make(), **options).code
         assert len(re.findall(r"^    for .* in ", code, re.MULTILINE)) == 1
         assert code.count(".tanh(") == 1

@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CLASSES
+from conftest import CLASSES, SOURCES
 
 import mithril as ml
 from mithril.models import Linear, Model, Tanh
-
-BACKENDS = CLASSES
 
 
 def siblings(width: int, count: int = 3, **settings: Any) -> Model:
@@ -45,12 +43,12 @@ def test_bound_weights_are_joined_once():
 
 def test_unbound_weights_are_not_joined():
     shapes = {"x": [128, 64]}
-    for backend in BACKENDS[:3]:
+    for backend in SOURCES:
         code = ml.compile(siblings(64), backend(), shapes=shapes, inference=True).code
         assert code.count(" @ ") == 3
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CLASSES)
 def test_narrow_products_of_a_large_operand(backend):
     """One product each in the forward and backward pass gives the numbers of three."""
     model = siblings(4, use_bias=False)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import CLASSES
 
 import mithril as ml
 
@@ -368,7 +369,7 @@ def test_segments_of_integers(backend):
 def test_sums_of_halves():
     """They are in single precision: 4000 is beyond the integers of float16."""
     x = np.ones(4000, np.float16)
-    for make in (ml.NumpyBackend, ml.TorchBackend, ml.CpuBackend):
+    for make in CLASSES:
         backend = make(dtype=ml.float16)
         got = run(ml.SegmentMean(1), backend, x, np.zeros(4000, np.int32))
         np.testing.assert_array_equal(got, np.ones(1, np.float16))

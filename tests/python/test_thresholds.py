@@ -7,19 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.errors import MithrilError
 
-BACKENDS = [
-    ml.NumpyBackend,
-    ml.TorchBackend,
-    ml.JaxBackend,
-    ml.MlxBackend,
-    ml.TinygradBackend,
-    ml.CBackend,
-    ml.CpuBackend,
-]
 RNG = np.random.default_rng(4)
 # The bounds themselves, both sides, infinities and NaN.
 SPECIAL = [-7.0, -1.0, -0.5, -0.25, -0.0, 0.0, 0.25, 0.5, 1.0, 6.0, 7.0, 1e30, np.inf, -np.inf]
@@ -29,7 +21,7 @@ def numbers(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize(
     ("block", "function"),
     [
@@ -75,7 +67,7 @@ def test_bounds_are_those_of_torch(make, block, function):
     np.testing.assert_allclose(got, leaf.grad[finite], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 def test_random_slopes(make):
     backend = make()
     x = np.full(4000, -2.0, np.float32)
@@ -93,7 +85,7 @@ def test_random_slopes(make):
     np.testing.assert_allclose(got, F.rrelu(torch.tensor(x), training=False), rtol=1e-6)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 def test_draws_of_categories(make):
     """One-hot vectors have the probabilities of the softmax, and the gradient of the soft ones."""
     backend = make()
@@ -117,7 +109,7 @@ def test_draws_of_categories(make):
     assert np.isfinite(soft).all()
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("block", [ml.AlphaDropout, ml.FeatureAlphaDropout])
 def test_dropout_that_keeps_mean_and_variance(make, block):
     backend = make()
@@ -157,7 +149,7 @@ def compared(make: Any, block: Any, arrays: dict[str, Any], function: Any, **opt
         np.testing.assert_allclose(got, leaves[name].grad, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 def test_similarities_of_vectors(make):
     pair = {"left": numbers(4, 3, 5), "right": numbers(4, 3, 5)}
     open_dims = {"shapes": {"left": ["b", "n", 5], "right": ["b", "n", 5]}}
@@ -181,7 +173,7 @@ def test_similarities_of_vectors(make):
         compared(make, ml.Normalize(p=p), {"input": pair["left"]}, function)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 def test_margins_of_classes(make):
     scores = numbers(5, 4)
     labels = RNG.integers(0, 4, 5).astype(np.int32)

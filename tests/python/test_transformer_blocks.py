@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from cases.transformers import layer, stack, whole
 from comparing import near
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.errors import MithrilError
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CBackend, ml.CpuBackend]
 KEY = np.array([1, 2], np.uint32)
 
 
@@ -65,7 +65,7 @@ THEIRS = {"dim_feedforward": 12, "dropout": 0.0, "batch_first": True}
 SEEN = np.tril(np.ones((5, 5), bool))
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize(("settings", "options"), SETTINGS)
 def test_encoder_layers(make, settings, options):
     theirs = torch.nn.TransformerEncoderLayer(8, 2, **THEIRS, **options)
@@ -87,7 +87,7 @@ def test_encoder_layers(make, settings, options):
     compared(make, causal, (theirs, layer), {"input": x}, (), call)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize(("settings", "options"), SETTINGS)
 def test_decoder_layers(make, settings, options):
     theirs = torch.nn.TransformerDecoderLayer(8, 2, **THEIRS, **options)
@@ -108,7 +108,7 @@ def test_decoder_layers(make, settings, options):
     compared(make, block, (theirs, layer), arrays, ("mask", "context_mask"), call)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 def test_stacks(make):
     own = torch.nn.TransformerEncoderLayer(8, 2, **THEIRS)
     theirs = torch.nn.TransformerEncoder(own, 2, torch.nn.LayerNorm(8), enable_nested_tensor=False)
@@ -125,7 +125,7 @@ def test_stacks(make):
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("first", [False, True])
 def test_whole_transformers(make, first):
     theirs = torch.nn.Transformer(8, 2, 2, 1, **THEIRS, norm_first=first)
@@ -152,7 +152,7 @@ def test_whole_transformers(make, first):
     compared(make, causal, (theirs, whole), arrays, (), call)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 def test_open_lengths_and_inference(make):
     """Dropout does nothing in inference; sequences may have any length."""
     backend = make()
@@ -189,7 +189,7 @@ def test_copies_of_a_layer_have_their_own_params():
         assert 0.8 * bound < largest <= bound
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("grouped", [False, True])
 def test_dropout_of_the_weights_of_attention(make, grouped):
     """Each weight is 0 or larger by the same factor: with one-hot values, results are weights."""

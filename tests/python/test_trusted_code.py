@@ -9,19 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import INSTALLED, MAKERS
 from custom_operations import GRADIENT, SWISH, C, bodies, swish
 
 import mithril as ml
 from mithril.models import Linear, Model
 
-BACKENDS = {
-    "numpy": ml.NumpyBackend,
-    "torch": ml.TorchBackend,
-    "jax": ml.JaxBackend,
-    "mlx": ml.MlxBackend,
-    "c": ml.CBackend,
-    "cpu": ml.CpuBackend,
-}
+BACKENDS = {kind: getattr(ml, MAKERS[kind]) for kind in INSTALLED}
 
 
 def malicious(target, path):

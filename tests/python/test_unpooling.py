@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparing import near
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.errors import MithrilError
 
-BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CBackend, ml.CpuBackend]
 NAMES = "dhw"
 KEY = np.array([1, 2], np.uint32)
 
@@ -24,7 +24,7 @@ def numbers(*shape: int, seed: int = 0) -> Any:
     return (order / max(count, 1) * 4 - 2).reshape(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize(
     ("shape", "settings", "sizes"),
     [
@@ -81,7 +81,7 @@ FRACTIONAL = [
 ]
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize(("shape", "settings"), FRACTIONAL)
 def test_fractional_pooling_at_given_samples(make, shape, settings):
     axes, backend = len(shape) - 2, make()
@@ -115,7 +115,7 @@ def test_fractional_pooling_at_given_samples(make, shape, settings):
             near(backend.to_numpy(gradients["input"]), leaf.grad, 1e-6)
 
 
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 def test_fractional_pooling_at_random(make):
     """Windows are distinct, cover both ends, and differ between channels."""
     backend = make()
@@ -143,7 +143,7 @@ def test_equal_and_undefined_numbers():
     want = F.fractional_max_pool2d(leaf, **settings, _random_samples=torch.tensor(samples))
     want.sum().backward()
     block = ml.FractionalMaxPool2d(**settings, draw=False)
-    for make in BACKENDS:
+    for make in CLASSES:
         backend = make()
         shapes = {"input": [1, 1, 4, 4], "samples": [1, 1, 2]}
         compiled = ml.compile(block, backend, shapes=shapes, trainable_keys=["input"])

@@ -5,19 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparing import near
+from conftest import CLASSES
 
 import mithril as ml
 from mithril.models import Conv2d, MaxPool2d, Model
 
-BACKENDS = [
-    ml.NumpyBackend,
-    ml.TorchBackend,
-    ml.JaxBackend,
-    ml.MlxBackend,
-    ml.TinygradBackend,
-    ml.CBackend,
-    ml.CpuBackend,
-]
 # Shapes of images and filters, and the settings of the block.
 CONVS = [
     ((2, 3, 8, 9), 4, {"kernel_size": 3}),
@@ -78,7 +70,7 @@ def check(block, backend, x, params, expected, *, named):
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("case", range(len(CONVS)))
 def test_convolution(make, case, named):
     shape, filters, settings = CONVS[case]
@@ -97,7 +89,7 @@ def test_convolution(make, case, named):
 
 
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("case", range(len(POOLS)))
 def test_max_pooling(make, case, named):
     shape, settings = POOLS[case]
