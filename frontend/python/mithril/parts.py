@@ -75,9 +75,9 @@ class PartsRunner:
             for at, a in enumerate(program.arguments)
         }
         self._sources |= {v: part.place for part in self._parts for _, v, _ in part.results}
-        outcomes = list(zip(program.results, program.result_values))
-        self._outputs = [(r.name, value) for r, value in outcomes if r.state is None]
-        self._states = [(r.state, value) for r, value in outcomes if r.state is not None]
+        self._outcomes = list(zip(program.results, program.result_values))
+        self._outputs = [(r.name, value) for r, value in self._outcomes if r.state is None]
+        self._states = [(r.state, value) for r, value in self._outcomes if r.state is not None]
         self._stem = program.name.lower() if stem is None else stem.name
         self._joined = joined_source(program, backends, self._parts, self._sources, self._stem)
         if file_path is not None:
@@ -99,12 +99,21 @@ class PartsRunner:
     # Descriptions.
 
     def borders(self) -> Iterator[Border]:
-        """The values that cross between backends, in the order of the parts that read them."""
+        """The values that cross between backends, in the order of the parts that read them, and
+        then the results that come to the model's backend."""
+        come = set()
         for part in self._parts:
             for value, name in part.names.items():
                 source = self._sources[value]
                 if source != part.place:
                     yield Border(name, part.types[value], self._backends[source], part.backend)
+                    come |= {value} if part.place == 0 else set()
+        for result, value in self._outcomes:
+            source = self._sources[value]
+            if source != 0 and value not in come:
+                kind = f"{result.dtype.name}[{', '.join(result.dims)}]"
+                name = result.state or result.name
+                yield Border(name, kind, self._backends[source], self._backends[0])
 
     @property
     def report(self) -> list[str]:
