@@ -64,12 +64,16 @@ def raise_explained(
 
 
 def _raise_misplaced(cause: Exception, backend: Backend, arrays: Mapping[str, Any]) -> None:
-    """Errors: `BackendError` if the arrays are on different devices."""
+    """Errors: `BackendError` if the arrays are on different devices, or all of them on another one
+    than what the backend adds to them, such as states and the values of other backends."""
     places = {name: str(array.device) for name, array in arrays.items() if hasattr(array, "device")}
-    if len(set(places.values())) < 2:
+    found, home = set(places.values()), backend.home
+    is_elsewhere = "devices" in str(cause) and backend.mesh is None and home is not None
+    if len(found) < 2 and (not is_elsewhere or found == {str(home)}):
         return
-    home = "one device" if backend.device is None else str(backend.device)
-    away = {name: place for name, place in places.items() if place != home}
+    if backend.device is None and len(found) > 1:
+        home = "one device"
+    away = {name: place for name, place in places.items() if place != str(home)}
     named = ", ".join(f"`{name}` on {place}" for name, place in sorted(away.items())[:5])
     raise BackendError(
         f"the arrays of a call must lie on one device\n  got: {named}\n  expected: {home}"

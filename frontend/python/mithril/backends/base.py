@@ -263,6 +263,11 @@ class Backend(Arrays):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *FUNCTIONS})
 
+    @property
+    def home(self) -> Any:
+        """The device to which `receive` moves arrays; None if the framework decides."""
+        return self.device
+
     def at(self, device: str) -> Self:
         """The same backend on another device. Errors: `BackendError` for an unknown device."""
         args, options = self._given

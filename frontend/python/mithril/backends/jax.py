@@ -144,9 +144,12 @@ class JaxBackend(Backend):
         if not self.is_array(array):
             own = shared(self.jnp.from_dlpack, array)
             array = self.from_numpy(self._as_numpy(array)) if own is None else own
-        device = self.device or jax.local_devices()[0]
-        is_here = len(array.devices()) > 1 or array.devices() == {device}
-        return array if is_here else jax.device_put(array, device)
+        is_here = len(array.devices()) > 1 or array.devices() == {self.home}
+        return array if is_here else jax.device_put(array, self.home)
+
+    @property
+    def home(self) -> Any:
+        return self.device or self.framework.local_devices()[0]
 
     def host_source(self, x: str, dtype: str) -> str:
         return f"np.asarray({x}, np.float32)" if dtype == "bfloat16" else f"np.asarray({x})"
@@ -187,8 +190,7 @@ class JaxBackend(Backend):
         super().set_seed(seed)
 
     def memory(self) -> int | None:
-        device = self.device or self.framework.local_devices()[0]
-        return super().memory() if device.platform == "cpu" else None
+        return super().memory() if self.home.platform == "cpu" else None
 
     def lacks_memory(self, error: Exception) -> bool:
         return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
