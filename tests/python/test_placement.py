@@ -1,0 +1,108 @@
+"""Arrays that a caller placed stay where they are: results lie on the device of the arguments,
+unless a block, a param or the backend has a device of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+# What the scripts share. JAX has two devices. The arguments lie on the second one, and params may
+# be where JAX puts them.
+START = """
+    import jax, numpy as np, mithril as ml
+    from mithril.models import *
+    first, second = jax.devices()
+    SHAPES, PLACES = {"input": [2, 5]}, {"a.*": "cpu:0"}
+
+    def layers(device=None):
+        own = [Linear(4, name="a"), BatchNorm1d(name="norm"), Relu(), Dropout(0.5, name="drop")]
+        return Sequential([*own, Linear(3, name="b", device=device)])
+
+    def put(arrays, device=second):
+        return {n: jax.device_put(np.asarray(a), device) for n, a in arrays.items()}
+
+    def homes(arrays):
+        return {d for a in arrays.values() for d in a.devices()}
+
+    def arguments(compiled):
+        key = next(n for n in compiled.inputs if n != "input")
+        numbers = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)
+        return put({"input": numbers, key: np.array([1, 2], np.uint32)})
+
+    seeds = put({"output": np.ones((2, 3), np.float32)})
+"""
+SCRIPTS = {
+    "placed": """
+        backend = ml.JaxBackend()
+        for options in (
+            {"jit": True},
+            {"jit": False},
+            {"autodiff": "mithril"},
+            {"shapes": {"input": [None, 5]}},
+        ):
+            compiled = ml.compile(layers(), backend, **{"shapes": SHAPES, **options})
+            params, given = compiled.randomize_params(seed=0), arguments(compiled)
+            asked = {"output": lambda y: y * 0 + 1} if "autodiff" in options else seeds
+            for own in (params, put(params)):
+                found = compiled.evaluate(own, given, output_gradients=asked)
+                assert [homes(part) for part in found] == [{second}] * 2, options
+                assert homes(compiled.evaluate(own, given)) == {second}, options
+                assert homes(compiled.state) == {second}, options
+            twin = compiled.for_inference()
+            assert homes(twin.evaluate(params, {"input": given["input"]})) == {second}, options
+            bound = compiled.bind(put(params))
+            assert homes(bound.evaluate({}, given)) == {second}, options
+            assert homes(given) == homes(seeds) == {second}
+            assert "device_put" not in compiled.code and "transfer" not in compiled.report()
+    """,
+    "asked": """
+        backend = ml.JaxBackend(device="cpu:1")
+        others = {
+            "block": (layers("cpu:0"), {}, {"b.w", "b.b"}, {"drop", "output"}),
+            "params": (layers(), PLACES, {"a.w", "a.b"}, {"a.w", "a.b"}),
+        }
+        for model, devices, away, moved in others.values():
+            compiled = ml.compile(model, backend, shapes=SHAPES, devices=devices)
+            params, given = compiled.randomize_params(seed=0), arguments(compiled)
+            outputs, gradients = compiled.evaluate(params, given, output_gradients=seeds)
+            for arrays in (params, gradients):
+                assert {n for n, a in arrays.items() if a.devices() == {first}} == away
+            assert homes(outputs) == homes(compiled.state) == {second}
+            lines = compiled.report().splitlines()
+            found = {line.split()[2].rstrip(":") for line in lines if "transfer of" in line}
+            assert found == moved, found
+            for name in moved:
+                variable = f'params["{name}"]' if "." in name else name
+                assert f"jax.device_put({variable}, jax.devices(" in compiled.code
+
+        # Arguments that lie elsewhere are not moved.
+        for backend, devices in ((ml.JaxBackend(device="cpu:0"), {}), (ml.JaxBackend(), PLACES)):
+            compiled = ml.compile(layers(), backend, shapes=SHAPES, devices=devices)
+            params, given = compiled.randomize_params(seed=0), arguments(compiled)
+            assert homes(params) == {first}
+            try:
+                compiled.evaluate(put(params), given)
+            except ml.BackendError as error:
+                assert "expected: cpu:0" in str(error) and "on cpu:1" in str(error)
+            else:
+                raise AssertionError("arguments on another device were moved")
+    """,
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_arrays_on_a_second_device_of_jax(name: str) -> None:
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    script = "\n".join(textwrap.dedent(text) for text in (START, SCRIPTS[name]))
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **flags},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
