@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from block_cases import array, build, variants
 from cases import ROWS
+from conftest import CLASSES
 
 import mithril as ml
 from mithril import _core, models
@@ -28,53 +29,50 @@ from mithril.models import (
 HALF = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 # Blocks that compute in at least single precision: matrices that are factorised, and spectra.
 WIDE = ("float32", "float64")
-FRAMEWORKS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend]
 
 
 def name_of(array):
     return _core.DType(array.dtype).name
 
 
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("name", [n for n, row in ROWS.items() if not row.signed])
-def test_results_and_gradients_have_the_dtype_of_the_model(name):
+def test_results_and_gradients_have_the_dtype_of_the_model(name, make):
     """Every float that a block returns has the dtype of its inputs, and every gradient that of its
     param, in each dtype of floats."""
     case = next(iter(variants(name)))
     model, shapes = build(name, case)
+    states_dtype = "dtype" in {p for p, *_ in _core.block_info(name).parameters}
     taken = 0
     for dtype in ("float16", "bfloat16", "float64"):
+        backend = make(dtype=dtype)
         try:
-            program = ml.compile(model, ml.NumpyBackend(dtype=dtype), shapes=shapes)
+            compiled = ml.compile(model, backend, shapes=shapes, jit=backend.kind == "c")
         except ml.MithrilError as error:
             assert dtype in HALF and any(wide in str(error) for wide in WIDE), error
             continue
         taken += 1
-        for make in FRAMEWORKS:
-            backend = make(dtype=dtype)
-            compiled = ml.compile(model, backend, shapes=shapes, jit=False)
-            rng = np.random.default_rng(7)
-            arguments = {a.name: a for a in compiled._program.arguments}
-            given = {
-                n: backend.from_numpy(array(rng, name, a, tuple(int(d) for d in a.dims)))
-                for n, a in arguments.items()
-                if a.role in ("param", "data")
-            }
-            params = {n: given[n] for n in compiled.params}
-            inputs = {n: given[n] for n in compiled.inputs if n in given}
-            outputs = compiled.evaluate(params, inputs)
-            stated = {n: v for n, v in compiled._variant.outputs.items() if n in outputs}
-            for n, value in outputs.items():
-                assert name_of(value) == stated[n] or "int" in stated[n]
-                states_dtype = "dtype" in {p for p, *_ in _core.block_info(name).parameters}
-                own = {dtype} if not (states_dtype or case.dtypes) else {dtype, stated[n]}
-                assert stated[n] in own or "float" not in stated[n], (name, n)
-            floats = [n for n in outputs if stated[n] == dtype]
-            if params and floats:
-                ones = {n: backend.ones_like(outputs[n]) for n in floats}
-                gradients = compiled.evaluate_gradients(params, inputs, ones)
-                for n, gradient in gradients.items():
-                    assert name_of(gradient) == name_of(params[n]), n
-        del program
+        rng = np.random.default_rng(7)
+        arguments = {a.name: a for a in compiled._program.arguments}
+        given = {
+            n: backend.from_numpy(array(rng, name, a, tuple(int(d) for d in a.dims)))
+            for n, a in arguments.items()
+            if a.role in ("param", "data")
+        }
+        params = {n: given[n] for n in compiled.params}
+        inputs = {n: given[n] for n in compiled.inputs if n in given}
+        outputs = compiled.evaluate(params, inputs)
+        stated = {n: v for n, v in compiled._variant.outputs.items() if n in outputs}
+        for n, value in outputs.items():
+            assert name_of(value) == stated[n] or "int" in stated[n]
+            own = {dtype} if not (states_dtype or case.dtypes) else {dtype, stated[n]}
+            assert stated[n] in own or "float" not in stated[n], (name, n)
+        floats = [n for n in outputs if stated[n] == dtype]
+        if params and floats:
+            ones = {n: backend.ones_like(outputs[n]) for n in floats}
+            gradients = compiled.evaluate_gradients(params, inputs, ones)
+            for n, gradient in gradients.items():
+                assert name_of(gradient) == name_of(params[n]), n
     assert taken >= 1
 
 
@@ -226,33 +224,6 @@ def test_a_shared_block_keeps_one_param():
     )
     assert out["y"].dtype == np.float32
     assert {v.dtype.name for v in slopes.values()} == {"float32"}
-
-
-def test_optimizers_keep_the_dtypes():
-    """Steps of PyTorch's and optax's optimizers on params of several dtypes."""
-    optax, torch = pytest.importorskip("optax"), pytest.importorskip("torch")
-    model = Sequential([Linear(4), Linear(4, dtype="bfloat16"), Linear(2)])
-    for backend in (ml.TorchBackend(), ml.JaxBackend()):
-        compiled = ml.compile(model, backend, shapes={"input": [3, 5]})
-        params = compiled.randomize_params(seed=0)
-        dtypes = {n: name_of(v) for n, v in params.items()}
-        assert sorted(set(dtypes.values())) == ["bfloat16", "float32"]
-        given = {"input": backend.randn(3, 5)}
-        gradients = compiled.evaluate_gradients(params, given, {"output": backend.ones(3, 2)})
-        before = {n: backend.to_numpy(v).copy() for n, v in params.items()}
-        if backend.kind == "torch":
-            optimizer = torch.optim.AdamW(params.values(), lr=0.1)
-            for n, param in params.items():
-                param.grad = gradients[n]
-            optimizer.step()
-            following = params
-        else:
-            optimizer = optax.adamw(0.1)
-            updates, _ = optimizer.update(gradients, optimizer.init(params), params)
-            following = optax.apply_updates(params, updates)
-        assert {n: name_of(v) for n, v in following.items()} == dtypes
-        assert any((backend.to_numpy(v) != before[n]).any() for n, v in following.items())
-        compiled.evaluate(following, given)
 
 
 @pytest.mark.parametrize(
