@@ -18,9 +18,14 @@ import mithril as ml
 from mithril import zoo
 
 CASES = IMAGES | TEXTS
-# Native code of large networks is compiled once, and JAX compiles a few architectures.
+# Native code of large networks is compiled once. JAX compiles a few architectures, and tinygrad,
+# which takes seconds for some layers, small ones.
 WITHOUT_CPU = ["MobileNetV2", "ResNet-34", "ResNet-50"]
 JAX = ["LeNet", "LSTM", "GPT-2", "T5"]
+TINYGRAD = ["LeNet", "LSTM-forward", "GPT-2", "T5"]
+# Layers with running statistics, recurrent layers, attention, and biases of relative positions.
+# The norms of transformers' T5 compute in float32.
+PRECISIONS = {"ResNet-18": 64, "LeNet": 64, "GPT-2": 64, "LSTM": 64, "T5": 32}
 
 
 def theirs_of(case: Case, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -29,12 +34,12 @@ def theirs_of(case: Case, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     return {name: value.numpy() for name, value in outputs.items()}
 
 
-def check(name: str, case: Case) -> None:
-    """Compares outputs on several backends, for inputs of several sizes."""
+def check(name: str, kinds: list[str]) -> None:
+    """Compares outputs on these backends, for inputs of several sizes."""
+    case = CASES[name]
     model, public = case.ours(), randomized(case.theirs())
     params, states = zoo.load(model, public.state_dict())
     want = [theirs_of(case, public, inputs) for inputs in case.inputs]
-    kinds = ["numpy", "torch", *["cpu"] * (name not in WITHOUT_CPU), *["jax"] * (name in JAX)]
     for kind in kinds:
         if kind not in INSTALLED:
             continue
@@ -50,14 +55,27 @@ def check(name: str, case: Case) -> None:
                 np.testing.assert_allclose(own, value, rtol=1e-4, atol=1e-4, err_msg=message)
 
 
+def kinds_of(name: str) -> list[str]:
+    return [
+        *["numpy", "torch", "mlx"],
+        *["cpu"] * (name not in WITHOUT_CPU),
+        *["jax"] * (name in JAX),
+    ]
+
+
 @pytest.mark.parametrize("name", IMAGES)
 def test_images(name):
-    check(name, IMAGES[name])
+    check(name, kinds_of(name))
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts(name):
-    check(name, TEXTS[name])
+    check(name, kinds_of(name))
+
+
+@pytest.mark.parametrize("name", TINYGRAD)
+def test_tinygrad(name):
+    check(name, ["tinygrad"])
 
 
 def llama() -> tuple[Any, dict[str, Any]]:
@@ -66,14 +84,20 @@ def llama() -> tuple[Any, dict[str, Any]]:
     return case.ours(), dict(randomized(case.theirs()).state_dict())
 
 
-# The norms of transformers' T5 compute in float32.
-@pytest.mark.parametrize(
-    ("name", "precision"), [("ResNet-18", 64), ("GPT-2", 64), ("LSTM", 64), ("T5", 32)]
-)
-def test_gradients(name, precision):
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_gradients(name):
+    check_gradients(name, ["numpy", "torch", "jax", "mlx"])
+
+
+@pytest.mark.parametrize("name", ["LeNet", "GPT-2"])
+def test_gradients_of_tinygrad(name):
+    check_gradients(name, ["tinygrad"])
+
+
+def check_gradients(name: str, kinds: list[str]) -> None:
     """Gradients of all params. They are loaded by the same rules as the params. Batch norms train:
     their next statistics are also compared."""
-    case = CASES[name]
+    case, precision = CASES[name], PRECISIONS[name]
     dtype, most = (np.float64, 1e-7) if precision == 64 else (np.float32, 1e-4)
     model, public = case.ours(), randomized(case.theirs())
     public = public.double() if precision == 64 else public
@@ -89,7 +113,10 @@ def test_gradients(name, precision):
     # PyTorch gives both biases of a recurrent layer the gradient of their sum.
     want = {n: 0.5 * v if ".bias_ih_" in n or ".bias_hh_" in n else v for n, v in want.items()}
     want, next_states = zoo.load(model, want)
-    for backend in (ml.NumpyBackend(precision=precision), ml.TorchBackend(precision=precision)):
+    for kind in kinds:
+        if kind not in INSTALLED:
+            continue
+        backend = getattr(ml, MAKERS[kind])(precision=precision)
         compiled = ml.compile(model, backend)
         compiled.state = states
         seeds = {"output": backend.from_numpy(seed)}
