@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from conftest import CLASSES
 
 import mithril as ml
 
@@ -34,10 +36,11 @@ def test_graphs_have_the_stated_operations_and_launches(case: Case) -> None:
     assert (counts, calls) == stated(case)
 
 
+@pytest.mark.parametrize("make", CLASSES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_graphs_keep_their_numbers(case: Case) -> None:
+def test_graphs_keep_their_numbers(case: Case, make: Any) -> None:
     exact = ml.NumpyBackend(dtype=ml.float64)
     expected = compiled(case, exact, "none").evaluate({}, inputs(case, exact))["y"]
-    for backend in (ml.NumpyBackend(), ml.TorchBackend(), ml.CpuBackend(threads=1)):
-        y = compiled(case, backend, "full").evaluate({}, inputs(case, backend))["y"]
-        np.testing.assert_allclose(np.asarray(y), expected, rtol=1e-4, atol=1e-5)
+    backend = make()
+    y = compiled(case, backend, "full").evaluate({}, inputs(case, backend))["y"]
+    np.testing.assert_allclose(backend.to_numpy(y), expected, rtol=1e-4, atol=1e-5)
