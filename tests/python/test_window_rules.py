@@ -24,7 +24,11 @@ def pooled() -> Model:
     return chain(Conv2d(4, 1, use_bias=False), AvgPool2d(14))
 
 
-@pytest.mark.parametrize("made", [normed, pooled])
+def mixed() -> Model:
+    return chain(Conv2d(16, 3, padding=1), Conv2d(4, 1))
+
+
+@pytest.mark.parametrize("made", [normed, pooled, mixed])
 def test_numbers_are_those_of_exact_code(backend: Any, made: Any) -> None:
     rng = np.random.default_rng(3)
     x = rng.standard_normal((2, 3, 14, 14)).astype(np.float32)

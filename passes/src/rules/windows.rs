@@ -14,7 +14,7 @@ use super::pattern::{Pattern, number, op, unary, vars};
 use super::{Attrs, Rule, choice};
 
 pub(super) fn rules() -> Vec<Rule> {
-    [padding(), filters(), biased(), norms(), pools(), whole(), pointwise()]
+    [padding(), filters(), biased(), norms(), pools(), whole(), pointwise(), merged()]
         .into_iter()
         .flatten()
         .collect()
@@ -297,11 +297,75 @@ fn pointwise() -> Vec<Rule> {
 }
 
 fn is_pointwise(m: &Match) -> bool {
-    let ones = m.shape(1).dims.iter().skip(2).all(|dim| dim.as_const() == Some(1));
+    mixes_channels(m, 1) && m.shape(0).rank().is_some_and(|rank| rank > 2)
+}
+
+/// Whether the outermost convolution only mixes channels; variable `weights` has its weights.
+fn mixes_channels(m: &Match, weights: usize) -> bool {
+    let ones = m.shape(weights).dims.iter().skip(2).all(|dim| dim.as_const() == Some(1));
     let plain = [("strides", 1), ("low", 0), ("high", 0), ("interior", 0)];
     let plain = plain.iter().all(|(name, value)| is_plain(m.attr(0, name), *value));
     let alone = *m.attr(0, "groups") == Attr::Int(1) && *m.attr(0, "acc") == Attr::None;
-    ones && plain && alone && m.shape(0).rank().is_some_and(|rank| rank > 2)
+    ones && plain && alone
+}
+
+/// A convolution that only mixes the channels of another one goes into its weights, and a bias
+/// between the two through its own.
+fn merged() -> Vec<Rule> {
+    let [x, w, v, b] = vars();
+    let reshape = unary("reshape");
+    let product = op("matmul", [reshape(v).with(mixed), reshape(w).with(taps_of_filters)]);
+    let both = conv(x, reshape(product).with(merged_weights)).with(inner_attrs);
+    let bias = conv(reshape(b).with(one_sample), v).with(|m| Some(m.attrs(0)));
+    vec![
+        choice(Reassociating, "conv-mixed-after", conv(conv(x, w), v), both)
+            .when(|m| mixes_channels(m, 2) && inner_is_plain(m)),
+        choice(Reassociating, "conv-mixed-after-bias", conv(conv(x, w) + b, v), both + bias)
+            .when(|m| mixes_channels(m, 2) && inner_is_plain(m) && one_sample(m).is_some()),
+    ]
+}
+
+/// The inner convolution.
+fn inner(m: &Match) -> Option<usize> {
+    m.all("conv").get(1).copied()
+}
+
+fn inner_attrs(m: &Match) -> Option<Attrs> {
+    Some(m.attrs(inner(m)?))
+}
+
+fn inner_is_plain(m: &Match) -> bool {
+    inner(m)
+        .is_some_and(|at| *m.attr(at, "groups") == Attr::Int(1) && *m.attr(at, "acc") == Attr::None)
+}
+
+/// (filters of the outer convolution, filters of the inner one)
+fn mixed(m: &Match) -> Option<Attrs> {
+    Some(vec![("shape", Shape::new(m.shape(2).dims.iter().take(2).cloned()).into())])
+}
+
+/// (filters, channels and taps)
+fn taps_of_filters(m: &Match) -> Option<Attrs> {
+    let dims = &m.shape(1).dims;
+    let taps: Dim = dims.get(1..)?.iter().cloned().product();
+    Some(vec![("shape", Shape::new([dims[0].clone(), taps]).into())])
+}
+
+/// The weights of the inner convolution with the filters of the outer one.
+fn merged_weights(m: &Match) -> Option<Attrs> {
+    let rest = m.shape(1).dims.iter().skip(1).cloned();
+    let dims = m.shape(2).dims.iter().take(1).cloned().chain(rest);
+    Some(vec![("shape", Shape::new(dims).into())])
+}
+
+/// The shape of a bias per channel as that of one sample with one position.
+fn one_sample(m: &Match) -> Option<Attrs> {
+    let weights = m.shape(1);
+    let rank = weights.rank()?;
+    along_axis_1(m, 3, rank, &weights.dims[0])?;
+    let ones = (2..rank).map(|_| Dim::Const(1));
+    let dims = [Dim::Const(1), weights.dims[0].clone()].into_iter().chain(ones);
+    Some(vec![("shape", Shape::new(dims).into())])
 }
 
 /// (filters, channels)

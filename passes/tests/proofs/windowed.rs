@@ -21,6 +21,9 @@ const IMAGES: &str = "tensor<n x 2 x 5 x 4 x f64>";
 const HALVES: &str = "tensor<n x 2 x 4 x 3 x f64>";
 const WHOLE: &str = "tensor<n x 2 x 1 x 1 x f64>";
 
+const MIXED: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 2 x 3 x f64>, %v: tensor<2 x 3 x 1 x 1 x f64>";
+const MIXED_BIASED: &str = "%x: tensor<n x 2 x 5 x 4 x f64>, %w: tensor<3 x 2 x 2 x 3 x f64>, %v: tensor<2 x 3 x 1 x 1 x f64>, %b: tensor<3 x 1 x 1 x f64>";
+
 pub const WINDOWED: &[Example] = &[
     on(
         "conv-pad",
@@ -121,6 +124,18 @@ pub const WINDOWED: &[Example] = &[
         STATISTICS,
         IMAGES,
         "%r = batch_norm(%x, %m, %v, %v, %m) {epsilon = 0.1}",
+    ),
+    on(
+        "conv-mixed-after",
+        MIXED,
+        "tensor<n x 2 x 3 x 2 x f64>",
+        "%f = conv(%x, %w) {strides = [2, 1], low = [1, 0], high = [1, 0]}\n%r = conv(%f, %v)",
+    ),
+    on(
+        "conv-mixed-after-bias",
+        MIXED_BIASED,
+        "tensor<n x 2 x 4 x 2 x f64>",
+        "%f = conv(%x, %w)\n%a = add(%f, %b)\n%r = conv(%a, %v)",
     ),
     on("conv-pointwise", POINTS, "tensor<n x 3 x 5 x 4 x f64>", "%r = conv(%x, %w)"),
 ];
