@@ -394,6 +394,9 @@ def numpy_rows() -> None:
     for batch, channels, size, filters, kernel in [
         (1, 1, 256, 1, 3),
         (1, 1, 256, 1, 9),
+        (1, 1, 256, 1, 15),
+        (1, 1, 256, 1, 31),
+        (4, 3, 128, 4, 15),
         (4, 3, 64, 8, 3),
         (4, 16, 28, 32, 3),
     ]:
@@ -404,6 +407,11 @@ def numpy_rows() -> None:
             compare(f"{shape}, signal {method}", model(), x, correlated(method))
         if kernel == 3:
             compare(f"{shape}, ndimage", model(), x, filtered)
+    for length, taps in [(4096, 64), (4096, 512), (100_000, 64), (100_000, 512), (1_000_000, 512)]:
+        x = random.standard_normal((1, 1, length)).astype(np.float32)
+        model = partial(Conv1d, 1, taps, use_bias=False)
+        for method in ("auto", "fft"):
+            compare(f"{length}, {taps} taps, signal {method}", model(), x, correlated(method))
 
 
 HEAP = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}

@@ -101,6 +101,39 @@ def test_max_pooling(make, case, named):
     check(block, make(), numbers(shape, 3), {}, expected, named=named)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ((2, 1, 40, 31), 1, 9),
+        ((1, 3, 50, 40), 4, 16),
+        ((2, 2, 800), 3, 250),
+        ((1, 1, 4000), 1, 100),
+    ],
+)
+def test_long_filters_in_numpy(case, dtype):
+    """NumPy computes them by Fourier transforms, unless a result is not finite."""
+    shape, filters, size = case
+    block = getattr(ml, f"Conv{len(shape) - 2}d")(filters, size, padding=size // 2, use_bias=False)
+    shapes = {"input": ["n", shape[1], *(None for _ in shape[2:])]}
+    compiled = ml.compile(block, ml.NumpyBackend(dtype=dtype), shapes=shapes)
+    assert "output = _fft_conv(x, w" in compiled.code
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype(dtype)
+    w = compiled.randomize_params(seed=0)["w"]
+    convolve = getattr(F, f"conv{len(shape) - 2}d")
+    tolerance = 2e-6 if dtype == "float32" else 1e-14
+    for special in (None, np.nan, np.inf):
+        if special is not None:
+            x[(0,) * x.ndim] = special
+        got = compiled.evaluate({"w": w}, {"input": x})["output"]
+        want = convolve(torch.tensor(x), torch.tensor(w), padding=size // 2).numpy()
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+        known = np.isfinite(want)
+        assert np.abs(got[known] - want[known]).max() <= tolerance * np.abs(want[known]).max()
+
+
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("padding", [0, 1, "same"])
 @pytest.mark.parametrize("channels, filters", [(1, 1), (3, 2)])
@@ -114,7 +147,8 @@ def test_few_filters_in_numpy(axes, channels, filters, padding, dilation):
     compiled = ml.compile(
         block, ml.NumpyBackend(), shapes={"input": shape}, trainable_keys=["input"]
     )
-    assert ("_row_conv(x" in compiled.code) == (4 * filters <= 3 * channels)
+    few = filters == channels == 1 or 4 * filters <= 3 * channels
+    assert ("_row_conv(x" in compiled.code) == few
     params = compiled.randomize_params(seed=0)
     params["input"] = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     x, w = (torch.tensor(params[name], requires_grad=True) for name in ("input", "w"))

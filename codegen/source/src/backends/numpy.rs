@@ -173,7 +173,10 @@ const SPELLINGS: Spellings = &[
         "_conv({x}.astype(@float32), {weights}.astype(@float32)[, strides={strides.tuple}][, \
          dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
          interior={interior.tuple}][, groups={groups}]).astype({dtype}) if x is half and acc \
-         is missing; _row_conv({x}, {weights}[, dilations={dilations.tuple}][, \
+         is missing; _fft_conv({x}, {weights}[, low={low.tuple}][, high={high.tuple}]) if weights \
+         is long and strides is default and dilations is default and interior is default and \
+         groups is default and acc is missing; \
+         _row_conv({x}, {weights}[, dilations={dilations.tuple}][, \
          low={low.tuple}][, high={high.tuple}]) if weights is few and strides is default and \
          interior is default and groups is default and acc is missing; \
          _conv({x}, {weights}[, strides={strides.tuple}][, \

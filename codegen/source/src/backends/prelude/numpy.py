@@ -223,6 +223,9 @@ def _row_conv(x, weights, dilations=None, low=None, high=None):
         x = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *pads])
     filters, channels, *taps, last = weights.shape
     steps = dilations or (1,) * count
+    if weights.shape == (1, 1, last) and steps == (1,) and x.shape[-1] > 1000:
+        y = [np.correlate(signal, weights[0, 0]) for signal in x[:, 0]]
+        return np.array(y, x.dtype).reshape(len(x), 1, x.shape[-1] - last + 1)
     windows = _windows(x, (-1,), (last,), dilations=steps[-1:])
     sizes = windows.shape[2:-1]
     windows = np.ascontiguousarray(np.moveaxis(windows, -1, 2))
@@ -236,6 +239,48 @@ def _row_conv(x, weights, dilations=None, low=None, high=None):
         return rows @ columns.reshape(len(x), channels * last, math.prod(sizes))
 
     return sum(map(product, np.ndindex(*taps))).reshape(len(x), filters, *sizes)
+
+
+def _fft_conv(x, weights, low=None, high=None):
+    """The cross-correlation with long filters, by Fourier transforms."""
+    count = x.ndim - 2
+    if low or high:
+        pads = zip(low or (0,) * count, high or (0,) * count)
+        x = np.pad(x, [(0, 0), (0, 0), *pads])
+    sizes, taps = x.shape[2:], weights.shape[2:]
+    if count == 1 and sizes[0] > 16 * taps[0]:
+        return _fft_conv_of_signals(x, weights)
+    axes = tuple(range(2, x.ndim))
+    lengths = [_fast_length(n) for n in sizes]
+    with np.errstate(invalid="ignore", over="ignore"):
+        left = np.fft.rfftn(x, lengths, axes)
+        right = np.fft.rfftn(weights, lengths, axes).conj()
+        if x.shape[1] == 1:
+            products = left * right[:, 0]
+        else:
+            products = np.einsum("bc...,fc...->bf...", left, right)
+        y = np.fft.irfftn(products, lengths, axes).astype(x.dtype, copy=False)
+    y = y[(..., *(slice(n - k + 1) for n, k in zip(sizes, taps)))]
+    # A transform spreads a number that is not finite over the whole result.
+    return y if np.isfinite(y).all() else _conv(x, weights)
+
+
+def _fft_conv_of_signals(x, weights):
+    """The same of overlapping parts of signals, which are some times as long as the filters."""
+    batch, channels, n = x.shape
+    filters, _, taps = weights.shape
+    step, positions = 8 * taps, n - taps + 1
+    parts = -(-positions // step)
+    x = np.pad(x, ((0, 0), (0, 0), (0, parts * step - positions)))
+    x = np.moveaxis(_windows(x, (2,), (step + taps - 1,), (step,)), 2, 1)
+    y = _fft_conv(x.reshape(batch * parts, channels, step + taps - 1), weights)
+    y = np.moveaxis(y.reshape(batch, parts, filters, step), 1, 2)
+    return y.reshape(batch, filters, parts * step)[..., :positions]
+
+
+def _fast_length(n):
+    """The smallest product of twos, threes and fives that is at least n."""
+    return next(m for m in range(n, 2 * n) if 30**40 % m == 0)
 
 
 def _scatter_add(x, indices, updates, axis):
