@@ -324,7 +324,7 @@ def test_padding_and_weights_of_bags(mode, padding, open_dims, backend):
 
 
 def test_mistakes_with_bags():
-    with pytest.raises(ml.MithrilError, match="`padding_idx` of `EmbeddingBag` is out of range"):
+    with pytest.raises(ml.MithrilError, match="`padding_idx` is out of range"):
         ml.EmbeddingBag(3, 2, padding_idx=3)
     for mode, shape, message in (
         ("mean", [4, 2], "rows of a sum"),

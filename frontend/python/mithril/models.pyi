@@ -3204,6 +3204,7 @@ class Embedding(Block):
         num_embeddings: int,
         dimension: int,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        padding_idx: int | None = None,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3326,6 +3327,7 @@ class BatchNorm1d(Block):
         use_scale: bool = True,
         use_bias: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        track_running_stats: bool = True,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3345,6 +3347,7 @@ class BatchNorm2d(Block):
         use_scale: bool = True,
         use_bias: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        track_running_stats: bool = True,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3364,6 +3367,7 @@ class BatchNorm3d(Block):
         use_scale: bool = True,
         use_bias: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        track_running_stats: bool = True,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3639,7 +3643,7 @@ class FeatureAlphaDropout(Block):
     ) -> None: ...
 
 class Conv1d(Block):
-    """The cross-correlation of sequences, (batch, channels, length), with `filters` kernels `w`, plus `b`. Sequences are padded with zeros. Both start uniform within `1 / sqrt(channels / groups * length)` of a kernel, as in `torch.nn.Conv1d`; `init` is for `w`."""
+    """The cross-correlation of sequences, (batch, channels, length), with `filters` kernels `w`, plus `b`. Both start uniform within `1 / sqrt(channels / groups * length)` of a kernel, as in `torch.nn.Conv1d`; `init` is for `w`."""
 
     def __init__(
         self,
@@ -3651,6 +3655,7 @@ class Conv1d(Block):
         groups: int = 1,
         use_bias: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        padding_mode: typing.Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3661,7 +3666,7 @@ class Conv1d(Block):
     ) -> None: ...
 
 class Conv2d(Block):
-    """The cross-correlation of images, (batch, channels, height, width), with `filters` kernels `w`, plus `b`. Images are padded with zeros. Both start uniform within `1 / sqrt(channels / groups * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` is for `w`."""
+    """The cross-correlation of images, (batch, channels, height, width), with `filters` kernels `w`, plus `b`. Both start uniform within `1 / sqrt(channels / groups * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` is for `w`."""
 
     def __init__(
         self,
@@ -3673,6 +3678,7 @@ class Conv2d(Block):
         groups: int = 1,
         use_bias: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        padding_mode: typing.Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3683,7 +3689,7 @@ class Conv2d(Block):
     ) -> None: ...
 
 class Conv3d(Block):
-    """The cross-correlation of volumes, (batch, channels, depth, height, width), with `filters` kernels `w`, plus `b`. Volumes are padded with zeros. Both start uniform within `1 / sqrt(channels / groups * depth * height * width)` of a kernel, as in `torch.nn.Conv3d`; `init` is for `w`."""
+    """The cross-correlation of volumes, (batch, channels, depth, height, width), with `filters` kernels `w`, plus `b`. Both start uniform within `1 / sqrt(channels / groups * depth * height * width)` of a kernel, as in `torch.nn.Conv3d`; `init` is for `w`."""
 
     def __init__(
         self,
@@ -3695,6 +3701,7 @@ class Conv3d(Block):
         groups: int = 1,
         use_bias: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        padding_mode: typing.Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3846,6 +3853,7 @@ class AvgPool1d(Block):
         padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3866,6 +3874,7 @@ class AvgPool2d(Block):
         padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3886,6 +3895,7 @@ class AvgPool3d(Block):
         padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3964,11 +3974,12 @@ class AdaptiveAvgPool(Block):
     ) -> None: ...
 
 class AdaptiveMaxPool(Block):
-    """The maxima of `output_size` ranges of each axis after the first two, (batch, channels, …). The ranges are those of `AdaptiveAvgPool`."""
+    """The maxima of `output_size` ranges of each axis after the first two, (batch, channels, …). The ranges are those of `AdaptiveAvgPool`. `indices` are positions of the maxima in the flattened axes."""
 
     def __init__(
         self,
         output_size: int | Sequence[int],
+        return_indices: bool = False,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -4194,14 +4205,15 @@ class Fold(Block):
     ) -> None: ...
 
 class Upsample(Block):
-    """`input`, (batch, channels, …), interpolated to another size, as by `torch.nn.functional.interpolate`. "bicubic" is cubic convolution (Keys 1981, eq. 4) with a = -0.75."""
+    """`input`, (batch, channels, …), interpolated to another size, as by `torch.nn.functional.interpolate`. "bicubic" is cubic convolution (Keys 1981, eq. 4) with a = -0.75, or with -0.5 under `antialias`, whose filters are as wide as an element of the output."""
 
     def __init__(
         self,
         size: int | Sequence[int] | None = None,
         scale: float | None = None,
-        mode: typing.Literal["nearest", "linear", "bilinear", "trilinear", "bicubic"] = "nearest",
+        mode: typing.Literal["nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic", "area"] = "nearest",
         align_corners: bool = False,
+        antialias: bool = False,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -5354,6 +5366,7 @@ class KLDivergence(Block):
         self,
         input_type: typing.Literal["probs", "log_probs"] = "probs",
         robust: bool = False,
+        target_type: typing.Literal["probs", "log_probs"] = "probs",
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -5534,12 +5547,13 @@ class HingeEmbedding(Block):
     ) -> None: ...
 
 class MultiMargin(Block):
-    """The mean over classes of `max(0, margin - input[target] + input[i])^p`, for all classes i but the target, along the last axis, as in `torch.nn.MultiMarginLoss`."""
+    """The mean over classes of `max(0, margin - input[target] + input[i])^p`, for all classes i but the target, along the last axis, times the weight of the target, as in `torch.nn.MultiMarginLoss`."""
 
     def __init__(
         self,
         p: float = 1.0,
         margin: float = 1.0,
+        weights: Sequence[float] | None = None,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -5551,10 +5565,11 @@ class MultiMargin(Block):
     ) -> None: ...
 
 class MultiLabelSoftMargin(Block):
-    """The mean of `BinaryCrossEntropy` of logits over the labels, the last axis."""
+    """The mean of `BinaryCrossEntropy` of logits over the labels, the last axis, each times the weight of its label."""
 
     def __init__(
         self,
+        weights: Sequence[float] | None = None,
         *,
         name: str | None = None,
         backend: str | None = None,

@@ -81,7 +81,7 @@ fn valid(settings: &Settings) -> Result<()> {
 
 /// Which elements are put before and after an axis.
 #[derive(Clone, Copy)]
-enum Border {
+pub(super) enum Border {
     Reflected,
     Repeated,
     Continued,
@@ -146,37 +146,61 @@ impl<'a> Axis<'a> {
 }
 
 fn padded(cx: &Cx, border: Border) -> Result<Vec<Value>> {
-    let mut x = cx.var("input");
-    let shape = x.shape();
+    let x = cx.var("input");
     let mut pairs = pairs(cx.settings);
-    let rank = shape.need_rank()?;
+    let rank = x.shape().need_rank()?;
     if cx.settings.get("padding").as_list().is_none() {
         pairs = vec![pairs[0]; rank.saturating_sub(2)];
     }
     if rank < pairs.len() || pairs.is_empty() {
         return Diagnostic::of(ErrorKind::Shapes, "`input` has too few axes to pad")
-            .got(&shape)
+            .got(x.shape())
             .expected("(batch, channels, …)")
             .err();
     }
-    for (at, pair) in (rank - pairs.len()..rank).zip(pairs) {
-        if pair == [0, 0] {
-            continue;
+    done(border.extend(cx, x, &pairs)?)
+}
+
+impl Border {
+    /// The border of this name, or `None` for zeros.
+    pub(super) fn named(name: &str) -> Option<Border> {
+        match name {
+            "reflect" => Some(Border::Reflected),
+            "replicate" => Some(Border::Repeated),
+            "circular" => Some(Border::Continued),
+            _ => None,
         }
-        let least = border.least(pair);
-        let dim = shape.dims[at].clone();
-        cx.need(&dim, least, || {
-            Diagnostic::of(ErrorKind::Shapes, format!("`padding` is too large for axis {at}"))
-                .got(format!("{} and {} elements, for an axis of {dim}", pair[0], pair[1]))
-                .expected(format!("an axis of at least {least}"))
-        })?;
-        let axis = Axis { x, at, dim };
-        let [before, after] = border.sides(&axis, pair);
-        let parts: Vec<Var> = [(before, pair[0]), (x, 1), (after, pair[1])]
-            .into_iter()
-            .filter_map(|(part, count)| (count > 0).then_some(part))
-            .collect();
-        x = cx.op("concat", &parts, &[("axis", (at as i64).into())]);
     }
-    done(x)
+
+    /// Pads each of the last axes by a pair. Errors, at compile time or at run time: an axis with
+    /// fewer elements than its padding needs.
+    pub(super) fn extend<'a>(
+        self,
+        cx: &Cx<'a>,
+        mut x: Var<'a>,
+        pairs: &[[i64; 2]],
+    ) -> Result<Var<'a>> {
+        let shape = x.shape();
+        let rank = shape.need_rank()?;
+        for (at, &pair) in (rank - pairs.len()..rank).zip(pairs) {
+            if pair == [0, 0] {
+                continue;
+            }
+            let least = self.least(pair);
+            let dim = shape.dims[at].clone();
+            cx.need(&dim, least, || {
+                Diagnostic::of(ErrorKind::Shapes, format!("`padding` is too large for axis {at}"))
+                    .got(format!("{} and {} elements, for an axis of {dim}", pair[0], pair[1]))
+                    .expected(format!("an axis of at least {least}"))
+            })?;
+            let axis = Axis { x, at, dim };
+            let [before, after] = self.sides(&axis, pair);
+            let parts: Vec<Var> = [(before, pair[0]), (x, 1), (after, pair[1])]
+                .into_iter()
+                .filter_map(|(part, count)| (count > 0).then_some(part))
+                .collect();
+            x = cx.op("concat", &parts, &[("axis", (at as i64).into())]);
+        }
+        Ok(x)
+    }
 }

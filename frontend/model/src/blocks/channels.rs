@@ -12,7 +12,9 @@ use super::elementwise::{done, dropped};
 use super::example::Example;
 use super::layers::{EPSILON, INIT, LAYER, USE_BIAS, USE_SCALE};
 use super::parameter::{Range, required, with};
-use super::{Default, Entry, Input, KEY, Kind, Parameter, Value, data, gives, param, state};
+use super::{
+    Default, Entry, Input, KEY, Kind, Parameter, Settings, Value, data, gives, param, state,
+};
 use crate::init::Init;
 use crate::lower::Cx;
 
@@ -22,6 +24,8 @@ const SHIFT: Input =
     param("b", Init::Zeros, channels).when(|s| s.flag("use_bias")).doc("(channels)");
 const MOMENTUM: Parameter = with("momentum", Kind::Float(Range::Unit), Default::Float(0.1))
     .doc("the fraction by which a running value moves towards that of the batch");
+const TRACKS: Parameter = with("track_running_stats", Kind::Bool, Default::Bool(true))
+    .doc("keep running values for inference; without them, it uses those of the batch as well");
 const RATE: Parameter =
     with("rate", Kind::Float(Range::Unit), Default::Float(0.5)).doc("the probability of 0");
 
@@ -29,8 +33,8 @@ const BATCH_INPUTS: &[Input] = &[
     data("input", Class::Float),
     SCALE,
     SHIFT,
-    state("running_mean", Init::Zeros, channels).doc("(channels)"),
-    state("running_var", Init::Ones, channels).doc("(channels)"),
+    state("running_mean", Init::Zeros, channels).when(tracks).doc("(channels)"),
+    state("running_var", Init::Ones, channels).when(tracks).doc("(channels)"),
 ];
 const DROPOUT_INPUTS: &[Input] = &[data("input", Class::Float), KEY.in_training()];
 
@@ -205,7 +209,7 @@ const fn batch_norm_of<const AXES: usize>(
 ) -> Entry {
     Entry {
         example,
-        parameters: &[MOMENTUM, EPSILON, USE_SCALE, USE_BIAS, INIT],
+        parameters: &[MOMENTUM, EPSILON, USE_SCALE, USE_BIAS, INIT, TRACKS],
         inputs: BATCH_INPUTS,
         ..LAYER.row(name, doc, |cx| {
             let shape = cx.var("input").shape();
@@ -293,8 +297,19 @@ fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
     })
 }
 
+fn tracks(settings: &Settings) -> bool {
+    settings.flag("track_running_stats")
+}
+
 fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
-    let running = ["running_mean", "running_var"].map(|name| cx.var(name));
+    let running = match tracks(cx.settings) {
+        true => ["running_mean", "running_var"].map(|name| cx.var(name)),
+        // The statistics of the batch do not depend on them.
+        false => {
+            let shape = channels(cx)?;
+            [0.0, 1.0].map(|v| cx.var("input").scalar(v).broadcast_to(shape.clone()))
+        }
+    };
     // Without a scale, a shift is added by an operation of its own.
     let affine: Vec<Var> = cx
         .optional("w")
@@ -308,7 +323,7 @@ fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
         false => cx.builder.var(y.value),
     };
     let epsilon = ("epsilon", Attr::from(cx.float("eps")));
-    if !cx.training() {
+    if !cx.training() && tracks(cx.settings) {
         return done(shifted(cx.op("batch_norm", &operands, &[epsilon])));
     }
     need_samples(cx, &cx.var("input").shape())?;
@@ -316,7 +331,11 @@ fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
         let attrs = [("momentum", cx.float("momentum").into()), epsilon.clone(), ("of", of.into())];
         cx.op("batch_norm_training", &operands, &attrs)
     };
-    Ok(vec![shifted(step(0)).value, step(1).value, step(2).value])
+    let normal = shifted(step(0));
+    match tracks(cx.settings) {
+        true => Ok(vec![normal.value, step(1).value, step(2).value]),
+        false => done(normal),
+    }
 }
 
 /// Normalises each group of channels of each sample.

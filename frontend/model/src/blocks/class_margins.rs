@@ -3,6 +3,7 @@
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::op::Class;
 
+use super::cross_entropy::{WEIGHTS, weights};
 use super::elementwise::done;
 use super::loss_terms::pair;
 use super::losses::{LOSS, SCORE, TARGET};
@@ -43,22 +44,26 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("p", Kind::Float(Range::Positive), Default::Float(1.0))
                 .doc("the exponent of each term"),
             MARGIN,
+            WEIGHTS,
         ],
         inputs: &labels("the class of each sample"),
         same_dtype: true,
         ..LOSS.row(
             "MultiMargin",
             "The mean over classes of `max(0, margin - input[target] + input[i])^p`, for all \
-             classes i but the target, along the last axis, as in `torch.nn.MultiMarginLoss`.",
+             classes i but the target, along the last axis, times the weight of the target, as in \
+             `torch.nn.MultiMarginLoss`.",
             multi_margin,
         )
     },
     Entry {
         formula: "mean(target * log1p(exp(-input)) + (1 - target) * log1p(exp(input)), -1)",
         example: gives(&["[[0, 2], [-1, 0]]", "[[1, 1], [0, 1]]"], "[0.41   0.5032]"),
+        parameters: &[WEIGHTS],
         ..LOSS.row(
             "MultiLabelSoftMargin",
-            "The mean of `BinaryCrossEntropy` of logits over the labels, the last axis.",
+            "The mean of `BinaryCrossEntropy` of logits over the labels, the last axis, each times \
+             the weight of its label.",
             |cx| {
                 let (x, target) = pair(cx)?;
                 if x.shape().rank() == Some(0) {
@@ -66,6 +71,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 }
                 let each = (-x).unary("softplus", &[]) * target
                     + x.unary("softplus", &[]) * (-target + 1.0);
+                let each = weights(cx, x, -1)?.map_or(each, |weights| each * weights);
                 done(each.reduce("mean", Some(&[-1]), false))
             },
         )
@@ -110,7 +116,10 @@ fn multi_margin(cx: &Cx) -> Result<Vec<Value>> {
     cx.builder.check()?;
     let classes = cx.iota(shape.clone(), shape.dims.len() as i64 - 1, target.dtype());
     let others = classes.binary("ne", target).select(term, term.scalar(0.0));
-    done(others.reduce("mean", Some(&[-1]), false))
+    let mean = others.reduce("mean", Some(&[-1]), false);
+    done(weights(cx, x, -1)?.map_or(mean, |weights| {
+        mean * cx.op("take", &[weights, cx.var("target")], &[("axis", 0.into())])
+    }))
 }
 
 fn multi_label(cx: &Cx) -> Result<Vec<Value>> {

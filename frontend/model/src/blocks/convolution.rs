@@ -6,6 +6,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
+use super::borders::Border;
 use super::elementwise::done;
 use super::example::Example;
 use super::layers::{INIT, LAYER, USE_BIAS};
@@ -20,6 +21,15 @@ const FILTERS: Parameter =
 const GROUPS: Parameter = with("groups", Kind::Count, Default::Int(1)).doc(
     "the number of groups into which channels and filters are split; a filter reads the channels \
      of its own group",
+);
+const PADDING_MODE: Parameter = with(
+    "padding_mode",
+    Kind::OneOf(&["zeros", "reflect", "replicate", "circular"]),
+    Default::Str("zeros"),
+)
+.doc(
+    "what the padding is: zeros, or elements of the input as in `ReflectionPad`, `ReplicationPad` \
+     and `CircularPad`",
 );
 const SIGNALS: &str = "np.ones((2, 4, 9), \"float32\")";
 const VOLUMES: &str = "np.ones((2, 4, 5, 6, 7), \"float32\")";
@@ -43,7 +53,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     conv::<1>(
         "Conv1d",
         "The cross-correlation of sequences, (batch, channels, length), with `filters` kernels \
-         `w`, plus `b`. Sequences are padded with zeros. Both start uniform within `1 / \
+         `w`, plus `b`. Both start uniform within `1 / \
          sqrt(channels / groups * length)` of a kernel, as in `torch.nn.Conv1d`; `init` is for \
          `w`.",
         gives(&[SIGNALS], "(2, 8, 7)").with_settings("filters=8, kernel_size=3"),
@@ -51,7 +61,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     conv::<2>(
         "Conv2d",
         "The cross-correlation of images, (batch, channels, height, width), with `filters` \
-         kernels `w`, plus `b`. Images are padded with zeros. Both start uniform within `1 / \
+         kernels `w`, plus `b`. Both start uniform within `1 / \
          sqrt(channels / groups * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` \
          is for `w`.",
         gives(&["[[[[1, 2], [3, 4]]]]"], "[[[[5.5]]]]")
@@ -61,7 +71,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     conv::<3>(
         "Conv3d",
         "The cross-correlation of volumes, (batch, channels, depth, height, width), with \
-         `filters` kernels `w`, plus `b`. Volumes are padded with zeros. Both start uniform \
+         `filters` kernels `w`, plus `b`. Both start uniform \
          within `1 / sqrt(channels / groups * depth * height * width)` of a kernel, as in \
          `torch.nn.Conv3d`; `init` is for `w`.",
         gives(&[VOLUMES], "(2, 8, 3, 4, 5)").with_settings("filters=8, kernel_size=3"),
@@ -99,7 +109,17 @@ const BIAS: Input = param("b", Init::FanIn, |cx| Ok(Shape::new([Dim::Const(cx.in
 const fn conv<const AXES: usize>(name: &'static str, doc: &'static str, example: Example) -> Entry {
     Entry {
         example,
-        parameters: &[FILTERS, KERNEL, STRIDE, PADDING, DILATION, GROUPS, USE_BIAS, INIT],
+        parameters: &[
+            FILTERS,
+            KERNEL,
+            STRIDE,
+            PADDING,
+            DILATION,
+            GROUPS,
+            USE_BIAS,
+            INIT,
+            PADDING_MODE,
+        ],
         inputs: const {
             &[
                 data("input", Class::Float),
@@ -120,7 +140,12 @@ const fn conv<const AXES: usize>(name: &'static str, doc: &'static str, example:
         ..LAYER.row(name, doc, |cx| {
             let mut attrs = windows::attrs(cx.settings, AXES);
             attrs.extend(windows::unless_one("groups", cx.int("groups")));
-            let product = cx.op("conv", &[cx.var("input"), cx.var("w")], &attrs);
+            let mut input = cx.var("input");
+            if let Some(border) = Border::named(cx.text("padding_mode")) {
+                input = border.extend(cx, input, &windows::padding(cx.settings, AXES))?;
+                attrs.retain(|(name, _)| !["low", "high"].contains(name));
+            }
+            let product = cx.op("conv", &[input, cx.var("w")], &attrs);
             biased(cx, product, AXES)
         })
     }

@@ -275,7 +275,7 @@ fn check(target: Var, expected: &Shape) -> Result<()> {
 }
 
 /// The weights of the classes. Errors: their number differs from the number of classes.
-fn weights<'a>(cx: &Cx<'a>, input: Var<'a>, axis: i64) -> Result<Option<Var<'a>>> {
+pub(super) fn weights<'a>(cx: &Cx<'a>, input: Var<'a>, axis: i64) -> Result<Option<Var<'a>>> {
     let Some(items) = cx.settings.get("weights").as_list() else {
         return Ok(None);
     };

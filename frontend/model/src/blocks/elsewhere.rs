@@ -131,7 +131,9 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["DiceLoss"], "`Dice` is the loss, of probabilities"),
     (&["sigmoid_focal_loss"], "`FocalLoss` is the loss, of logits"),
     (&["BCELoss", "BCEWithLogitsLoss"], "`BinaryCrossEntropy` is the loss"),
-    (&["KLDivLoss"], "`KLDivergence` is the loss, of probabilities"),
+    (&["KLDivLoss", "kl_div"], "`KLDivergence` is the loss, of probabilities"),
+    (&["cosine_embedding_loss"], "`CosineEmbedding` is the loss, of two vectors"),
+    (&["scaled_dot_product_attention"], "`ScaledDotProduct` is that attention"),
     (&["SmoothL1Loss", "HuberLoss"], "`Huber` is the loss"),
     (&["View"], "use `Reshape` to change the shape"),
     (&["Permute"], "`PermuteTensor` reorders axes"),
@@ -149,6 +151,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
 /// Parameters of other libraries, each with its name here.
 const PARAMETERS: &[(&str, &str)] = &[
     ("out_features", "dimension"),
+    ("out_features", "classes"),
     ("units", "dimension"),
     ("out_channels", "filters"),
     ("features", "dimension"),
@@ -179,11 +182,35 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("unbiased", "correction"),
     ("ddof", "correction"),
     ("label_smoothing", "smoothing"),
+    ("unflattened_size", "sizes"),
+    ("downscale_factor", "factor"),
+    ("scale_factor", "scale"),
+    ("norm_type", "norm"),
+    ("num_groups", "groups"),
+    ("start_dim", "start"),
+    ("end_dim", "end"),
+    ("affine", "use_scale"),
+    ("elementwise_affine", "use_scale"),
+    ("weight", "weights"),
+    ("log_target", "target_type"),
+    ("beta", "delta"),
+    ("padding", "pad_width"),
+    ("upscale_factor", "factor"),
 ];
 
 /// The hint for an unknown parameter of a block whose parameters are `names`.
 pub fn parameter_elsewhere(name: &str, names: &[&str]) -> Option<String> {
-    if ["in_features", "input_dim", "in_channels", "input_size"].contains(&name) {
+    const WIDTHS: [&str; 8] = [
+        "in_features",
+        "input_dim",
+        "in_channels",
+        "input_size",
+        "num_features",
+        "num_channels",
+        "num_parameters",
+        "embed_dim",
+    ];
+    if WIDTHS.contains(&name) {
         let own = if names.contains(&"dimension") { "; the output's is `dimension`" } else { "" };
         return Some(format!("the input's width is inferred{own}"));
     }

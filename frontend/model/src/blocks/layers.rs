@@ -90,15 +90,15 @@ pub(super) const BLOCKS: &[Entry] = &[
             required("num_embeddings", Kind::Count).doc("the number of rows"),
             required("dimension", Kind::Count).doc("the width of a row"),
             INIT,
+            with("padding_idx", Kind::Int, Default::None)
+                .doc("the index of a row that has no gradient; may count from the end"),
         ],
         inputs: &[
             data("input", Class::Int).own_dtype().doc("indices of rows, of any shape"),
             TABLE,
         ],
-        meaning: Meaning::Lower(|cx| {
-            let attrs = [("axis", 0.into())];
-            done(cx.op("take", &[cx.var("w"), cx.var("input")], &attrs))
-        }),
+        valid: valid_padding,
+        meaning: Meaning::Lower(embedding),
         ..LAYER
     },
     Entry {
@@ -220,7 +220,7 @@ fn valid_padding(settings: &Settings) -> Result<()> {
     if (-count..count).contains(&at) {
         return Ok(());
     }
-    Diagnostic::of(ErrorKind::Setting, "`padding_idx` of `EmbeddingBag` is out of range")
+    Diagnostic::of(ErrorKind::Setting, "`padding_idx` is out of range")
         .got(at)
         .expected(format!("an integer from {} to {}", -count, count - 1))
         .err()
@@ -255,13 +255,19 @@ fn check_bags(cx: &Cx) -> Result<()> {
     Ok(())
 }
 
-/// Whether each index counts: (bags, indices, 1). `None`: all do.
+/// Whether each index is another than `padding_idx`, with a last axis of size 1. `None`: all are.
 fn counted<'a>(cx: &Cx<'a>) -> Option<Var<'a>> {
     let (at, count) = (cx.settings.int("padding_idx")?, cx.int("num_embeddings"));
-    let bags = cx.var("input");
+    let input = cx.var("input");
     let front = at.rem_euclid(count);
-    let [front, back] = [front, front - count].map(|at| bags.binary("ne", bags.scalar(at as f64)));
-    Some(front.binary("and", back).expand_dims(&[2]))
+    let is_other = |at: i64| input.binary("ne", input.scalar(at as f64));
+    Some(is_other(front).binary("and", is_other(front - count)).expand_dims(&[-1]))
+}
+
+fn embedding(cx: &Cx) -> Result<Vec<Value>> {
+    let rows = cx.op("take", &[cx.var("w"), cx.var("input")], &[("axis", 0.into())]);
+    cx.builder.check()?;
+    done(counted(cx).map_or(rows, |others| others.select(rows, rows.stop_gradient())))
 }
 
 fn embedding_bag(cx: &Cx) -> Result<Vec<Value>> {

@@ -151,6 +151,8 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("input_type", Kind::OneOf(&["probs", "log_probs"]), Default::Str("probs"))
                 .doc("the meaning of `input`: probabilities or their logarithms"),
             ROBUST,
+            with("target_type", Kind::OneOf(&["probs", "log_probs"]), Default::Str("probs"))
+                .doc("the meaning of `target`: probabilities or their logarithms"),
         ],
         ..LOSS.row(
             "KLDivergence",
@@ -159,11 +161,18 @@ pub(super) const BLOCKS: &[Entry] = &[
              probability of 0 stays finite.",
             |cx| {
                 let (input, target) = pair(cx)?;
+                let (target, own) = match cx.text("target_type") {
+                    "probs" => (target, times_log(target, target, false)),
+                    _ => {
+                        let chance = target.unary("exp", &[]);
+                        (chance, times_finite(chance, target))
+                    }
+                };
                 let cross = match cx.text("input_type") {
                     "probs" => times_log(target, input, cx.flag("robust")),
                     _ => times_finite(target, input),
                 };
-                done(times_log(target, target, false) - cross)
+                done(own - cross)
             },
         )
     },

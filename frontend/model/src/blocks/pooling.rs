@@ -19,19 +19,16 @@ const CEIL: Parameter = with("ceil_mode", Kind::Bool, Default::Bool(false))
     .doc("keep a last position whose window reaches beyond the end, if it begins before it");
 const COUNT_PAD: Parameter = with("count_include_pad", Kind::Bool, Default::Bool(true))
     .doc("count the zeros of the padding in the mean");
+const DIVISOR: Parameter = with("divisor_override", Kind::Count, Default::None)
+    .doc("what sums of windows are divided by, instead of the number of elements");
 const SIGNAL: &str = "[[[1, 2, 3, 4]]]";
 const IMAGE: &str = "[[[[1, 2], [3, 4]]]]";
 const VOLUME: &str = "np.ones((1, 1, 2, 2, 2), \"float32\")";
 
-const MAX_PARAMETERS: &[Parameter] = &[
-    KERNEL,
-    STRIDE_OF_KERNEL,
-    PADDING,
-    DILATION,
-    CEIL,
-    with("return_indices", Kind::Bool, Default::Bool(false))
-        .doc("also return `indices`, the positions of the maxima"),
-];
+const MAX_PARAMETERS: &[Parameter] =
+    &[KERNEL, STRIDE_OF_KERNEL, PADDING, DILATION, CEIL, RETURN_INDICES];
+const RETURN_INDICES: Parameter = with("return_indices", Kind::Bool, Default::Bool(false))
+    .doc("also return `indices`, the positions of the maxima");
 
 pub(super) const BLOCKS: &[Entry] = &[
     max_pool::<1>(
@@ -138,12 +135,20 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         example: gives(&["[[[1, 2, 3, 4, 5]]]"], "[[[3. 5.]]]").with_settings("output_size=2"),
-        parameters: &[OUTPUT_SIZE],
+        parameters: &[OUTPUT_SIZE, RETURN_INDICES],
+        outputs: OUTPUTS,
         ..LAYER.row(
             "AdaptiveMaxPool",
             "The maxima of `output_size` ranges of each axis after the first two, (batch, \
-             channels, …). The ranges are those of `AdaptiveAvgPool`.",
-            |cx| adaptive(cx, maxima_of_ranges),
+             channels, …). The ranges are those of `AdaptiveAvgPool`. `indices` are positions of \
+             the maxima in the flattened axes.",
+            |cx| {
+                let mut outputs = adaptive(cx, maxima_of_ranges)?;
+                if cx.flag("return_indices") {
+                    outputs.push(adaptive_places(cx)?.value);
+                }
+                Ok(outputs)
+            },
         )
     },
 ];
@@ -184,10 +189,16 @@ const fn avg_pool<const AXES: usize>(
 ) -> Entry {
     Entry {
         example,
-        parameters: &[KERNEL, STRIDE_OF_KERNEL, PADDING, CEIL, COUNT_PAD],
+        parameters: &[KERNEL, STRIDE_OF_KERNEL, PADDING, CEIL, COUNT_PAD, DIVISOR],
         inputs: INPUT,
         valid: |settings| windows::valid(settings, AXES),
-        ..LAYER.row(name, doc, |cx| done(pooled(cx, "avg_pool", cx.var("input"), AXES)?))
+        ..LAYER.row(name, doc, |cx| {
+            let x = cx.var("input");
+            match cx.settings.int("divisor_override") {
+                None => done(pooled(cx, "avg_pool", x, AXES)?),
+                Some(divisor) => done(pooled(cx, "sum_pool", x, AXES)? / divisor as f64),
+            }
+        })
     }
 }
 
@@ -348,45 +359,83 @@ fn places<'a>(cx: &Cx<'a>, axes: usize) -> Result<Var<'a>> {
 }
 
 /// Pools one axis of a value to this number of ranges.
-type Pool = for<'a> fn(&Cx<'a>, Var<'a>, axis: usize, size: i64) -> Result<Var<'a>>;
+type Pool = for<'a> fn(&Cx<'a>, Var<'a>, axis: usize, size: &Dim) -> Result<Var<'a>>;
 
 fn adaptive(cx: &Cx, pool: Pool) -> Result<Vec<Value>> {
+    let mut x = cx.var("input");
+    for (axis, size) in adaptive_axes(cx)? {
+        x = pool(cx, x, axis, &size)?;
+    }
+    done(x)
+}
+
+/// The pooled axes, each with its size in the output. Errors, at compile time or at run time: an
+/// axis is empty.
+fn adaptive_axes(cx: &Cx) -> Result<Vec<(usize, Dim)>> {
     let axes = match cx.settings.list("output_size").len() {
         0 => after_channels(cx)?,
         listed => listed,
     };
     let sizes = each_axis(cx.settings, "output_size", axes);
-    let mut x = cx.var("input");
-    let shape = x.shape();
+    let shape = cx.var("input").shape();
     shape.need_trailing(axes)?;
     let rank = shape.need_rank()?;
-    for (axis, size) in (rank - axes..rank).zip(sizes) {
+    for axis in rank - axes..rank {
         cx.need(&shape.dims[axis], 1, || {
             Diagnostic::of(ErrorKind::Shapes, format!("axis {axis} of `input` is empty"))
                 .got(&shape)
                 .expected("at least one element along each pooled axis")
         })?;
-        x = pool(cx, x, axis, size)?;
     }
-    done(x)
+    Ok((rank - axes..rank).zip(sizes.into_iter().map(Dim::Const)).collect())
+}
+
+/// The positions of the maxima of ranges in the flattened axes. The last axis is pooled first, so
+/// that of equal maxima the first one counts.
+fn adaptive_places<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
+    let mut x = cx.var("input");
+    let shape = x.shape();
+    let axes = adaptive_axes(cx)?;
+    let count: Dim = axes.iter().map(|(axis, _)| shape.dims[*axis].clone()).product();
+    let first = axes[0].0;
+    let flat = cx.iota(Shape::new([count]), 0, DType::I64);
+    let mut place = flat.reshape(Shape::new(shape.dims[first..].to_vec())).broadcast_to(shape);
+    for (axis, size) in axes.into_iter().rev() {
+        let (values, index) = elements_of_ranges(cx, x, axis, &size)?;
+        let along = [("axis", (axis as i64 + 1).into())];
+        let tap = values.unary("argmax", &along).expand_dims(&[axis as i64 + 1]);
+        let pick = |from: Var<'a>| {
+            cx.op("take_along", &[from, tap], &along).reduce("max", Some(&[axis as i64 + 1]), false)
+        };
+        let places = cx.op("take", &[place, index], &[("axis", (axis as i64).into())]);
+        (x, place) = (pick(values), pick(places));
+    }
+    Ok(place.cast(cx.index))
 }
 
 /// The first index of each range of an axis, and the index after its last, as columns.
-fn ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: i64) -> [Var<'a>; 2] {
-    let index = cx.iota(Shape::new([Dim::Const(size), Dim::Const(1)]), 0, DType::I64);
-    let (count, by) = (x.dim(axis as i64), index.scalar(size as f64));
+fn ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: &Dim) -> [Var<'a>; 2] {
+    let index = cx.iota(Shape::new([size.clone(), Dim::Const(1)]), 0, DType::I64);
+    let (count, by) = (x.dim(axis as i64), index.dim(0));
     let first = (index * count).binary("floor_div", by);
-    let end = ((index + 1.0) * count + (size - 1) as f64).binary("floor_div", by);
+    let end = ((index + 1.0) * count + (by - 1.0)).binary("floor_div", by);
     [first, end]
 }
 
-/// A product with a matrix that has the weights of a range in each row.
-fn means_of_ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: i64) -> Result<Var<'a>> {
+/// The means of the ranges of an axis.
+pub(super) fn means_of_ranges<'a>(
+    cx: &Cx<'a>,
+    x: Var<'a>,
+    axis: usize,
+    size: &Dim,
+) -> Result<Var<'a>> {
     let dim = x.shape().dims[axis].clone();
-    if let Some(count) = dim.as_const().filter(|count| count % size == 0) {
+    if let (Some(count), Some(number)) = (dim.as_const(), size.as_const())
+        && count % number == 0
+    {
         let mut shape = x.shape();
-        shape.dims[axis] = Dim::Const(size);
-        shape.dims.insert(axis + 1, Dim::Const(count / size));
+        shape.dims[axis] = size.clone();
+        shape.dims.insert(axis + 1, Dim::Const(count / number));
         return Ok(x.reshape(shape).reduce("mean", Some(&[axis as i64 + 1]), false));
     }
     let [first, end] = ranges(cx, x, axis, size);
@@ -394,9 +443,13 @@ fn means_of_ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: i64) -> Resul
     let inside = index.binary("ge", first).binary("and", index.binary("lt", end));
     let wide = x.dtype().widened();
     let weights = inside.cast(wide) / (end - first).cast(wide);
+    Ok(weighted(cx, weights, x.cast(wide), axis).cast(x.dtype()))
+}
+
+/// Sums along an axis with the weights in each row of a matrix.
+pub(super) fn weighted<'a>(cx: &Cx<'a>, rows: Var<'a>, x: Var<'a>, axis: usize) -> Var<'a> {
     let attrs = [("x_contract", Attr::ints([1])), ("y_contract", Attr::ints([axis as i64]))];
-    let product = cx.op("dot_general", &[weights, x.cast(wide)], &attrs);
-    Ok(product.transpose(&from_front(axis, x.rank())).cast(x.dtype()))
+    cx.op("dot_general", &[rows, x], &attrs).transpose(&from_front(axis, x.rank()))
 }
 
 /// The permutation that moves the first axis to `axis`.
@@ -405,13 +458,23 @@ fn from_front(axis: usize, rank: usize) -> Vec<i64> {
     (1..=axis).chain([0]).chain(axis + 1..rank).collect()
 }
 
-/// The maxima over the elements of each range. Short ranges have -inf at their ends.
-fn maxima_of_ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: i64) -> Result<Var<'a>> {
+/// The maxima over the elements of each range.
+fn maxima_of_ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: &Dim) -> Result<Var<'a>> {
+    let (values, _) = elements_of_ranges(cx, x, axis, size)?;
+    Ok(values.reduce("max", Some(&[axis as i64 + 1]), false))
+}
+
+/// The elements of each range, with -inf after the last of short ones, and their indices.
+fn elements_of_ranges<'a>(
+    cx: &Cx<'a>,
+    x: Var<'a>,
+    axis: usize,
+    size: &Dim,
+) -> Result<(Var<'a>, Var<'a>)> {
     let dim = x.shape().dims[axis].clone();
-    let by = Dim::Const(size);
-    let longest = match dim.as_const() {
-        Some(count) if count % size == 0 => Dim::Const(count / size),
-        _ => (&dim + (2 * size - 2)).floor_div(&by),
+    let longest = match (dim.as_const(), size.as_const()) {
+        (Some(count), Some(number)) if count % number == 0 => Dim::Const(count / number),
+        _ => (&dim + &(&(size * &Dim::Const(2)) + -2)).floor_div(size),
     };
     let [first, end] = ranges(cx, x, axis, size);
     let tap = cx.iota(Shape::new([Dim::Const(1), longest]), 1, DType::I64);
@@ -419,8 +482,7 @@ fn maxima_of_ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: i64) -> Resu
     let later: Vec<i64> = (2..(x.rank() - axis + 1) as i64).collect();
     let inside = index.binary("lt", end);
     let inside = if later.is_empty() { inside } else { inside.expand_dims(&later) };
-    let attrs = [("axis", (axis as i64).into())];
-    let taken = cx.op("take", &[x, index.binary("minimum", end - 1.0)], &attrs);
-    let taken = inside.select(taken, x.scalar(f64::NEG_INFINITY));
-    Ok(taken.reduce("max", Some(&[axis as i64 + 1]), false))
+    let index = index.binary("minimum", end - 1.0);
+    let taken = cx.op("take", &[x, index], &[("axis", (axis as i64).into())]);
+    Ok((inside.select(taken, x.scalar(f64::NEG_INFINITY)), index))
 }

@@ -9,6 +9,7 @@ use mithril_ir::shape::Shape;
 use super::elementwise::done;
 use super::layers::LAYER;
 use super::parameter::{Range, with};
+use super::pooling::{means_of_ranges, weighted};
 use super::{Default, Entry, Kind, Parameter, Settings, Value, gives};
 use crate::lower::Cx;
 
@@ -26,13 +27,30 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
             .doc("the factor between the sizes of output and input, instead of `size`"),
         with(
             "mode",
-            Kind::OneOf(&["nearest", "linear", "bilinear", "trilinear", "bicubic"]),
+            Kind::OneOf(&[
+                "nearest",
+                "nearest-exact",
+                "linear",
+                "bilinear",
+                "trilinear",
+                "bicubic",
+                "area",
+            ]),
             Default::Str("nearest"),
         )
-        .doc("the interpolation; \"linear\" goes for any number of axes"),
+        .doc(
+            "the interpolation; \"linear\" goes for any number of axes; \"nearest-exact\" takes \
+             the element at the center, \"nearest\" that at the front edge; \"area\" is \
+             `AdaptiveAvgPool`",
+        ),
         ALIGN,
+        with("antialias", Kind::Bool, Default::Bool(false)).doc(
+            "of an output that is smaller, each element is a mean over all elements that it stands \
+             for; for linear and cubic interpolation",
+        ),
     ],
     valid: |settings| {
+        check_mode(settings)?;
         if settings.get("size").is_none() != settings.get("scale").is_none() {
             return Ok(());
         }
@@ -45,7 +63,8 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
         "Upsample",
         "`input`, (batch, channels, …), interpolated to another size, as by \
              `torch.nn.functional.interpolate`. \"bicubic\" is cubic convolution (Keys 1981, eq. \
-             4) with a = -0.75.",
+             4) with a = -0.75, or with -0.5 under `antialias`, whose filters are as wide as an \
+             element of the output.",
         upsample,
     )
 }];
@@ -126,6 +145,28 @@ impl<'a> Resized<'a> {
         Places { numerator: (index * 2.0 + 1.0) * before - after, denominator: after * 2.0 }
     }
 
+    /// For each new element as a column, the place of its center, and the number of elements that
+    /// it stands for.
+    fn spans(&self, cx: &Cx<'a>, dtype: DType) -> [Var<'a>; 2] {
+        let index = cx.iota(Shape::new([self.size.clone(), Dim::Const(1)]), 0, dtype);
+        let [after, before] = match cx.flag("align_corners") {
+            true => [self.index(cx).dim(0), self.before].map(|count| count - 1.0),
+            false => self.ratio,
+        };
+        let least = after.binary("maximum", after.scalar(1.0));
+        // A single element between corners is at the first of them.
+        let some = after.binary("minimum", after.scalar(1.0));
+        let step = (before * some).cast(dtype) / least.cast(dtype);
+        [(index + 0.5) * step, step.binary("maximum", step.scalar(1.0))]
+    }
+
+    /// The old index at the center of each new element.
+    fn exact(&self, cx: &Cx<'a>) -> Var<'a> {
+        let [after, before] = self.ratio;
+        let center = (self.index(cx) * 2.0 + 1.0) * before;
+        center.binary("floor_div", after * 2.0).binary("minimum", self.before - 1.0)
+    }
+
     /// The old index that is nearest to each new element, rounded down as PyTorch does.
     fn nearest(&self, cx: &Cx<'a>) -> Var<'a> {
         let [after, before] = self.ratio;
@@ -146,7 +187,7 @@ fn upsample(cx: &Cx) -> Result<Vec<Value>> {
     check_axes(settings, &shape, axes)?;
     let ratio = settings.float("scale").map(Ratio::of).transpose()?;
     let mode = settings.text("mode");
-    let mut x = if mode == "nearest" { own } else { own.widened() };
+    let mut x = if mode.starts_with("nearest") { own } else { own.widened() };
     for (i, axis) in (rank - axes..rank).enumerate() {
         let dim = shape.dims[axis].clone();
         cx.need(&dim, 1, || {
@@ -168,11 +209,27 @@ fn upsample(cx: &Cx) -> Result<Vec<Value>> {
         let one = Resized { before, size, ratio };
         x = match mode {
             "nearest" => take(cx, x, one.nearest(cx), axis),
+            "nearest-exact" => take(cx, x, one.exact(cx), axis),
+            "area" => means_of_ranges(cx, x, axis, &one.size)?,
+            _ if cx.flag("antialias") => antialiased(cx, x, &one, axis),
             "bicubic" => cubic(cx, x, &one, axis),
             _ => linear(cx, x, &one, axis),
         };
     }
     done(x.cast(own.dtype()))
+}
+
+/// Errors: `antialias` of a mode without weights.
+fn check_mode(settings: &Settings) -> Result<()> {
+    let mode = settings.text("mode");
+    if settings.flag("antialias") && (mode == "area" || mode.starts_with("nearest")) {
+        return Diagnostic::new(format!("`antialias` has no meaning with `mode=\"{mode}\"`"))
+            .got(format!("antialias=True, mode=\"{mode}\""))
+            .expected("\"linear\", \"bilinear\", \"trilinear\" or \"bicubic\"")
+            .hint("\"area\" is a mean over all elements that a new one stands for")
+            .err();
+    }
+    Ok(())
 }
 
 /// Errors: no axes to interpolate; more than there are; a mode for another number of axes.
@@ -234,6 +291,25 @@ fn linear<'a>(cx: &Cx<'a>, x: Var<'a>, one: &Resized<'a>, axis: usize) -> Var<'a
     low * (weight.scalar(1.0) - weight) + high * weight
 }
 
+/// Interpolates with a filter that is as wide as a new element.
+fn antialiased<'a>(cx: &Cx<'a>, x: Var<'a>, one: &Resized<'a>, axis: usize) -> Var<'a> {
+    let [center, width] = one.spans(cx, x.dtype());
+    let shape = Shape::new([Dim::Const(1), x.shape().dims[axis].clone()]);
+    let place = cx.iota(shape, 1, x.dtype()) + 0.5;
+    let distance = ((place - center) / width).unary("abs", &[]);
+    let zero = distance.scalar(0.0);
+    let weights = match cx.text("mode") {
+        "bicubic" => {
+            let far = distance.binary("lt", distance.scalar(2.0));
+            let far = far.select(far_weight(distance, -0.5), zero);
+            let near = distance.binary("lt", distance.scalar(1.0));
+            near.select(near_weight(distance, -0.5), far)
+        }
+        _ => (-distance + 1.0).binary("maximum", zero),
+    };
+    weighted(cx, weights / weights.sum(Some(&[1]), true), x, axis)
+}
+
 fn cubic<'a>(cx: &Cx<'a>, x: Var<'a>, one: &Resized<'a>, axis: usize) -> Var<'a> {
     let (first, t) = one.places(cx).split(x.dtype());
     let taps = cubic_weights(t).into_iter().zip([-1.0, 0.0, 1.0, 2.0]).map(|(weight, offset)| {
@@ -246,12 +322,16 @@ fn cubic<'a>(cx: &Cx<'a>, x: Var<'a>, one: &Resized<'a>, axis: usize) -> Var<'a>
 /// (Keys 1981, eq. 4) with a = -0.75.
 pub(super) fn cubic_weights(t: Var<'_>) -> [Var<'_>; 4] {
     const A: f64 = -0.75;
-    fn near(t: Var<'_>) -> Var<'_> {
-        ((t * (A + 2.0) - (A + 3.0)) * t) * t + 1.0
-    }
-    fn far(t: Var<'_>) -> Var<'_> {
-        ((t * A - 5.0 * A) * t + 8.0 * A) * t - 4.0 * A
-    }
     let back = t.scalar(1.0) - t;
-    [far(t + 1.0), near(t), near(back), far(back + 1.0)]
+    [far_weight(t + 1.0, A), near_weight(t, A), near_weight(back, A), far_weight(back + 1.0, A)]
+}
+
+/// The weight of an element at a distance of up to 1.
+fn near_weight(t: Var<'_>, a: f64) -> Var<'_> {
+    ((t * (a + 2.0) - (a + 3.0)) * t) * t + 1.0
+}
+
+/// The weight of an element at a distance from 1 to 2.
+fn far_weight(t: Var<'_>, a: f64) -> Var<'_> {
+    ((t * a - 5.0 * a) * t + 8.0 * a) * t - 4.0 * a
 }
