@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import torch
 from cases import ROWS
-from cases.row import M
+from cases.row import M, Row
 
 from mithril import _core, models
 
@@ -23,13 +23,18 @@ class Case:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # Dtypes of terminals (`*` for all) that differ from what the block declares.
     dtypes: Mapping[str, Any] = field(default_factory=dict)
+    row: Row = field(default=Row(), repr=False)
 
 
 def variants(name: str) -> list[Case]:
-    """The cases of a block: that of its row, or each shape that an elementwise block takes."""
+    """The cases of a block, whose first one is that of its row."""
+    return [case for row in (ROWS[name], *ROWS[name].also) for case in cases_of(name, row)]
+
+
+def cases_of(name: str, row: Row) -> list[Case]:
+    """The case of a row, or each shape that an elementwise block takes."""
     info = _core.block_info(name)
     terminals = [i for i in info.inputs if not i.endswith("=")]
-    row = ROWS[name]
     if row.shapes is not None:
         settings, shapes, dtypes = row.settings, row.shapes, row.dtypes
         if not info.inputs:
@@ -38,13 +43,13 @@ def variants(name: str) -> list[Case]:
             present = list(getattr(models, name)(**settings).inputs)
             terminals = [t for t in terminals if t in present]
         if terminals == ["inputs"]:
-            return [Case(settings, {"inputs": shapes}, dtypes)]
-        return [Case(settings, dict(zip(terminals, shapes, strict=False)), dtypes)]
+            return [Case(settings, {"inputs": shapes}, dtypes, row)]
+        return [Case(settings, dict(zip(terminals, shapes, strict=False)), dtypes, row)]
     shapes = ALL_SHAPES if info.group in ("Elementwise", "Binary") else (M,)
-    cases = [Case({}, dict.fromkeys(terminals, shape)) for shape in shapes]
+    cases = [Case({}, dict.fromkeys(terminals, shape), row=row) for shape in shapes]
     if info.group == "Binary":
         mixed = dict(zip(terminals, [(3, 1), (4,), (2, 3, 4)], strict=False))
-        cases.append(Case({}, mixed))
+        cases.append(Case({}, mixed, row=row))
     return cases
 
 
@@ -102,18 +107,17 @@ def close(got: Any, expected: Any, what: str, tolerance: float, step: float = 0)
             assert error <= max(tolerance * scale, step), f"{what} {name}: {error} of {scale}"
 
 
-def by_another(name: str, shapes: Any, outputs: Any, values: Any, weights: Any) -> Any:
+def by_another(name: str, case: Case, outputs: Any, values: Any, weights: Any) -> Any:
     """Outputs and gradients of another library's function; gradients are torch's autograd."""
     learned = (n for i in _core.block_info(name).inputs for n in values if n.endswith(f".{i}"))
     # Params of nested blocks come last, in the order of their names.
     # Those of a block around another one have the names of that one.
     inside = (n for n in values if n.count(".") > 1 or not _core.block_info(name).inputs)
-    order = list(dict.fromkeys([*shapes, *learned, *inside]))
+    order = list(dict.fromkeys([*build(name, case)[1], *learned, *inside]))
     floats = [n for n in order if values[n].dtype.kind == "f" and weights]
     leaves = {n: torch.tensor(values[n], requires_grad=n in floats) for n in order}
-    function = ROWS[name].function
-    assert function is not None, name
-    own = function(*leaves.values())
+    assert case.row.function is not None, name
+    own = case.row.function(*leaves.values())
     own = dict(zip(outputs, own if isinstance(own, tuple) else (own,), strict=True))
     smooth = [n for n in weights if own[n].requires_grad]
     if smooth:

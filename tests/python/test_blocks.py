@@ -63,10 +63,9 @@ def test_backends_agree(name):
         for make, (outputs, gradients, _, _) in zip(BACKENDS[1:], found[1:], strict=True):
             close(outputs, found[0][0], f"{make.__name__}, {case}: output", tolerance)
             close(gradients, found[0][1], f"{make.__name__}, {case}: gradient of", tolerance)
-        if ROWS[name].function:
+        if case.row.function:
             outputs, gradients, values, weights = found[0]
-            shapes = build(name, case)[1]
-            own, own_gradients = by_another(name, shapes, outputs, values, weights)
+            own, own_gradients = by_another(name, case, outputs, values, weights)
             close(outputs, own, f"another's own, {case}: output", TOLERANCE)
             if own_gradients:
                 close(gradients, own_gradients, f"another's own, {case}: gradient of", tolerance)
@@ -128,8 +127,10 @@ def test_every_block_has_one_row():
 def test_rows_name_settings_and_terminals_of_blocks():
     for name, row in ROWS.items():
         block = getattr(models, name)
-        assert set(row.settings) <= set(inspect.signature(block).parameters), name
+        used = {setting for own in (row, *row.also) for setting in own.settings}
+        assert used <= set(inspect.signature(block).parameters), name
         if row.shapes is not None:
             known = {i.rstrip("=") for i in _core.block_info(name).inputs}
-            used = set(variants(name)[0].shapes)
-            assert used <= (known or set(block(**row.settings).inputs)), name
+            for case in variants(name):
+                own = known or set(block(**case.settings).inputs)
+                assert set(case.shapes) <= own, name

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from block_cases import array, build, close, variants
-from cases import ROWS
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mithril as ml
@@ -24,7 +23,7 @@ def described(name: str, case: Any) -> Any:
 
 
 def has_gradients(name: str, case: Any) -> bool:
-    row = ROWS[name]
+    row = case.row
     return bool(row.function) and row.twice and all(described(name, case)[2:])
 
 
@@ -69,7 +68,7 @@ def test_second_derivatives_are_those_of_torch(name, case):
     names = order(name, shapes, values)
     leaves = {n: torch.tensor(values[n], requires_grad=n in floats) for n in names}
     with sdpa_kernel(SDPBackend.MATH):
-        own = ROWS[name].function(*leaves.values())
+        own = case.row.function(*leaves.values())
     own = dict(zip(model.outputs, own if isinstance(own, tuple) else (own,), strict=False))
     tracked = {n: leaves[n] for n in names if n in floats}
     # Some results do not depend on all arguments.

@@ -9,7 +9,7 @@ import torch
 
 from mithril import models
 
-from .row import alone, row
+from .row import row
 from .transformers import TRANSFORMERS
 
 F = torch.nn.functional
@@ -28,6 +28,23 @@ def attention(x: Any, *params: Any) -> Any:
 def offsets(x: Any) -> Any:
     """The distances from each row to each row."""
     return torch.arange(x.shape[-2]) - torch.arange(x.shape[-2])[:, None]
+
+
+def angles(x: Any) -> Any:
+    """The angle of each pair of features at each position."""
+    length, width = x.shape[-2:]
+    rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return (torch.arange(length)[:, None] * rates).to(x.dtype)
+
+
+def rotated(x: Any) -> Any:
+    """Pairs of features as complex numbers, times those of their angles."""
+    pairs = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.ones_like(angles(x)), angles(x))
+    return torch.cat([pairs.real, pairs.imag], -1)
+
+
+def positioned(x: Any) -> Any:
+    return x + torch.stack([angles(x).sin(), angles(x).cos()], -1).flatten(-2)
 
 
 def alibi(x: Any) -> Any:
@@ -71,8 +88,8 @@ ROWS = {
     "GroupedMatrixMultiply": row(grouped, (6, 4), (3, 4, 5), (3,)).but(kept=3),
     "ScaledDotProduct": row(F.scaled_dot_product_attention, (2, 3, 4), (2, 5, 4), (2, 5, 6)),
     "MultiHeadAttention": row(attention, (2, 3, 4), heads=2, kv_heads=1).but(kept=4),
-    "RotaryEmbedding": alone((2, 3, 4)).but(kept=4),
-    "PositionalEncoding": alone((2, 3, 4)).but(kept=4),
+    "RotaryEmbedding": row(rotated, (2, 3, 4)).but(kept=4),
+    "PositionalEncoding": row(positioned, (2, 3, 4)).but(kept=4),
     "AlibiBias": row(alibi, (2, 3, 4), heads=3),
     # The gradient of a bucket would be a sum over half a million pairs of positions.
     "RelativePositionBias": row(relative_bias, (2, 3, 4), heads=3, buckets=8, max_distance=20).but(

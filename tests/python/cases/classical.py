@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from scipy import optimize, special
 
 from mithril import models
 
-from .row import M, alone, row
+from .row import M, row
 
 
 def products(x: Any) -> Any:
@@ -28,6 +30,45 @@ def distances(x: Any, y: Any) -> Any:
 
 def embedded(given: Any, coords: Any) -> Any:
     return stress(given, distances(coords, coords))
+
+
+def norms(x: Any, norm: Any) -> Any:
+    """The distances of rows by a norm, which is reflected at 1 and 5."""
+    p = 5 - ((norm - 1) % 8 - 4).abs()
+    parts = (x[:, None] - x).abs()
+    # The distance of a row from itself has no gradient.
+    same = torch.eye(len(x), dtype=torch.bool)
+    powers = torch.where(same[..., None], 1.0, parts) ** p
+    return torch.where(same, 0.0, powers.sum(-1) ** (1 / p))
+
+
+def neighbours(row: Any, perplexity: float) -> Any:
+    """The probabilities of neighbours at these squared distances, with this perplexity."""
+
+    def chances(precision: float) -> Any:
+        weights = np.exp(-precision * (row - row.min()))
+        return weights / weights.sum()
+
+    def excess(exponent: float) -> Any:
+        p = chances(np.exp(exponent))
+        return np.log(perplexity) + special.xlogy(p, p).sum()
+
+    return chances(np.exp(optimize.brentq(excess, -30, 60, xtol=1e-14)))
+
+
+def divergence(given: Any, embedded: Any) -> Any:
+    """t-SNE's loss of distances, for a perplexity of 1.5."""
+    squares, n = given.detach().numpy() ** 2, len(given)
+    chances = np.zeros((n, n))
+    for i, own in enumerate(squares):
+        others = np.arange(n) != i
+        chances[i, others] = neighbours(own[others], 1.5)
+    both = torch.tensor((chances + chances.T) / (2 * n))
+    pairs = ~torch.eye(n, dtype=torch.bool)
+    student = 1 / (1 + embedded[pairs] ** 2)
+    entropies = torch.xlogy(both, both)[pairs]
+    # The gradient of the given distances is 0.
+    return (entropies - both[pairs] * (student / student.sum()).log()).sum() + 0 * given.sum()
 
 
 def likelihood(covariance: Any, label: Any) -> Any:
@@ -61,7 +102,7 @@ ROWS = {
     "CartesianDifference": row(lambda x, y: x[:, None] - y, (3, 4), (2, 4)),
     "DistanceMatrix": row(distances, (3, 4), (2, 4)),
     # More features would take gigabytes.
-    "EncoderDistanceMatrix": alone((5, 4)).but(kept=4),
+    "EncoderDistanceMatrix": row(norms, (5, 4)).but(kept=4),
     "NormModifier": row(lambda x: 5 - ((x - 1) % 8 - 4).abs()),
     "TransposedDiagonal": row(lambda x: torch.diagonal(x)[:, None], (4, 4)),
     "EyeComplement": row(lambda: 1 - torch.eye(3, dtype=torch.float64), n=3),
@@ -71,7 +112,12 @@ ROWS = {
         (2, 4),
     ),
     "PolynomialKernel": row(lambda x, y, c: (x @ y.T + c) ** 3, (3, 4), (2, 4)),
-    "KernelizedSVM": alone((3, 4), (2, 4), kernel=models.PolynomialKernel(2)),
+    "KernelizedSVM": row(
+        lambda x, y, b, w, c: ((x @ y.T + c) ** 2) @ w + b,
+        (3, 4),
+        (2, 4),
+        kernel=models.PolynomialKernel(2),
+    ),
     "LinearSVM": row(lambda x, b, w: x @ w + b),
     "LogisticRegression": row(lambda x, b, w: x @ w + b),
     # More features would take gigabytes.
@@ -88,7 +134,9 @@ ROWS = {
     ),
     "MDSCore": row(stress, (3, 3), (3, 3)),
     "MDS": row(embedded, (3, 3), prediction_dim=2).but(least=2),
-    "TSNECore": alone((3, 3), (3, 3), perplexity=1.5).but(least=2),
-    "TSNE": alone((3, 3), prediction_dim=2, perplexity=1.5).but(least=2),
+    "TSNECore": row(divergence, (3, 3), (3, 3), perplexity=1.5).but(least=2),
+    "TSNE": row(
+        lambda x, y: divergence(x, distances(y, y)), (3, 3), prediction_dim=2, perplexity=1.5
+    ).but(least=2),
     "GaussianProcessLoss": row(likelihood, (3, 3), (3,)).but(symmetric=("input",)),
 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from .row import alone, row
+from .row import row
 
 F = torch.nn.functional
 
@@ -19,6 +21,19 @@ def maxima(x, axis, size):
     count = x.shape[axis]
     ranges = ((i * count // size, -(-(i + 1) * count // size)) for i in range(size))
     return torch.stack([x.narrow(axis, i, j - i).amax(axis) for i, j in ranges], axis)
+
+
+def unpooled(axes):
+    """Elements added at indices of images of twice the size. torch's own function takes distinct
+    indices only."""
+
+    def function(x, i):
+        sizes = [2 * n for n in x.shape[-axes:]]
+        zeros = x.new_zeros(*x.shape[:-axes], math.prod(sizes))
+        sums = zeros.scatter_add(-1, i.flatten(-axes), x.flatten(-axes))
+        return sums.unflatten(-1, sizes)
+
+    return function
 
 
 ROWS = {
@@ -101,12 +116,9 @@ ROWS = {
     "AdaptiveMaxPool": row(
         lambda x: maxima(maxima(x, -2, 4), -1, 2), (2, 7, 6, 5), output_size=(4, 2)
     ),
-    # torch takes indices of distinct elements only.
-    "MaxUnpool1d": alone((2, 7, 6), (2, 7, 6), kernel_size=2),
-    # torch takes indices of distinct elements only.
-    "MaxUnpool2d": alone((2, 7, 6, 5), (2, 7, 6, 5), kernel_size=2),
-    # torch takes indices of distinct elements only.
-    "MaxUnpool3d": alone((2, 7, 5, 2, 5), (2, 7, 5, 2, 5), kernel_size=2),
+    "MaxUnpool1d": row(unpooled(1), (2, 7, 6), (2, 7, 6), kernel_size=2),
+    "MaxUnpool2d": row(unpooled(2), (2, 7, 6, 5), (2, 7, 6, 5), kernel_size=2),
+    "MaxUnpool3d": row(unpooled(3), (2, 7, 5, 2, 5), (2, 7, 5, 2, 5), kernel_size=2),
     "FractionalMaxPool2d": row(
         lambda x, s: F.fractional_max_pool2d(x, 2, 3, _random_samples=s.detach()) + 0 * s.sum(),
         (2, 7, 6, 5),

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .row import LABELS, M, alone, row
+from .row import LABELS, M, row
 
 F = torch.nn.functional
 
@@ -56,7 +56,7 @@ ROWS = {
     "Huber": row(lambda x, y: F.huber_loss(x, y, reduction="none")),
     "HingeLoss": row(lambda x, y: torch.relu(1 - x * y)),
     "QuadHingeLoss": row(lambda x, y: torch.relu(1 - x * y) ** 2),
-    "QuantileLoss": alone(M, M, q=0.3),
+    "QuantileLoss": row(lambda x, y: torch.maximum(0.3 * (y - x), 0.7 * (x - y)), M, M, q=0.3),
     "CrossEntropy": row(lambda x, y: F.cross_entropy(x, y, reduction="none"), M, (3,)).but(
         axes=(1,), front={"input": (3, 4, 2), "target": (3, 2)}
     ),

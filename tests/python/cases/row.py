@@ -54,6 +54,9 @@ class Row:
     """Values of `axis` that count from the front, if not 1."""
     front: Mapping[str, Shape] | None = None
     """The shapes for these axes."""
+    also: tuple[Row, ...] = ()
+    """Other settings and shapes of the block, with a function each. Their other facts are those of
+    this row, but `twice`."""
 
     def is_symmetric(self, terminal: str) -> bool:
         return terminal in self.symmetric or (self.symmetric == ALL and terminal != "b")

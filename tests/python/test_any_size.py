@@ -1,6 +1,6 @@
-"""Every block of the table as native code, compiled once and run with any sizes, in each float
-dtype, on arrays that are not C-contiguous. Results are compared with another library's function in
-float64, or with our NumPy source if no library has one."""
+"""Every block of the table on every target, compiled once and run with any sizes, on arrays that
+are not C-contiguous; as native code in each float dtype. Results are compared with another
+library's function in float64, or with our source for another framework if no library has one."""
 
 import itertools
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from block_cases import array, build, by_another, close, variants
 from cases import ROWS
-from conftest import has
+from conftest import INSTALLED, MAKERS, has
 
 import mithril as ml
 from mithril import _core
@@ -28,22 +28,37 @@ SIZES = [
     {"a": 1, "b": 1000, "c": 333, "d": 7, "e": 1000},
     {"a": 17, "b": 0, "c": 7, "d": 1, "e": 33},
 ]
+# Of frameworks, whose kernels are not ours, and of further cases.
+SMALL = [
+    {"a": 2, "b": 7, "c": 5, "d": 9, "e": 6},
+    {"a": 1, "b": 1, "c": 1, "d": 1, "e": 3},
+    {"a": 4, "b": 3, "c": 8, "d": 2, "e": 11},
+    {"a": 5, "b": 0, "c": 4, "d": 1, "e": 7},
+]
 # Errors of other libraries for sizes at which a function is not defined.
 REFUSED = (RuntimeError, IndexError, ValueError)
 # Relative to the largest value: in double and single precision the rounding errors of sums of some
 # thousand numbers; in half precision two units in the last place, as sums are in single precision.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
-INSTALLED = [
+CASES = [
+    (name, number)
+    for name, row in ROWS.items()
+    if not row.signed
+    for number in range(len(variants(name)) if row.also else 1)
+]
+# tinygrad compiles a kernel for each few operations.
+SOURCES = ("numpy", "torch", "jax", "mlx")
+FRAMEWORKS = [(kind, *case) for kind in INSTALLED if kind in SOURCES for case in CASES]
+DTYPES = [
     (name, dtype)
     for dtype in TOLERANCES
     for name, row in ROWS.items()
     if not row.signed and (row.halves or dtype not in ("bfloat16", "float16"))
 ]
-# A sample for C, as compiling C is slow.
-SHARE = [name for name in _core.block_names()[::6] if not ROWS[name].signed]
-SHARE_IN_C = [
-    (name, dtype if (name, dtype) in INSTALLED else "float32")
-    for name, dtype in zip(SHARE, itertools.cycle(TOLERANCES))
+# Compiling C is slow, so each case has one of the dtypes.
+IN_C = [
+    (*case, dtype if ROWS[case[0]].halves or "16" not in dtype else "float32")
+    for case, dtype in zip(CASES, itertools.cycle(TOLERANCES))
 ]
 
 
@@ -75,14 +90,16 @@ def view(x: Any, way: int) -> Any:
     return base[(step,) * x.ndim]
 
 
-class Native:
-    """A block that is compiled once, with all its floating-point inputs as params."""
+class Sized:
+    """A case of a block that is compiled once, with all its floating-point inputs as params."""
 
-    def __init__(self, name: str, backend: Any, dtypes: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, name: str, backend: Any, number: int = 0, dtypes: Mapping[str, Any] | None = None
+    ) -> None:
         self.name, self.backend = name, backend
-        case = variants(name)[0]
-        self.model, shapes = build(name, replace(case, dtypes=dtypes or case.dtypes))
-        kept = ROWS[name].kept
+        self.case = variants(name)[number]
+        self.model, shapes = build(name, replace(self.case, dtypes=dtypes or self.case.dtypes))
+        kept = self.case.row.kept or ROWS[name].kept
         kept = kept if isinstance(kept, tuple) else (kept,)
         self.shapes = {
             n: [d if d in kept else NAMES.get(d, d) for d in dims] for n, dims in shapes.items()
@@ -122,53 +139,68 @@ class Native:
 
     def run(self, values: Arrays, weights: Arrays, way: int) -> tuple[Arrays, Arrays]:
         viewed = {n: view(x, way + i) for i, (n, x) in enumerate(values.items())}
+        weights = {n: view(x, way) for n, x in weights.items()}
+        if self.backend.kind not in ("numpy", "cpu", "c"):
+            viewed, weights = (
+                {n: self.backend.array(x) for n, x in arrays.items()}
+                for arrays in (viewed, weights)
+            )
         params, inputs = self.split(viewed)
         if self.compiled.states:
             self.compiled.state = self.compiled.initial_state(params, inputs)
         if not weights:
-            return self.compiled.evaluate(params, inputs), {}
-        weights = {n: view(x, way) for n, x in weights.items()}
-        return self.compiled.evaluate(params, inputs, output_gradients=weights)
+            return self.plain(self.compiled.evaluate(params, inputs)), {}
+        found = self.compiled.evaluate(params, inputs, output_gradients=weights)
+        outputs, gradients = found
+        return self.plain(outputs), self.plain(gradients)
+
+    def plain(self, arrays: Mapping[str, Any]) -> Arrays:
+        return {n: np.asarray(self.backend.to_numpy(x)) for n, x in arrays.items()}
 
     def wanted(self, values: Arrays, weights: Arrays) -> tuple[Arrays, Arrays]:
-        if ROWS[self.name].function:
+        if self.case.row.function:
             outputs = self.compiled.outputs
-            return by_another(self.name, self.shapes, outputs, wide(values), wide(weights))
+            return by_another(self.name, self.case, outputs, wide(values), wide(weights))
         # Random numbers depend on the dtype, so it must be the same.
         same = _core.block_info(self.name).group == "Random" or self.name.startswith("Dropout")
-        backend = ml.NumpyBackend(dtype=self.backend.dtype if same else ml.float64)
+        make = ml.TorchBackend if self.backend.kind == "numpy" else ml.NumpyBackend
+        backend = make(dtype=self.backend.dtype if same else ml.float64)
         values, weights = (values, weights) if same else (wide(values), wide(weights))
         own = self.compile(backend, trainable_keys=self.floats)
         params, inputs = self.split(values)
-        gradients = own.evaluate_gradients(params, inputs, weights) if weights else {}
-        return own.evaluate(params, inputs), gradients
+        found = own.evaluate(params, inputs), {}
+        if weights:
+            found = found[0], own.evaluate_gradients(params, inputs, weights)
+        return tuple({n: np.asarray(x) for n, x in arrays.items()} for arrays in found)
 
 
-def check(name: str, backend: Any) -> None:
-    native = Native(name, backend)
+def check(name: str, backend: Any, number: int = 0) -> None:
+    sized = Sized(name, backend, number)
     kind = backend.dtype.name
     step = float(ml_dtypes.finfo(numpy_dtype(kind)).smallest_subnormal)
     compared = 0
-    for way, sizes in enumerate(SIZES):
+    large = number == 0 and backend.kind in ("cpu", "c")
+    for way, sizes in enumerate(SIZES if large else SMALL):
         if sizes["b"] < ROWS[name].least:
             continue
         rng = np.random.default_rng(way)
-        values = native.values(sizes, rng)
+        values = sized.values(sizes, rng)
         try:
-            want, wanted = native.wanted(values, {})
+            want, wanted = sized.wanted(values, {})
+            weights = sized.weights(want, rng)
+            if weights:
+                want, wanted = sized.wanted(values, weights)
         except REFUSED:
             continue
-        weights = native.weights(want, rng)
-        outputs, gradients = native.run(values, weights, way)
-        if weights:
-            want, wanted = native.wanted(values, weights)
+        outputs, gradients = sized.run(values, weights, way)
         what = f"{name}, {kind}, {sizes}"
         close(wide(outputs), rounded(want, outputs), f"{what}: output", TOLERANCES[kind])
         if wanted:
             wanted = rounded(wanted, values)
             close(wide(gradients), wanted, f"{what}: gradient of", TOLERANCES[kind], step)
         compared += 1
-    assert compared >= 3
+    # The other library refuses further cases at most sizes.
+    assert compared >= (1 if number else 3 if large else 2)
 
 
 def tier(name: str, dtype: str) -> str:
@@ -178,36 +210,52 @@ def tier(name: str, dtype: str) -> str:
     return "llvm" if dtype == "float32" or (adds and dtype == "bfloat16") else "instant"
 
 
-@pytest.mark.filterwarnings("ignore:(var|std)\\(\\). degrees of freedom:UserWarning")
+NO_FREEDOM = pytest.mark.filterwarnings("ignore:(var|std)\\(\\). degrees of freedom:UserWarning")
+
+
+@NO_FREEDOM
+@pytest.mark.parametrize(("kind", "name", "number"), FRAMEWORKS)
+def test_source_at_any_size(kind, name, number):
+    check(name, getattr(ml, MAKERS[kind])(dtype=ml.float64), number)
+
+
+@NO_FREEDOM
 @pytest.mark.skipif(not has("cpu"), reason="built without native code")
-@pytest.mark.parametrize(("name", "dtype"), INSTALLED)
+@pytest.mark.parametrize(("name", "dtype"), DTYPES)
 def test_native_code_at_any_size(name, dtype):
     check(name, ml.CpuBackend(dtype=dtype, tier=tier(name, dtype)))
 
 
-@pytest.mark.filterwarnings("ignore:(var|std)\\(\\). degrees of freedom:UserWarning")
+@NO_FREEDOM
+@pytest.mark.skipif(not has("cpu"), reason="built without native code")
+@pytest.mark.parametrize(("name", "number"), [case for case in CASES if case[1]])
+def test_further_cases_at_any_size(name, number):
+    check(name, ml.CpuBackend(dtype=ml.float64, tier="instant"), number)
+
+
+@NO_FREEDOM
 @pytest.mark.skipif(not has("c"), reason="there is no C compiler")
-@pytest.mark.parametrize(("name", "dtype"), SHARE_IN_C)
-def test_c_at_any_size(name, dtype):
-    check(name, ml.CBackend(dtype=dtype))
+@pytest.mark.parametrize(("name", "number", "dtype"), IN_C)
+def test_c_at_any_size(name, number, dtype):
+    check(name, ml.CBackend(dtype=dtype), number)
 
 
-def check_whole(native: Native) -> None:
+def check_whole(sized: Sized) -> None:
     """Compares integers and bools with our NumPy source, element by element."""
-    own = native.compile(ml.NumpyBackend())
+    own = sized.compile(ml.NumpyBackend())
     for way, sizes in enumerate(SIZES):
-        values = native.values(sizes, np.random.default_rng(way))
+        values = sized.values(sizes, np.random.default_rng(way))
         if "denominator" in values:
             # A quotient by 0 is undefined, and NumPy's result differs.
             values["denominator"] = np.maximum(values["denominator"], 1)
         try:
-            want = own.evaluate(*native.split(values))
+            want = own.evaluate(*sized.split(values))
         except (ml.ShapeError, IndexError):
             continue
-        got, _ = native.run(values, {}, way)
+        got, _ = sized.run(values, {}, way)
         for n, y in want.items():
             assert got[n].dtype == y.dtype
-            np.testing.assert_array_equal(got[n], y, f"{native.name}, {sizes}: {n}")
+            np.testing.assert_array_equal(got[n], y, f"{sized.name}, {sizes}: {n}")
 
 
 @pytest.mark.skipif(not has("cpu"), reason="built without native code")
@@ -216,9 +264,9 @@ def test_integers_and_bools_at_any_size(dtype, least):
     count = 0
     for name in _core.block_names():
         try:
-            native = Native(name, ml.CpuBackend(tier="instant"), {"*": getattr(ml, dtype)})
+            sized = Sized(name, ml.CpuBackend(tier="instant"), {"*": getattr(ml, dtype)})
         except ml.MithrilError:
             continue
-        check_whole(native)
+        check_whole(sized)
         count += 1
     assert count >= least
