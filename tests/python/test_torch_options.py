@@ -218,8 +218,9 @@ def test_memory_hooks_are_called_with_sizes():
     outputs = compiled.evaluate(params, {"input": torch.ones(1024, 32)})
     ((device, allocated, freed),) = calls
     assert device == "cpu"
-    assert allocated >= outputs["output"].nbytes
-    assert freed == 0
+    # What is freed are the inner values: the result is left.
+    assert allocated > outputs["output"].nbytes
+    assert allocated - freed == outputs["output"].nbytes
     stats = backend.get_memory_stats()
     assert stats["allocated"] >= outputs["output"].nbytes
     assert stats["cached"] == 0

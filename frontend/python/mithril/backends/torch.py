@@ -13,7 +13,7 @@ from ..errors import BackendError, BackendWarning, UsageError
 from ..units import bytes_of
 from .joint import JointRunner
 from .torch_arrays import TorchArrays, as_numpy
-from .torch_memory import MemoryLimit, limited, storage_sizes
+from .torch_memory import MemoryLimit, flow, limited, storage_sizes
 from .torch_runner import LossScaler, TorchRunner, compiled, set_apart, under_autocast, within
 
 if TYPE_CHECKING:
@@ -230,17 +230,28 @@ class TorchBackend(TorchArrays):
             cuda = self.framework.cuda
             allocated = cuda.memory_allocated(self.device)
             return {"allocated": allocated, "cached": cuda.memory_reserved(self.device)}
+        if self.device.type == "mps":
+            mps = self.framework.mps
+            allocated = mps.current_allocated_memory()
+            return {"allocated": allocated, "cached": mps.driver_allocated_memory() - allocated}
         return {"allocated": sum(storage_sizes(self.framework, self.device)), "cached": 0}
 
     def register_memory_hook(self, hook: MemoryHook) -> None:
-        """Calls `hook(device, allocated, freed)`, with sizes in bytes, after each call of a model
-        compiled for this backend."""
+        """Calls `hook(device, allocated, freed)` after each call of a model compiled for this
+        backend, with the bytes that the call allocated and freed in all. They differ by what is
+        left, such as its results. Of models that `torch.compile` compiles for a CPU, only this
+        difference is known."""
         self._hooks.append(hook)
 
     def clear_cache(self) -> None:
         """Returns the memory that torch caches to the device."""
-        if self.device.type == "cuda":
-            self.framework.cuda.empty_cache()
+        if self.device.type in ("cuda", "mps"):
+            getattr(self.framework, self.device.type).empty_cache()
+
+    def release(self) -> None:
+        """Returns cached memory after a call, if an option asks for it."""
+        if self.release_unused:
+            self.clear_cache()
 
     def initial(self, *drawing: Any) -> torch.Tensor:
         return self.as_param(super().initial(*drawing))
@@ -254,8 +265,8 @@ class TorchBackend(TorchArrays):
     ) -> TorchRunner | JointRunner | MeshRunner:
         if self.mesh is not None:
             on_mesh = self.mesh_runner(program, jit=jit)
-            on_mesh.forward = self.around(on_mesh.forward)  # type: ignore[method-assign]
-            on_mesh.gradients = self.around(on_mesh.gradients)  # type: ignore[method-assign]
+            on_mesh.forward = self.around(on_mesh.forward, jit=jit)  # type: ignore[method-assign]
+            on_mesh.gradients = self.around(on_mesh.gradients, jit=jit)  # type: ignore[method-assign]
             return on_mesh
         if jit and self.eager_mode:
             raise UsageError(
@@ -279,7 +290,8 @@ class TorchBackend(TorchArrays):
             if self.autocast:
                 runner.forward = within(self.autocast, runner.forward)
                 gradients = under_autocast(within(self.autocast, gradients), self.scaler())
-            runner.forward, runner.gradients = self.around(runner.forward), self.around(gradients)  # type: ignore[method-assign]
+            runner.forward = self.around(runner.forward, jit=jit)
+            runner.gradients = self.around(gradients, jit=jit)  # type: ignore[method-assign]
         else:
             runner = TorchRunner(self, own, jit=jit)
         if limit is not None:
@@ -292,19 +304,21 @@ class TorchBackend(TorchArrays):
         is_half = self.amp_dtype == self.framework.float16
         return LossScaler(self.framework) if is_half else None
 
-    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def around(self, call: Callable[..., Any], *, jit: bool) -> Callable[..., Any]:
         """Wraps a call in the hooks that the backend's options require."""
 
         def watched(*args: Any) -> Any:
             if not (self._hooks or self.release_unused):
                 return call(*args)
-            before = self.get_memory_stats()["allocated"] if self._hooks else 0
-            result = call(*args)
-            if self.release_unused:
-                self.clear_cache()
+            if not self._hooks:
+                result = call(*args)
+                self.release()
+                return result
+            with flow(self.framework, self.device, operations=not jit) as sizes:
+                result = call(*args)
+                self.release()
             for hook in self._hooks:
-                change = self.get_memory_stats()["allocated"] - before
-                hook(str(self.device), max(change, 0), max(-change, 0))
+                hook(str(self.device), *sizes)
             return result
 
         return watched

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from .._core import Program
 
-__all__ = ["MemoryLimit", "limited", "storage_sizes"]
+__all__ = ["MemoryLimit", "flow", "limited", "storage_sizes"]
 
 Call = Callable[..., Any]
 
@@ -81,6 +82,53 @@ def limited(limit: MemoryLimit, call: Call, *, gradients: bool) -> Call:
         return call(params, inputs, *rest)
 
     return checked
+
+
+@contextmanager
+def flow(torch: Any, device: torch.device, *, operations: bool) -> Iterator[list[int]]:
+    """The bytes that are allocated and freed on a device meanwhile: a list that gets them.
+
+    CUDA counts both. Elsewhere, what PyTorch's operations allocate is counted by looking at their
+    results, unless `operations` is false; the rest follows from what is in use before and after.
+    """
+    sizes = [0, 0]
+    if device.type == "cuda":
+        names = [f"allocated_bytes.all.{kind}" for kind in ("allocated", "freed")]
+        before = [torch.cuda.memory_stats(device).get(name, 0) for name in names]
+        yield sizes
+        after = [torch.cuda.memory_stats(device).get(name, 0) for name in names]
+        sizes[:] = [new - old for new, old in zip(after, before)]
+        return
+    start = sum(storage_sizes(torch, device))
+    with allocations(torch, device) if operations else nullcontext([0]) as allocated:
+        yield sizes
+    change = sum(storage_sizes(torch, device)) - start
+    allocated[0] = max(allocated[0], change, 0)
+    sizes[:] = [allocated[0], allocated[0] - change]
+
+
+@contextmanager
+def allocations(torch: Any, device: torch.device) -> Iterator[list[int]]:
+    """The bytes of the new results of PyTorch's operations on a device."""
+    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
+
+    total = [0]
+
+    class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            values = result if isinstance(result, tuple) else (result,)
+            # Results that are views, or operands that were changed, have an alias in the schema.
+            for value, returned in zip(values, func._schema.returns):
+                own = isinstance(value, torch.Tensor) and returned.alias_info is None
+                if own and value.device == device:
+                    total[0] += value.untyped_storage().nbytes()
+            return result
+
+    with Count():  # type: ignore[no-untyped-call]
+        yield total
 
 
 def storage_sizes(torch: Any, device: torch.device) -> list[int]:

@@ -139,8 +139,8 @@ class TorchRunner:
         # The backward pass is outside of the context: autograd takes the dtypes of the forward one.
         self._raw = within(autocast, forward) if autocast else forward
         self._scaler = backend.scaler()
-        self.forward = backend.around(self._raw)
-        self.gradients = backend.around(self._gradients)
+        self.forward = backend.around(self._raw, jit=jit)
+        self.gradients = backend.around(self._gradients, jit=jit)
 
     def _gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
         """Returns outputs, gradients by param, and the next state, all of them detached."""
