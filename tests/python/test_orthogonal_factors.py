@@ -171,6 +171,8 @@ DEGENERATE = {
     "large": 1e20 * np.array([[2.0, 1, 0], [1, 2, 1], [0, 1, 2]]),
     "small": 1e-25 * np.array([[2.0, 1, 0], [1, 2, 1], [0, 1, 2]]),
     "permutation": np.eye(6)[[1, 2, 3, 4, 5, 0]],
+    "zeros on the diagonal": np.diag([1.0, 0, 2, 0, 3]) + np.diag(np.ones(4), 1),
+    "shift": np.eye(6, k=1),
 }
 
 
@@ -215,6 +217,51 @@ def test_large_matrices(shape, make):
         near((vectors * values) @ vectors.T, x + x.T, 1e-12)
         near(values, np.linalg.eigvalsh(x + x.T), 1e-12)
         near(run(ml.Eigvalsh(), backend, x + x.T)[0], values, 1e-12)
+
+
+LARGE_DEGENERATE = {
+    "rank 5": numbers(90, 5) @ numbers(5, 70),
+    "ones": np.ones((65, 130)),
+    "triangle": np.triu(np.ones((80, 80))),
+    "graded": numbers(100, 80) * 10.0 ** -np.linspace(0, 12, 80),
+    "near the identity": np.eye(70) + 1e-9 * numbers(70, 70),
+    "zero": np.zeros((70, 100)),
+    "last column": np.eye(96)[:, -1:] @ numbers(1, 80),
+    "shift": np.eye(80, k=1),
+    "blocks": np.kron(np.eye(20), numbers(4, 4)),
+    "large": 1e300 * numbers(64, 64),
+    "subnormal": 1e-310 * numbers(64, 64),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_DEGENERATE)
+@pytest.mark.parametrize("make", [ml.CpuBackend, ml.CBackend])
+def test_singular_vectors_of_large_degenerate_matrices(make, name):
+    x = LARGE_DEGENERATE[name]
+    u, s, vh = run(ml.SVD(), make(dtype=ml.float64), x)
+    orthonormal(u, 1e-12)
+    orthonormal(vh.T, 1e-12)
+    # Subnormal numbers have fewer digits.
+    scale = max(np.abs(x).max(), 1e-300)
+    np.testing.assert_allclose((u * (s / scale)) @ vh, x / scale, atol=1e-12)
+    assert (np.diff(s) <= 0).all()
+    np.testing.assert_allclose(s / scale, np.linalg.svd(x / scale)[1], atol=1e-12)
+    if name not in ("large", "subnormal"):
+        own = x.astype(np.float32)
+        u, s, vh = (v.astype(np.float64) for v in run(ml.SVD(), make(), own))
+        orthonormal(u, 1e-4)
+        orthonormal(vh.T, 1e-4)
+        np.testing.assert_allclose((u * s) @ vh, own, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("make", [ml.CpuBackend, ml.CBackend])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_singular_values_that_are_not_numbers(make, value):
+    x = numbers(2, 70, 80)
+    x[0, 3, 4] = value
+    _, s, _ = run(ml.SVD(), make(dtype=ml.float64), x)
+    assert np.isnan(s[0]).any()
+    near(s[1], np.linalg.svd(x[1])[1], 1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -132,10 +132,14 @@ const SWEEPS: usize = 60;
 
 /// Negates a vector if its largest element is negative.
 fn orient(row: &mut [f64]) {
-    let largest = row.iter().fold(0.0f64, |most, v| if v.abs() > most.abs() { *v } else { most });
-    if largest < 0.0 {
+    if has_negative(row) {
         row.iter_mut().for_each(|v| *v = -*v);
     }
+}
+
+/// Whether the element of largest magnitude is negative.
+fn has_negative(row: &[f64]) -> bool {
+    row.iter().fold(0.0f64, |most, v| if v.abs() > most.abs() { *v } else { most }) < 0.0
 }
 
 /// Reduces a symmetric matrix to a tridiagonal one. Returns its diagonal and its off-diagonal.
@@ -230,7 +234,8 @@ pub fn svd(x: &Array, of: i64) -> Result<Array, String> {
 type Singular = (Vec<Vec<f64>>, Vec<f64>, Vec<Vec<f64>>);
 
 /// Left singular vectors as rows, singular values, and right singular vectors as rows, by rotations
-/// of the rows of the shorter side until they are orthogonal (one-sided Jacobi).
+/// of the rows of the shorter side until they are orthogonal (one-sided Jacobi). The largest element
+/// of each vector of the shorter side is positive.
 fn singular(matrix: &[f64], m: usize, n: usize) -> Singular {
     let (size, length) = (m.min(n), m.max(n));
     let largest = matrix.iter().fold(0.0f64, |most, v| most.max(v.abs()));
@@ -264,6 +269,11 @@ fn singular(matrix: &[f64], m: usize, n: usize) -> Singular {
         match values[i] < 1e-120 {
             true => complete(&mut w, i),
             false => w[i].iter_mut().for_each(|v| *v /= values[i]),
+        }
+    }
+    for (row, other) in turned.iter_mut().zip(&mut w) {
+        if has_negative(row) {
+            row.iter_mut().chain(other).for_each(|v| *v = -*v);
         }
     }
     values.iter_mut().for_each(|v| *v *= scale);

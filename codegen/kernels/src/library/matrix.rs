@@ -3,15 +3,18 @@
 //! The inner loops subtract products of rows from rows, which is most of the arithmetic of every
 //! factorisation. Sums of small blocks of results stay in registers.
 
+mod bidiagonal;
 mod cholesky;
 mod eigen;
 mod elimination;
+mod implicit;
 mod products;
 mod qr;
 mod reflection;
 mod rotation;
 mod singular;
 mod substitution;
+mod sweeps;
 mod work;
 
 use mithril_ir::attr::Attr;

@@ -148,7 +148,7 @@ impl Symmetric {
         // Elements before the vector do not count.
         let zero = own.nest.b.number(Ty::scalar(own.dtype()), 0.0);
         own.each(from, next, 1, |own, j| self.w.store(&mut own.nest.b, first, j, zero));
-        let dot = own.dot(&vector, &self.w, [from, self.padded]);
+        let dot = own.dot([(&vector, first), (&self.w, first)], [from, self.padded], 1);
         let b = &mut own.nest.b;
         let half = b.number(Ty::scalar(b.ty(tau).dtype), 0.5);
         let half = b.mul(half, tau);
@@ -312,25 +312,10 @@ impl Symmetric {
 
     /// Negates eigenvectors whose largest element is negative.
     fn orient(&self, own: &mut Standalone) {
-        let (first, lanes) = (own.nest.b.index(0), own.lanes());
-        let zero = own.nest.b.number(Ty::scalar(own.dtype()), 0.0);
+        let first = own.nest.b.index(0);
         own.each(first, self.n, 1, |own, i| {
-            let largest = own.repeat(first, self.n, 1, &[zero, zero], |own, j, most| {
-                let b = &mut own.nest.b;
-                let v = self.a.load(b, i, j, 1);
-                let magnitude = b.unary(Unary::Abs, v);
-                let larger = b.compare(Cmp::Gt, magnitude, most[0]);
-                vec![b.select(larger, magnitude, most[0]), b.select(larger, v, most[1])]
-            });
-            let b = &mut own.nest.b;
-            let negative = b.compare(Cmp::Lt, largest[1], zero);
-            let end = b.select(negative, self.padded, first);
-            own.each_vector(first, end, |own, j| {
-                let b = &mut own.nest.b;
-                let v = self.a.load(b, i, j, lanes);
-                let v = b.unary(Unary::Neg, v);
-                self.a.store(b, i, j, v);
-            });
+            let negative = own.has_negative((&self.a, i), self.n);
+            own.negate_row(negative, (&self.a, i), self.padded);
         });
     }
 }

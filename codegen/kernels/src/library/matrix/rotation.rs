@@ -76,18 +76,59 @@ impl Standalone<'_> {
         b.add(g, root)
     }
 
-    /// The sum of products of the elements of two rows, in a whole number of vectors of columns.
-    pub fn dot(&mut self, x: &Rows, y: &Rows, [from, to]: [V; 2]) -> V {
-        let (first, lanes) = (self.nest.b.index(0), self.lanes());
+    /// The sum of products of the elements of two rows, as `parts` sums of vectors. The columns are
+    /// a whole number of so many vectors.
+    pub fn dot(&mut self, [x, y]: [(&Rows, V); 2], [from, to]: [V; 2], parts: u32) -> V {
+        let lanes = self.lanes();
         let dtype = self.dtype();
         let zero = self.nest.b.number(Ty::vector(dtype, lanes), 0.0);
-        let step = i64::from(lanes);
-        let sums = self.repeat(from, to, step, &[zero], |own, j, sums| {
-            let b = &mut own.nest.b;
-            let (x, y) = (x.load(b, first, j, lanes), y.load(b, first, j, lanes));
-            vec![own.multiply_add(x, y, sums[0])]
+        let start = vec![zero; parts as usize];
+        let sums = self.repeat(from, to, i64::from(lanes * parts), &start, |own, j, sums| {
+            let mut next = Vec::with_capacity(sums.len());
+            for (part, sum) in (0..).zip(sums) {
+                let b = &mut own.nest.b;
+                let j = b.offset(j, part * i64::from(lanes));
+                let [x, y] = [x, y].map(|(rows, i)| rows.load(b, i, j, lanes));
+                // GCC vectorizes sums of products, but not those by fused additions.
+                next.push(match b.source().vectorizes {
+                    true => {
+                        let product = b.mul(x, y);
+                        b.add(*sum, product)
+                    }
+                    false => own.multiply_add(x, y, *sum),
+                });
+            }
+            next
         });
-        self.nest.b.fold(Fold::Add, sums[0])
+        let b = &mut self.nest.b;
+        let sum = sums.into_iter().reduce(|x, y| b.add(x, y)).unwrap_or(zero);
+        b.fold(Fold::Add, sum)
+    }
+
+    /// Whether the element of largest magnitude of the first `count` elements of a row is negative.
+    pub fn has_negative(&mut self, (rows, i): (&Rows, V), count: V) -> V {
+        let first = self.nest.b.index(0);
+        let zero = self.nest.b.number(Ty::scalar(self.dtype()), 0.0);
+        let largest = self.repeat(first, count, 1, &[zero, zero], |own, j, most| {
+            let b = &mut own.nest.b;
+            let v = rows.load(b, i, j, 1);
+            let magnitude = b.unary(Unary::Abs, v);
+            let larger = b.compare(Cmp::Gt, magnitude, most[0]);
+            vec![b.select(larger, magnitude, most[0]), b.select(larger, v, most[1])]
+        });
+        self.nest.b.compare(Cmp::Lt, largest[1], zero)
+    }
+
+    /// Negates a row of so many columns, a whole number of vectors, if a condition holds.
+    pub fn negate_row(&mut self, condition: V, (rows, i): (&Rows, V), columns: V) {
+        let (first, lanes) = (self.nest.b.index(0), self.lanes());
+        let end = self.nest.b.select(condition, columns, first);
+        self.each_vector(first, end, |own, j| {
+            let b = &mut own.nest.b;
+            let v = rows.load(b, i, j, lanes);
+            let v = b.unary(Unary::Neg, v);
+            rows.store(b, i, j, v);
+        });
     }
 
     /// Sorts the first `count` elements of a row, with the rows of the same numbers of matrices of
