@@ -42,6 +42,17 @@ pub struct Bidiagonal {
 }
 
 impl Bidiagonal {
+    /// A matrix of `size` rows and `length` columns. `rows` are the diagonal, the elements below it,
+    /// the products, and the sums.
+    pub fn new(
+        [right, left]: [Reflections; 2],
+        [diagonal, off, products, sums]: [Rows; 4],
+        [size, length]: [V; 2],
+        parts: u32,
+    ) -> Bidiagonal {
+        Bidiagonal { right, left, diagonal, off, products, sums, size, length, parts }
+    }
+
     pub fn reduce(&self, own: &mut Standalone) {
         let (first, one) = (own.nest.b.index(0), own.nest.b.index(1));
         own.clear(&self.left.vectors, self.size, self.left.columns);

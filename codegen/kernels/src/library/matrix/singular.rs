@@ -12,10 +12,11 @@ use crate::library::standalone::Standalone;
 use crate::loops::Loops;
 use crate::lower::index::Ix;
 
-/// Sums of rows that may be as long as this have several parts: each would wait for the one before.
-const LONG: i64 = 64;
-/// The number of elements whose products are summed at a time.
-const UNIT: u32 = 16;
+/// The number of elements whose products are summed at a time, in rows of at least so many vectors.
+/// The sums of shorter rows are those of `FEW` elements, to which rows are padded.
+const MANY: u32 = 16;
+const FEW: u32 = 4;
+const LONG: u32 = 16;
 
 /// The memory of a matrix, and its dims.
 struct Singular {
@@ -29,8 +30,8 @@ impl Standalone<'_> {
         let (batch, [rows, columns]) = self.split_dims(self.op.operands[0]);
         let (short, long) = (rows.min(&columns), rows.max(&columns));
         let (lanes, dtype, one) = (self.lanes(), self.dtype(), Dim::Const(1));
-        let is_long = short.as_const().is_none_or(|size| size >= LONG);
-        let unit = if is_long || lanes == 1 { UNIT.max(lanes) } else { lanes };
+        let is_long = long.as_const().is_none_or(|length| length >= i64::from(LONG * lanes));
+        let unit = lanes.max(if is_long { MANY } else { FEW });
         let (wide, narrow) = (padded(&long, unit), padded(&short, unit));
         let parts = [0, 1, 2].map(|of| self.part(of).map(|(mem, _)| mem));
         let right = self.allocate(dtype, &short, &wide);
@@ -50,18 +51,8 @@ impl Standalone<'_> {
             let [m, n, size, length, wide, narrow] = dims.map(|dim| own.nest.dim(dim));
             let right = Reflections { vectors: right, factors: right_factors, columns: wide };
             let left = Reflections { vectors: left, factors: left_factors, columns: narrow };
-            let parts_of_sums = unit / lanes;
-            let all = Bidiagonal {
-                right,
-                left,
-                diagonal,
-                off,
-                products,
-                sums,
-                size,
-                length,
-                parts: parts_of_sums,
-            };
+            let rows = [diagonal, off, products, sums];
+            let all = Bidiagonal::new([right, left], rows, [size, length], unit / lanes);
             let vectors = memory.map(|([short, long], sweeps, turns)| {
                 let columns = Turned { rows: short, columns: narrow, turns: turns[0] };
                 let rows = Turned { rows: long, columns: wide, turns: turns[1] };
