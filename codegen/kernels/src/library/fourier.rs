@@ -4,6 +4,7 @@
 //! An inverse transform is a forward one with the real and the imaginary parts exchanged.
 
 mod chirp;
+mod large;
 mod passes;
 mod plan;
 mod squares;

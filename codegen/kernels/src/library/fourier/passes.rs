@@ -9,11 +9,11 @@ use std::f64::consts::TAU;
 
 use super::plan::{Factors, MAX_FACTOR, MAX_UNROLLED, Plan, SPECIAL};
 use crate::builder::Builder;
-use crate::code::{Binary, Cmp, Ty, V};
+use crate::code::{Binary, Cmp, V};
 use crate::loops::Loops;
 
 /// A complex number: its real and imaginary part.
-type Complex = [V; 2];
+pub type Complex = [V; 2];
 
 /// The factor of a pass.
 #[derive(Clone, Copy)]
@@ -23,14 +23,14 @@ enum Radix {
 }
 
 /// One pass.
-struct Pass {
+pub struct Pass {
     /// The number of elements of the transforms that remain.
-    m: V,
+    pub m: V,
     /// The number of interleaved transforms, without and with the lines of a task.
-    count: V,
-    stride: V,
-    source: V,
-    target: V,
+    pub count: V,
+    pub stride: V,
+    pub source: V,
+    pub target: V,
 }
 
 impl Plan {
@@ -145,7 +145,7 @@ impl Plan {
     }
 
     /// Emits `body` for whole vectors of columns, then for single ones.
-    fn each_column(
+    pub fn each_column(
         &self,
         b: &mut Builder,
         count: V,
@@ -168,7 +168,7 @@ impl Plan {
     }
 
     /// `x (c - i s)`.
-    fn turned(&self, b: &mut Builder, x: Complex, root: Complex) -> Complex {
+    pub fn turned(&self, b: &mut Builder, x: Complex, root: Complex) -> Complex {
         let lanes = b.ty(x[0]).lanes;
         let [c, s] = root.map(|v| b.splat(v, lanes));
         let (first, second) = (b.mul(x[1], s), b.mul(x[0], s));
@@ -235,45 +235,6 @@ impl Plan {
             y[r - k] = [b.sub(even[0], odd[1]), b.add(even[1], odd[0])];
         }
         y
-    }
-
-    /// The columns of a pass of any factor.
-    fn any_pass(&self, b: &mut Builder, pass: &Pass, factor: V, p: V) {
-        let zero = b.index(0);
-        let step = b.mul(p, pass.count);
-        let from = b.mul(p, pass.stride);
-        let to = b.mul(from, factor);
-        let (from, to) = (b.add(from, pass.source), b.add(to, pass.target));
-        let (apart, part) = (b.mul(pass.m, pass.stride), b.mul(pass.m, pass.count));
-        b.each(zero, factor, 1, |b, k| {
-            let at = b.mul(step, k);
-            let root = [self.cos, self.sin].map(|mem| b.load(mem, at, 1, None));
-            let turn = b.mul(part, k);
-            let to_k = b.mul(pass.stride, k);
-            let to_k = b.add(to_k, to);
-            self.each_column(b, pass.stride, |plan, b, q, lanes| {
-                let nothing = Ty { dtype: plan.dtype, lanes };
-                let nothing = b.number(nothing, 0.0);
-                let sum = b.repeat(zero, factor, 1, &[nothing, nothing, zero], |b, j, state| {
-                    let at = b.mul(apart, j);
-                    let at = b.add(at, from);
-                    let at = b.add(at, q);
-                    let x = [plan.re, plan.im].map(|mem| b.load(mem, at, lanes, None));
-                    let root = [plan.cos, plan.sin].map(|mem| b.load(mem, state[2], 1, None));
-                    let y = plan.turned(b, x, root);
-                    let next = b.add(state[2], turn);
-                    let less = b.sub(next, plan.length.value);
-                    let over = b.compare(Cmp::Ge, next, plan.length.value);
-                    let next = b.select(over, less, next);
-                    vec![b.add(state[0], y[0]), b.add(state[1], y[1]), next]
-                });
-                let y = plan.turned(b, [sum[0], sum[1]], root);
-                let at = b.add(to_k, q);
-                for (mem, v) in [plan.re, plan.im].into_iter().zip(y) {
-                    b.store(mem, at, v, None);
-                }
-            });
-        });
     }
 }
 

@@ -89,13 +89,17 @@ fn factors(mut n: i64) -> Result<Vec<i64>, i64> {
     Ok(factors)
 }
 
-/// The length of the passes of a convolution of `n` elements.
+/// The length of the passes of a convolution of `n` elements: the least that is long enough of the
+/// powers of 2 and a few multiples of them, whose passes are as fast.
 fn convolution_length(n: i64) -> i64 {
-    let mut length = 1;
-    while length < 2 * n - 1 {
-        length *= 2;
-    }
-    length
+    let enough = |factor: i64| {
+        let mut length = factor;
+        while length < 2 * n - 1 {
+            length *= 2;
+        }
+        length
+    };
+    [1, 3, 5, 9].map(enough).into_iter().min().unwrap_or(1)
 }
 
 impl Plan {
