@@ -6,8 +6,13 @@
 use super::passes::{Complex, Pass};
 use super::plan::Plan;
 use crate::builder::Builder;
-use crate::code::{Cmp, Ty, V};
+use crate::code::{Binary, Cmp, Ty, V};
 use crate::loops::Loops;
+
+/// The number of columns that code for C transforms at a time, so that they stay in the caches.
+const CHUNK: i64 = 64;
+/// Fewer columns are transformed one at a time: loops over them would be too short.
+const FEW: i64 = 16;
 
 /// The columns of a pass: the first elements that it reads and writes, the distance of those that
 /// it combines, and of their roots.
@@ -25,20 +30,21 @@ struct Columns<'a> {
 impl Plan {
     /// The columns of a pass of an odd factor: elements `p`, `p + m`, ….
     pub fn any_pass(&self, b: &mut Builder, pass: &Pass, factor: V, p: V) {
-        let (one, two) = (b.index(1), b.index(2));
         let step = b.mul(p, pass.count);
         let from = b.mul(p, pass.stride);
         let to = b.mul(from, factor);
         let (from, to) = (b.add(from, pass.source), b.add(to, pass.target));
         let (apart, part) = (b.mul(pass.m, pass.stride), b.mul(pass.m, pass.count));
         let stride = pass.stride;
-        let columns = Columns { plan: self, stride, factor, from, to, apart, step, part };
-        columns.sum(b);
-        let half = b.div(factor, two);
-        let end = b.offset(half, 1);
-        b.each(one, end, 1, |b, k| match b.source().vectorizes {
-            true => columns.pair_by_rows(b, [k, end]),
-            false => columns.pair(b, [k, end]),
+        let columns = Columns { plan: self, factor, stride, from, to, apart, step, part };
+        let is_narrow = b.constant(stride).is_some_and(|stride| stride < FEW);
+        if b.source().vectorizes && !is_narrow {
+            return columns.transform_by_rows(b);
+        }
+        // All results of some columns, whose elements stay in the caches.
+        self.each_column(b, stride, |_, b, q, lanes| {
+            columns.sum(b, q, lanes);
+            columns.each_pair(b, |b, k, end| columns.pair(b, [k, end], q, lanes));
         });
     }
 }
@@ -72,17 +78,23 @@ impl Columns<'_> {
         [self.plan.cos, self.plan.sin].map(|mem| b.load(mem, at, 1, None))
     }
 
+    /// Calls `body` for each `k` from 1 up to half of the factor, with the end of that range.
+    fn each_pair(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, V, V)) {
+        let (one, two) = (b.index(1), b.index(2));
+        let half = b.div(self.factor, two);
+        let end = b.offset(half, 1);
+        b.each(one, end, 1, |b, k| body(b, k, end));
+    }
+
     /// Computes the first result: the sum of all elements.
-    fn sum(&self, b: &mut Builder) {
+    fn sum(&self, b: &mut Builder, q: V, lanes: u32) {
         let (zero, one) = (b.index(0), b.index(1));
-        self.plan.each_column(b, self.stride, |_, b, q, lanes| {
-            let start = self.load(b, zero, q, lanes);
-            let sum = b.repeat(one, self.factor, 1, &start, |b, j, sum| {
-                let x = self.load(b, j, q, lanes);
-                vec![b.add(sum[0], x[0]), b.add(sum[1], x[1])]
-            });
-            self.store(b, zero, q, [sum[0], sum[1]]);
+        let start = self.load(b, zero, q, lanes);
+        let sum = b.repeat(one, self.factor, 1, &start, |b, j, sum| {
+            let x = self.load(b, j, q, lanes);
+            vec![b.add(sum[0], x[0]), b.add(sum[1], x[1])]
         });
+        self.store(b, zero, q, [sum[0], sum[1]]);
     }
 
     /// The sum and the difference of elements `j` and `factor - j`.
@@ -116,64 +128,86 @@ impl Columns<'_> {
     }
 
     /// Computes results `k` and `factor - k`.
-    fn pair(&self, b: &mut Builder, [k, end]: [V; 2]) {
+    fn pair(&self, b: &mut Builder, [k, end]: [V; 2], q: V, lanes: u32) {
         let (zero, one) = (b.index(0), b.index(1));
         let turn = b.mul(self.part, k);
-        self.plan.each_column(b, self.stride, |_, b, q, lanes| {
-            let none = b.number(Ty { dtype: self.plan.dtype, lanes }, 0.0);
-            let x = self.load(b, zero, q, lanes);
-            let start = [x[0], x[1], none, none, turn];
-            let sums = b.repeat(one, end, 1, &start, |b, j, state| {
-                let root = self.root(b, state[4]);
-                let both = self.both(b, j, q, lanes);
-                let sums = [[state[0], state[1]], [state[2], state[3]]];
-                let [even, odd] = self.terms(b, sums, both, root);
-                vec![even[0], even[1], odd[0], odd[1], self.next(b, state[4], turn)]
-            });
-            self.finish(b, k, q, [[sums[0], sums[1]], [sums[2], sums[3]]]);
+        let none = b.number(Ty { dtype: self.plan.dtype, lanes }, 0.0);
+        let x = self.load(b, zero, q, lanes);
+        let start = [x[0], x[1], none, none, turn];
+        let sums = b.repeat(one, end, 1, &start, |b, j, state| {
+            let root = self.root(b, state[4]);
+            let both = self.both(b, j, q, lanes);
+            let sums = [[state[0], state[1]], [state[2], state[3]]];
+            let [even, odd] = self.terms(b, sums, both, root);
+            vec![even[0], even[1], odd[0], odd[1], self.next(b, state[4], turn)]
         });
+        self.finish(b, k, q, [[sums[0], sums[1]], [sums[2], sums[3]]]);
     }
 
     /// The same by loops over columns that a C compiler vectorizes. The sums are in the memory of
     /// the results.
-    fn pair_by_rows(&self, b: &mut Builder, [k, end]: [V; 2]) {
+    fn transform_by_rows(&self, b: &mut Builder) {
+        let (zero, one) = (b.index(0), b.index(1));
+        b.each(zero, self.stride, CHUNK, |b, first| {
+            let end = b.offset(first, CHUNK);
+            let range = [first, b.binary(Binary::Min, end, self.stride)];
+            b.each(range[0], range[1], 1, |b, q| {
+                let x = self.load(b, zero, q, 1);
+                self.store(b, zero, q, x);
+            });
+            b.each(one, self.factor, 1, |b, j| {
+                b.each(range[0], range[1], 1, |b, q| {
+                    let (x, [sum]) = (self.load(b, j, q, 1), self.sums(b, [zero], q));
+                    let sum = [b.add(sum[0], x[0]), b.add(sum[1], x[1])];
+                    self.store(b, zero, q, sum);
+                });
+            });
+            self.each_pair(b, |b, k, end| self.pair_by_rows(b, [k, end], range));
+        });
+    }
+
+    fn pair_by_rows(&self, b: &mut Builder, [k, end]: [V; 2], range: [V; 2]) {
         let (zero, one) = (b.index(0), b.index(1));
         let other = b.sub(self.factor, k);
         let turn = b.mul(self.part, k);
         let none = b.number(Ty::scalar(self.plan.dtype), 0.0);
-        b.each(zero, self.stride, 1, |b, q| {
+        b.each(range[0], range[1], 1, |b, q| {
             let x = self.load(b, zero, q, 1);
             self.store(b, k, q, x);
             self.store(b, other, q, [none, none]);
         });
-        // One result at a time: compilers do not vectorize loops with more arrays, which may overlap.
         b.repeat(one, end, 1, &[turn], |b, j, at| {
             let root = self.root(b, at[0]);
-            for (part, is_even) in [(0, true), (1, true), (0, false), (1, false)] {
-                let mem = [self.plan.re, self.plan.im][part];
-                let (factor, result) = if is_even { (root[0], k) } else { (root[1], other) };
-                b.each(zero, self.stride, 1, |b, q| {
-                    let opposite = b.sub(self.factor, j);
-                    let [x, y] = [j, opposite].map(|j| {
-                        let at = self.element(b, j, q);
-                        b.load(mem, at, 1, None)
-                    });
-                    let term = if is_even { b.add(x, y) } else { b.sub(x, y) };
-                    let at = self.place(b, result, q);
-                    let sum = b.load(mem, at, 1, None);
-                    let sum = self.plan.mul_add(b, term, factor, sum);
-                    b.store(mem, at, sum, None);
-                });
-            }
+            self.add_terms(b, j, [k, other], root, range);
             vec![self.next(b, at[0], turn)]
         });
-        b.each(zero, self.stride, 1, |b, q| {
+        b.each(range[0], range[1], 1, |b, q| {
             let sums = self.sums(b, [k, other], q);
             self.finish(b, k, q, sums);
         });
     }
 
-    fn sums(&self, b: &mut Builder, results: [V; 2], q: V) -> [Complex; 2] {
+    /// Adds the terms of elements `j` and `factor - j` to the sums in memory, one part at a time:
+    /// compilers do not vectorize loops over more arrays, which may overlap.
+    fn add_terms(&self, b: &mut Builder, j: V, results: [V; 2], root: Complex, range: [V; 2]) {
+        let opposite = b.sub(self.factor, j);
+        for (part, result) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            let mem = [self.plan.re, self.plan.im][part];
+            b.each(range[0], range[1], 1, |b, q| {
+                let [x, y] = [j, opposite].map(|j| {
+                    let at = self.element(b, j, q);
+                    b.load(mem, at, 1, None)
+                });
+                let term = if result == 0 { b.add(x, y) } else { b.sub(x, y) };
+                let at = self.place(b, results[result], q);
+                let sum = b.load(mem, at, 1, None);
+                let sum = self.plan.mul_add(b, term, root[result], sum);
+                b.store(mem, at, sum, None);
+            });
+        }
+    }
+
+    fn sums<const N: usize>(&self, b: &mut Builder, results: [V; N], q: V) -> [Complex; N] {
         results.map(|k| {
             let at = self.place(b, k, q);
             [self.plan.re, self.plan.im].map(|mem| b.load(mem, at, 1, None))
