@@ -156,7 +156,12 @@ const SPELLINGS: Spellings = &[
          vacant; \
          @all({x}[, axis={axes}][, keepdims={keepdim}])",
     ),
-    ("max", "@max({x}[, axis={axes}][, keepdims={keepdim}])"),
+    (
+        "max",
+        "@max(_nonempty({x}, {axes}, -@inf)[, axis={axes}][, keepdims={keepdim}]) if axes is \
+         vacant and is_inf is reader; \
+         @max({x}[, axis={axes}][, keepdims={keepdim}])",
+    ),
     (
         "argmax",
         "@argmax({x}[, axis={axis}][, keepdims={keepdim}]).astype({dtype}) if x is filled; \
