@@ -158,7 +158,8 @@ class TorchRunner:
         if not roots:
             return detached, {n: torch.zeros_like(p) for n, p in params.items()}, following
         wanted = [outputs[name] for name in roots]
-        seeded = [given[name] for name in roots]
+        # Batch norm has wrong gradients for some strides of axes of size 1 (PyTorch 2.15).
+        seeded = [given[name].contiguous() for name in roots]
         if self._scaler is None:
             # `torch.autograd.grad` would first search the whole graph for the leaves. These belong
             # to this call alone, and nothing else in the graph requires gradients, unless a body of

@@ -135,6 +135,9 @@ def _batch_norm(x, mean, variance, weight, bias, momentum, eps):
     """x normalised per channel by its own mean and variance, and the running ones
     moved towards these."""
     mean, variance = mean.clone(), variance.clone()
+    if len(x) == 1 and 1 in x.shape[2:]:
+        # Gradients are wrong for some strides of axes of size 1 (PyTorch 2.15).
+        x = x.contiguous()
     cudnn = torch.backends.cudnn.enabled
     y = torch.batch_norm(x, weight, bias, mean, variance, True, momentum, eps, cudnn)
     return y, mean, variance
