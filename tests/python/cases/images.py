@@ -77,7 +77,8 @@ ROWS = {
         padding=1,
     ),
     "ConvTranspose3d": row(F.conv_transpose3d, (2, 7, 5, 2, 5), filters=4, kernel_size=2),
-    "MaxPool1d": row(lambda x: x.unfold(-1, 2, 2).amax(-1), (2, 3, 6), kernel_size=2),
+    # torch does not pool images without channels.
+    "MaxPool1d": row(lambda x: x.unfold(-1, 2, 2).amax(-1), (2, 3, 6), kernel_size=2).but(least=1),
     "MaxPool2d": row(
         lambda x: x.unfold(-2, 2, 2).unfold(-2, 3, 3).amax((-1, -2)),
         (2, 3, 6, 5),

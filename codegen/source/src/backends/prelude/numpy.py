@@ -266,7 +266,7 @@ def _fft_conv(x, weights, low=None, high=None):
 
 
 def _fft_conv_of_signals(x, weights):
-    """The same of overlapping parts of signals, which are some times as long as the filters."""
+    """The same for signals, of overlapping parts some times as long as the filters."""
     batch, channels, n = x.shape
     filters, _, taps = weights.shape
     step, positions = 8 * taps, n - taps + 1
