@@ -176,32 +176,44 @@ impl Columns<'_> {
             self.store(b, k, q, x);
             self.store(b, other, q, [none, none]);
         });
-        b.repeat(one, end, 1, &[turn], |b, j, at| {
-            let root = self.root(b, at[0]);
-            self.add_terms(b, j, [k, other], root, range);
-            vec![self.next(b, at[0], turn)]
+        // Two terms at a time: the sums are loaded and stored half as often.
+        let two = b.index(2);
+        let count = b.sub(end, one);
+        let rest = b.binary(Binary::Rem, count, two);
+        let whole = b.sub(end, rest);
+        let at = b.repeat(one, whole, 2, &[turn], |b, j, at| {
+            let (next, second) = (b.offset(j, 1), self.next(b, at[0], turn));
+            self.add_terms(b, &[(j, at[0]), (next, second)], [k, other], range);
+            vec![self.next(b, second, turn)]
         });
+        b.each(whole, end, 1, |b, j| self.add_terms(b, &[(j, at[0])], [k, other], range));
         b.each(range[0], range[1], 1, |b, q| {
             let sums = self.sums(b, [k, other], q);
             self.finish(b, k, q, sums);
         });
     }
 
-    /// Adds the terms of elements `j` and `factor - j` to the sums in memory, one part at a time:
-    /// compilers do not vectorize loops over more arrays, which may overlap.
-    fn add_terms(&self, b: &mut Builder, j: V, results: [V; 2], root: Complex, range: [V; 2]) {
-        let opposite = b.sub(self.factor, j);
+    /// Adds terms of elements `j` and `factor - j` to the sums in memory, one part at a time:
+    /// compilers do not vectorize loops over more arrays, which may overlap. Each `j` has the index
+    /// of its root.
+    fn add_terms(&self, b: &mut Builder, terms: &[(V, V)], results: [V; 2], range: [V; 2]) {
+        let terms: Vec<([V; 2], Complex)> = terms
+            .iter()
+            .map(|&(j, root)| ([j, b.sub(self.factor, j)], self.root(b, root)))
+            .collect();
         for (part, result) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
             let mem = [self.plan.re, self.plan.im][part];
             b.each(range[0], range[1], 1, |b, q| {
-                let [x, y] = [j, opposite].map(|j| {
-                    let at = self.element(b, j, q);
-                    b.load(mem, at, 1, None)
-                });
-                let term = if result == 0 { b.add(x, y) } else { b.sub(x, y) };
                 let at = self.place(b, results[result], q);
-                let sum = b.load(mem, at, 1, None);
-                let sum = self.plan.mul_add(b, term, root[result], sum);
+                let mut sum = b.load(mem, at, 1, None);
+                for (elements, root) in &terms {
+                    let [x, y] = elements.map(|j| {
+                        let at = self.element(b, j, q);
+                        b.load(mem, at, 1, None)
+                    });
+                    let term = if result == 0 { b.add(x, y) } else { b.sub(x, y) };
+                    sum = self.plan.mul_add(b, term, root[result], sum);
+                }
                 b.store(mem, at, sum, None);
             });
         }
