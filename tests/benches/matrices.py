@@ -1,7 +1,8 @@
 """Factorisations and Fourier transforms against LAPACK and pocketfft, one thread, interleaved.
 
-`OMP_NUM_THREADS=1 python tests/benches/matrices.py [--check]`. Each line: milliseconds of native
-code, of C and of SciPy, and SciPy's time over both. `--check` fails below a fifth.
+`OMP_NUM_THREADS=1 python tests/benches/matrices.py [--check]` takes some two minutes. Each line:
+milliseconds of native code, of C and of SciPy, and SciPy's time over both. `--check` fails below a
+fifth.
 """
 
 import os
@@ -11,7 +12,7 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,12 @@ import scipy.linalg
 
 import mithril as ml
 
-SECONDS = 0.3
-SIZES = [8, 64, 256]
-LENGTHS = [64, 1000, 1009, 4096, 65536]
+SECONDS = 0.1
+SIZES = [(8, 8), (64, 64), (256, 256), (512, 512), (768, 768)]
+RECTANGLES = [(300, 500), (500, 300)]
+# Blocks whose matrices need not be square.
+RECTANGULAR = ["QR", "SVD"]
+LENGTHS = [64, 1000, 1009, 4096, 65536, 65537, 63257]
 
 
 def positive(x: Any) -> Any:
@@ -53,16 +57,70 @@ MATRICES = {
     ),
     "Inverse": (ml.Inverse, lambda x: {"input": shifted(x)}, np.linalg.inv),
     "Det": (ml.Det, lambda x: {"input": x}, np.linalg.det),
+    "LogDet": (
+        ml.LogDet,
+        lambda x: {"input": positive(x)},
+        lambda x: np.linalg.slogdet(x)[1],
+    ),
+    "MatrixPower": (
+        lambda: ml.MatrixPower(n=5),
+        lambda x: {"input": x / np.float32(np.sqrt(len(x)))},
+        lambda x: np.linalg.matrix_power(x, 5),
+    ),
     "QR": (ml.QR, lambda x: {"input": x}, np.linalg.qr),
-    "SVD": (ml.SVD, lambda x: {"input": x}, np.linalg.svd),
+    "SVD": (
+        ml.SVD,
+        lambda x: {"input": x},
+        lambda x: np.linalg.svd(x, full_matrices=False),
+    ),
+    "Eigvalsh": (ml.Eigvalsh, lambda x: {"input": x + x.T}, np.linalg.eigvalsh),
     "Eigh": (ml.Eigh, lambda x: {"input": x + x.T}, np.linalg.eigh),
 }
 
 
-def spectrum() -> ml.Model:
+def complex_parts(block: Any) -> ml.Model:
+    """The block with both parts of a complex input."""
     model = ml.Model()
-    model |= ml.FFT()(input="x", imaginary_input="y", real="real", imaginary="imaginary")
+    outputs = {name: name for name in block.outputs}
+    model |= block(input="x", imaginary_input="y", **outputs)
     return model
+
+
+# A name, the shape of the input, the block, and the same by SciPy. Each takes one array, or the two
+# parts of a complex one.
+Transform = tuple[str, tuple[int, ...], Callable[[], Any], Callable[..., Any]]
+
+
+def of_length(n: int) -> list[Transform]:
+    half = (n // 2 + 1,)
+    return [
+        ("RealFFT", (n,), ml.RealFFT, scipy.fft.rfft),
+        ("FFT", (n,), lambda: complex_parts(ml.FFT()), lambda x, y: scipy.fft.fft(x + 1j * y)),
+        (
+            "InverseFFT",
+            (n,),
+            lambda: complex_parts(ml.InverseFFT()),
+            lambda x, y: scipy.fft.ifft(x + 1j * y),
+        ),
+        (
+            "InverseRealFFT",
+            half,
+            lambda: complex_parts(ml.InverseRealFFT(n=n)),
+            lambda x, y: scipy.fft.irfft(x + 1j * y, n),
+        ),
+    ]
+
+
+OF_SEVERAL_LINES: list[Transform] = [
+    ("RealFFT", (64, 1000), ml.RealFFT, scipy.fft.rfft),
+    ("FFT", (64, 1000), lambda: complex_parts(ml.FFT()), lambda x, y: scipy.fft.fft(x + 1j * y)),
+    (
+        "2-D FFT",
+        (256, 256),
+        lambda: complex_parts(ml.FFT(axis=(0, 1))),
+        lambda x, y: scipy.fft.fft2(x + 1j * y),
+    ),
+]
 
 
 def least(calls: list[Callable[[], Any]]) -> list[float]:
@@ -98,23 +156,29 @@ def inputs_dtype(inputs: dict[str, Any]) -> Any:
     return next(iter(inputs.values())).dtype
 
 
+def matrices(numbers: Any, dtype: Any) -> Iterator[float]:
+    for name, (block, given, by) in MATRICES.items():
+        for shape in SIZES + RECTANGLES * (name in RECTANGULAR):
+            inputs = given(numbers.standard_normal(shape).astype(dtype))
+            title = f"{name}, {shape[0]} x {shape[1]}, {np.dtype(dtype)}"
+            yield compare(title, block, inputs, by)
+
+
+def transforms(numbers: Any, dtype: Any) -> Iterator[float]:
+    alone = [own for n in LENGTHS for own in of_length(n)]
+    for name, shape, block, by in alone + OF_SEVERAL_LINES:
+        keys = ("input",) if block is ml.RealFFT else ("x", "y")
+        inputs = {key: numbers.standard_normal(shape).astype(dtype) for key in keys}
+        title = f"{name}, {' x '.join(map(str, shape))}, {np.dtype(dtype)}"
+        yield compare(title, block, inputs, by)
+
+
 def main() -> int:
     numbers = np.random.default_rng(0)
     print(f"{'':32}{'native':>10}{'C':>10}{'SciPy':>10}{'/native':>8}{'/C':>8}")
     ratios = []
     for dtype in (np.float32, np.float64):
-        for name, (block, given, by) in MATRICES.items():
-            for size in SIZES:
-                inputs = given(numbers.standard_normal((size, size)).astype(dtype))
-                title = f"{name}, {size} x {size}, {np.dtype(dtype)}"
-                ratios.append(compare(title, block, inputs, by))
-        for length in LENGTHS:
-            x = {"input": numbers.standard_normal(length).astype(dtype)}
-            title = f"RealFFT, {length}, {np.dtype(dtype)}"
-            ratios.append(compare(title, ml.RealFFT, x, scipy.fft.rfft))
-            pair = {key: numbers.standard_normal(length).astype(dtype) for key in ("x", "y")}
-            title = f"FFT, {length}, {np.dtype(dtype)}"
-            ratios.append(compare(title, spectrum, pair, lambda x, y: scipy.fft.fft(x + 1j * y)))
+        ratios += [*matrices(numbers, dtype), *transforms(numbers, dtype)]
     return int("--check" in sys.argv and min(ratios) < 0.2)
 
 
