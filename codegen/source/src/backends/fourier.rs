@@ -1,5 +1,6 @@
 //! Templates of Fourier transforms, from the spellings that differ between frameworks: complex
-//! numbers of two operands, casts of f16 and bf16 to f32 and back, and the arguments.
+//! numbers of two operands, casts of f16 and bf16 to f32 and back, and the arguments. `{x.rows}` is
+//! `x` in row-major order, for a framework that must be told so.
 
 /// Both parts of a complex value, where conditions hold.
 macro_rules! parts {
@@ -22,13 +23,13 @@ macro_rules! complex_transform {
             parts!(($call, $complex, $arguments), $cast_f32, " and imaginary is f32"),
             parts!(($call, $complex, $arguments), "", " and imaginary is float"),
             parts!(($call, $half, $arguments), $cast, " and real is half"),
-            parts!(($call, "{real}", $arguments), $cast_f32, " and real is f32"),
+            parts!(($call, "{real.rows}", $arguments), $cast_f32, " and real is f32"),
             $call,
-            "{real}",
+            "{real.rows}",
             $arguments,
             ".real if of == 0; ",
             $call,
-            "{real}",
+            "{real.rows}",
             $arguments,
             ".imag"
         )
@@ -42,13 +43,13 @@ macro_rules! real_transform {
     ) => {
         concat!(
             parts!(($call, $half, $arguments), $cast, " and x is half"),
-            parts!(($call, "{x}", $arguments), $cast_f32, " and x is f32"),
+            parts!(($call, "{x.rows}", $arguments), $cast_f32, " and x is f32"),
             $call,
-            "{x}",
+            "{x.rows}",
             $arguments,
             ".real if of == 0; ",
             $call,
-            "{x}",
+            "{x.rows}",
             $arguments,
             ".imag"
         )
@@ -82,12 +83,12 @@ macro_rules! inverse_real_transform {
             $cast,
             " if real is half; ",
             $call,
-            "{real}",
+            "{real.rows}",
             $arguments,
             $cast_f32,
             " if real is f32; ",
             $call,
-            "{real}",
+            "{real.rows}",
             $arguments
         )
     };

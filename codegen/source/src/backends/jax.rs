@@ -196,9 +196,9 @@ const SPELLINGS: Spellings = &[
         "fft",
         complex_transform!(
             "@fft.fft(",
-            "jax.lax.complex({real}, {imaginary})",
-            "jax.lax.complex({real}.astype(@float32), {imaginary}.astype(@float32))",
-            "{real}.astype(@float32)",
+            "jax.lax.complex({real.rows}, {imaginary.rows})",
+            "jax.lax.complex({real.rows}.astype(@float32), {imaginary.rows}.astype(@float32))",
+            "{real.rows}.astype(@float32)",
             "[, n={size.one}][, axis={axis}][, norm={norm}])",
             ".astype({dtype})",
             ""
@@ -208,9 +208,9 @@ const SPELLINGS: Spellings = &[
         "inverse_fft",
         complex_transform!(
             "@fft.ifft(",
-            "jax.lax.complex({real}, {imaginary})",
-            "jax.lax.complex({real}.astype(@float32), {imaginary}.astype(@float32))",
-            "{real}.astype(@float32)",
+            "jax.lax.complex({real.rows}, {imaginary.rows})",
+            "jax.lax.complex({real.rows}.astype(@float32), {imaginary.rows}.astype(@float32))",
+            "{real.rows}.astype(@float32)",
             "[, n={size.one}][, axis={axis}][, norm={norm}])",
             ".astype({dtype})",
             ""
@@ -220,7 +220,7 @@ const SPELLINGS: Spellings = &[
         "real_fft",
         real_transform!(
             "@fft.rfft(",
-            "{x}.astype(@float32)",
+            "{x.rows}.astype(@float32)",
             "[, n={size.one}][, axis={axis}][, norm={norm}])",
             ".astype({dtype})",
             ""
@@ -230,9 +230,9 @@ const SPELLINGS: Spellings = &[
         "inverse_real_fft",
         inverse_real_transform!(
             "@fft.irfft(",
-            "jax.lax.complex({real}, {imaginary})",
-            "jax.lax.complex({real}.astype(@float32), {imaginary}.astype(@float32))",
-            "{real}.astype(@float32)",
+            "jax.lax.complex({real.rows}, {imaginary.rows})",
+            "jax.lax.complex({real.rows}.astype(@float32), {imaginary.rows}.astype(@float32))",
+            "{real.rows}.astype(@float32)",
             "[, n={size.one}][, axis={axis}][, norm={norm}])",
             ".astype({dtype})",
             ""

@@ -11,6 +11,14 @@ def _sum_to(x, shape):
     return jnp.sum(x, axis=(*range(new), *repeated), dtype=x.dtype).reshape(shape)
 
 
+def _row_major(x):
+    """x, whose last axis is contiguous. XLA may choose another layout if an axis has
+    size 1, and then refuses to transform it."""
+    from jax.experimental.layout import Layout, with_layout_constraint
+
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
+
+
 def _in_groups(group, groups):
     """The order of the rows by group, and the size of each group."""
     sizes = jnp.bincount(group, length=groups).astype(jnp.int32)

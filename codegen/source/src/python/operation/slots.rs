@@ -12,6 +12,7 @@ use crate::python::contraction::{self, Side};
 use crate::python::expr::{Argument, Expr};
 use crate::python::facts::OperandForm;
 use crate::python::names::string;
+use crate::python::prelude::defines;
 use crate::python::slices::{backward_pads, paddings, slice_object};
 use crate::python::template::Filling;
 
@@ -130,9 +131,15 @@ impl<'m> Body<'_, 'm> {
             true => self.number(value)?,
             false => None,
         };
-        Ok(Filling::One(match number {
+        let x = match number {
             Some(number) => number,
             None => self.array(value)?,
+        };
+        let is_thin = shape.dims.len() > 1 && shape.dims.iter().any(|d| d.as_const() == Some(1));
+        let rows = form == "rows" && is_thin && defines(self.file.backend.prelude, "_row_major");
+        Ok(Filling::One(match rows {
+            true => Expr::name("_row_major").call([Argument::plain(x)]),
+            false => x,
         }))
     }
 
