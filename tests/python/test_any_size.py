@@ -271,7 +271,7 @@ def test_integers_and_bools_at_any_size(dtype, least):
     count = 0
     for name in _core.block_names():
         try:
-            sized = Sized(name, ml.CpuBackend(tier="instant"), {"*": getattr(ml, dtype)})
+            sized = Sized(name, ml.CpuBackend(tier="instant"), dtypes={"*": getattr(ml, dtype)})
         except ml.MithrilError:
             continue
         check_whole(sized)
