@@ -139,7 +139,7 @@ ALSO: dict[str, tuple[Row, ...]] = {
     "BatchNorm2d": (
         row(
             lambda x: F.batch_norm(x, None, None, training=True),
-            (1, 3, 1, 2),
+            (1, 3, 1, 4),
             use_scale=False,
             use_bias=False,
             track_running_stats=False,
