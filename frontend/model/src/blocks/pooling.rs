@@ -134,7 +134,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        example: gives(&["[[[1, 2, 3, 4, 5]]]"], "[[[3. 5.]]]").with_settings("output_size=2"),
+        example: gives(&["[[[1, 2, 3, 4, 5]]]"], "[[[3. 5.]]] [[[2 4]]]")
+            .with_settings("output_size=2, return_indices=True"),
         parameters: &[OUTPUT_SIZE, RETURN_INDICES],
         outputs: OUTPUTS,
         ..LAYER.row(
