@@ -22,7 +22,7 @@ pub static BACKEND: Backend = Backend {
     takes_on_mesh: None,
     module: "np",
     imports: &[],
-    prelude: &[include_str!("prelude/numpy.py")],
+    prelude: &[include_str!("prelude/numpy.py"), include_str!("prelude/numpy_random.py")],
     spellings: SPELLINGS,
     random: &[
         ("key_fold", "(*{key}, {data.word})"),

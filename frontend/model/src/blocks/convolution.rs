@@ -53,17 +53,15 @@ pub(super) const BLOCKS: &[Entry] = &[
     conv::<1>(
         "Conv1d",
         "The cross-correlation of sequences, (batch, channels, length), with `filters` kernels \
-         `w`, plus `b`. Both start uniform within `1 / \
-         sqrt(channels / groups * length)` of a kernel, as in `torch.nn.Conv1d`; `init` is for \
-         `w`.",
+         `w`, plus `b`. Both start uniform within `1 / sqrt(channels / groups * length)` of a \
+         kernel, as in `torch.nn.Conv1d`; `init` is for `w`.",
         gives(&[SIGNALS], "(2, 8, 7)").with_settings("filters=8, kernel_size=3"),
     ),
     conv::<2>(
         "Conv2d",
         "The cross-correlation of images, (batch, channels, height, width), with `filters` \
-         kernels `w`, plus `b`. Both start uniform within `1 / \
-         sqrt(channels / groups * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` \
-         is for `w`.",
+         kernels `w`, plus `b`. Both start uniform within `1 / sqrt(channels / groups * height * \
+         width)` of a kernel, as in `torch.nn.Conv2d`; `init` is for `w`.",
         gives(&["[[[[1, 2], [3, 4]]]]"], "[[[[5.5]]]]")
             .with_settings("filters=1, kernel_size=2")
             .with_params(&["[[[[1, 0], [0, 1]]]]", "[0.5]"]),
@@ -71,9 +69,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     conv::<3>(
         "Conv3d",
         "The cross-correlation of volumes, (batch, channels, depth, height, width), with \
-         `filters` kernels `w`, plus `b`. Both start uniform \
-         within `1 / sqrt(channels / groups * depth * height * width)` of a kernel, as in \
-         `torch.nn.Conv3d`; `init` is for `w`.",
+         `filters` kernels `w`, plus `b`. Both start uniform within `1 / sqrt(channels / groups * \
+         depth * height * width)` of a kernel, as in `torch.nn.Conv3d`; `init` is for `w`.",
         gives(&[VOLUMES], "(2, 8, 3, 4, 5)").with_settings("filters=8, kernel_size=3"),
     ),
     transpose::<1>(
