@@ -137,7 +137,10 @@ class _Writer(pickle.Pickler):
         if isinstance(value, (torch.memory_format, torch.layout, torch.qscheme)):
             return _named, (str(value).rpartition(".")[2],)
         if isinstance(value, torch.Tensor):
-            flat = value.detach().cpu().contiguous().reshape(-1)
+            whole = value.detach().cpu().contiguous()
+            # PyTorch calls any strides contiguous where there is one element, and views bytes with
+            # a stride of 1 alone.
+            flat = whole.as_strided((whole.numel(),), (1,))
             return _tensor, (flat.view(torch.uint8).numpy(), value.dtype, tuple(value.shape))
         if isinstance(value, FunctionType) and value in _methods():
             return getattr, (torch.Tensor, _methods()[value])
