@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .images import maxima
 from .row import LABELS, M, Row, row
 
 F = torch.nn.functional
@@ -123,8 +124,8 @@ ALSO: dict[str, tuple[Row, ...]] = {
         row(lambda x: F.adaptive_avg_pool1d(x, 1), (2, 3, 1), output_size=1),
     ),
     "AdaptiveMaxPool": (
-        row(lambda x: F.adaptive_max_pool1d(x, 5), (2, 3, 3), output_size=5),
-        row(lambda x: F.adaptive_max_pool2d(x, 1), (2, 3, 4, 5), output_size=1),
+        row(lambda x: maxima(x, -1, 5), (2, 3, 3), output_size=5),
+        row(lambda x: x.amax((-2, -1), True), (2, 3, 4, 5), output_size=1),
     ),
     "Upsample": (
         resized(2, 3, 5, 4, size=(3, 9), mode="nearest-exact"),
