@@ -19,22 +19,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Replicate, Shard
 
 import model
 
-mesh = init_device_mesh("cpu", (2,))
-splits = {"linear_0.w": Shard(1), "linear_0.b": Shard(0), "linear_1.w": Shard(0)}
-
-
-def place(name, array):
-    place = splits.get(name, Replicate())
-    return distribute_tensor(torch.from_numpy(array), mesh, [place])
-
-
+mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("model",))
 arrays = np.load("arrays.npz")
-params = {n: place(n, arrays[n]).requires_grad_() for n in arrays if n.startswith("linear")}
-output = model.forward(params, {"input": place("input", arrays["input"])})["output"]
+placed = model.distribute({n: torch.from_numpy(arrays[n]) for n in arrays}, mesh)
+assert placed["linear_0.w"].placements == (Shard(1),)
+assert placed["linear_0.b"].placements == placed["linear_1.w"].placements == (Shard(0),)
+assert placed["linear_1.b"].placements == placed["input"].placements == (Replicate(),)
+params = {n: placed[n].requires_grad_() for n in arrays if n.startswith("linear")}
+output = model.forward(params, {"input": placed["input"]})["output"]
 np.testing.assert_allclose(output.full_tensor().detach(), arrays["output"], rtol=0, atol=1e-12)
 output.sum().backward()
 for name, param in params.items():
@@ -50,17 +46,17 @@ import sys
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_enable_x64", True)
 
 import model
 
-splits = {"linear_0.w": (None, "model"), "linear_0.b": ("model",), "linear_1.w": ("model",)}
 arrays = np.load("arrays.npz")
-shardings = {n: NamedSharding(model.mesh, PartitionSpec(*splits.get(n, ()))) for n in arrays}
-params = {n: jax.device_put(arrays[n], shardings[n]) for n in arrays if n.startswith("linear")}
+params = model.distribute({n: arrays[n] for n in arrays if n.startswith("linear")})
+specs = {name: tuple(param.sharding.spec) for name, param in params.items()}
+split = {"linear_0.w": (None, "model"), "linear_0.b": ("model",), "linear_1.w": ("model",)}
+assert specs == {"linear_1.b": (), **split}
 inputs = {"input": arrays["input"]}
 output = jax.jit(model.forward)(params, inputs)["output"]
 np.testing.assert_allclose(output, arrays["output"], rtol=0, atol=1e-12)

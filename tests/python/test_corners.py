@@ -13,6 +13,7 @@ from mithril.models import (
     Add,
     BatchNorm1d,
     Buffer,
+    Cast,
     Cumprod,
     Embedding,
     Flip,
@@ -365,3 +366,18 @@ def test_integers_of_jax_are_what_they_say_with_and_without_64_bits():
     command = [sys.executable, "-c", OF_WIDE_INTEGERS]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.stdout.splitlines() == ["(1, 3, 3)", *["int32 2147483645"] * 2], run.stderr
+
+
+@pytest.mark.parametrize("kind", INSTALLED)
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_casts_drop_the_fraction(kind, dtype):
+    """Also where a compiler knows that no value is positive."""
+    model = Model()
+    x = ml.IOKey("x", differentiable=False)
+    model |= Cast(getattr(ml, dtype))(input=(x - x.max(axis=1, keepdim=True)) * 5.0, output="y")
+    values = np.random.default_rng(0).standard_normal((26, 32, 28)).astype(np.float32)
+    make = getattr(ml, MAKERS[kind])
+    compiled = ml.compile(model, make(dtype=ml.float32), shapes={"x": values.shape})
+    found = np.asarray(compiled.backend.to_numpy(compiled.evaluate({}, {"x": values})["y"]))
+    want = (values - values.max(axis=1, keepdims=True)) * np.float32(5)
+    np.testing.assert_array_equal(found, want.astype(dtype))

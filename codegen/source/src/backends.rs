@@ -119,6 +119,8 @@ pub struct Backend {
     /// Templates of operations on keys, for the framework's own generator. A folded key is then a
     /// tuple of numbers, which no other operation reads.
     pub random: Spellings,
+    /// Templates of operations that write their result into their first operand.
+    pub in_place: Spellings,
     /// Makes an array of rank 0: `{x}` is the number, `{dtype}` its dtype.
     pub scalar: &'static str,
     /// Makes an array from nested lists.
@@ -185,6 +187,28 @@ impl Random {
     }
 }
 
+/// Which operations write their result into an operand that nothing else reads, where the framework
+/// can.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum InPlace {
+    #[default]
+    None,
+    /// Those on a single array. Under PyTorch's autocast, two arrays of one operation may have
+    /// different dtypes, and the result that of either.
+    OneArray,
+    All,
+}
+
+impl InPlace {
+    /// The choice of this name.
+    pub fn find(name: &str) -> Option<InPlace> {
+        [("none", InPlace::None), ("one", InPlace::OneArray), ("all", InPlace::All)]
+            .iter()
+            .find(|(own, _)| *own == name)
+            .map(|(_, choice)| *choice)
+    }
+}
+
 /// Whether NumPy has the dtype only through `ml_dtypes`.
 pub fn is_foreign(dtype: DType) -> bool {
     dtype == DType::BF16 || dtype.is_storage_only()
@@ -225,6 +249,13 @@ impl Backend {
             (Random::Framework, Some((_, template))) => template,
             (Random::Framework, None) | (Random::Exact, _) => self.spelling(op),
         }
+    }
+
+    /// The template of an operation that writes its result into its first operand; empty where the
+    /// framework has none.
+    pub fn template_in_place(&self, op: Op) -> &'static str {
+        let own = self.in_place.iter().find(|(name, _)| *name == op.name);
+        own.map_or("", |(_, template)| template)
     }
 
     /// The dtype's expression, as a template. `wide` tells whether 64-bit elements are enabled.

@@ -315,6 +315,7 @@ impl Definition {
             // All templates are in `known`.
             spellings: &[],
             random: kept_list(random),
+            in_place: &[],
             scalar: creation[0],
             array: creation[1],
             full: creation[2],

@@ -16,7 +16,7 @@ use mithril_model::lower::{self, Lowered, lower_or_try, open_dtypes};
 use mithril_passes::indexed::{Indexed, indexed_as};
 use mithril_passes::pipeline::OptimizationOptions;
 use mithril_passes::specialise::shapes::Shapes;
-use mithril_source::backends::Random;
+use mithril_source::backends::{InPlace, Random};
 use mithril_source::python::Source;
 use rustc_hash::FxHashMap;
 
@@ -60,6 +60,11 @@ pub struct CompileOptions {
     pub own_gradients: bool,
     /// The source of random numbers in generated Python. Native code always draws the exact bits.
     pub random: Random,
+    /// Which operations of generated Python overwrite an operand.
+    pub in_place: InPlace,
+    /// How the device mesh divides params and inputs: by name, mesh axes with the axes that they
+    /// divide. Generated Python has a function that divides arrays so.
+    pub layouts: Vec<(String, Vec<(String, i64)>)>,
     /// The maximum memory of a call of native code in bytes, if it is limited. Gradients recompute
     /// the values that do not fit.
     pub memory_budget: Option<u64>,
@@ -116,6 +121,8 @@ impl CompileOptions {
             differentiate: None,
             own_gradients: false,
             random: Random::default(),
+            in_place: InPlace::default(),
+            layouts: Vec::new(),
             memory_budget: None,
             planning: Planning::default(),
             checks: Checks::default(),

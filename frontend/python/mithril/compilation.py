@@ -181,7 +181,7 @@ def compile(
     backend_map = check_map(backend, backend_map)
     from .compiled import CompiledModel  # noqa: PLC0415
     from .pipeline import Pipeline  # noqa: PLC0415
-    from .sharding import residuals_of  # noqa: PLC0415
+    from .sharding import layouts_of, residuals_of  # noqa: PLC0415
 
     options = {
         "shapes": mapping(shapes, "shapes", "shapes by name"),
@@ -198,6 +198,7 @@ def compile(
         "differentiate": _differentiated_output(differentiate),
         "own_gradients": autodiff == "mithril",
         "random": random,
+        "in_place": backend.in_place,
         "separate_buffers": memory_planning == "none",
         "checks": None if checks is None else as_bool(checks, "checks"),
         "memory_budget": _budget(memory_budget, backend),
@@ -205,6 +206,7 @@ def compile(
         or as_bool(use_checkpointing, "use_checkpointing")
         or backend.checkpoints,
         "residuals": residuals_of(shardings),
+        "layouts": [] if stages else layouts_of(backend, shardings, model.inputs),
     }
     pipeline = Pipeline.of(stages)
     if pipeline is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -16,7 +17,7 @@ from .units import bytes_of
 if TYPE_CHECKING:
     from .backends.base import Backend
 
-__all__ = ["ShardedModel", "Splits", "residuals_of", "splits_for", "splits_of"]
+__all__ = ["ShardedModel", "Splits", "layouts_of", "residuals_of", "splits_for", "splits_of"]
 
 Mapping.register(_core.Shardings)
 
@@ -41,6 +42,19 @@ def residuals_of(given: object) -> list[tuple[list[int], list[tuple[str, int]]]]
     if not isinstance(given, _core.Shardings):
         return []
     return [(shape, [*split.items()]) for shape, split in given.residuals if split]
+
+
+def layouts_of(
+    backend: Backend, shardings: Mapping[str, TensorSplit] | None, names: Sequence[str]
+) -> list[tuple[str, list[tuple[str, int]]]]:
+    """The splits by full names, for the source. What cannot be used is left to `splits_for`, which
+    knows the params and inputs of the compiled model."""
+    mesh = backend.mesh
+    if mesh is None or not shardings:
+        return []
+    splits = [(p, [*mesh.axes_of(s, "shardings").items()]) for p, s in shardings.items()]
+    found = ((n, next((s for p, s in splits if fnmatchcase(n, str(p))), [])) for n in names)
+    return [(name, split) for name, split in found if split]
 
 
 def splits_for(

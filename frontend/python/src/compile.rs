@@ -13,7 +13,7 @@ use mithril_passes::pipeline::{Level, OptimizationOptions};
 use mithril_passes::rules::Class;
 use mithril_passes::shard::layout::Mesh;
 use mithril_passes::shard::residuals::Residual;
-use mithril_source::backends::Random;
+use mithril_source::backends::{InPlace, Random};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -47,8 +47,8 @@ impl Constant {
     inference, trainable_keys, data_keys, discard_keys, constant_keys: "dict[str, object]", level,
     math, cache, file_path=None, keep=Vec::new(), watched=Vec::new(), differentiate=None,
     own_gradients=false, checkpoint=false, memory_budget=None, separate_buffers=false, tier=None,
-    cpu=None, random="framework", checks=None, others=Vec::new(), mesh=Vec::new(),
-    residuals=Vec::new(), at_call=false,
+    cpu=None, random="framework", in_place="none", checks=None, others=Vec::new(), mesh=Vec::new(),
+    residuals=Vec::new(), layouts=Vec::new(), at_call=false,
 ))]
 // These are the keywords of Python's `compile`.
 #[allow(clippy::too_many_arguments)]
@@ -78,10 +78,12 @@ pub fn compile_block(
     tier: Option<&str>,
     cpu: Option<String>,
     random: &str,
+    in_place: &str,
     checks: Option<bool>,
     others: Vec<Other>,
     mesh: Split,
     residuals: Vec<(Vec<i64>, Split)>,
+    layouts: Vec<(String, Split)>,
     at_call: bool,
 ) -> Answer<Program> {
     guarded(|| {
@@ -101,6 +103,8 @@ pub fn compile_block(
             differentiate,
             own_gradients,
             random: Random::find(random).unwrap_or_default(),
+            in_place: InPlace::find(in_place).unwrap_or_default(),
+            layouts,
             memory_budget,
             planning: if separate_buffers { Planning::None } else { Planning::Greedy },
             checks: checks.map_or(Checks::Host, |all| if all { Checks::All } else { Checks::None }),

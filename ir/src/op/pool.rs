@@ -36,7 +36,8 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(max_gradient(r))]),
         note: "Ties share the gradient evenly; in torch and JAX the first element gets all of it. tinygrad \
-               loses NaN.",
+               loses NaN. With `autodiff=\"mithril\"` on JAX, XLA's code for the CPU may compute the \
+               operand twice and round it differently; the gradient then misses the maximum.",
         ..POOL
     },
     OpDef {

@@ -31,6 +31,7 @@ pub static BACKEND: Backend = Backend {
     prelude: &[include_str!("prelude/jax.py"), include_str!("prelude/jax_attention.py")],
     spellings: SPELLINGS,
     random: &[],
+    in_place: &[],
     scalar: "{dtype}({x})",
     array: "@array({x}, dtype={dtype})",
     full: "@full({shape}, {x}, dtype={dtype})",
@@ -68,6 +69,8 @@ macro_rules! triangular {
 }
 
 const SPELLINGS: Spellings = &[
+    // XLA (0.10.2) rounds to int8 downwards where it knows that a value is not positive.
+    ("cast", "@trunc({x}).astype({dtype}) if dtype is i8 and x is float; {x}.astype({dtype})"),
     ("slice", "@split({x}, {parts}, axis={axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     ("erf", "jax.scipy.special.erf({x})"),
     ("lgamma", "jax.scipy.special.gammaln({x})"),

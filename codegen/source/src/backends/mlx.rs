@@ -49,6 +49,7 @@ pub static BACKEND: Backend = Backend {
              @random.normal({shape}, {dtype}, key={key})",
         ),
     ],
+    in_place: &[],
     scalar: "@array({x}, dtype={dtype})",
     array: "@array({x}, dtype={dtype})",
     full: "@full({shape}, {x}, dtype={dtype})",

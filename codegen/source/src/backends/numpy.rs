@@ -39,6 +39,7 @@ pub static BACKEND: Backend = Backend {
              _randn({key}, {shape}, {dtype})",
         ),
     ],
+    in_place: &[],
     scalar: "{dtype}({x})",
     array: "@array({x}, dtype={dtype})",
     full: "@full({shape}, {x}, dtype={dtype})",

@@ -35,6 +35,7 @@ pub static BACKEND: Backend = Backend {
     spellings: SPELLINGS,
     // The framework's own generator is the one whose bits are exact.
     random: &[],
+    in_place: &[],
     scalar: "Tensor({x}, dtype={dtype})",
     array: "Tensor({x}, dtype={dtype})",
     full: "@full({shape}, {x}, dtype={dtype})",

@@ -133,6 +133,10 @@ pub struct Body<'f, 'm> {
     pub complex_values: FxHashMap<String, String>,
     /// The shapes that each dim can be read from.
     pub shape_sources: ShapeSources<'m>,
+    /// The values of which elements are subtracted from each other, once they are looked for.
+    pub minuends: Option<FxHashSet<Value>>,
+    /// The variables whose values are stored in memory.
+    pub stored: FxHashSet<String>,
     /// By argument, whether it is read.
     pub read_arguments: Vec<bool>,
     /// The block path of the statements written last.
@@ -170,6 +174,8 @@ impl<'f, 'm> Body<'f, 'm> {
             neighbours: Neighbours::of(function),
             complex_values: FxHashMap::default(),
             shape_sources: ShapeSources::of(function),
+            minuends: None,
+            stored: FxHashSet::default(),
             read_arguments: vec![false; function.args.len()],
             path: None,
             survey: Survey::empty(function),
@@ -322,6 +328,7 @@ impl<'f, 'm> Body<'f, 'm> {
         if !matches!(self.bindings[result.index()], Binding::Missing) {
             return Ok(());
         }
+        self.settle(op);
         let expr = self.spell(op)?;
         let expr = self.with_shared_call(op, expr);
         if op.op.kind == Kind::Dim {
@@ -440,7 +447,7 @@ impl<'f, 'm> Body<'f, 'm> {
     }
 
     /// The operation that defines a value.
-    fn definition(&self, value: Value) -> Option<&'m Operation> {
+    pub fn definition(&self, value: Value) -> Option<&'m Operation> {
         let ops = &self.function.ops;
         let at = ops.partition_point(|op| op.first <= value);
         at.checked_sub(1).map(|i| &ops[i])

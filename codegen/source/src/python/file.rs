@@ -15,6 +15,7 @@ use super::{Options, Source};
 use joint::is_joint;
 use release::release;
 
+mod distribute;
 mod joint;
 mod registered;
 mod release;
@@ -253,6 +254,7 @@ impl<'m> File<'m> {
                 false => functions.push(self.entry(&name, other, state)?),
             }
         }
+        functions.extend(self.distribute(entry));
         let constants = self.written_constants(options);
         self.check_prelude()?;
         let definitions: Vec<String> = needed(self.backend.prelude, &self.used)

@@ -6,7 +6,7 @@ use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 use mithril_passes::shard::layout::Mesh;
 
-use crate::backends::{Backend, Random};
+use crate::backends::{Backend, InPlace, Random};
 
 mod body;
 mod calls;
@@ -19,12 +19,15 @@ mod expr;
 mod external;
 mod facts;
 mod file;
+mod in_place;
 mod layout;
+mod mesh;
 mod names;
 mod neighbours;
 mod operation;
 mod prelude;
 mod scan;
+mod settle;
 mod shape_sources;
 mod slices;
 mod template;
@@ -49,6 +52,11 @@ pub struct Options {
     pub random: Random,
     /// The device mesh that operations `constrain` refer to.
     pub mesh: Option<Mesh>,
+    pub in_place: InPlace,
+    /// Whether gradients may be computed from the file.
+    pub training: bool,
+    /// How the mesh divides params and inputs, by name: mesh axes with the axes that they divide.
+    pub layouts: Vec<(String, Vec<(String, i64)>)>,
 }
 
 impl Default for Options {
@@ -58,6 +66,9 @@ impl Default for Options {
             stem: "model".into(),
             random: Random::default(),
             mesh: None,
+            in_place: InPlace::default(),
+            training: true,
+            layouts: Vec::new(),
         }
     }
 }

@@ -24,6 +24,8 @@ const FILE_NAMES: &str = "np torch F jax jnp mx nn Tensor dtypes tinygrad math P
 
 /// The device mesh in files that use one.
 pub const MESH: &str = "mesh";
+/// The function that divides arrays over it.
+pub const DISTRIBUTE: &str = "distribute";
 
 static RESERVED: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
     [KEYWORDS, BUILTINS, FILE_NAMES].into_iter().flat_map(str::split_whitespace).collect()

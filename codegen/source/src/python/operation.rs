@@ -155,9 +155,9 @@ impl<'m> Body<'_, 'm> {
     }
 
     fn choose(&mut self, op: &Operation, forced_array: Option<usize>) -> Result<Rc<Alternative>> {
-        let parsed = self.file.template(op.op);
+        let (own, parsed) = (self.in_place(op), self.file.template(op.op));
         let found = self.with_facts(op, forced_array, |facts| {
-            parsed.iter().find(|a| a.guards.iter().all(|g| facts.holds(g)))
+            own.iter().chain(&*parsed).find(|a| a.guards.iter().all(|g| facts.holds(g)))
         });
         match found {
             Some(alternative) => Ok(alternative.clone()),

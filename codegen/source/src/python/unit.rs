@@ -15,16 +15,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Options;
 use super::expr::Expr;
-use super::names::{MESH, Names};
+use super::names::{DISTRIBUTE, MESH, Names};
 use super::prelude::defines;
 use super::template::{Alternative, parse};
-use crate::backends::{Backend, Random};
+use crate::backends::{Backend, InPlace, Random};
 
 /// A file under construction.
 pub struct File<'m> {
     pub module: &'m Module,
     pub backend: &'static Backend,
     pub random: Random,
+    pub in_place: InPlace,
+    pub training: bool,
     /// Whether the file enables 64-bit elements, for frameworks that require it.
     pub wide: bool,
     /// Names in the scope of the Python module.
@@ -42,6 +44,8 @@ pub struct File<'m> {
     pub definitions: IndexMap<Arc<str>, String>,
     /// The device mesh that operations `constrain` refer to.
     pub mesh: Option<Mesh>,
+    /// How the mesh divides arguments, by name.
+    pub layouts: Vec<(String, Vec<(String, i64)>)>,
     /// The names of all operations of the module.
     pub operations: FxHashSet<&'static str>,
     /// The functions that the entry calls, directly or indirectly.
@@ -57,6 +61,10 @@ impl<'m> File<'m> {
         if module.functions.values().flat_map(|f| &f.ops).any(|op| op.op.0.name == "constrain") {
             names.reserve(MESH);
         }
+        if !options.layouts.is_empty() {
+            names.reserve(MESH);
+            names.reserve(DISTRIBUTE);
+        }
         let called = module.functions.values().flat_map(|f| &f.ops).flat_map(Operation::functions);
         let called: FxHashSet<&Arc<str>> = called.collect();
         let called = module.functions.keys().filter(|name| called.contains(name));
@@ -65,7 +73,10 @@ impl<'m> File<'m> {
             module,
             backend,
             random: options.random,
+            in_place: options.in_place,
+            training: options.training,
             mesh: options.mesh.clone(),
+            layouts: options.layouts.clone(),
             wide: wants_wide(module),
             names,
             defs,

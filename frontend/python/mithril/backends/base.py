@@ -54,6 +54,9 @@ class Backend(Arrays):
     package: ClassVar[str] = ""
     checkpoints: bool = False
     """Whether all models are compiled as with `gradient_checkpointing=True`."""
+    in_place: str = "none"
+    """Which operations of the source write their result into an operand that nothing else reads:
+    `"none"`, `"one"` (those on a single array) or `"all"`."""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
     # A class with a `kind` of its own is a new backend: see docs/guide/custom-backends.md.

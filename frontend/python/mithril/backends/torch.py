@@ -52,8 +52,9 @@ class TorchBackend(TorchArrays):
 
     `memory_limit` (`"4GB"`, or bytes) refuses calls that would need more, before they start; on
     CUDA, it is also torch's own limit. `memory_efficient` compiles every model with
-    `gradient_checkpointing=True`, and frees memory as `release_unused` does: after each call, torch
-    returns the memory that it caches on CUDA. `memory_allocation` can only be `"lazy"`, as torch
+    `gradient_checkpointing=True`, lets operations overwrite arrays that nothing else reads
+    (`torch.relu_`), and frees memory as `release_unused` does: after each call, torch returns the
+    memory that it caches on CUDA. `memory_allocation` can only be `"lazy"`, as torch
     always allocates lazily.
 
     `device_mesh` arranges processes in a grid, by sizes or by names with sizes: `(2, 1)`,
@@ -110,6 +111,8 @@ class TorchBackend(TorchArrays):
         self.jit_compile = jit_compile
         self.eager_mode = eager_mode
         self.checkpoints = memory_efficient
+        if memory_efficient:
+            self.in_place = "one" if self.use_amp else "all"
         self.release_unused = release_unused or memory_efficient
         self._hooks: list[MemoryHook] = []
         if deterministic is not None:
