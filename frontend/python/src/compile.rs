@@ -88,8 +88,7 @@ pub fn compile_block(
 ) -> Answer<Program> {
     guarded(|| {
         let target = targets::find(target)?;
-        let given = (shapes, dtypes, constant_keys);
-        let given = lowering(mode(inference), given, dtype.get().0, (target, wide))?;
+        let given = lowering(inference, (shapes, dtypes, constant_keys), dtype, (target, wide))?;
         let options = CompileOptions {
             target,
             lower: lower::Options { trainable_keys, data_keys, discard_keys, ..given },
@@ -110,11 +109,20 @@ pub fn compile_block(
             checks: checks.map_or(Checks::Host, |all| if all { Checks::All } else { Checks::None }),
             others: others.into_iter().map(other).collect::<Answer<_>>()?,
         };
-        end_with_process(&options, dtype.py())?;
-        let program = compile::compile(&block.get().current()?, &options)
-            .map_err(|error| if at_call { error.at_call() } else { error })?;
-        Ok(Program { program, target, wide, one_of_several: false })
+        run(block, &options, wide, at_call)
     })
+}
+
+fn run(
+    block: &Bound<'_, Block>,
+    options: &CompileOptions,
+    wide: bool,
+    at_call: bool,
+) -> Answer<Program> {
+    end_with_process(options, block.py())?;
+    let program = compile::compile(&block.get().current()?, options)
+        .map_err(|error| if at_call { error.at_call() } else { error })?;
+    Ok(Program { program, target: options.target, wide, one_of_several: false })
 }
 
 /// Mesh axes with their sizes, or with the axes of an array that they divide.
@@ -132,16 +140,16 @@ fn other((target, blocks, tier, cpu): Other) -> Answer<OtherTarget> {
 
 /// The options for lowering, with the given shapes, dtypes and constants of the inputs.
 fn lowering(
-    mode: Mode,
+    inference: bool,
     (shapes, dtypes, constant_keys): (&Bound<PyDict>, &Bound<PyDict>, &Bound<PyDict>),
-    dtype: Element,
+    dtype: &Bound<DType>,
     (target, wide): (&TargetEntry, bool),
 ) -> Answer<lower::Options> {
     Ok(lower::Options {
-        mode,
+        mode: mode(inference),
         shapes: value::shapes(shapes)?,
         dtypes: value::dtypes(dtypes)?,
-        dtype,
+        dtype: dtype.get().0,
         index: target.framework_dtype(wide, Element::I64),
         constant_keys: constants(constant_keys)?,
         ..lower::Options::default()
