@@ -31,6 +31,7 @@ from mesh_models import (
     compare_files,
     compare_layouts,
     compare_library,
+    compare_optax,
     compare_plans,
     mlp,
 )
@@ -474,6 +475,7 @@ CHECKS = {
     "mistakes": check_mistakes,
     "calls": check_calls,
     "state": check_state,
+    "optimizer": compare_optax,
     "collectives": check_collectives,
     "rings": check_rings,
     "attentions": check_attentions,

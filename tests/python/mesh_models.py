@@ -436,6 +436,37 @@ def compare_library(backend_of, devices, blocks=None, cases=None):
             block_cases.close(got[1], want[1], f"{name}, {case}: gradient of", tolerance)
 
 
+def compare_optax():
+    """An optimizer of optax, with params that are divided over one axis of the mesh, and with
+    params and rows that are divided over the same axis, as in ZeRO. Its states lie as they do."""
+    import optax  # noqa: PLC0415
+
+    draw = np.random.default_rng(0).standard_normal((8, 6)).astype("float32")
+    found = []
+    for split in (None, (None, -1), (0, None)):
+        backend = ml.JaxBackend(**({} if split is None else {"device_mesh": (2, 2)}))
+        compiled = ml.compile(mlp(), backend, shapes={"input": draw.shape})
+        params, x = compiled.randomize_params(0), backend.array(draw)
+        if split:
+            params = {n: backend.shard(p, tensor_split=split) for n, p in params.items()}
+        if split == (0, None):
+            x = backend.shard(draw, tensor_split=split)
+        optimizer = optax.adam(0.01)
+        state = optimizer.init(params)
+        seeds = {"output": lambda y: 2 * y / y.size}
+        for _ in range(3):
+            _, gradients = compiled.evaluate(params, {"input": x}, output_gradients=seeds)
+            updates, state = optimizer.update(gradients, state, params)
+            params = optax.apply_updates(params, updates)
+        for name in params if split else ():
+            for value in (state[0].mu[name], state[0].nu[name]):
+                assert value.sharding.is_equivalent_to(params[name].sharding, value.ndim)
+                assert not value.is_fully_replicated
+        found.append({n: backend.to_numpy(p) for n, p in params.items()})
+    for name, value in found[0].items():
+        close(np.stack([own[name] for own in found[1:]]), np.stack([value] * 2), 1e-5)
+
+
 def side_by_side(array):
     """The copies of all ranks. Runs on every rank of PyTorch."""
     from torch.distributed.tensor import DTensor, Shard  # noqa: PLC0415

@@ -23,6 +23,7 @@ NAMES = [
     "mistakes",
     "calls",
     "state",
+    "optimizer",
     "collectives",
     "rings",
     "attentions",

@@ -322,31 +322,36 @@ def check_seeds():
 
 
 def check_optimizer():
-    """Autograd and an optimizer of PyTorch, with divided params."""
-    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    """Autograd and an optimizer of PyTorch, with params that are divided over one axis of the mesh,
+    and with params and rows that are divided over the same axis, as in ZeRO."""
+    draw = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
     found = []
-    for options in ({}, {"device_mesh": (2, 2)}):
+    for split in (None, (None, -1), (0, None)):
+        options = {} if split is None else {"device_mesh": (2, 2)}
         backend = ml.TorchBackend(requires_grad=True, **options)
         compiled = ml.compile(mlp(), backend, shapes={"input": [8, 6]})
-        params = compiled.randomize_params(0)
-        if options:
+        params, x = compiled.randomize_params(0), draw
+        if split:
             params = {
-                n: backend.shard(p, tensor_split=(None, p.ndim - 1)).detach().requires_grad_()
+                n: backend.shard(p, tensor_split=split).detach().requires_grad_()
                 for n, p in params.items()
             }
+        if split == (0, None):
+            x = backend.shard(draw, tensor_split=split)
         optimizer = torch.optim.Adam(params.values(), lr=0.01)
         for _ in range(3):
             optimizer.zero_grad()
             loss = compiled.evaluate(params, {"input": x})["output"].square().mean()
             loss.backward()
             optimizer.step()
-        if options:
+        if split:
             states = [optimizer.state[p]["exp_avg"] for p in params.values()]
             assert [place(s) for s in states] == [place(p) for p in params.values()]
         found.append({n: backend.to_numpy(p.detach()) for n, p in params.items()})
         found[-1]["loss"] = backend.to_numpy(loss.detach())
     for name, value in found[0].items():
         close(found[1][name], value, 1e-5)
+        close(found[2][name], value, 1e-5)
 
 
 def check_state():
