@@ -371,7 +371,7 @@ def test_integers_of_jax_are_what_they_say_with_and_without_64_bits():
 @pytest.mark.parametrize("kind", INSTALLED)
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_casts_drop_the_fraction(kind, dtype):
-    """Also where a compiler knows that no value is positive."""
+    """Also after the maximum is subtracted, where XLA rounds downwards."""
     model = Model()
     x = ml.IOKey("x", differentiable=False)
     model |= Cast(getattr(ml, dtype))(input=(x - x.max(axis=1, keepdim=True)) * 5.0, output="y")

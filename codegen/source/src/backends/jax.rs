@@ -69,7 +69,7 @@ macro_rules! triangular {
 }
 
 const SPELLINGS: Spellings = &[
-    // XLA (0.10.2) rounds to int8 downwards where it knows that a value is not positive.
+    // XLA (0.10.2) rounds downwards in casts to int8 that it fuses with the subtraction of a maximum.
     ("cast", "@trunc({x}).astype({dtype}) if dtype is i8 and x is float; {x}.astype({dtype})"),
     ("slice", "@split({x}, {parts}, axis={axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     ("erf", "jax.scipy.special.erf({x})"),
