@@ -32,8 +32,7 @@ def splits_of(
 
     Errors: `TerminalError` for a name that is not there; `UsageError` for what is not a split.
     """
-    splits = mapping(given, keyword, "splits by name")
-    own = {name: mesh.axes_of(split, f'{keyword}["{name}"]') for name, split in splits.items()}
+    own = _splits_by_pattern(given, mesh, keyword)
     return first_matches(own, names, keyword, ("param or input", "params and inputs"))
 
 
@@ -52,9 +51,14 @@ def layouts_of(
     mesh = backend.mesh
     if mesh is None or not shardings:
         return []
-    splits = [(p, [*mesh.axes_of(s, "shardings").items()]) for p, s in shardings.items()]
-    found = ((n, next((s for p, s in splits if fnmatchcase(n, str(p))), [])) for n in names)
-    return [(name, split) for name, split in found if split]
+    own = _splits_by_pattern(shardings, mesh, "shardings")
+    found = ((n, next((s for p, s in own.items() if fnmatchcase(n, str(p))), {})) for n in names)
+    return [(name, [*split.items()]) for name, split in found if split]
+
+
+def _splits_by_pattern(given: Mapping[str, TensorSplit] | None, mesh: Mesh, keyword: str) -> Splits:
+    splits = mapping(given, keyword, "splits by name")
+    return {name: mesh.axes_of(split, f'{keyword}["{name}"]') for name, split in splits.items()}
 
 
 def splits_for(
