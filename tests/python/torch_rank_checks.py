@@ -1,17 +1,26 @@
 """Checks of the ranks that a PyTorch mesh starts: that they fail, end and start again as they
-should. `test_torch_meshes.py` runs each in a process of its own, as `torch_mesh_checks.py`."""
+should. `test_torch_meshes.py` runs them in processes of their own, as `torch_mesh_checks.py`."""
 
 import multiprocessing
 import os
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from mesh_models import close, interrupt, mlp, place, refuse, side_by_side, sums_of
+from mesh_models import (
+    EVERY,
+    close,
+    interrupt,
+    mlp,
+    place,
+    refuse,
+    run_checks,
+    side_by_side,
+    sums_of,
+)
 from torch.distributed.tensor import DTensor
 from torch_mesh_checks import wrong
 
@@ -91,9 +100,9 @@ def check_slow():
 
 
 def check_restarts():
-    """20 starts and stops in one process, each without remains."""
+    """20 starts and stops in one process, or 5 in a sample, each without remains."""
     descriptors, shared = len(os.listdir("/proc/self/fd")), os.listdir("/dev/shm")
-    for _ in range(20):
+    for _ in range(20 if EVERY else 5):
         backend = ml.TorchBackend(device_mesh=(2,))
         assert backend.ones(4, tensor_split=(0,)).sum().item() == 4
         pids, folder = workers(backend), Path(backend.ranks._folder.name)
@@ -102,6 +111,17 @@ def check_restarts():
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 8
     own = [name for name in {*os.listdir("/dev/shm")} - {*shared} if "torch" in name]
     assert not own
+
+
+def check_groups():
+    """A mesh of the shape of one that has ended has groups of its own."""
+    for earlier in ([(4,), (1, 4)], []):
+        others = [ml.TorchBackend(device_mesh=mesh) for mesh in earlier]
+        backend = ml.TorchBackend(device_mesh=(2, 2))
+        x = backend.ones(4, 4, tensor_split=(0, 1))
+        assert (x @ x.T).sum(0).max().item() == 16
+        for own in (*others, backend):
+            own.close()
 
 
 def check_memory():
@@ -183,6 +203,7 @@ def check_launched():
 CHECKS = {
     "faults": check_faults,
     "restarts": check_restarts,
+    "groups": check_groups,
     "ports": check_ports,
     "memory": check_memory,
     "slow": check_slow,
@@ -191,4 +212,4 @@ CHECKS = {
 }
 
 if __name__ == "__main__":
-    CHECKS[sys.argv[1]]()
+    run_checks(CHECKS)

@@ -134,6 +134,7 @@ class Ranks:
         if self._workers and dist.is_initialized():
             with suppress(RuntimeError):
                 dist.destroy_process_group()
+            _forget_groups()
         self._links, self._workers = [], []
         self._folder.cleanup()
 
@@ -329,6 +330,16 @@ def _leave() -> None:
     HERE.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _forget_groups() -> None:
+    """Clears what DTensor keeps of operations, with the groups of their mesh: a later mesh of the
+    same shape counts as equal there, and has other groups."""
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    propagator.propagate_op_sharding.cache.cache_clear()
+    clear = getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", None)
+    if clear is not None:  # absent from older versions
+        clear()
 
 
 def _timeout() -> float:
