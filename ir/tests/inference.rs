@@ -4,7 +4,7 @@ mod cases;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cases::{Case, Random, dtypes, operations, result, size, tensor};
+use cases::{Case, Random, dtypes, every, operations, result, size, tensor};
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::dtype::DType;
@@ -16,7 +16,8 @@ use mithril_ir::tensor::Tensor;
 use mithril_ir::verify::verify;
 
 /// Runs `check` on many cases of every operation, and tells all that fail.
-fn for_all(count: usize, check: impl Fn(&Case, &mut Random) -> Result<(), String>) {
+fn for_all(check: impl Fn(&Case, &mut Random) -> Result<(), String>) {
+    let count = if every() { 250 } else { 50 };
     let mut failures = Vec::new();
     for op in operations() {
         let mut random = Random::named(op.name, 0);
@@ -55,7 +56,7 @@ fn same(declared: &Type, actual: &Tensor) -> Result<(), String> {
 
 #[test]
 fn inferred_types_match_results() {
-    for_all(250, |case, random| {
+    for_all(|case, random| {
         let f = case.function().ok_or("no function")?;
         let results =
             evaluate(&Module::new(), &f, &case.tensors(random)).map_err(|e| e.to_string())?;
@@ -65,7 +66,7 @@ fn inferred_types_match_results() {
 
 #[test]
 fn symbolic_types_match_results() {
-    for_all(250, |case, random| {
+    for_all(|case, random| {
         let args = case.tensors(random);
         // Inference may need to know more than symbols say.
         let Some(f) = case.symbolic().function() else {
@@ -79,7 +80,7 @@ fn symbolic_types_match_results() {
 
 #[test]
 fn decompositions_have_the_declared_type() {
-    for_all(250, |case, _| {
+    for_all(|case, _| {
         if !matches!(case.op.meaning, Meaning::Decompose(_)) {
             return Ok(());
         }

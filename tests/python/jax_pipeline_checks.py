@@ -1,18 +1,18 @@
-"""Checks of models in stages on meshes of JAX. `test_pipelines.py` runs each in a process of its
-own, with 4 devices: `python jax_pipeline_checks.py NAME`."""
+"""Checks of models in stages on meshes of JAX. `test_pipelines.py` runs them in processes of
+their own, with 4 devices: `python jax_pipeline_checks.py NAME...`."""
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import jax
 import numpy as np
 from jax_start import join_processes
-from mesh_models import EVERY, close, mlp
+from mesh_models import EVERY, close, mlp, run_checks
 from pipeline_models import (
     DRAWN,
     MESHES,
+    PRECISIONS,
     agree,
     check_mistakes,
     compare,
@@ -95,9 +95,10 @@ def check_gradients_of_inputs():
 
 
 def check_model(name):
-    # A sample has each mesh once.
-    first, step = (0, 1) if EVERY else ([*DRAWN].index(name), len(DRAWN))
-    compare(ml.JaxBackend, name, MESHES[first::step])
+    # A sample has each mesh once, in one precision.
+    at = [*DRAWN].index(name)
+    meshes = MESHES if EVERY else MESHES[at :: len(DRAWN)]
+    compare(ml.JaxBackend, name, meshes, PRECISIONS if EVERY else PRECISIONS[at % 2 :: 2])
 
 
 def check_processes():
@@ -139,4 +140,4 @@ CHECKS = {
 
 if __name__ == "__main__":
     join_processes()
-    CHECKS[sys.argv[1]]()
+    run_checks(CHECKS)

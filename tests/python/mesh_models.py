@@ -3,7 +3,9 @@ share them."""
 
 import itertools
 import os
+import sys
 import tempfile
+import traceback
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from mithril.models import Embedding, Linear, Relu, Sequential
 EVERY = (1, 200) if os.environ.get("MITHRIL_TESTS") == "all" else None
 MESHES = [(2,), (4,), (2, 2), (1, 4), (2, 1, 2)]
 BATCH = 8
+SEED = int(os.environ.get("MITHRIL_SEED") or 0)
 # Creation functions, with and without a mesh.
 CREATIONS = {
     "array": lambda b, **p: b.array(np.arange(32).reshape(8, 4), **p),
@@ -33,6 +36,29 @@ CREATIONS = {
     "randint": lambda b, **p: b.randint(-5, 9, (8, 4), **p),
     "shard": lambda b, **p: b.shard(b.ones(8, 4), **p) if b.mesh else b.ones(8, 4),
 }
+
+
+def run_checks(checks):
+    """Runs the checks that the command line names, one after the other, so that they share the
+    start of a process and its ranks. All that fail are told."""
+    failed = []
+    for name in sys.argv[1:]:
+        try:
+            checks[name]()
+        except Exception:
+            print(f"{name}:", file=sys.stderr)
+            traceback.print_exc()
+            failed.append(name)
+        jax = sys.modules.get("jax")
+        if jax is not None:
+            jax.config.update("jax_enable_x64", False)
+    if failed:
+        sys.exit(f"checks that failed: {', '.join(failed)}")
+
+
+def some(cases, part):
+    """All cases, or in a sample one in `part`, the first of which depends on the seed."""
+    return cases if EVERY else cases[SEED % part :: part]
 
 
 def mlp():
@@ -408,8 +434,8 @@ def compare_collectives(backend_of, counted, models, kinds=None, *, mesh=(2,), d
         assert differ == (differences or {}).get(at, {}), (name, given, found, predicted)
 
 
-def compare_library(backend_of, devices, blocks=None, cases=None):
-    """Compares every block, or these ones, with divided arrays and with arrays on one device."""
+def compare_library(backend_of, devices, part, cases=None):
+    """Compares every block, or one in `part`, with divided arrays and with arrays on one device."""
     import block_cases  # noqa: PLC0415
     from test_blocks import results, tolerance_of  # noqa: PLC0415
 
@@ -425,9 +451,8 @@ def compare_library(backend_of, devices, blocks=None, cases=None):
             return super().array(value, dtype, **place)
 
     one, mesh = (Divided(dtype=ml.float64, device_mesh=own) for own in (None, (devices,)))
-    for name in [n for n in _core.block_names() if not block_cases.ROWS[n].signed][
-        blocks or slice(None)
-    ]:
+    unsigned = [n for n in _core.block_names() if not block_cases.ROWS[n].signed]
+    for name in unsigned[SEED % part :: part]:
         for case in block_cases.variants(name)[:cases]:
             # PyTorch's second call has rules only for what needed them in the first one.
             want, got = results(name, case, one), results(name, case, mesh, calls=2)

@@ -1,14 +1,15 @@
-"""Checks of models in stages on meshes of PyTorch. `test_pipelines.py` runs each in a process of
-its own, which starts the other ranks: `python pipeline_checks.py NAME`."""
+"""Checks of models in stages on meshes of PyTorch. `test_pipelines.py` runs them in processes of
+their own, which start the other ranks: `python pipeline_checks.py NAME...`."""
 
+import itertools
 import os
-import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from mesh_models import mlp
+from mesh_models import mlp, run_checks
 from pipeline_models import (
     DRAWN,
     check_mistakes,
@@ -106,12 +107,11 @@ CHECKS = {
     "mistakes": lambda: check_mistakes(ml.TorchBackend),
     "launched": check_launched,
 }
-
+# Each model on meshes of 2 and of 4 devices.
+ON_MESHES = {
+    f"{name}@{count}": partial(compare, ml.TorchBackend, name, meshes_of(count))
+    for name, count in itertools.product(DRAWN, (2, 4))
+}
 
 if __name__ == "__main__":
-    name, *devices = sys.argv[1:]
-    if name in CHECKS:
-        CHECKS[name]()
-    for count in devices:
-        assert name in DRAWN
-        compare(ml.TorchBackend, name, meshes_of(int(count)))
+    run_checks({**CHECKS, **ON_MESHES})

@@ -39,6 +39,10 @@ MESHES = [
 ]
 
 
+# Bits, and the largest difference.
+PRECISIONS = [(64, 1e-12), (32, 1e-5)]
+
+
 def meshes_of(devices):
     """The meshes of so many devices."""
     return [own for own in MESHES if np.prod(list(own[0].values())) == devices]
@@ -83,10 +87,10 @@ def agree(got, want, most):
         close(got[name], value, most, largest)
 
 
-def compare(backend_of, name, meshes):
+def compare(backend_of, name, meshes, precisions=PRECISIONS):
     """The model in stages is equal to the one on one device, on these meshes."""
     make, draw_inputs = DRAWN[name]
-    for bits, most in ((64, 1e-12), (32, 1e-5)):
+    for bits, most in precisions:
         draw = np.random.default_rng(0)
         one, x = backend_of(precision=bits), draw_inputs(draw)
         x = x if x.dtype.kind == "i" else x.astype(f"float{bits}")

@@ -5,7 +5,7 @@ from functools import partial
 
 import networks
 import numpy as np
-from mesh_models import ZERO, block, close, place
+from mesh_models import EVERY, ZERO, block, close, place
 
 import mithril as ml
 
@@ -32,7 +32,9 @@ def compare(backend_of, name, look, *more, closed=lambda backend: None):
     """Compares outputs and gradients with those of one device. `look` is called with each compiled
     model and the arguments of its call, and `more` has further options of compiling."""
     make, draw_inputs = MODELS[name]
-    for mesh, split in MESHES:
+    # A sample has one mesh of each model.
+    at = [*MODELS].index(name)
+    for mesh, split in MESHES if EVERY else MESHES[at : at + 1]:
         for precision, most in ((32, 1e-5), (64, 1e-12)):
             one, many = (backend_of(precision=precision, device_mesh=m) for m in (None, mesh))
             x = draw_inputs(np.random.default_rng(0))

@@ -17,38 +17,20 @@ from mithril import backends
 from mithril.backends import arrays, meshes
 
 CHECKS = Path(__file__).with_name("mesh_checks.py")
-NAMES = [
-    "creation",
-    "identity",
-    "mistakes",
-    "calls",
-    "state",
-    "optimizer",
-    "collectives",
-    "rings",
-    "attentions",
-    "images",
-    "files",
-    "layouts",
-    "plans",
-    "library",
-    "mlp",
-    "block",
-    "gpt",
-    "resnet",
-    "recurrent",
-    "embeddings",
-    "t5",
-]
+CALLS = ["creation", "identity", "mistakes", "calls", "state", "optimizer", "collectives", "rings"]
+ATTENTIONS = ["attentions", "images", "files", "layouts", "plans", "library"]
+MODELS = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings", "t5"]
 WITHOUT = [kind for kind in MAKERS if has(kind) and MAKERS[kind] not in meshes.BACKENDS]
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("name", NAMES)
-def test_meshes_of_jax(name):
+@pytest.mark.parametrize(
+    "names", [CALLS, ATTENTIONS, MODELS], ids=["calls", "attentions", "models"]
+)
+def test_meshes_of_jax(names):
     pytest.importorskip("jax")
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    command = [sys.executable, "-W", "error", str(CHECKS), name]
+    command = [sys.executable, "-W", "error", str(CHECKS), *names]
     ran = subprocess.run(
         command, env={**os.environ, **flags}, capture_output=True, text=True, check=False
     )
@@ -59,7 +41,7 @@ def test_every_check_is_run():
     pytest.importorskip("jax")
     import mesh_checks  # noqa: PLC0415
 
-    assert [*mesh_checks.CHECKS] == [*NAMES, "processes"]
+    assert [*mesh_checks.CHECKS] == [*CALLS, *ATTENTIONS, *MODELS, "processes"]
 
 
 @pytest.mark.every

@@ -1,6 +1,8 @@
 """Device meshes of PyTorch. The checks (`torch_mesh_checks.py`, `torch_rank_checks.py`,
 `torch_ring_checks.py`) run in processes of their own, as each has one set of ranks."""
 
+import itertools
+import math
 import os
 import re
 import subprocess
@@ -17,28 +19,23 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are r
 CHECKS = Path(__file__).with_name("torch_mesh_checks.py")
 RANK_CHECKS = CHECKS.with_name("torch_rank_checks.py")
 RING_CHECKS = CHECKS.with_name("torch_ring_checks.py")
-NAMES = [
-    "creation",
-    "identity",
-    "mistakes",
-    "calls",
-    "functions",
-    "branches",
-    "modes",
-    "seeds",
-    "optimizer",
-    "state",
-    "overlap",
-    "collectives",
-    "files",
-    "layouts",
-    "plans",
-    "library",
-]
+# The checks by the number of ranks that they start, or start last.
+NAMES = {
+    2: [
+        "identity",
+        "mistakes",
+        "branches",
+        "modes",
+        "seeds",
+        "optimizer",
+        "overlap",
+        "plans",
+        "library",
+    ],
+    4: ["creation", "calls", "functions", "state", "collectives", "files", "layouts"],
+}
 RINGS = ["block", "grouped", "gpt", "calls", "dtypes", "context"]
-FAULTS = ["faults", "restarts", "ports", "memory"]
-MODELS = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings", "t5"]
-MESHES = ["2", "4", "2x2", "1x4", "2x1x2"]
+FAULTS = ["faults", "restarts", "groups", "ports", "memory"]
 
 
 def run(*arguments, checks=CHECKS, launcher=(), **environment):
@@ -49,7 +46,7 @@ def run(*arguments, checks=CHECKS, launcher=(), **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=2400,
     )
 
 
@@ -63,10 +60,19 @@ def left(pids):
     return found
 
 
+def on_meshes(ranks):
+    """Checks of models on meshes of so many ranks. A sample has one mesh of each model."""
+    from torch_mesh_checks import MESHES, MODELS, ON_MESHES  # noqa: PLC0415
+
+    sizes = [math.prod(mesh) for _, mesh in itertools.product(MODELS, MESHES)]
+    at = range(len(sizes)) if levels.ALL else range(0, len(sizes), len(MESHES) + 1)
+    return [[*ON_MESHES][i] for i in at if sizes[i] == ranks]
+
+
 @pytest.mark.every
-@pytest.mark.parametrize("name", NAMES)
-def test_meshes_of_torch(name):
-    ran = run(name)
+@pytest.mark.parametrize("ranks", NAMES)
+def test_meshes_of_torch(ranks):
+    ran = run(*NAMES[ranks])
     assert ran.returncode == 0, ran.stderr
 
 
@@ -78,34 +84,29 @@ def test_ranks_fail_and_start_again(name):
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("name", MODELS)
-def test_models_are_equal_to_those_of_one_device(name):
-    # A sample has one mesh of each model, and three after each other of the first one.
-    at = (MODELS.index(name) + 2) % len(MESHES)
-    some = MESHES if levels.ALL else MESHES[:3] if name == MODELS[0] else [MESHES[at]]
-    ran = run(name, *some)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_models_are_equal_to_those_of_one_device(ranks):
+    names = on_meshes(ranks)
+    assert names
+    ran = run(*names)
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.every
-@pytest.mark.parametrize("name", RINGS)
-def test_attention_goes_round_a_ring(name):
-    ran = run(name, checks=RING_CHECKS)
+def test_attention_goes_round_a_ring():
+    ran = run(*RINGS, checks=RING_CHECKS)
     assert ran.returncode == 0, ran.stderr
 
 
 def test_every_check_is_run():
-    import mesh_models  # noqa: PLC0415
     import torch_mesh_checks  # noqa: PLC0415
     import torch_rank_checks  # noqa: PLC0415
     import torch_ring_checks  # noqa: PLC0415
 
-    assert [*mesh_models.MODELS] == MODELS
-    assert [*torch_mesh_checks.CHECKS] == NAMES
+    assert {*torch_mesh_checks.CHECKS} == {*NAMES[2], *NAMES[4]}
     assert [*torch_rank_checks.CHECKS] == [*FAULTS, "slow", "leaving", "launched"]
     assert [*torch_ring_checks.MODELS, *torch_ring_checks.CHECKS] == RINGS
-    sizes = [tuple(map(int, mesh.split("x"))) for mesh in MESHES]
-    assert sizes == mesh_models.MESHES
+    if levels.ALL:
+        assert {*on_meshes(2), *on_meshes(4)} == {*torch_mesh_checks.ON_MESHES}
 
 
 def test_buckets_end_once_they_are_full(monkeypatch):

@@ -1,11 +1,10 @@
-"""Checks of models on meshes of PyTorch. `test_torch_meshes.py` runs each in a process of its own,
-which starts the other ranks: `python torch_mesh_checks.py NAME`."""
+"""Checks of models on meshes of PyTorch. `test_torch_meshes.py` runs them in processes of their
+own, which start the other ranks: `python torch_mesh_checks.py NAME...`."""
 
 import copy
 import itertools
 import multiprocessing
 import pickle
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from mesh_models import (
     DIVIDED,
     EVERY,
+    MESHES,
     MODELS,
     ON_GRID,
     RING,
@@ -28,6 +28,7 @@ from mesh_models import (
     compare_plans,
     mlp,
     place,
+    run_checks,
 )
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.debug import CommDebugMode
@@ -41,11 +42,9 @@ from mithril.models import BatchNorm2d, Conv1d, Dropout, Embedding, Linear, Sequ
 WHOLE = Replicate()
 
 
-def check_model(name, meshes):
-    splits = ["data", "params", "both"]
-    for mesh in meshes:
-        compare(ml.TorchBackend, name, (32, 1e-5), splits, [mesh])
-        compare(ml.TorchBackend, name, (64, 1e-12), ["both"], [mesh])
+def check_model(name, mesh):
+    compare(ml.TorchBackend, name, (32, 1e-5), ["data", "params", "both"], [mesh])
+    compare(ml.TorchBackend, name, (64, 1e-12), ["both"], [mesh])
 
 
 CREATIONS = {
@@ -474,14 +473,15 @@ CHECKS = {
     "overlap": check_overlap,
     "collectives": check_collectives,
     "files": lambda: compare_files(ml.TorchBackend, ml.TorchBackend.close),
-    "layouts": lambda: compare_layouts(ml.TorchBackend, *(EVERY or (8, 16))),
+    "layouts": lambda: compare_layouts(ml.TorchBackend, *(EVERY or (32, 8))),
     "plans": lambda: compare_plans(ml.TorchBackend),
-    "library": lambda: compare_library(ml.TorchBackend, 2),
+    "library": lambda: compare_library(ml.TorchBackend, 2, 1 if EVERY else 4),
+}
+# Each model on each mesh.
+ON_MESHES = {
+    f"{name}@{'x'.join(map(str, mesh))}": partial(check_model, name, mesh)
+    for name, mesh in itertools.product(MODELS, MESHES)
 }
 
 if __name__ == "__main__":
-    name = sys.argv[1]
-    if name in MODELS:
-        check_model(name, [tuple(map(int, mesh.split("x"))) for mesh in sys.argv[2:]])
-    else:
-        CHECKS[name]()
+    run_checks({**CHECKS, **ON_MESHES})

@@ -1,10 +1,12 @@
 """Checks of attention over a divided sequence on meshes of PyTorch. `test_torch_meshes.py` runs
-each in a process of its own, which starts the other ranks: `python torch_ring_checks.py NAME`."""
+them in a process of their own, which starts the other ranks:
+`python torch_ring_checks.py NAME...`."""
 
-import sys
+from functools import partial
 
 import torch
 import torch.nn.functional as F
+from mesh_models import run_checks
 from ring_models import BATCH, LAYERS, LENGTH, MODELS, WIDTH, compare, compare_results
 from torch.distributed.tensor import DTensor, Shard
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -154,8 +156,4 @@ def check_context():
 CHECKS = {"calls": check_calls, "dtypes": check_dtypes, "context": check_context}
 
 if __name__ == "__main__":
-    name = sys.argv[1]
-    if name in MODELS:
-        check_model(name)
-    else:
-        CHECKS[name]()
+    run_checks({**CHECKS, **{name: partial(check_model, name) for name in MODELS}})

@@ -15,6 +15,21 @@ use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
 use smallvec::SmallVec;
 
+/// Whether every case is tested, not a sample: where `MITHRIL_TESTS` is `all`.
+pub fn every() -> bool {
+    std::env::var("MITHRIL_TESTS").is_ok_and(|tests| tests == "all")
+}
+
+/// The seed of samples: `MITHRIL_SEED`, or 0.
+pub fn seed() -> u64 {
+    std::env::var("MITHRIL_SEED").map_or(0, |seed| seed.parse().expect("a number"))
+}
+
+/// Whether a sample of one case in `part` has this case. Without samples, all cases.
+pub fn is_sampled(case: usize, part: u64) -> bool {
+    every() || case as u64 % part == seed() % part
+}
+
 /// A generator of pseudorandom numbers (splitmix64): the same cases in every run.
 pub struct Random(pub u64);
 

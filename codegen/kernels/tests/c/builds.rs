@@ -1,6 +1,6 @@
 //! Tests generated C with each available compiler at each optimization level.
 //!
-//! `MITHRIL_TESTS=all` runs every program in every build. Otherwise one program in six runs, each
+//! `MITHRIL_TESTS=all` runs every program in every build. Otherwise one program in twelve runs, each
 //! in one build, chosen by `MITHRIL_SEED` (0 if that is not set). `CC` names the only compiler to
 //! test, `CFLAGS` the only options.
 
@@ -8,7 +8,7 @@ use std::env;
 use std::fmt::{self, Display};
 use std::process::{Command, id};
 
-use crate::cases::Random;
+use crate::cases::{Random, every, seed};
 use crate::compiled::show_first;
 use crate::standalone::{Program, each, error_lines};
 use crate::{gradients, operations, programs};
@@ -25,7 +25,7 @@ const CROSS_MACHINES: [&[&str]; 2] = [&["-static"], &["-static", "-march=armv8.2
 /// The number of functions per program.
 const FUNCTIONS: usize = 64;
 /// In a sample, one program in this many runs.
-const SAMPLE: usize = 6;
+const SAMPLE: usize = 12;
 
 /// A compiler, its options, and the emulator that runs its programs, if any.
 #[derive(Clone)]
@@ -108,14 +108,9 @@ impl Build {
     }
 }
 
-/// Whether every case is tested, not a sample.
-pub fn every() -> bool {
-    env::var("MITHRIL_TESTS").is_ok_and(|tests| tests == "all")
-}
-
 #[test]
 fn every_build_matches_the_evaluator() {
-    let seed = env::var("MITHRIL_SEED").map_or(0, |seed| seed.parse().expect("a number"));
+    let seed = seed();
     let all = every();
     let mut checks = programs::checks();
     checks.extend(operations::long(seed));

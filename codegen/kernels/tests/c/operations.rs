@@ -6,8 +6,7 @@ use mithril_ir::graph::Module;
 use mithril_ir::op::{Class, Kind, Op};
 use mithril_ir::tensor::Tensor;
 
-use crate::builds::every;
-use crate::cases::{Case, Random, operations};
+use crate::cases::{Case, Random, every, operations};
 use crate::compiled::{Check, expect_no_failures};
 use crate::uses::{converted, rounds_each_step, widened};
 
