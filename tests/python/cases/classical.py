@@ -53,6 +53,9 @@ def neighbours(row: Any, perplexity: float) -> Any:
         p = chances(np.exp(exponent))
         return np.log(perplexity) + special.xlogy(p, p).sum()
 
+    # More neighbours than the perplexity may be equally near: then they alone count.
+    if excess(60) < 0:
+        return chances(np.exp(60))
     return chances(np.exp(optimize.brentq(excess, -30, 60, xtol=1e-14)))
 
 
