@@ -32,6 +32,7 @@ from mesh_models import (
     compare_library,
     compare_optax,
     compare_plans,
+    compare_splits,
     mlp,
     run_checks,
     some,
@@ -48,8 +49,7 @@ def same_place(array, like):
 def check_model(name):
     # A sample has one mesh of each model.
     meshes = MESHES if EVERY else [MESHES[list(MODELS).index(name) % len(MESHES)]]
-    compare(ml.JaxBackend, name, (32, 1e-5), ["data", "params", "both"], meshes)
-    compare(ml.JaxBackend, name, (64, 1e-12), ["both"], meshes)
+    compare_splits(ml.JaxBackend, name, meshes)
 
 
 CREATIONS = {

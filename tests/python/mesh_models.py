@@ -128,6 +128,14 @@ def split_of(mesh, shape, turn):
     return tuple(split)
 
 
+def compare_splits(backend_of, name, meshes):
+    """Compares a model whose data, params, or both are divided; a sample has two of the cases."""
+    at = [*MODELS].index(name)
+    splits = ["data", "params", "both"]
+    compare(backend_of, name, (32, 1e-5), splits if EVERY else splits[at % 3 :: 3], meshes)
+    compare(backend_of, name, (64, 1e-12), ["both"], meshes)
+
+
 def compare(backend_of, name, exactness, splits, meshes):
     """Compares outputs and gradients of a model on each mesh with those on one device. `splits`
     says what is divided: the data, the params, or both. `exactness` is the width of the floats, and

@@ -20,12 +20,12 @@ from mesh_models import (
     ON_GRID,
     RING,
     close,
-    compare,
     compare_collectives,
     compare_files,
     compare_layouts,
     compare_library,
     compare_plans,
+    compare_splits,
     mlp,
     place,
     run_checks,
@@ -40,11 +40,6 @@ from mithril.backends.torch_buckets import Buckets
 from mithril.models import BatchNorm2d, Conv1d, Dropout, Embedding, Linear, Sequential, SquaredError
 
 WHOLE = Replicate()
-
-
-def check_model(name, mesh):
-    compare(ml.TorchBackend, name, (32, 1e-5), ["data", "params", "both"], [mesh])
-    compare(ml.TorchBackend, name, (64, 1e-12), ["both"], [mesh])
 
 
 CREATIONS = {
@@ -479,7 +474,7 @@ CHECKS = {
 }
 # Each model on each mesh.
 ON_MESHES = {
-    f"{name}@{'x'.join(map(str, mesh))}": partial(check_model, name, mesh)
+    f"{name}@{'x'.join(map(str, mesh))}": partial(compare_splits, ml.TorchBackend, name, [mesh])
     for name, mesh in itertools.product(MODELS, MESHES)
 }
 
