@@ -10,6 +10,9 @@ import textwrap
 
 import pytest
 
+import mithril as ml
+from mithril.models import Linear, Relu
+
 # What the scripts share. JAX has two devices. The arguments lie on the second one, and params may
 # be where JAX puts them.
 START = """
@@ -91,6 +94,24 @@ SCRIPTS = {
             else:
                 raise AssertionError("arguments on another device were moved")
     """,
+    "stated": """
+        inner = ml.Model()
+        table = ml.IOKey("table", device="cpu:0")
+        inner |= Linear(4)(input="input", w=table, output=ml.IOKey("hidden"))
+        model = ml.Model()
+        model |= inner(input="input", table="table", hidden="hidden")
+        model |= Linear(3, name="b")(input="hidden", output=ml.IOKey("output"))
+        backend = ml.JaxBackend(device="cpu:1")
+        given = put({"input": np.ones((2, 5), np.float32)})
+        for own in (model, ml.Model.from_json(model.to_json()), model.copy()):
+            for devices, away in (({}, {"table"}), ({"table": "cpu:1", "b.b": "cpu:0"}, {"b.b"})):
+                compiled = ml.compile(own, backend, shapes=SHAPES, devices=devices)
+                params = compiled.randomize_params(seed=0)
+                outputs, gradients = compiled.evaluate(params, given, output_gradients=seeds)
+                for arrays in (params, gradients):
+                    assert {n for n, a in arrays.items() if a.devices() == {first}} == away
+                assert homes(outputs) == {second}
+    """,
 }
 
 
@@ -106,3 +127,24 @@ def test_arrays_on_a_second_device_of_jax(name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def of_params(device: str = "cpu") -> ml.IOKey:
+    return ml.IOKey("own", device=device)
+
+
+def test_devices_of_what_is_no_param() -> None:
+    model = ml.Model()
+    with pytest.raises(ml.MithrilError, match="`device` of an IOKey is for params"):
+        model |= Linear(3)(input="x", output=of_params())
+    model |= Linear(3)(input="x", w=of_params())
+    with pytest.raises(ml.MithrilError, match='got: device="cpu" for a value of `Relu`'):
+        model |= Relu()(input="x", output="own")
+    with pytest.raises(ml.MithrilError, match="`device` must be a name"):
+        of_params(device="")
+    model = ml.Model()
+    model |= Linear(3)(input=of_params(), output=ml.IOKey("y"))
+    with pytest.raises(ml.UsageError, match="got: the data input `own`"):
+        ml.compile(model, ml.NumpyBackend(), shapes={"own": [2, 5]})
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"own": [2, 5]}, trainable_keys=["own"])
+    assert "own" in compiled.params

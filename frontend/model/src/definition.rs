@@ -42,6 +42,8 @@ pub struct Terminal {
     /// The dtype and the shape that the model's author stated.
     pub dtype: Option<DType>,
     pub shape: Option<Arc<[DimSpec]>>,
+    /// The device of the backend where the author put a param.
+    pub device: Option<Arc<str>>,
     /// The initial value of a param or state.
     pub start: Start,
 }

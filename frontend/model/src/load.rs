@@ -391,6 +391,9 @@ fn wire(value: &Value) -> Result<Wire> {
     if !value["dtype"].is_null() {
         wire.dtype = Some(dtype(&value["dtype"])?);
     }
+    if !value["device"].is_null() {
+        wire.device = Some(text(&value["device"])?.into());
+    }
     if !value["role"].is_null() {
         let name = text(&value["role"])?;
         let role = Role::ALL.into_iter().find(|r| r.name() == name);

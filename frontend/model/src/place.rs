@@ -18,7 +18,7 @@ impl Place {
     pub fn new(backend: Option<&str>, device: Option<&str>) -> Result<Place> {
         for (keyword, given) in [("backend", backend), ("device", device)] {
             if given == Some("") {
-                let what = format!("`{keyword}` of a block must be a name");
+                let what = format!("`{keyword}` must be a name");
                 return Diagnostic::of(ErrorKind::Argument, what)
                     .got("an empty string")
                     .hint(format!("leave `{keyword}=` out"))

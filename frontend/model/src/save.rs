@@ -270,6 +270,9 @@ fn wire(wire: &Wire) -> Value {
     if let Some(role) = wire.role {
         add("role", json!(role.name()));
     }
+    if let Some(device) = &wire.device {
+        add("device", json!(&**device));
+    }
     if wire.expose {
         add("expose", json!(true));
     }

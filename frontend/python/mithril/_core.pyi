@@ -570,11 +570,12 @@ class IOKey(Connection):
     """
     A connection with stated properties. `name` makes it a terminal of the model. `value` makes it a
     constant. `shape` (numbers, names of dims, None for a dim that may vary) and `dtype` are checked
-    when the model is compiled. `differentiable` makes an input a param or data. `expose` makes it
-    an output even if a block inside reads it. `connections` are merged with it. Operators on it
-    create an expression.
+    when the model is compiled. `differentiable` makes an input a param or data. `device` is the device
+    of the backend where a param lies, such as `"cpu"`; `devices=` of `compile` goes before it.
+    `expose` makes it an output even if a block inside reads it. `connections` are merged with it.
+    Operators on it create an expression.
     """
-    def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: "bool | None" = None, expose: "bool" = False, connections: "list[object] | None" = None) -> IOKey: ...
+    def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: "bool | None" = None, device: "str | None" = None, expose: "bool" = False, connections: "list[object] | None" = None) -> IOKey: ...
 
 @final
 class Method:
@@ -1018,6 +1019,11 @@ class Snapshot:
     def block(self, /) -> Block:
         """
         The block.
+        """
+    @property
+    def devices(self, /) -> dict[str, str]:
+        """
+        The devices of params by name, as far as the model's author stated them.
         """
     @property
     def names(self, /) -> list[str]:

@@ -62,6 +62,8 @@ class Placement:
         """The paths of the blocks that each of the backends runs."""
         self._place_blocks(model, backend, backend_map)
         self._devices = {name: self._place(own) for name, own in self._other(devices or {})}
+        # Those that the model's author stated.
+        self._stated = {name: self._place(own) for name, own in self._other(model.devices)}
 
     def _place_blocks(
         self, model: _core.Snapshot, backend: Backend, backend_map: Mapping[str, Backend]
@@ -145,15 +147,25 @@ class Placement:
         return {"others": others}
 
     def homes(self, program: _core.Program, *, strict: bool) -> dict[str, int]:
-        """The places of params that `devices` puts elsewhere.
+        """The places of params that `devices` or the model put elsewhere.
 
-        Errors: `TerminalError` for a name that no param has, if `strict`.
+        Errors: `TerminalError` for a name of `devices` that no param has, if `strict`;
+        `UsageError` for an input that has a device and is no param.
         """
-        params = [a.name for a in program.arguments if a.role == "param"]
+        roles = {a.name: a.role for a in program.arguments}
+        params = [name for name, role in roles.items() if role == "param"]
+        for name in self._stated:
+            if roles.get(name, "param") != "param":
+                raise UsageError(
+                    f"`device` of an IOKey is for params\n  got: the {roles[name]} input `{name}`"
+                    "\n  hint: `differentiable=True` makes it a param, and so does `trainable_keys`"
+                )
         given = self._devices
         if not strict:
             given = {n: own for n, own in given.items() if any(fnmatchcase(p, n) for p in params)}
-        return first_matches(given, params, "devices", ("param", "params"))
+        chosen = first_matches(given, params, "devices", ("param", "params"))
+        stated = {name: own for name, own in self._stated.items() if name in params}
+        return {**stated, **chosen}
 
     def _other(self, devices: Mapping[str, str]) -> Iterator[tuple[str, Backend]]:
         """The backends on these devices. Errors: `UsageError` for a device that is no name."""

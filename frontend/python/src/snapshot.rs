@@ -1,7 +1,9 @@
 //! Copies of blocks that later changes do not affect.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mithril_model::Terminal;
 use mithril_model::place::Place;
 use pyo3::prelude::*;
 
@@ -55,6 +57,14 @@ impl Snapshot {
             (path, text(own.backend.as_ref()), text(own.device.as_ref()))
         };
         places.map(place).collect()
+    }
+
+    /// The devices of params by name, as far as the model's author stated them.
+    #[getter]
+    fn devices(&self) -> BTreeMap<String, String> {
+        let stated =
+            |input: &Terminal| Some((input.name.to_string(), input.device.as_ref()?.to_string()));
+        self.block.inputs().iter().filter_map(stated).collect()
     }
 
     /// The names of the blocks and terminals directly inside.

@@ -220,7 +220,10 @@ impl Model {
             let name = key.name.as_deref().unwrap_or("the connection");
             return two_writers(graph, name, &writers[0], &writers[1]);
         }
-        Ok(())
+        match (&key.device, writers.first()) {
+            (Some(device), Some(writer)) => placed_value(device, writer),
+            _ => Ok(()),
+        }
     }
 
     fn check_output<'a>(
@@ -257,6 +260,9 @@ impl Model {
             let name = graph.wire(id).name.clone().unwrap_or_else(|| "the connection".into());
             return two_writers(graph, &name, &writer, &block.describe());
         }
+        if let Some(device) = &graph.wire(id).device {
+            return placed_value(device, &block.describe());
+        }
         if written.contains(&id) {
             let name = graph.wire(id).name.clone().unwrap_or_else(|| "the connection".into());
             return two_writers(graph, &name, &what(), "another output of the same block");
@@ -272,6 +278,14 @@ impl Model {
         written.push(id);
         Ok(target)
     }
+}
+
+/// The error that a value which is no param has a device.
+fn placed_value<T>(device: &str, writer: &str) -> Result<T> {
+    Diagnostic::of(ErrorKind::Connection, "`device` of an IOKey is for params")
+        .got(format!("device={device:?} for a value of {writer}"))
+        .hint("`device=` of a block says where the block runs")
+        .err()
 }
 
 fn empty_list(block: &Block, list: &Terminal) -> Diagnostic {
@@ -413,6 +427,7 @@ pub(super) fn annotate(graph: &mut Graph, key: IoKey, terminal: Option<&Terminal
     wire.value = wire.value.take().or(key.value);
     wire.shape = key.shape.or(wire.shape.take());
     wire.dtype = key.dtype.or(wire.dtype);
+    wire.device = key.device.or(wire.device.take());
     wire.expose |= key.expose;
     if let Some(learned) = key.differentiable {
         wire.role = Some(if learned { Role::Param } else { Role::Data });

@@ -84,6 +84,7 @@ pub(crate) struct Wire {
     pub shape: Option<Arc<[DimSpec]>>,
     pub dtype: Option<DType>,
     pub role: Option<Role>,
+    pub device: Option<Arc<str>>,
     pub expose: bool,
     pub discard: bool,
     /// Whether the input may be left out.
@@ -162,6 +163,7 @@ impl Graph {
         kept.shape = kept.shape.take().or(old.shape);
         kept.dtype = kept.dtype.or(old.dtype);
         kept.role = kept.role.or(old.role);
+        kept.device = kept.device.take().or(old.device);
         kept.expose |= old.expose;
         kept.discard |= old.discard;
         kept.optional |= old.optional;

@@ -160,6 +160,7 @@ fn graph(block: &Block, composite: &Composite) -> Graph {
             NetSource::Input(i) if implicit(*i) => name = None,
             NetSource::Input(i) => {
                 wire.role = Some(definition.inputs[*i as usize].role);
+                wire.device = definition.inputs[*i as usize].device.clone();
                 wire.id = Some(block.ids[*i as usize]);
                 wire.optional = definition.inputs[*i as usize].optional;
             }

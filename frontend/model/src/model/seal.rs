@@ -197,6 +197,7 @@ impl Sealing<'_> {
             terminal.optional = wire.optional;
             terminal.dtype = wire.dtype.or(terminal.dtype);
             terminal.shape = wire.shape.clone().or(terminal.shape);
+            terminal.device = wire.device.clone().or(terminal.device);
             // If a param of a block is connected to a named input, other uses of the block read the
             // same input, unless they are connected to something else.
             let is_own = is_learned(terminal.role);
@@ -441,6 +442,7 @@ impl Terminal {
             mask: false,
             dtype: None,
             shape: None,
+            device: None,
             start: Init::Scaled.into(),
         }
     }

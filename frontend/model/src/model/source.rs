@@ -36,6 +36,8 @@ pub struct IoKey {
     pub dtype: Option<DType>,
     /// Whether it is learned. `None`: its readers decide.
     pub differentiable: Option<bool>,
+    /// The device of the backend where a param lies.
+    pub device: Option<Arc<str>>,
     /// Makes it an output of the model even if a block inside reads it.
     pub expose: bool,
     /// Connections that are merged into this one.
