@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import fuzz
 import numpy as np
 import pytest
 from conftest import INSTALLED
@@ -278,3 +279,8 @@ def test_nan_that_a_block_chooses_is_nan():
     model |= ml.models.NanToNum()(input="largest", output=ml.IOKey("output"))
     got = ml.compile(model, ml.TinygradBackend(), inference=True).evaluate({}, {"x": x})
     np.testing.assert_array_equal(got["output"].numpy(), np.nan_to_num(x.max(0)))
+
+
+def test_large_kernels_get_their_arguments():
+    """tinygrad cuts large kernels for threads, and mixed up the arguments of one of this model."""
+    assert fuzz.described(1799300369, ["tinygrad"]) is None

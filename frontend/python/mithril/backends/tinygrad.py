@@ -60,6 +60,8 @@ class TinygradBackend(Backend):
                 f"tinygrad has no device `{device or name}` here\n  got: {_first_line(error)}"
                 f"\n  expected: one of {', '.join(ALL_DEVICES)} whose hardware and driver are there"
             ) from error
+        if name is not None and name.split(":")[0] == "CPU":
+            _without_threads(Device[name].renderer)
         return None if device is None else name
 
     def own_dtype(self, dtype: object) -> Any:
@@ -326,6 +328,17 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
         return bits.view(ml_dtypes.bfloat16)
     found: NDArray[Any] = tensor.numpy()
     return found
+
+
+def _without_threads(renderer: Any) -> None:
+    """Makes tinygrad run each kernel for the CPU as a whole.
+
+    tinygrad 0.14 cuts large kernels for threads, although it runs the parts one after the other. If
+    such a kernel does not read one of its buffers, tinygrad mixes up the arguments, and the process
+    ends with a segmentation fault.
+    """
+    if getattr(renderer, "has_threads", False):
+        renderer.has_threads = False
 
 
 def find_compiler() -> str | None:
