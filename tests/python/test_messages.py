@@ -373,7 +373,8 @@ CASES = {
     "a keyword of a key": (
         lambda: ml.IOKey("x", expos=True),
         "Unexpected argument: `IOKey` has no keyword `expos`\n"
-        "  expected: `name`, `value`, `shape`, `dtype`, `differentiable`, `expose`, `connections`\n"
+        "  expected: `name`, `value`, `shape`, `dtype`, `differentiable`, `device`, `expose`, "
+        "`connections`\n"
         "  hint: did you mean `expose`?",
     ),
     "a model's name by its place": (
