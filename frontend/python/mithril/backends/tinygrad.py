@@ -28,7 +28,8 @@ class TinygradBackend(Backend):
     `device` is a device of tinygrad such as `"CPU"` or `"CUDA"`; without it, tinygrad's default
     device is used. Results of calls are realized, unless a `TinyJit` traces the call. On the CPU
     tinygrad compiles kernels with clang; without `CC`, this class also finds a clang that is not
-    on `PATH`.
+    on `PATH`. It turns off kernels for threads, for all code of the process: tinygrad 0.14 mixes up
+    the arguments of some, and runs their parts one after the other in any case.
 
     `jit=True` compiles a model with one `TinyJit` for each set of shapes. The first two calls take
     longer. Results are copied, so later calls do not change them. A model with conditions that
