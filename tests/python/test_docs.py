@@ -72,7 +72,10 @@ def output_of(commands):
     """What commands print, without what JAX's gloo prints about its connections, at any place, and
     without the empty lines that it leaves: processes that print at once mix their ends of lines."""
     shell = ["bash", "-e", "-c", commands]
-    run = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    # Python then writes a line at once, and gloo's ends of lines do not fall inside.
+    buffered = {n: value for n, value in os.environ.items() if n != "PYTHONUNBUFFERED"}
+    pipe = {"stdout": subprocess.PIPE, "text": True, "env": buffered}
+    run = subprocess.run(shell, **pipe, check=True, timeout=300)
     own = re.sub(r"\[Gloo\] Rank \d+ is connected to [^\n]*?: \d+", "", run.stdout)
     return re.sub(r"\n+", "\n", own).lstrip("\n")
 
