@@ -8,8 +8,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from check_runs import EVERY, run_checks
 from jax_start import join_processes
-from mesh_models import EVERY, close, mlp, run_checks
+from mesh_models import close, mlp
 from pipeline_models import (
     DRAWN,
     MESHES,

@@ -13,12 +13,12 @@ import jax
 import mesh_models
 import numpy as np
 import ring_models
+from check_runs import EVERY, run_checks, some
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from jax_start import join_processes
 from mesh_models import (
     DIVIDED,
-    EVERY,
     MESHES,
     MODELS,
     ON_GRID,
@@ -34,8 +34,6 @@ from mesh_models import (
     compare_plans,
     compare_splits,
     mlp,
-    run_checks,
-    some,
 )
 
 import mithril as ml

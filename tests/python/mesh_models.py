@@ -2,26 +2,21 @@
 share them."""
 
 import itertools
-import os
-import sys
 import tempfile
-import traceback
 from functools import partial
 from pathlib import Path
 
 import networks
 import numpy as np
 import pytest
+from check_runs import EVERY, SEED
 
 import mithril as ml
 from mithril import _core
 from mithril.models import Embedding, Linear, Relu, Sequential
 
-# All layouts of a small model, and 200 random ones of others, if every case is tested.
-EVERY = (1, 200) if os.environ.get("MITHRIL_TESTS") == "all" else None
 MESHES = [(2,), (4,), (2, 2), (1, 4), (2, 1, 2)]
 BATCH = 8
-SEED = int(os.environ.get("MITHRIL_SEED") or 0)
 # Creation functions, with and without a mesh.
 CREATIONS = {
     "array": lambda b, **p: b.array(np.arange(32).reshape(8, 4), **p),
@@ -36,29 +31,6 @@ CREATIONS = {
     "randint": lambda b, **p: b.randint(-5, 9, (8, 4), **p),
     "shard": lambda b, **p: b.shard(b.ones(8, 4), **p) if b.mesh else b.ones(8, 4),
 }
-
-
-def run_checks(checks):
-    """Runs the checks that the command line names, one after the other, so that they share the
-    start of a process and its ranks. All that fail are told."""
-    failed = []
-    for name in sys.argv[1:]:
-        try:
-            checks[name]()
-        except Exception:
-            print(f"{name}:", file=sys.stderr)
-            traceback.print_exc()
-            failed.append(name)
-        jax = sys.modules.get("jax")
-        if jax is not None:
-            jax.config.update("jax_enable_x64", False)
-    if failed:
-        sys.exit(f"checks that failed: {', '.join(failed)}")
-
-
-def some(cases, part):
-    """All cases, or in a sample one in `part`, the first of which depends on the seed."""
-    return cases if EVERY else cases[SEED % part :: part]
 
 
 def mlp():
@@ -498,36 +470,3 @@ def compare_optax():
         found.append({n: backend.to_numpy(p) for n, p in params.items()})
     for name, value in found[0].items():
         close(np.stack([own[name] for own in found[1:]]), np.stack([value] * 2), 1e-5)
-
-
-def side_by_side(array):
-    """The copies of all ranks. Runs on every rank of PyTorch."""
-    from torch.distributed.tensor import DTensor, Shard  # noqa: PLC0415
-
-    return DTensor.from_local(array.to_local(), array.device_mesh, [Shard(0)])
-
-
-def sums_of(arrays):
-    """The mean over the ranks of the sum of each array. Runs on every rank of PyTorch."""
-    import torch  # noqa: PLC0415
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
-    from torch.distributed.tensor import DTensor, Partial  # noqa: PLC0415
-
-    own = torch.stack([array.sum() / 2 for array in arrays])
-    return (DTensor.from_local(own, init_device_mesh("cpu", (2,)), [Partial()]),)
-
-
-def interrupt(*_):
-    """Is interrupted on the first rank of PyTorch."""
-    import torch  # noqa: PLC0415
-
-    if not torch.distributed.get_rank():
-        raise KeyboardInterrupt
-
-
-def refuse(*_):
-    """Fails on all ranks of PyTorch but the first."""
-    import torch  # noqa: PLC0415
-
-    if torch.distributed.get_rank():
-        raise ValueError("this rank does not want to")

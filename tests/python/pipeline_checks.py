@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mesh_models import mlp, run_checks
+from check_runs import run_checks
+from mesh_models import mlp
 from pipeline_models import (
     DRAWN,
     check_mistakes,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import networks
 import numpy as np
-from mesh_models import EVERY, MODELS, close, mlp, place
+from check_runs import EVERY
+from mesh_models import MODELS, close, mlp, place
 
 import mithril as ml
 from mithril.models import (

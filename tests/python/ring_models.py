@@ -5,7 +5,8 @@ from functools import partial
 
 import networks
 import numpy as np
-from mesh_models import EVERY, ZERO, block, close, place
+from check_runs import EVERY
+from mesh_models import ZERO, block, close, place
 
 import mithril as ml
 

@@ -64,9 +64,13 @@ def on_meshes(ranks):
     """Checks of models on meshes of so many ranks. A sample has one mesh of each model."""
     from torch_mesh_checks import MESHES, MODELS, ON_MESHES  # noqa: PLC0415
 
-    sizes = [math.prod(mesh) for _, mesh in itertools.product(MODELS, MESHES)]
-    at = range(len(sizes)) if levels.ALL else range(0, len(sizes), len(MESHES) + 1)
-    return [[*ON_MESHES][i] for i in at if sizes[i] == ranks]
+    cases = zip(ON_MESHES, itertools.product(range(len(MODELS)), range(len(MESHES))))
+    sample = {at: at % len(MESHES) for at in range(len(MODELS))}
+    return [
+        name
+        for name, (model, mesh) in cases
+        if math.prod(MESHES[mesh]) == ranks and (levels.ALL or sample[model] == mesh)
+    ]
 
 
 @pytest.mark.every
@@ -105,8 +109,10 @@ def test_every_check_is_run():
     assert {*torch_mesh_checks.CHECKS} == {*NAMES[2], *NAMES[4]}
     assert [*torch_rank_checks.CHECKS] == [*FAULTS, "slow", "leaving", "launched"]
     assert [*torch_ring_checks.MODELS, *torch_ring_checks.CHECKS] == RINGS
+    drawn = [*on_meshes(2), *on_meshes(4)]
+    assert {name.split("@")[0] for name in drawn} == {*torch_mesh_checks.MODELS}
     if levels.ALL:
-        assert {*on_meshes(2), *on_meshes(4)} == {*torch_mesh_checks.ON_MESHES}
+        assert {*drawn} == {*torch_mesh_checks.ON_MESHES}
 
 
 def test_buckets_end_once_they_are_full(monkeypatch):

@@ -12,9 +12,9 @@ from pathlib import Path
 import mesh_models
 import numpy as np
 import torch
+from check_runs import EVERY, run_checks
 from mesh_models import (
     DIVIDED,
-    EVERY,
     MESHES,
     MODELS,
     ON_GRID,
@@ -28,7 +28,6 @@ from mesh_models import (
     compare_splits,
     mlp,
     place,
-    run_checks,
 )
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.debug import CommDebugMode

@@ -10,17 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mesh_models import (
-    EVERY,
-    close,
-    interrupt,
-    mlp,
-    place,
-    refuse,
-    run_checks,
-    side_by_side,
-    sums_of,
-)
+from check_runs import EVERY, run_checks
+from mesh_models import close, mlp, place
+from rank_functions import interrupt, refuse, side_by_side, sums_of
 from torch.distributed.tensor import DTensor
 from torch_mesh_checks import wrong
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from mesh_models import run_checks
+from check_runs import run_checks
 from ring_models import BATCH, LAYERS, LENGTH, MODELS, WIDTH, compare, compare_results
 from torch.distributed.tensor import DTensor, Shard
 from torch.utils._python_dispatch import TorchDispatchMode
