@@ -335,8 +335,9 @@ def _leave() -> None:
 def _forget_groups() -> None:
     """Clears what DTensor keeps of operations, with the groups of their mesh: a later mesh of the
     same shape counts as equal there, and has other groups."""
-    propagator = DTensor._op_dispatcher.sharding_propagator
-    propagator.propagate_op_sharding.cache.cache_clear()
+    propagate: Any = DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding
+    # Some versions have a cache for each thread, others the cached function itself.
+    getattr(propagate, "cache", propagate).cache_clear()
     clear = getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", None)
     if clear is not None:  # absent from older versions
         clear()
