@@ -1,6 +1,7 @@
 """Blocks of sequences, images and volumes with many settings, against PyTorch: results and
 gradients on every backend, with fixed and with open dims."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -311,6 +312,38 @@ def test_running_statistics(axes):
     means = {name.rpartition(".")[2]: value for name, value in state.items()}
     near(means["running_mean"], theirs.running_mean, 1e-5)
     near(means["running_var"], theirs.running_var, 1e-5)
+
+
+def with_strides(x: np.ndarray, order: tuple[int, ...]) -> torch.Tensor:
+    """The array with its axes in this order in memory, and with gaps if it has one axis."""
+    base = torch.zeros(*(x.shape[axis] for axis in order), 1 + (x.ndim == 1), dtype=torch.float64)
+    return base[..., 0].permute(tuple(np.argsort(order))).copy_(torch.from_numpy(x))
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (1, 5, 4), (1, 5, 1, 4), (2, 5, 1, 4), (1, 5, 4, 4)])
+def test_gradients_of_batch_norm_with_strides(shape):
+    """`torch.batch_norm` (2.15) has wrong gradients for weights with strides, and for some strides
+    around axes of size 1."""
+    model = models.Sequential([getattr(models, f"BatchNorm{max(len(shape) - 2, 1)}d")()])
+    backend, options = ml.TorchBackend(dtype=ml.float64), {"shapes": {"input": list(shape)}}
+    names = ["input", *ml.compile(model, backend, **options).params]
+    compiled = ml.compile(model, backend, **options, trainable_keys=names)
+    values = [numbers(dims, 0).astype(float) for dims in (shape, (5,), (5,))]
+    seed = numbers(shape, 1).astype(float)
+    x, w, b = leaves = [torch.from_numpy(v).requires_grad_() for v in values]
+    along = [axis for axis in range(len(shape)) if axis != 1]
+    centred = x - x.mean(along, keepdim=True)
+    y = centred / (x.var(along, correction=0, keepdim=True) + 1e-5).sqrt()
+    spread = (slice(None), *[None] * (len(shape) - 2))
+    wanted = torch.autograd.grad(y * w[spread] + b[spread], leaves, torch.from_numpy(seed))
+    orders = list(itertools.permutations(range(len(shape))))
+    for order, other in itertools.product(orders, (orders[0], orders[-1])):
+        given = [order, (0,), (0,)]
+        params = {n: with_strides(v, own) for n, v, own in zip(names, values, given, strict=True)}
+        seeds = {"output": with_strides(seed, other)}
+        _, gradients = compiled.evaluate(params, {}, output_gradients=seeds)
+        for name, want in zip(names, wanted, strict=True):
+            near(gradients[name].numpy(), want, 1e-12)
 
 
 @pytest.mark.parametrize(

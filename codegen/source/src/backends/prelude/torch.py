@@ -135,11 +135,15 @@ def _batch_norm(x, mean, variance, weight, bias, momentum, eps):
     """x normalised per channel by its own mean and variance, and the running ones
     moved towards these."""
     mean, variance = mean.clone(), variance.clone()
-    if len(x) == 1 and 1 in x.shape[2:]:
-        # Gradients are wrong for some strides of axes of size 1 (PyTorch 2.15).
-        x = x.contiguous()
+    # In PyTorch 2.15, gradients are wrong where weights have strides, or where x and
+    # its gradient have different ones around an axis of size 1.
+    weight, bias = (None if v is None else v.contiguous() for v in (weight, bias))
+    short = 1 in (len(x), *x.shape[2:])
+    x = x.contiguous() if short else x
     cudnn = torch.backends.cudnn.enabled
     y = torch.batch_norm(x, weight, bias, mean, variance, True, momentum, eps, cudnn)
+    if short and y.requires_grad:
+        y.register_hook(torch.Tensor.contiguous)
     return y, mean, variance
 
 
