@@ -6,6 +6,7 @@ pub mod blocks;
 pub mod constrain;
 pub mod layout;
 pub mod machine;
+pub mod partial;
 pub mod picture;
 pub mod problem;
 pub mod propagate;

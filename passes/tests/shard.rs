@@ -156,6 +156,28 @@ fn rows_of_a_table_are_looked_up_where_they_are() {
     insta::assert_snapshot!(listing(LOOKUP, &mesh(), &[("table", "model,_")]));
 }
 
+/// Terms of a sum stay apart while they are only added up further: 4 elements are combined. Those of
+/// a sum that something else reads are combined at once, and those of a product.
+#[test]
+fn terms_of_sums_are_combined_last() {
+    let source = "mithril 1
+
+func @main(%x: tensor<8 x 4 x 16 x f32>, %w: tensor<8 x 6 x f32>) -> (y: tensor<4 x f32>, z: tensor<4 x f32>, e: tensor<4 x f32>, v: tensor<4 x f32>) {
+  %s = sum(%x) {axes = [0]}
+  %t = sum(%s) {axes = [1], keepdim = true}
+  %y = reshape(%t) {shape = [4]}
+  %r = sum(%x) {axes = [0]}
+  %z = sum(%r) {axes = [1]}
+  %m = max(%r) {axes = [1]}
+  %e = exp(%m)
+  %p = dot_general(%x, %w) {x_contract = [0], y_contract = [0]}
+  %v = sum(%p) {axes = [1, 2]}
+  return %y, %z, %e, %v
+}
+";
+    insta::assert_snapshot!(listing(source, &mesh(), &[("x", "data,_,_")]));
+}
+
 /// A constraint keeps its layout, and spreads it.
 #[test]
 fn constraints_are_given() {

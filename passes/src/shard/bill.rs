@@ -152,7 +152,7 @@ pub fn of_operation(
         .collect();
     let all = divisions(op, factors, values);
     let bills = all.iter().map(|divided| {
-        let mut bill = divided_as(function, mesh, (op, factors), values, divided);
+        let mut bill = divided_as(function, (mesh, relations), (op, factors), values, divided);
         bill.collectives.retain(|own| !gathered.contains(own));
         bill
     });
@@ -166,7 +166,7 @@ pub fn of_operation(
 /// The cost of an operation that is divided in this way.
 fn divided_as(
     function: &Function,
-    mesh: &Mesh,
+    (mesh, relations): (&Mesh, &Relations),
     (op, factors): (&Operation, &Factors),
     values: &[Layout],
     divided: &[Axes],
@@ -184,10 +184,14 @@ fn divided_as(
     for (value, places) in op.results().zip(&factors.results) {
         let wanted = &values[value.index()];
         let mut own = made(places);
+        let last = |axis| relations.sums.combined(op, axis, values);
         for (factor, axes) in factors.factors.iter().zip(divided) {
             if let Division::Reduced(fold) = factor.division {
                 for axis in axes {
-                    counter.combined(value, &mut own, wanted, (*axis, fold));
+                    match last(*axis) {
+                        Some(later) => counter.all_reduced(later, &values[later.index()], *axis),
+                        None => counter.combined(value, &mut own, wanted, (*axis, fold)),
+                    }
                 }
             }
         }
@@ -276,16 +280,22 @@ impl Counter<'_> {
             let (own, wanted) = (&made.dims[*dim], &wanted.dims[*dim]);
             fold == Fold::Sum && wanted.starts_with(own) && wanted.get(own.len()) == Some(&axis)
         });
-        let size = self.mesh.parts(&[axis]);
-        let local = self.parts(made);
-        let around = |times: i64| Share { times: times * (size - 1), of: local * size };
         match target {
             Some(dim) => {
-                self.add(Kind::ReduceScatter, axis, value, around(1));
+                let size = self.mesh.parts(&[axis]);
+                let sent = Share { times: size - 1, of: self.parts(made) * size };
+                self.add(Kind::ReduceScatter, axis, value, sent);
                 made.dims[dim].push(axis);
             }
-            None => self.add(Kind::AllReduce, axis, value, around(2)),
+            None => self.all_reduced(value, made, axis),
         }
+    }
+
+    /// Combines the terms of an array of this layout on all devices along a mesh axis.
+    fn all_reduced(&mut self, value: Value, layout: &Layout, axis: Axis) {
+        let size = self.mesh.parts(&[axis]);
+        let sent = Share { times: 2 * (size - 1), of: self.parts(layout) * size };
+        self.add(Kind::AllReduce, axis, value, sent);
     }
 
     /// Moves an array from one layout to another: gathers what is divided too much, after axes have

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::layout::{Axes, Axis, Layout, Mesh};
+use super::partial::PartialSums;
 use super::problem::first_of_gradients;
 use super::residuals::is_open;
 use super::{attention, constrain};
@@ -42,6 +43,7 @@ pub struct Relations {
     partners: FxHashMap<Value, Value>,
     /// For each contraction or attention, earlier ones that read the same value.
     earlier: Vec<SmallVec<[usize; 2]>>,
+    pub sums: PartialSums,
 }
 
 /// The number of earlier contractions of a value that are looked at.
@@ -58,6 +60,7 @@ impl Relations {
             users: vec![Vec::new(); function.values.len()],
             partners: tied.iter().copied().collect(),
             earlier: earlier(function),
+            sums: PartialSums::of(function),
         };
         for op in &function.ops {
             let factors = Factors::of(function, op);

@@ -89,8 +89,9 @@ impl Moves {
 struct Search<'a> {
     problem: &'a Problem<'a>,
     relations: Relations,
-    /// For an operation, those after it whose cost depends on what it gathers.
-    later: FxHashMap<usize, Vec<usize>>,
+    /// For an operation, others whose cost depends on its layouts: those after it that read what it
+    /// gathers, and those before it whose sums it adds up further.
+    others: FxHashMap<usize, Vec<usize>>,
     estimates: Estimates,
     /// The bytes that a device may use.
     limit: f64,
@@ -149,11 +150,15 @@ impl<'a> Search<'a> {
         let (computed, _) = problem.gradients();
         let relations = Relations::of(problem.function, &computed);
         let estimates = Estimates::of(problem)?;
-        let mut later: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+        let mut others: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
         for at in 0..problem.function.ops.len() {
-            relations.earlier(at).iter().for_each(|own| later.entry(*own).or_default().push(at));
+            relations.earlier(at).iter().for_each(|own| others.entry(*own).or_default().push(at));
+            for value in problem.function.ops[at].results() {
+                let sums = relations.sums.after(value);
+                sums.for_each(|(own, _)| others.entry(own).or_default().push(at));
+            }
         }
-        Ok(Search { problem, relations, later, estimates, limit: problem.memory, visited: 0 })
+        Ok(Search { problem, relations, others, estimates, limit: problem.memory, visited: 0 })
     }
 
     fn spread(&self) -> Spread<'_> {
@@ -340,9 +345,9 @@ impl<'a> Search<'a> {
         state.choices.push((own.group, own.layout));
         let users = changed.iter().flat_map(|value| self.relations.users(*value)).copied();
         let mut users: FxHashSet<usize> = users.collect();
-        let later = users.iter().flat_map(|at| self.later.get(at).into_iter().flatten());
-        let later: Vec<usize> = later.copied().collect();
-        users.extend(later);
+        let others = users.iter().flat_map(|at| self.others.get(at).into_iter().flatten());
+        let others: Vec<usize> = others.copied().collect();
+        users.extend(others);
         let count = self.problem.function.ops.len();
         let operations: Vec<usize> = users.into_iter().filter(|at| *at < count).collect();
         self.count(state, operations.iter().copied());
