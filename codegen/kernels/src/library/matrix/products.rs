@@ -1,6 +1,6 @@
 //! The inner loops: rows of a matrix minus products with other rows.
 
-use crate::code::{Binary, Mem, Ty, Unary, V};
+use crate::code::{Binary, Mem, Ty, V};
 use crate::library::standalone::Standalone;
 use crate::loops::Loops;
 
@@ -8,8 +8,9 @@ use super::work::Rows;
 
 /// The number of rows of a block of results.
 pub const HEIGHT: i64 = 4;
-/// The number of rows of a product that code for C subtracts in one pass over a row.
-const STEPS: i64 = 4;
+/// The number of terms that code for C subtracts in one pass over a row. Their sum is rounded once
+/// when it is subtracted: elements may be much larger than the terms.
+const STEPS: i64 = 8;
 
 /// Factors of rows: the one of row `i` and term `k` is at `at + i·row + k·term`.
 #[derive(Clone, Copy)]
@@ -148,21 +149,18 @@ impl Products {
 
     fn subtract_terms(&self, own: &mut Standalone, i: V, k: V, count: i64) {
         let terms: Vec<V> = (0..count).map(|step| own.nest.b.offset(k, step)).collect();
-        let factors: Vec<V> = terms
-            .iter()
-            .map(|&k| {
-                let factor = self.factors.load(own, i, k);
-                own.nest.b.unary(Unary::Neg, factor)
-            })
-            .collect();
+        let factors: Vec<V> = terms.iter().map(|&k| self.factors.load(own, i, k)).collect();
         own.each(self.columns[0], self.columns[1], 1, |own, j| {
             let b = &mut own.nest.b;
-            let mut sum = self.to.load(b, i, j, 1);
-            for (&k, &factor) in terms.iter().zip(&factors) {
+            let term = self.terms.load(b, terms[0], j, 1);
+            let mut sum = b.mul(factors[0], term);
+            for (&k, &factor) in terms.iter().zip(&factors).skip(1) {
                 let term = self.terms.load(b, k, j, 1);
                 sum = b.mul_add(factor, term, sum);
             }
-            self.to.store(b, i, j, sum);
+            let old = self.to.load(b, i, j, 1);
+            let new = b.sub(old, sum);
+            self.to.store(b, i, j, new);
         });
     }
 }
