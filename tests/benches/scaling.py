@@ -1,8 +1,9 @@
 """Plans of a model of GPT-3's size (Brown et al. 2020) on up to 4,096 devices: the table of
-`docs/scaling.md`. No device is needed: `python tests/benches/scaling.py`."""
+`docs/scaling.md`. No device is needed. `PYTHONPATH` has `tests/python`."""
+
+from scale_models import gpt
 
 import mithril as ml
-from mithril.models import Embedding, Gelu, LayerNorm, Linear, MultiHeadAttention, Sequential
 
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH = 96, 12288, 96, 51200, 2048
 BATCH = 2048
@@ -14,21 +15,9 @@ MESHES = [
 ]
 
 
-def layer() -> ml.Block:
-    attention = Sequential([LayerNorm(), MultiHeadAttention(HEADS, is_causal=True)])
-    feed_forward = Sequential([LayerNorm(), Linear(4 * WIDTH), Gelu(), Linear(WIDTH)])
-    return Sequential([ml.Residual(attention), ml.Residual(feed_forward)])
-
-
-def gpt() -> ml.Block:
-    layers = [layer() for _ in range(LAYERS)]
-    ends = [LayerNorm(), Linear(VOCABULARY, use_bias=False)]
-    return Sequential([Embedding(VOCABULARY, WIDTH), *layers, *ends])
-
-
 def main() -> None:
     compiled = ml.compile(
-        gpt(),
+        gpt(LAYERS, WIDTH, HEADS, VOCABULARY),
         ml.NumpyBackend(dtype=ml.bfloat16),
         shapes={"input": [BATCH, LENGTH]},
         gradient_checkpointing=True,

@@ -1,6 +1,6 @@
-"""Runs the Python examples of the README, the guide, and the pages of blocks and errors, and checks
-that they print the text after them. A block with the name of a file is written to it, and commands
-that are marked `run` are run."""
+"""Runs the Python examples of the README, the guide and other pages, and checks that they print the
+text after them. A block with the name of a file is written to it, and commands that are marked
+`run` are run."""
 
 import contextlib
 import io
@@ -16,7 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ERRORS = sorted((ROOT / "docs" / "errors").glob("*.md"))
 BLOCKS = sorted((ROOT / "docs" / "blocks").glob("*.md"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "docs" / "scaling.md", *GUIDE]
 BLOCK = re.compile(
     r"^```(?P<kind>python|sh run|python (?P<file>\S+))\n(?P<code>.*?)^```$"
     r"(?:\n+^```text\n(?P<output>.*?)^```$)?",

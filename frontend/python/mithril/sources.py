@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import linecache
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,33 +33,45 @@ def path_text(path: str | os.PathLike[str], keyword: str) -> str:
     return valid_unicode(text, keyword)
 
 
-def executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
-    """Runs the source and returns its names. Tracebacks show `name`, and `__file__` is `file`."""
-    namespace: dict[str, Any] = {"__name__": "mithril_generated", "__file__": file or name}
-    exec(compile(source, name, "exec"), namespace)
+def executed(
+    source: str, name: str, file: str | None = None, given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Runs the source and returns its names. Tracebacks show `name`, and `__file__` is `file`.
+    `given` has names with the values that they get in place of those that the source assigns."""
+    tree, given = ast.parse(source, name), given or {}
+    tree.body = [node for node in tree.body if not _assigns(node, given)]
+    namespace: dict[str, Any] = {"__name__": "mithril_generated", "__file__": file or name, **given}
+    exec(compile(tree, name, "exec"), namespace)
     if "_constants" in namespace:
         # The arrays have been read, so the file can be closed.
         namespace.pop("_constants").close()
     return namespace
 
 
-def namespace(program: _core.Program, file_path: str | None) -> dict[str, Any]:
+def _assigns(node: ast.stmt, names: Mapping[str, Any]) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(own, ast.Name) and own.id in names for own in targets)
+
+
+def namespace(
+    program: _core.Program, file_path: str | None, given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Runs a program's source and returns its names. The source is run from `file_path` if there
-    is one, otherwise from memory."""
+    is one, otherwise from memory. `given` is as for `executed`."""
     source, constants = program.source, program.constants
     if file_path is not None:
         path = write_source(file_path, source)
         if constants:
             write_constants(path.with_suffix(".npz"), constants)
-        return executed(source, str(path.resolve()))
+        return executed(source, str(path.resolve()), given=given)
     name = f"<mithril {program.name} {next(_numbers)}>"
     # Lets tracebacks show the lines of the source.
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     if not constants:
-        return executed(source, name)
+        return executed(source, name, given=given)
     with tempfile.TemporaryDirectory(prefix="mithril-") as folder:
         write_constants(Path(folder) / "model.npz", constants)
-        return executed(source, name, str(Path(folder) / "model.py"))
+        return executed(source, name, str(Path(folder) / "model.py"), given)
 
 
 def write_source(file_path: str, source: str) -> Path:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Backend"]
 
 Array = Any
-Namespace = Callable[[], "dict[str, Any]"]
+Namespace = Callable[..., "dict[str, Any]"]
 
 
 def _unpickled(of: type[Backend], args: tuple[Any, ...], options: dict[str, Any]) -> Backend:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +12,14 @@ from ..errors import BackendError
 from .base import Backend
 from .dtypes import numpy_dtype
 from .foreign import shared
-from .jax_mesh import MeshJointRunner, MeshRunner, framework_mesh, give_threads, sharding
+from .jax_mesh import (
+    MeshJointRunner,
+    MeshRunner,
+    check_devices_exist,
+    framework_mesh,
+    give_threads,
+    sharding,
+)
 from .jax_processes import shared_seed, whole
 from .jax_runner import JaxRunner
 from .joint import JointRunner
@@ -38,7 +46,8 @@ class JaxBackend(Backend):
     `(2, 2)`, `{"data": 2, "model": 2}`. Arrays are replicated over it unless they are created with
     `tensor_split=` or `device_mesh=`, and `jax.jit` divides the work. The attribute `device_mesh`
     is the `jax.sharding.Mesh`. In several processes (`jax.distributed.initialize`) each runs the
-    same script, and a mesh has devices of all of them.
+    same script, and a mesh has devices of all of them. A `jax.sharding.AbstractMesh` describes
+    devices that are not there: models are compiled for it, and `jax.jit` can trace their calls.
     """
 
     kind: ClassVar[str] = "jax"
@@ -90,16 +99,31 @@ class JaxBackend(Backend):
     @cached_property
     def _home(self) -> Any:
         """Where arrays lie for which nothing else is said."""
-        return self.device if self.mesh is None else self._sharding(())
+        is_there = self.mesh is not None and not self.is_abstract
+        return self._sharding(()) if is_there else self.device
+
+    def _checked_mesh(self, given: Any, device: object) -> Mesh | None:
+        # Whoever has such a mesh has imported JAX.
+        jax = sys.modules.get("jax")
+        self.is_abstract = jax is not None and isinstance(given, jax.sharding.AbstractMesh)
+        if self.is_abstract:
+            given = dict(zip(given.axis_names, given.axis_sizes))
+        return super()._checked_mesh(given, device)
 
     def _framework_mesh(self, mesh: Mesh) -> Any:
+        if self.is_abstract:
+            return self.framework.sharding.AbstractMesh(mesh.sizes, mesh.names)
         return framework_mesh(self.framework, mesh)
+
+    def _identity(self) -> tuple[object, ...]:
+        return (*super()._identity(), self.is_abstract)
 
     def _sharding(self, split: Split) -> Any:
         assert self.mesh is not None
         return sharding(self.framework, self.device_mesh, self.mesh, split)
 
     def _divided(self, array: Any, split: Split) -> Any:
+        check_devices_exist(self)
         if not self.is_array(array):
             return self._put(array, self._sharding(split))
         if self.framework.process_count() > 1 and array.is_fully_addressable:
@@ -107,6 +131,7 @@ class JaxBackend(Backend):
         return self.framework.device_put(array, self._sharding(split))
 
     def _read(self, place: Place, split: Split) -> Any:
+        check_devices_exist(self)
         return self._read_to(place, self._sharding(split))
 
     def read_on_stage(self, place: Place, axis: str, at: int) -> Any:
@@ -205,10 +230,9 @@ class JaxBackend(Backend):
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool
     ) -> JaxRunner | JointRunner:
-        own = namespace()
+        # The source alone takes JAX's first devices.
+        own = namespace(given={} if self.mesh is None else {"mesh": self.device_mesh})
         if self.mesh is not None:
-            if "mesh" in own:
-                own["mesh"] = self.device_mesh  # the file alone takes JAX's first devices
             kind = MeshJointRunner if program.own_gradients else MeshRunner
             on_mesh = kind(self, own, jit=jit)
             if "conv_general_dilated" in program.source:

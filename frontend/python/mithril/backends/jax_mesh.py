@@ -17,7 +17,14 @@ from .meshes import Mesh, Split
 if TYPE_CHECKING:
     from .jax import JaxBackend
 
-__all__ = ["MeshJointRunner", "MeshRunner", "framework_mesh", "give_threads", "sharding"]
+__all__ = [
+    "MeshJointRunner",
+    "MeshRunner",
+    "check_devices_exist",
+    "framework_mesh",
+    "give_threads",
+    "sharding",
+]
 
 Arrays = dict[str, Any]
 Shardings = tuple[tuple[str, Any], ...]
@@ -59,6 +66,16 @@ def framework_mesh(jax: Any, mesh: Mesh) -> Any:
     return jax.sharding.Mesh(grid, mesh.names)
 
 
+def check_devices_exist(backend: JaxBackend) -> None:
+    """Errors: `BackendError` if the backend's mesh is abstract."""
+    if backend.is_abstract:
+        raise BackendError(
+            f"the mesh {backend.mesh} is abstract: no device of it can hold arrays"
+            "\n  hint: describe arrays by `jax.ShapeDtypeStruct`, and trace a call by "
+            "`jax.jit(compiled.evaluate).trace(params, inputs)`"
+        )
+
+
 def sharding(jax: Any, device_mesh: Any, mesh: Mesh, split: Split) -> Any:
     """The sharding of an array that is divided in this way."""
     divided = [axis for axis in split if axis is not None]
@@ -74,7 +91,8 @@ class Places:
     def __init__(self, backend: JaxBackend) -> None:
         self._jax = backend.framework
         self._backend = backend
-        self._devices = frozenset(backend.device_mesh.devices.flat)
+        there = () if backend.is_abstract else backend.device_mesh.devices.flat
+        self._devices = frozenset(there)
         self.splits: Mapping[str, Any] = {}
         self.has_images = False
         """Whether the program has convolutions."""

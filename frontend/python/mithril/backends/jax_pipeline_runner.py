@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ..errors import BackendError
 from .jax_layout import Params
-from .jax_mesh import Places, Shardings
+from .jax_mesh import Places, Shardings, check_devices_exist
 from .jax_pipeline import Pipeline
 from .pipeline_runner import PipelineRunner
 
@@ -36,6 +36,7 @@ class JaxPipelineRunner(PipelineRunner):
 
     def __init__(self, backend: JaxBackend, code: PipelineCode) -> None:
         super().__init__(backend, code)
+        check_devices_exist(backend)
         self._pipeline = own = Pipeline(backend.device_mesh, code)
         self._places = Places(backend)
         self._devices = frozenset(own.mesh.devices.flat)

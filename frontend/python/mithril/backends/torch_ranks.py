@@ -278,10 +278,12 @@ def _mesh_of(grid: torch.Tensor, names: tuple[str, ...]) -> DeviceMesh:
         return known
     mesh = DeviceMesh("cpu", grid, mesh_dim_names=names)
     # Groups of some of the ranks wait as long as the group of all, not for PyTorch's half an hour.
+    # PyTorch's simulated group, `fake`, never waits.
     world: Any = dist.group.WORLD
-    timeout = world._get_backend(torch.device("cpu")).options._timeout
-    for group in mesh.get_all_groups() if mesh.get_coordinate() is not None else ():
-        dist.set_timeout(timeout, group)
+    options = world._get_backend(torch.device("cpu")).options
+    is_member = options is not None and mesh.get_coordinate() is not None
+    for group in mesh.get_all_groups() if is_member else ():
+        dist.set_timeout(options._timeout, group)
     HERE.meshes[key] = mesh
     return mesh
 
