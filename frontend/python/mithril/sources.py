@@ -38,19 +38,25 @@ def executed(
 ) -> dict[str, Any]:
     """Runs the source and returns its names. Tracebacks show `name`, and `__file__` is `file`.
     `given` has names with the values that they get in place of those that the source assigns."""
-    tree, given = ast.parse(source, name), given or {}
-    tree.body = [node for node in tree.body if not _assigns(node, given)]
+    given = given or {}
     namespace: dict[str, Any] = {"__name__": "mithril_generated", "__file__": file or name, **given}
-    exec(compile(tree, name, "exec"), namespace)
+    exec(compile(_without(source, given) if given else source, name, "exec"), namespace)
     if "_constants" in namespace:
         # The arrays have been read, so the file can be closed.
         namespace.pop("_constants").close()
     return namespace
 
 
-def _assigns(node: ast.stmt, names: Mapping[str, Any]) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return any(isinstance(own, ast.Name) and own.id in names for own in targets)
+def _without(source: str, names: Mapping[str, Any]) -> ast.Module:
+    """The source without assignments to these names."""
+
+    def assigns(node: ast.stmt) -> bool:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        return any(isinstance(own, ast.Name) and own.id in names for own in targets)
+
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if not assigns(node)]
+    return tree
 
 
 def namespace(

@@ -104,8 +104,8 @@ class JaxBackend(Backend):
 
     def _checked_mesh(self, given: Any, device: object) -> Mesh | None:
         # Whoever has such a mesh has imported JAX.
-        jax = sys.modules.get("jax")
-        self.is_abstract = jax is not None and isinstance(given, jax.sharding.AbstractMesh)
+        sharding = getattr(sys.modules.get("jax"), "sharding", None)
+        self.is_abstract = isinstance(given, getattr(sharding, "AbstractMesh", ()))
         if self.is_abstract:
             given = dict(zip(given.axis_names, given.axis_sizes))
         return super()._checked_mesh(given, device)
