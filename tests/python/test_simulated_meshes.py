@@ -89,3 +89,30 @@ def test_simulated_ranks_of_torch():
     command = [sys.executable, "-W", "error", str(CHECKS), "bytes", "transformer"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (5, "`shardings` must be a dict of splits by name\n  got: 5"),
+        (
+            {"input": {"data": 9}},
+            "the mesh cannot divide an axis that the array does not have"
+            "\n  got: axis 9 for the mesh axis `data`, and `input` of shape [512, 4]",
+        ),
+        (
+            {"w": {"model": 1}},
+            "the mesh cannot divide an axis evenly"
+            "\n  got: axis 1 of `w` of shape [4, 12], for 8 parts",
+        ),
+        (
+            {"input": {"rows": 0}},
+            '`shardings["input"]` names a mesh axis that the backend does not have'
+            "\n  got: 'rows'",
+        ),
+    ],
+)
+def test_wrong_shardings_are_refused_when_compiled(backend, given, message):
+    with pytest.raises(ml.MithrilError) as caught:
+        ml.compile(Linear(12), backend, shapes={"input": [512, 4]}, shardings=given)
+    assert str(caught.value).startswith(message)

@@ -146,8 +146,8 @@ class CompiledModel(Contents, HookedModel, StagedModel):
         timed = self._verbose and self.backend.target.dialect == "machine"
         if timed and variant.runner is not None and not others:
             variant.runner.native.measure()
-        if self._splits and variant.runner is not None:
-            variant.runner.divide(self._splits)
+        if self._splits:
+            variant.divide(self.backend, self._splits)
         if self._verbose and self._variants is not None and variant.runner is not None:
             print(self._report_of(variant))  # it was not known before a call needed it
         return variant

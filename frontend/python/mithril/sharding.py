@@ -17,7 +17,15 @@ from .units import bytes_of
 if TYPE_CHECKING:
     from .backends.base import Backend
 
-__all__ = ["ShardedModel", "Splits", "layouts_of", "residuals_of", "splits_for", "splits_of"]
+__all__ = [
+    "ShardedModel",
+    "Splits",
+    "check_splits",
+    "layouts_of",
+    "residuals_of",
+    "splits_for",
+    "splits_of",
+]
 
 Mapping.register(_core.Shardings)
 
@@ -70,6 +78,14 @@ def splits_for(
     """
     mesh = _checked_mesh(backend, dict(shardings))
     return splits_of(shardings, mesh, names, "shardings")
+
+
+def check_splits(backend: Backend, splits: Splits, program: _core.Program) -> None:
+    """Errors: `ShapeError` for a split that does not fit the shape of a param or input, as far as
+    shapes are known."""
+    for own in program.arguments if splits else ():
+        if own.name in splits and own.shape is not None and backend.mesh is not None:
+            backend.mesh.split(own.shape, None, splits[own.name], f"`{own.name}`")
 
 
 def _checked_mesh(backend: Backend, shardings: object) -> Mesh:

@@ -14,6 +14,7 @@ from . import _core
 from .arguments import Arguments
 from .errors import MithrilError
 from .parts import PartsRunner
+from .sharding import Splits, check_splits
 from .sources import namespace
 
 if TYPE_CHECKING:
@@ -70,6 +71,15 @@ class Variant:
             checker = self.arguments.checker
             # Another variant may take arrays that this one refuses.
             self.check = checker.fits if program.one_of_several else checker.check
+
+    def divide(self, backend: Backend, splits: Splits) -> None:
+        """Sets how params and inputs are divided over the mesh.
+
+        Errors: `ShapeError` for a split that does not fit a known shape.
+        """
+        check_splits(backend, splits, self.program)
+        if self.runner is not None:
+            self.runner.divide(splits)
 
     def fits(
         self, params: Arrays, inputs: Arrays, state: Arrays | None, output_gradients: Any

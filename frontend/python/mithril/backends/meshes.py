@@ -60,16 +60,23 @@ class Mesh:
         """The number of devices."""
         return prod(self.sizes)
 
-    def split(self, shape: Sequence[int], device_mesh: object, tensor_split: object) -> Split:
+    def split(
+        self,
+        shape: Sequence[int],
+        device_mesh: object,
+        tensor_split: object,
+        name: str = "an array",
+    ) -> Split:
         """How an array of this shape is divided. Entry i of `tensor_split` is the axis of the array
         that mesh axis i divides, and `device_mesh` has the size of each mesh axis that takes part,
         and 1 for the others. Without `tensor_split`, mesh axis i divides axis i of the array.
+        Errors call the array `name`.
 
         Errors: `UsageError` for something that does not describe a split of this mesh; `ShapeError`
         for an axis that the array does not have, or that cannot be divided evenly.
         """
-        axes = self._split_axes(shape, device_mesh, tensor_split)
-        self._check_even(shape, axes)
+        axes = self._split_axes(shape, device_mesh, tensor_split, name)
+        self._check_even(shape, axes, name)
         return tuple(axis if size > 1 else None for axis, size in zip(axes, self.sizes))
 
     def padded(
@@ -84,7 +91,11 @@ class Mesh:
         return tuple(-(-size // own) * own for size, own in zip(shape, parts))
 
     def _split_axes(
-        self, shape: Sequence[int], device_mesh: object, tensor_split: object
+        self,
+        shape: Sequence[int],
+        device_mesh: object,
+        tensor_split: object,
+        name: str = "an array",
     ) -> list[Any]:
         """For each mesh axis the axis of the array that it divides, or None."""
         taking_part = self._taking_part(device_mesh)
@@ -95,7 +106,7 @@ class Mesh:
         for i, axis in enumerate(axes):
             if axis is None:
                 continue
-            axes[i] = self._axis(i, axis, shape)
+            axes[i] = self._axis(i, axis, shape, name)
             if not taking_part[i] and self.sizes[i] > 1:
                 raise UsageError(
                     f"`tensor_split` divides an array over the mesh axis `{self.names[i]}`, which "
@@ -170,7 +181,7 @@ class Mesh:
             f"\n  got: {shown(given)} for the mesh axis `{name}`\n  expected: integers, or None"
         )
 
-    def _axis(self, of: int, given: object, shape: Sequence[int]) -> int:
+    def _axis(self, of: int, given: object, shape: Sequence[int], name: str) -> int:
         """The axis of an array that a mesh axis divides, as a number of at least 0."""
         axis, rank = _whole(given), len(shape)
         if axis is None:
@@ -179,7 +190,7 @@ class Mesh:
             span = f"{-rank} to {rank - 1}" if rank else "None, as it has no axis"
             raise ShapeError(
                 "the mesh cannot divide an axis that the array does not have"
-                f"\n  got: axis {axis} for the mesh axis `{self.names[of]}`, and an array of shape "
+                f"\n  got: axis {axis} for the mesh axis `{self.names[of]}`, and {name} of shape "
                 f"{list(shape)}\n  expected: {span}"
             )
         return axis % rank
@@ -188,14 +199,14 @@ class Mesh:
         """Into how many parts an axis of an array is divided."""
         return prod(size for own, size in zip(axes, self.sizes) if own == axis)
 
-    def _check_even(self, shape: Sequence[int], axes: Sequence[int | None]) -> None:
+    def _check_even(self, shape: Sequence[int], axes: Sequence[int | None], name: str) -> None:
         for axis, size in enumerate(shape):
             parts = self._parts(axes, axis)
             if size % parts:
                 less = size // parts * parts
                 raise ShapeError(
                     "the mesh cannot divide an axis evenly"
-                    f"\n  got: axis {axis} of an array of shape {list(shape)}, for {parts} parts"
+                    f"\n  got: axis {axis} of {name} of shape {list(shape)}, for {parts} parts"
                     f"\n  expected: a multiple of {parts}, such as {less or parts}"
                     + (f" or {less + parts}" if less else "")
                     + "\n  hint: `backend.shard(array, …, pad=0)` fills the axis up with zeros"
