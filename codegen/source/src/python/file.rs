@@ -264,9 +264,11 @@ impl<'m> File<'m> {
             .chain(functions)
             .collect();
         for definition in needed(self.backend.prelude, &self.used) {
-            let names = words(definition.text).map(String::from);
-            let modules = names.filter(|n| self.imports_word(n));
-            self.used.extend(modules.collect::<Vec<_>>());
+            // A function may import from a module by itself.
+            let is_import = |line: &&str| line.trim_start().starts_with("from ");
+            let lines = definition.text.lines().filter(|line| !is_import(line));
+            let modules = lines.flat_map(words).filter(|word| self.imports_word(word));
+            self.used.extend(modules.map(String::from).collect::<Vec<_>>());
         }
         let mut text = format!(
             "\"\"\"{}, compiled for {} by Mithril.\"\"\"\n",
