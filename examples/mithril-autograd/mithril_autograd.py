@@ -22,7 +22,7 @@ class AutogradBackend(ml.Backend):
         **dict.fromkeys(["skew", "grouped_matmul", "grouped_outer", "silu", "sinc", "i0"]),
         **dict.fromkeys(["diagonal", "matrix_power", "scatter_max_along"]),
         **dict.fromkeys(["scatter_min_along", "scatter_mul_along", "fft", "inverse_fft"]),
-        **dict.fromkeys(["real_fft", "inverse_real_fft"]),
+        **dict.fromkeys(["real_fft", "inverse_real_fft", "conv", "biased_conv"]),
         "broadcast_in_dim": "@full({shape}, {x.number}, dtype={dtype}) if x is number; "
         "_spread({x}, {shape}) if axes is default; _broadcast({x}, {shape}, {axes.tuple})",
         "cast": "_constant({x}).astype({dtype}) if x is float and dtype is integer; "
