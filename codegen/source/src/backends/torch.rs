@@ -35,7 +35,7 @@ pub static BACKEND: Backend = Backend {
     takes_on_mesh: None,
     module: "torch",
     imports: &[],
-    prelude: &[include_str!("prelude/torch.py")],
+    prelude: &[include_str!("prelude/torch.py"), include_str!("prelude/torch_random.py")],
     spellings: SPELLINGS,
     random: &[
         ("key_fold", "(*_key_words({key}), {data.word})"),
