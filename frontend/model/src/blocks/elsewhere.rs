@@ -2,6 +2,25 @@
 
 /// Names from other libraries, each with its replacement here. No block has one of these names.
 const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &["GPT", "GPT2", "GPT2Model", "GPT2LMHeadModel", "NanoGPT"],
+        "`mithril.zoo.GPT2()` is that model",
+    ),
+    (
+        &["ResNet", "ResNet18", "ResNet34", "ResNet50"],
+        "`mithril.zoo.ResNet(18)` is that model, also with 34 and 50 layers",
+    ),
+    (&["LeNet", "LeNet5"], "`mithril.zoo.LeNet()` is that model"),
+    (&["MobileNetV2"], "`mithril.zoo.MobileNetV2()` is that model"),
+    (&["UNet"], "`mithril.zoo.UNet()` is that model"),
+    (&["ViT", "VisionTransformer", "ViTModel"], "`mithril.zoo.ViT()` is that model"),
+    (&["LSTMClassifier"], "`mithril.zoo.LSTMClassifier(vocabulary)` is that model"),
+    (&["Seq2Seq"], "`mithril.zoo.Seq2Seq(vocabulary, target_vocabulary)` is that model"),
+    (&["BERT", "BertModel"], "`mithril.zoo.BERT()` is that model"),
+    (&["Llama", "LlamaModel", "LlamaForCausalLM"], "`mithril.zoo.Llama()` is that model"),
+    (&["T5", "T5Model", "T5ForConditionalGeneration"], "`mithril.zoo.T5()` is that model"),
+    (&["CLIP", "CLIPModel"], "`mithril.zoo.CLIP()` is that model"),
+    (&["Whisper", "WhisperEncoder"], "`mithril.zoo.WhisperEncoder()` is its encoder"),
     (&["Convolution2D"], "`Conv2d` is that block"),
     (&["MaxPooling2D"], "`MaxPool2d` is that block"),
     (&["AveragePooling2D"], "`AvgPool2d` is that block"),
