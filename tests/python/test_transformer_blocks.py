@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from cases.transformers import layer, stack, whole
 from comparing import near
-from conftest import CLASSES
+from conftest import CLASSES, SOURCES
 
 import mithril as ml
 from mithril.errors import MithrilError
@@ -228,3 +228,13 @@ def test_mistakes_are_explained():
         with pytest.raises(MithrilError) as caught:
             ml.compile(block, ml.NumpyBackend(), shapes={"input": shape})
         assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_dropout_multiplies_no_identity(make):
+    """The weights of keys are computed once, not read from the attention of an identity matrix."""
+    block = ml.MultiHeadAttention(2, dropout=0.1, is_causal=True)
+    source = ml.compile(block, make(), shapes={"input": [2, 5, 8]}).code
+    assert "eye(" not in source
+    forward = source.partition("def outputs_and_gradients")[0].partition("def forward")[2]
+    assert forward.count(" @ ") == 6

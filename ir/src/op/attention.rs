@@ -56,6 +56,21 @@ pub(super) const OPS: &[OpDef] = &[
         ..BASE
     },
     OpDef {
+        name: "attention_weights",
+        doc: "The weights of the keys in `attention` of the same operands: \
+              `softmax(query keyᵀ scale + mask)`. With `grouped`, there are those of each head of \
+              `query`.",
+        operands: &[QUERY, KEY, MASK.optional(), SINK.optional()],
+        attrs: &[SCALE, CAUSAL, LEFT, RIGHT, SOFTCAP, GROUPED],
+        shape: ShapeRule::Rule(weights_shape),
+        meaning: Meaning::Decompose(|r| {
+            let (weights, has_key) = Parts::of(r).weights();
+            zero_fully_masked(weights, has_key)
+        }),
+        note: NO_KEYS_NOTE,
+        ..BASE
+    },
+    OpDef {
         name: "attention_logsumexp",
         access: Access::Library(Library::Attention(Attention::LogSumExp)),
         doc: "`log(sum(exp(scores)))` over the keys, for each query of `attention` of the same \
@@ -131,6 +146,11 @@ fn logsumexp_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(shapes(cx)?.1)
 }
 
+fn weights_shape(cx: &mut Infer) -> Result<Shape> {
+    let queries = shapes(cx)?.1;
+    Ok(with_last(&queries, &[&cx.shape(1).need_trailing(2)?[0]]))
+}
+
 fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
     let of = match cx.int("of") {
         of @ 0..=2 => of as usize,
@@ -164,7 +184,9 @@ fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
             return cx.mismatch(format!("`{side}` must be at least 0, got {count}"));
         }
     }
-    let (q, k, v) = (cx.shape(0).clone(), cx.shape(1).clone(), cx.shape(2).clone());
+    let has_value = cx.op.operands[2].name == VALUE.name;
+    let (q, k) = (cx.shape(0).clone(), cx.shape(1).clone());
+    let v = if has_value { cx.shape(2).clone() } else { k.clone() };
     let (qt, kt, vt) = (q.need_trailing(2)?, k.need_trailing(2)?, v.need_trailing(2)?);
     cx.unify(
         &qt[1],

@@ -224,7 +224,7 @@ fn attend<'a>(
     }
 }
 
-/// Attention with dropout of the weights of keys, which are the result for the identity as values.
+/// Attention with dropout of the weights of keys.
 fn dropped<'a>(
     cx: &Cx<'a>,
     mut operands: Vec<Var<'a>>,
@@ -232,18 +232,9 @@ fn dropped<'a>(
     grouped: bool,
     key: Var<'a>,
 ) -> Result<Var<'a>> {
-    let (value, rate) = (operands[2], cx.float("dropout"));
+    let (value, rate) = (operands.remove(2), cx.float("dropout"));
     let shape = value.shape();
-    let keys = shape.need_trailing(2)?[0].clone();
-    let square = Shape::new([keys.clone(), keys]);
-    let eye = [("shape", square.clone().into()), ("dtype", value.dtype().into())];
-    operands[2] = cx.op("eye", &[], &eye);
-    if grouped {
-        let groups = shape.need_trailing(3)?[0].clone();
-        let each = [groups].into_iter().chain(square.dims.iter().cloned());
-        operands[2] = operands[2].broadcast_to(Shape::new(each.collect::<Vec<_>>()));
-    }
-    let weights = cx.op("attention", &operands, attrs);
+    let weights = cx.op("attention_weights", &operands, attrs);
     cx.builder.check()?;
     let whole = weights.shape();
     let drawn = [("shape", whole.clone().into()), ("dtype", DType::F32.into())];

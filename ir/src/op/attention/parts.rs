@@ -27,7 +27,9 @@ pub struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     pub fn of(r: &Rule<'a>) -> Parts<'a> {
-        let (query, key, value) = (r.arg(0), r.arg(1), r.arg(2));
+        let (query, key) = (r.arg(0), r.arg(1));
+        // The weights do not depend on the values.
+        let value = if r.op.operands[2].name == "value" { r.arg(2) } else { key };
         let heads = match r.bool("grouped") {
             true => [repeat_heads(key, query), repeat_heads(value, query)],
             false => [key, value],
