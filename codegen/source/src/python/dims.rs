@@ -1,7 +1,7 @@
 //! Dims and shapes as Python integers and tuples, read from the shapes of arrays where needed.
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, NeedsRank, Result};
 use std::iter;
 
 use mithril_ir::dim::{Dim, Operator, Symbol, Translator};
@@ -167,10 +167,11 @@ impl Body<'_, '_> {
         let waiting = |v: &&Value| matches!(self.bindings[v.index()], Binding::Pending(_));
         let found = values.clone().find(is_variable).or_else(|| values.clone().find(waiting));
         let Some(&value) = found else {
-            return Diagnostic::new(format!("no shape gives the dims `*{lead}`"))
+            let mut error = Diagnostic::new(format!("no shape gives the dims `*{lead}`"))
                 .at(format!("function `{}`", self.function.name))
-                .hint("give the shape of the model's inputs with `shapes=`")
-                .err();
+                .hint("give the shape of the model's inputs with `shapes=`");
+            error.needs_rank = Some(NeedsRank { lead: lead.clone(), trailing: None, rank: None });
+            return error.err();
         };
         let count = self.function.ty(value).shape.dims.len();
         Ok(Expr::Starred(Box::new(self.front(value, count)?)))

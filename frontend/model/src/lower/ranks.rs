@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, Label, Result};
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Module;
 
@@ -40,6 +40,10 @@ const RANKS: [usize; 33] = [
 /// The maximum number of lowerings with trial ranks. One input alone takes 33 if no rank fits.
 const ATTEMPTS: usize = 128;
 
+/// The number of ranks that the first search tries for each input, and its number of lowerings.
+const USUAL: usize = 6;
+const USUAL_ATTEMPTS: usize = 256;
+
 /// The maximum number of inputs for which lowering is tried again without a rank, so that no more
 /// inputs are named than necessary.
 const DROPPED: usize = 8;
@@ -70,8 +74,14 @@ pub fn lower_or_try(
     let Some(level) = search.next_level(&first) else {
         return Err(first.report(&definition));
     };
-    search.levels.push(level);
-    match search.run() {
+    search.levels.push(level.clone());
+    let mut found = search.run(true);
+    if found.is_none() {
+        search.levels = vec![level];
+        search.failures.clear();
+        found = search.run(false);
+    }
+    match found {
         Some(module) => Ok(Lowered::NeedsRanks(search.trial(module))),
         None if first.diagnostic.needs_rank.is_none() => Err(first.report(&definition)),
         None => Err(search.failure().unwrap_or_else(|| first.report(&definition))),
@@ -91,6 +101,7 @@ struct Search<'a> {
 }
 
 /// The inputs whose ranks one block needs, and the ranks that are being tried.
+#[derive(Clone)]
 struct Level {
     inputs: Vec<usize>,
     choice: usize,
@@ -99,6 +110,8 @@ struct Level {
     /// Whether the block needs the ranks of exactly these inputs. Otherwise it needs the rank of a
     /// value that may depend on other inputs.
     exact: bool,
+    /// The error of the choice before this one.
+    failure: Option<Diagnostic>,
 }
 
 impl Level {
@@ -125,15 +138,22 @@ impl Level {
 
 impl Search<'_> {
     /// The functions for the first ranks that fit. `levels` keeps those ranks.
-    fn run(&mut self) -> Option<Module> {
-        for _ in 0..ATTEMPTS {
+    ///
+    /// With many inputs there are too many choices to try all. So a search that `jumps` tries the
+    /// usual ranks alone, and leaves a level as soon as two of its choices give the same error
+    /// (backjumping).
+    fn run(&mut self, jumps: bool) -> Option<Module> {
+        let attempts = if jumps { USUAL_ATTEMPTS } else { ATTEMPTS };
+        for _ in 0..attempts {
             match self.attempt() {
                 Ok(module) => return Some(module),
                 Err(error) => match self.next_level(&error) {
                     Some(level) => self.levels.push(level),
                     None => {
-                        self.failures.push(*error.report(self.definition));
-                        self.advance()?;
+                        let failure = error.report(self.definition);
+                        let cause = jumps.then(|| cause(&failure));
+                        self.failures.push(*failure);
+                        self.advance(cause)?;
                     }
                 },
             }
@@ -155,12 +175,17 @@ impl Search<'_> {
         Ok((self.finish)(module)?)
     }
 
-    /// Advances to the next choice. `None`: none is left.
-    fn advance(&mut self) -> Option<()> {
+    /// Advances to the next choice. Levels that did not change the error are left. `None`: no choice
+    /// is left.
+    fn advance(&mut self, error: Option<Diagnostic>) -> Option<()> {
         loop {
+            let is_first = self.levels.len() == 1;
             let level = self.levels.last_mut()?;
+            let is_same = error.is_some() && level.failure == error;
             level.choice += 1;
-            if level.ranks().is_some() {
+            let is_usual = error.is_none() || is_first || (level.choice < USUAL && !is_same);
+            if level.ranks().is_some() && is_usual {
+                level.failure = error;
                 return Some(());
             }
             self.levels.pop();
@@ -188,7 +213,7 @@ impl Search<'_> {
         let inputs: Vec<usize> = open.iter().copied().filter(is_asked).collect();
         let only = error.diagnostic.needs_rank.as_ref().and_then(|needs| needs.rank);
         let only = only.filter(|_| exact);
-        (!inputs.is_empty()).then_some(Level { inputs, choice: 0, only, exact })
+        (!inputs.is_empty()).then_some(Level { inputs, choice: 0, only, exact, failure: None })
     }
 
     /// The trial, with as few inputs as necessary.
@@ -222,4 +247,11 @@ impl Search<'_> {
         let best = best.max_by_key(|(at, error)| (weight(error), std::cmp::Reverse(*at)))?.0;
         self.failures.into_iter().nth(best).map(Box::new)
     }
+}
+
+/// The error without the types of operands that it does not complain of.
+fn cause(error: &Diagnostic) -> Diagnostic {
+    let mut cause = error.clone();
+    cause.facts.retain(|fact| matches!(fact.label, Label::Got | Label::Expected));
+    cause
 }
