@@ -175,7 +175,9 @@ pub(super) fn as_model(body: &Block, named: &[&str]) -> Result<Block> {
     if body.definition.composite.is_some() && body.given.is_empty() {
         return Ok(body.clone());
     }
-    let inputs = body.inputs().iter().filter(|t| !t.optional || named.contains(&&*t.name));
+    // A dotted name is the path of a param inside the block, which its path in the model extends.
+    let inputs = body.inputs().iter().filter(|t| !t.name.contains('.'));
+    let inputs = inputs.filter(|t| !t.optional || named.contains(&&*t.name));
     let outputs = body.outputs().iter().map(|outlet| &outlet.name);
     let names = inputs.map(|terminal| &terminal.name).chain(outputs);
     let open = names.filter(|name| body.given.iter().all(|(own, _)| own != *name));
