@@ -307,3 +307,25 @@ def test_halves():
         inputs = {"input": backend.array(x), "target": backend.array(x)}
         got = backend.to_numpy(compiled.evaluate({}, inputs)["output"])
         np.testing.assert_array_equal(got, np.zeros(1, np.float16))
+
+
+def test_the_target_of_a_loss_is_its_input_of_this_name():
+    """The second input of a ranking loss is another score."""
+    model = ml.Model()
+    model |= ml.Linear(1, name="score")(input="x", output="score")
+    training = ml.TrainModel(model)
+    training.add_loss(ml.MarginRanking(margin=0.5), input="score", target="order")
+    compiled = ml.compile(training, ml.NumpyBackend(), shapes={"x": [4, 3]})
+    assert set(compiled.inputs) == {"x", "right", "order"}
+    params = compiled.randomize_params(seed=0)
+    x, right = (
+        np.random.default_rng(0).standard_normal((4, 3)),
+        np.random.default_rng(0).standard_normal((4, 1)),
+    )
+    order = np.array([[1], [-1], [1], [-1]])
+    inputs = {n: v.astype(np.float32) for n, v in {"x": x, "right": right, "order": order}.items()}
+    outputs = compiled.evaluate(params, inputs)
+    want = torch.nn.functional.margin_ranking_loss(
+        *(torch.tensor(v) for v in (outputs["score"], inputs["right"], inputs["order"])), margin=0.5
+    )
+    np.testing.assert_allclose(outputs["final_cost"], want, rtol=1e-6)

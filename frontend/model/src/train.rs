@@ -162,8 +162,8 @@ impl TrainModel {
 
     /// Adds `coef` times a loss, reduced by `reduce_steps`. If the loss has a [`WEIGHT`] output in
     /// addition to its standard output, a `Mean` divides by the sum of the weights. Of the loss's
-    /// required inputs that are not connected, the first reads `input` and the second `target`; the
-    /// others become inputs with their own names. Errors: "Terminal not found"; a loss that reads
+    /// required inputs that are not connected, the first reads `input`, and the one called `target`,
+    /// or else the second, reads `target`; the others become inputs with their own names. Errors: "Terminal not found"; a loss that reads
     /// no output of the model.
     pub fn add_loss(&mut self, loss: Block, how: Loss) -> Result<()> {
         self.check_open()?;
@@ -325,7 +325,11 @@ impl TrainModel {
     ) -> Result<Block> {
         let given = |t: &&Terminal| block.given.iter().any(|(n, _)| *n == t.name);
         let missing = required_inputs(&block).filter(|t| !given(t));
-        let defaults = missing.map(|t| t.name.clone()).zip([input, target]);
+        let mut missing: Vec<Arc<str>> = missing.map(|t| t.name.clone()).collect();
+        if let Some(at) = missing.iter().skip(1).position(|name| **name == *"target") {
+            missing[1..=at + 1].rotate_right(1);
+        }
+        let defaults = missing.into_iter().zip([input, target]);
         let added: Vec<(Arc<str>, Source)> = defaults.map(|(t, n)| (t, n.into())).collect();
         let mut block = block.connect(added)?;
         let standard = block.standard_input().map(|t| t.name.clone());
