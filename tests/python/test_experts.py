@@ -119,6 +119,32 @@ def test_values_and_gradients_are_those_of_a_loop(backend: Any, settings: dict[s
     check(backend, compiled, drawn(8, 9, width), params, settings)
 
 
+def test_second_derivatives(backend: Any) -> None:
+    """JAX has no gradient of the gradient of its own grouped product."""
+    settings = {"experts": 3, "k": 2, "activation": "silu"}
+    model = Model()
+    names = {name: name for name in params_of(3, settings)}
+    model |= MoE(**settings)(input="input", output="output", **names)
+    model |= ml.Sum()(input="output", output="total")
+    options = {"shapes": {"input": [4, 3]}, "trainable_keys": ["input"]}
+    compiled = ml.compile(model, backend, differentiate="total", **options)
+    params = {"input": drawn(7, 4, 3)} | params_of(3, settings)
+    own = {name: backend.array(value) for name, value in params.items()}
+    seed = {"w_in_gradient": backend.array(drawn(8, *params["w_in"].shape))}
+    found = compiled.evaluate(own, {}, output_gradients=seed)[1]
+
+    leaves: Any = {
+        n: torch.tensor(v, dtype=torch.float64, requires_grad=True) for n, v in params.items()
+    }
+    weights = {n: leaf for n, leaf in leaves.items() if n != "input"}
+    output, _ = mixture(leaves["input"], weights, 2, activation="silu")
+    (slope,) = torch.autograd.grad(output.sum(), leaves["w_in"], create_graph=True)
+    own_seed = torch.tensor(drawn(8, *params["w_in"].shape))
+    want = torch.autograd.grad((slope * own_seed).sum(), [*leaves.values()], allow_unused=True)
+    for name, value in zip(leaves, want, strict=True):
+        near(backend.to_numpy(found[name]), torch.zeros(1) if value is None else value, 1e-4)
+
+
 def test_an_expert_without_tokens(backend: Any) -> None:
     """The router sends every token to the first two of three experts."""
     settings = {"experts": 3, "k": 2}

@@ -33,10 +33,22 @@ def _grouped_matmul(x, w, group):
 
 def _grouped_outer(x, y, group, groups):
     """The sums over each group's rows of the outer products of x and y."""
-    order, sizes = _in_groups(group, groups)
-    w = jax.ShapeDtypeStruct((groups, x.shape[1], y.shape[1]), x.dtype)
-    of_w = jax.linear_transpose(lambda w: jax.lax.ragged_dot(x[order], w, sizes), w)
-    return of_w(y[order])[0]
+
+    # JAX has no gradient of such sums of its own.
+    @jax.custom_vjp
+    def outer(x, y, group):
+        order, sizes = _in_groups(group, groups)
+        w = jax.ShapeDtypeStruct((groups, x.shape[1], y.shape[1]), x.dtype)
+        of_w = jax.linear_transpose(lambda w: jax.lax.ragged_dot(x[order], w, sizes), w)
+        return of_w(y[order])[0]
+
+    def pullback(operands, gradient):
+        x, y, group = operands
+        of_x = _grouped_matmul(y, jnp.swapaxes(gradient, 1, 2), group)
+        return of_x, _grouped_matmul(x, gradient, group), None
+
+    outer.defvjp(lambda *operands: (outer(*operands), operands), pullback)
+    return outer(x, y, group)
 
 
 def _broadcast(x, shape, axes):
