@@ -86,7 +86,11 @@ impl Legalize {
             format!("Backend does not support operation {}", op.op.name),
         )
         .fact("backend", self.target.name)
-        .hint("choose another backend, or express the operation by others");
+        .hint(format!(
+            "choose another backend, or express the operation by others; the class of a custom \
+             backend may have a template for it: `spellings = {{\"{}\": \"@…\"}}`",
+            op.op.name
+        ));
         if !op.loc.is_unknown() {
             error = error.at(format!("block `{}`", op.loc));
         }

@@ -235,6 +235,8 @@ impl Definition {
         random.retain(|(_, template)| has(template));
         if base.is_none() {
             known.retain(|_, template| check::calls_only(template, prelude));
+            let standard = array_api::STANDARD.iter().copied();
+            known.extend(standard.filter(|(_, template)| has(template)));
         }
         for (name, template) in &self.spellings {
             let op = self.operation(name)?;
@@ -272,9 +274,12 @@ impl Definition {
         self.check_imports()?;
         let base = self.base()?;
         let (known, random) = self.inherited(base);
+        let standard = if base.is_none() { array_api::STANDARD } else { &[] };
+        let standard = standard.iter().map(|(_, text)| *text);
         let own = self.spellings.iter().chain(&self.creation).map(|(_, text)| text.as_str());
         let random = random.into_iter().map(|(_, text)| text);
-        let all = known.into_values().chain(random).chain(own).chain(creation_of(base));
+        let all = known.into_values().chain(standard).chain(random).chain(own);
+        let all = all.chain(creation_of(base));
         Ok(all.flat_map(check::functions).collect())
     }
 

@@ -1,4 +1,5 @@
-//! Spellings that backends share: those of NumPy, which most frameworks follow.
+//! Spellings that backends share: those of NumPy, which most frameworks follow, and those of the
+//! Python array API.
 
 use super::Spellings;
 
@@ -111,6 +112,21 @@ pub const SPELLINGS: Spellings = &[
     ("eigvalsh", "@linalg.eigvalsh({x})"),
     ("svd", "@linalg.svd({x}, full_matrices=False)[{of} / 3]"),
     ("matrix_power", "@linalg.matrix_power({x}, {n})"),
+];
+
+/// Spellings of the Python array API where it has other functions than NumPy 1 has.
+pub const STANDARD: Spellings = &[
+    ("asin", "@asin({x})"),
+    ("acos", "@acos({x})"),
+    ("atan", "@atan({x})"),
+    ("atan2", "@atan2({x}, {y})"),
+    ("cumsum", "@cumulative_sum({x}, axis={axis}[, dtype={narrow}])"),
+    ("cumprod", "@cumulative_prod({x}, axis={axis}[, dtype={narrow}])"),
+    ("concat", "@concat([{inputs}], axis={axis})"),
+    ("transpose", "{x}.T if permutation == (1, 0); @permute_dims({x}, {permutation.tuple})"),
+    ("diagonal", "@linalg.diagonal({x}[, offset={offset}])"),
+    ("cast", "@astype({x}, {dtype})"),
+    ("reshape", "@reshape({x}, {shape})"),
 ];
 
 /// Convolutions and pooling by functions of the prelude, which JAX and MLX both have.

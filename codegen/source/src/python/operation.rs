@@ -167,6 +167,11 @@ impl<'m> Body<'_, 'm> {
             )
             .at(format!("block `{}`", op.loc))
             .got(format!("{} for {}", op.op.name, self.file.backend.label))
+            .hint(format!(
+                "the class of a custom backend may have a template for it: \
+                 `spellings = {{\"{}\": \"@…\"}}`",
+                op.op.name
+            ))
             .err(),
         }
     }

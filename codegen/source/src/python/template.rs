@@ -181,7 +181,10 @@ impl Parser<'_> {
     }
 
     fn error(&self, expected: &str) -> String {
-        format!("`{}`: {expected} is expected at `{}`", self.text, self.rest())
+        match self.rest() {
+            "" => format!("`{}`: {expected} is expected at the end", self.text),
+            rest => format!("`{}`: {expected} is expected at `{rest}`", self.text),
+        }
     }
 
     fn word(&mut self) -> Option<String> {
