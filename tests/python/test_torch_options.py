@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import subprocess
 import sys
 import warnings
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import mithril as ml
-from mithril.backends.torch_runner import LossScaler
+from mithril.backends.torch_autocast import LossScaler
 from mithril.errors import BackendError, BackendWarning, UsageError
 from mithril.models import (
     MLP,
@@ -96,6 +97,55 @@ def test_gradients_below_float16_are_kept(autodiff):
         own = {"w": torch.ones(3, 1)}
         _, gradients = compiled.evaluate(own, {"input": x}, output_gradients=tiny)
         near(gradients["w"], torch.full((3, 1), 4 * 1e-3 * 2.0**-22), 2e-3)
+
+
+def convolutions():
+    model = Model()
+    model += Conv2d(2, 1, name="a")(input="x")
+    model += Conv2d(2, 1, name="b")(output="y")
+    return model
+
+
+@pytest.mark.parametrize("autodiff", ["framework", "mithril"])
+def test_source_with_amp_runs_by_itself(autodiff, tmp_path, monkeypatch):
+    path = tmp_path / "net_with_amp.py"
+    shapes = {"x": [1, 2, 3, 3]}
+    backend = ml.TorchBackend(use_amp=True)
+    compiled = ml.compile(
+        convolutions(), backend, shapes=shapes, file_path=str(path), autodiff=autodiff
+    )
+    assert '@torch.autocast("cpu", dtype=torch.bfloat16)\ndef forward(' in compiled.code
+    monkeypatch.syspath_prepend(tmp_path)
+    params, inputs = compiled.randomize_params(seed=0), {"x": torch.ones(1, 2, 3, 3)}
+    want = compiled.evaluate(params, inputs)["y"]
+    found = importlib.import_module("net_with_amp").forward(params, inputs)["y"]
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, want)
+    # The gradient of an output may have the output's own dtype.
+    gradients = compiled.evaluate_gradients(params, inputs, {"y": want})
+    wide = compiled.evaluate_gradients(params, inputs, {"y": want.float()})
+    for name, gradient in gradients.items():
+        assert gradient.dtype == torch.float32
+        assert torch.equal(gradient, wide[name])
+
+
+@pytest.mark.parametrize("amp_outside", [True, False])
+@pytest.mark.parametrize("other", ["NumpyBackend", "JaxBackend", "CpuBackend"])
+def test_parts_beside_amp_get_the_stated_dtypes(other, amp_outside):
+    amp, plain = ml.TorchBackend(use_amp=True), getattr(ml, other)()
+    own, inner = (amp, plain) if amp_outside else (plain, amp)
+    compiled = ml.compile(convolutions(), own, shapes={"x": [1, 2, 3, 3]}, backend_map={"b": inner})
+    params = compiled.randomize_params(seed=0)
+    inputs = {"x": np.ones((1, 2, 3, 3), np.float32)}
+    outputs, gradients = compiled.evaluate(params, inputs, output_gradients={"y": own.ones_like})
+    assert "float32" in str(outputs["y"].dtype)
+    single = ml.compile(convolutions(), ml.NumpyBackend(), shapes={"x": [1, 2, 3, 3]})
+    given = {name: own.to_numpy(value) for name, value in params.items()}
+    want, slopes = single.evaluate(given, inputs, output_gradients={"y": np.ones_like})
+    for name, value in {**slopes, **want}.items():
+        got = own.to_numpy({**gradients, **outputs}[name])
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, value, rtol=0.02, atol=0.02, err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -306,6 +356,17 @@ def test_absent_devices_are_listed():
     absent = f"cuda:{torch.cuda.device_count()}"
     with pytest.raises(BackendError, match=f"no device `{absent}` here") as error:
         ml.TorchBackend(device=absent)
+    assert "expected: cpu" in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "mps", "xpu", "gpu"])
+def test_errors_of_absent_devices_are_short(device):
+    """PyTorch's own message for `mps` lists its 50 dispatch keys."""
+    if device == "mps" and torch.backends.mps.is_available():
+        device = "mps:99"
+    with pytest.raises(BackendError) as error:
+        ml.TorchBackend(device=device)
+    assert max(len(line) for line in str(error.value).splitlines()) < 200
     assert "expected: cpu" in str(error.value)
 
 

@@ -23,6 +23,7 @@ from .seeds import ArraySeeds, Seeds
 from .sharding import Splits, splits_for
 from .sources import path_text, write_source
 from .staged import StagedModel
+from .states import held, traced
 from .variants import Variant, Variants
 
 if TYPE_CHECKING:
@@ -206,8 +207,7 @@ class CompiledModel(Contents, HookedModel, StagedModel):
         return self._at_home(drawn)
 
     def _at_home(self, params: Arrays) -> Arrays:
-        """The params on the devices of the blocks that read them, as far as these are known, or
-        divided over the mesh."""
+        """The params where the blocks that read them run, or divided over the mesh."""
         runner = self._variant.runner
         if self._splits:
             return self._divided(params)
@@ -255,12 +255,13 @@ class CompiledModel(Contents, HookedModel, StagedModel):
         self._state = state
 
     def _state_of_call(self, params: Arrays, inputs: Arrays) -> Arrays:
-        """The state for a call without `state`: the current state, or else the initial one."""
+        """The state for a call without one: the current state, or else the initial one."""
         if self._training is not None and self._training._state is not None:
             return self.state
         if self._state is None:
             initial = self.initial_state(params, inputs)
-            if self._training is not None and not self._one_initial:
+            shared = self._training is not None and not self._one_initial
+            if shared or traced(self.backend, initial):
                 return initial
             self._state = initial
         return self._state
@@ -465,7 +466,7 @@ class CompiledModel(Contents, HookedModel, StagedModel):
         if state is not None:
             return (*answer, following if self._states else state)
         if self._states and self._training is None:
-            self._state = following
+            self._state = held(self.backend, following)
         return answer if len(answer) > 1 else answer[0]
 
     def _own_params(self, params: Any) -> Any:

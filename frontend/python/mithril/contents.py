@@ -72,7 +72,9 @@ class Contents:
         or the masks whose dtypes are needed.
         """
         is_source = self.backend.writes and self._placement.is_single and self._pipeline is None
-        return self._program.source if is_source else str(self._runner.code)
+        if not is_source:
+            return str(self._runner.code)
+        return self.backend.written(self._program.source)
 
     @property
     def module(self) -> str:

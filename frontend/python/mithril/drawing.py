@@ -143,14 +143,14 @@ def _drawing_function(
         try:
             number, values, function = program.initial(argument.name, list(shape), seed, fan, init)
             if number is not None:
-                return backend.initial(number, shape, argument.dtype)
+                return _made(backend, argument, number, shape)
             if function is not None:
                 drawn = _call_init(backend, function, argument.name, shape)
             else:
                 drawn = np.frombuffer(values or b"", np.float64).reshape(shape)
             if argument.transposed:
                 drawn = np.asfortranarray(drawn)
-            return backend.initial(drawn, shape, argument.dtype)
+            return _made(backend, argument, drawn, shape)
         except Exception as error:
             if not backend.lacks_memory(error):
                 raise
@@ -171,7 +171,12 @@ def _from(
 
     values = backend.to_numpy(source).astype(np.float64)
     found = program.initial_from(argument.name, values.tobytes(), list(values.shape))
-    return backend.initial(np.frombuffer(found, np.float64).reshape(shape), shape, argument.dtype)
+    return _made(backend, argument, np.frombuffer(found, np.float64).reshape(shape), shape)
+
+
+def _made(backend: Backend, argument: _core.Argument, values: Any, shape: Shape) -> Array:
+    made = backend.initial(values, shape, argument.dtype)
+    return backend.as_param(made) if argument.role == "param" else made
 
 
 def _derived(

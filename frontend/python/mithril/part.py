@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .sources import namespace
 
@@ -35,8 +35,14 @@ class Part:
         self.types = {value: f"{a.dtype.name}[{', '.join(a.dims)}]" for a, value in arguments}
         self.names = {value: str(a.name) for a, value in arguments}
         self.dtypes = {value: a.dtype.name for a, value in arguments}
+        self._outputs = {r.name: r.dtype.name for r in program.results}
         self.runner = backend.runner(
             program,
-            partial(namespace, program, file_path),
+            partial(namespace, program, file_path, written=backend.written),
             jit=backend.jit_default if jit is None else jit,
         )
+
+    def settled(self, outputs: dict[str, Any]) -> dict[int, Any]:
+        """The values of these outputs, in the dtypes that the other parts take."""
+        settle, dtypes = self.backend.settled, self._outputs
+        return {value: settle(outputs[name], dtypes[name]) for name, value, _ in self.results}

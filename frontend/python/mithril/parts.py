@@ -94,9 +94,22 @@ class PartsRunner:
 
     def at_home(self, name: str, param: Array) -> Array:
         """The param on the device of the blocks that read it."""
-        return self._backends[self._sources[self._arguments.index(name)]].receive(param)
+        home = self._backends[self._sources[self._arguments.index(name)]]
+        return self._backends[0].as_param(home.receive(param))
 
     # Descriptions.
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of the backends that run parts."""
+        return {part.backend.kind for part in self._parts}
+
+    @property
+    def others(self) -> str:
+        """The parts that do not run on the model's backend, for messages."""
+        own = self._backends[0].kind
+        found = [repr(part.backend) for part in self._parts if part.backend.kind != own]
+        return " and ".join(dict.fromkeys(found))
 
     def borders(self) -> Iterator[Border]:
         """The values that cross between backends, in the order of the parts that read them, and
@@ -135,7 +148,10 @@ class PartsRunner:
                     for value, name in part.names.items()
                     if (source := self._backends[self._sources[value]]) is not part.backend
                 ]
-            text = part.program.source if part.backend.writes else str(part.runner.code)
+            if part.backend.writes:
+                text = part.backend.written(part.program.source)
+            else:
+                text = str(part.runner.code)
             texts.append("\n".join([*lines, "", text]))
         return "\n".join(texts)
 
@@ -146,9 +162,7 @@ class PartsRunner:
         values = self._values(params, inputs, state)
         for part in self._parts:
             own, others = self._taken(part, values)
-            outputs = part.runner.forward(own, others)
-            for name, value, _ in part.results:
-                values[value] = outputs[name]
+            values |= part.settled(part.runner.forward(own, others))
         outputs = self._given(values, self._outputs)
         return outputs if state is None else (outputs, self._given(values, self._states))
 
@@ -173,9 +187,7 @@ class PartsRunner:
             part = self._parts[at]
             own, others = self._taken(part, values)
             if not own:
-                outputs = part.runner.forward({}, others)
-                for name, value, _ in part.results:
-                    values[value] = outputs[name]
+                values.update(part.settled(part.runner.forward({}, others)))
                 run(at + 1)
                 return
             asked = _Seeds(part, values, cotangents, partial(run, at + 1))
@@ -249,12 +261,10 @@ class _Seeds:
 
     def of(self, outputs: Arrays) -> Arrays:
         """Runs the later parts, and returns the gradients that they computed."""
-        results = self._part.results
-        for name, value, _ in results:
-            self._values[value] = outputs[name]
+        self._values.update(self._part.settled(outputs))
         self._following()
         return {
             name: self._cotangents[value]
-            for name, value, is_float in results
+            for name, value, is_float in self._part.results
             if is_float and value in self._cotangents
         }

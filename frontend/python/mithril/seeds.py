@@ -56,11 +56,17 @@ class Seeds:
         if given is True or self._is_function(given):
             return None
         if not isinstance(given, Mapping):
-            return {self._only_output(): self._array(self._only_output(), given)}
+            return {self._only_output(): self._stated(self._only_output(), given)}
         self._check_names(given)
         if any(self._is_function(value) for value in given.values()):
             return None
-        return {name: self._array(name, value) for name, value in given.items()}
+        return {name: self._stated(name, value) for name, value in given.items()}
+
+    def _stated(self, name: str, value: Any) -> Array:
+        """The array, in the dtype that the model states for the output if it had its own."""
+        array = self._array(name, value)
+        is_array = self._backend.is_array(array)
+        return self._backend.settled(array, self._outputs[name]) if is_array else array
 
     def of(self, outputs: Arrays) -> Arrays:
         """The gradients for these outputs.

@@ -7,7 +7,7 @@ import itertools
 import linecache
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,15 @@ def _without(source: str, names: Mapping[str, Any]) -> ast.Module:
 
 
 def namespace(
-    program: _core.Program, file_path: str | None, given: Mapping[str, Any] | None = None
+    program: _core.Program,
+    file_path: str | None,
+    given: Mapping[str, Any] | None = None,
+    written: Callable[[str], str] = str,
 ) -> dict[str, Any]:
     """Runs a program's source and returns its names. The source is run from `file_path` if there
-    is one, otherwise from memory. `given` is as for `executed`."""
-    source, constants = program.source, program.constants
+    is one, otherwise from memory. `given` is as for `executed`; `written` changes the source as the
+    backend's options ask for."""
+    source, constants = written(program.source), program.constants
     if file_path is not None:
         path = write_source(file_path, source)
         if constants:

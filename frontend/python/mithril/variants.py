@@ -62,9 +62,9 @@ class Variant:
                 [backend, *others], program, jit=jit, file_path=file_path, homes=homes or {}
             )
         else:
-            own = partial(namespace, program, file_path)
+            own = partial(namespace, program, file_path, written=backend.written)
             self.runner = backend.runner(program, own, jit=jit)
-        self.forward = self.runner.forward
+        self.forward = backend.recorded(self.runner) if others else self.runner.forward
         self.joint = getattr(self.runner, "joint", None)
         # Native code checks its arguments itself.
         if backend.writes or others:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .._core import Program
+    from ..parts import PartsRunner
 
 __all__ = ["Backend"]
 
@@ -188,6 +189,26 @@ class Backend(Arrays):
                 f"\n  got: device={str(device)!r} and device_mesh={mesh}\n  expected: one of them"
             )
         return mesh
+
+    def without_history(self, array: Array) -> Array:
+        """The array without what the framework recorded to compute gradients."""
+        return array
+
+    def written(self, source: str) -> str:
+        """The source of a model, as it is shown and run."""
+        return source
+
+    def settled(self, array: Array, dtype: str) -> Array:
+        """An array that a model computed, in the dtype that the model states."""
+        return array
+
+    def recorded(self, runner: PartsRunner) -> Callable[..., Any]:
+        """The forward pass of a model whose parts run on several backends, whose gradients the
+        framework's own functions can compute.
+
+        Errors: the call raises `UsageError` if the framework cannot do this.
+        """
+        return runner.forward
 
     def _framework_mesh(self, mesh: Mesh) -> Any:
         """The framework's mesh. Errors: `BackendError` if there are not enough devices."""

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType
-from ..errors import BackendError
+from ..errors import BackendError, UsageError
 from .base import Backend
 from .dtypes import numpy_dtype
 from .foreign import shared
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._core import Program
+    from ..parts import PartsRunner
     from .arrays import Arrays
     from .base import Namespace
     from .parts_of_files import Place
@@ -164,8 +165,25 @@ class JaxBackend(Backend):
             return self.from_numpy(array)
         return self._put(array, like.sharding)
 
+    def recorded(self, runner: PartsRunner) -> Callable[..., Any]:
+        if runner.kinds == {self.kind}:
+            return runner.forward
+
+        def forward(params: Any, inputs: Any, state: Any = None) -> Any:
+            arrays = (*params.values(), *inputs.values(), *(state or {}).values())
+            if not all(map(self.is_readable, arrays)):
+                raise UsageError(
+                    "JAX cannot transform a model whose parts run on other backends"
+                    f"\n  got: {runner.others}\n  hint: give `output_gradients` for its gradients"
+                )
+            return runner.forward(params, inputs, state)
+
+        return forward
+
     def receive(self, array: Any) -> Any:
         jax = self.framework
+        if isinstance(array, jax.core.Tracer):
+            return jax.device_put(array, self.home)
         if not self.is_array(array):
             own = shared(self.jnp.from_dlpack, array)
             array = self.from_numpy(self._as_numpy(array)) if own is None else own

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType
 from ..errors import BackendError
+from ..seeds import ArraySeeds
 from .base import Backend
 from .functions import topk_by_sort
 from .joint import JointRunner
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._core import Program
+    from ..parts import PartsRunner
     from .arrays import Arrays
     from .base import Namespace
 
@@ -87,8 +89,43 @@ class MlxBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.array)
 
+    def is_readable(self, value: object) -> bool:
+        return super().is_readable(value) and self._computed(value)
+
+    def _computed(self, arrays: object) -> bool:
+        """Computes arrays; False if a transformation such as `mx.compile` traces the call."""
+        try:
+            self.framework.eval(arrays)
+        except ValueError as error:
+            if "function transformations" not in str(error):
+                raise
+            return False
+        return True
+
     def lacks_memory(self, error: Exception) -> bool:
         return isinstance(error, MemoryError) or "[malloc" in str(error)
+
+    def recorded(self, runner: PartsRunner) -> Callable[..., Any]:
+        if runner.kinds == {self.kind}:
+            return runner.forward
+        mx = self.framework
+
+        def without(arrays: Any) -> dict[str, Any]:
+            """NaN for what has no gradients here, so that it is not taken for 0."""
+            return {n: mx.full(x.shape, float("nan"), x.dtype) for n, x in arrays.items()}
+
+        forward = mx.custom_function(runner.forward)
+
+        @forward.vjp  # type: ignore[untyped-decorator]
+        def pullback(primals: Any, cotangents: Any, _: Any) -> Any:
+            params, inputs, *rest = primals
+            given = cotangents[0] if rest else cotangents
+            floats = {n: g for n, g in given.items() if mx.issubdtype(g.dtype, mx.floating)}
+            state = rest[0] if rest else None
+            found = runner.gradients(params, inputs, state, ArraySeeds(floats))[1]
+            return (found, without(inputs), *map(without, rest))
+
+        return forward  # type: ignore[no-any-return]
 
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool
@@ -112,12 +149,7 @@ class MlxBackend(Backend):
         def run(*args: Any) -> Any:
             with mx.stream(self.device) if self.device else nullcontext():
                 result = call(*args)
-                try:
-                    mx.eval(result)
-                except ValueError as error:
-                    # A transformation such as `mx.compile` traces the call.
-                    if "function transformations" not in str(error):
-                        raise
+                self._computed(result)
             return result
 
         return run

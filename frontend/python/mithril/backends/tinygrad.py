@@ -107,6 +107,12 @@ class TinygradBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Tensor)
 
+    def is_readable(self, value: object) -> bool:
+        from tinygrad.engine.realize import capturing  # noqa: PLC0415
+
+        # `TinyJit` records the kernels of a call, and runs these alone from then on.
+        return super().is_readable(value) and not capturing
+
     def lacks_memory(self, error: Exception) -> bool:
         short = isinstance(error, OSError) and error.errno == errno.ENOMEM
         return short or isinstance(error, MemoryError)
@@ -122,20 +128,31 @@ class TinygradBackend(Backend):
             runner: TinygradRunner | JointRunner = JointRunner(self, own, compiled=compiled)
         else:
             runner = TinygradRunner(self, own, compiled)
-        runner.forward = self._around(runner.forward)
+        forward = runner.forward
+        runner.forward = self._around(forward, differentiable=compiled is None)
         runner.gradients = self._around(runner.gradients)  # type: ignore[method-assign]
         return runner
 
-    def _around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Realizes the results of a call, so that errors are those of the call."""
+    def _around(
+        self, call: Callable[..., Any], *, differentiable: bool = False
+    ) -> Callable[..., Any]:
+        """Realizes the results of a call, so that errors are those of the call.
+
+        Tensors that are realized have no gradients by `Tensor.backward`. So a `differentiable` call
+        gives outputs that are not, if tinygrad's training mode is on and an optimizer of tinygrad
+        has the params.
+        """
         tensor = self.framework.Tensor
         from tinygrad.engine.realize import capturing  # noqa: PLC0415
-        from tinygrad.helpers import Context  # noqa: PLC0415
+        from tinygrad.helpers import TRAINING, Context  # noqa: PLC0415
 
         def run(*args: Any) -> Any:
             result = call(*args)
+            recorded = differentiable and TRAINING and any(x.is_param for x in args[0].values())
+            # The state is computed now, not with the params after a step of the optimizer.
+            computed = result[1:] if recorded and len(args) > 2 else () if recorded else result
             if not capturing:
-                realized(tensor, result)
+                realized(tensor, computed)
             return result
 
         def run_in_double_precision(*args: Any) -> Any:

@@ -13,13 +13,15 @@ from ..errors import BackendError, BackendWarning, UsageError
 from ..units import bytes_of
 from .joint import JointRunner
 from .torch_arrays import TorchArrays, as_numpy
+from .torch_autocast import LossScaler, autocast, under_autocast
 from .torch_memory import MemoryLimit, flow, limited, storage_sizes
-from .torch_runner import LossScaler, TorchRunner, compiled, set_apart, under_autocast, within
+from .torch_runner import TorchRunner, compiled, set_apart, within
 
 if TYPE_CHECKING:
     import torch
 
     from .._core import Program
+    from ..parts import PartsRunner
     from .base import Namespace
     from .torch_mesh_runner import MeshRunner
 
@@ -162,13 +164,6 @@ class TorchBackend(TorchArrays):
         """Whether models run in mixed precision."""
         return self.amp_dtype is not None
 
-    @property
-    def autocast(self) -> Callable[[], Any] | None:
-        """Makes the context of mixed precision, if models run in it."""
-        if self.amp_dtype is None:
-            return None
-        return partial(self.framework.autocast, self.device.type, dtype=self.amp_dtype)
-
     def _options(self) -> tuple[str, ...]:
         names = self.__init__.__kwdefaults__ or {}  # type: ignore[misc]
         return tuple(name for name in names if name not in ("precision", "device"))
@@ -182,8 +177,10 @@ class TorchBackend(TorchArrays):
             have = ["cpu"]
             have += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
             have += ["mps"] if torch.backends.mps.is_available() else []
+            # The other sentences list PyTorch's dispatch keys, or tell how to install a driver.
+            reason = str(error).splitlines()[0].partition(". ")[0]
             raise BackendError(
-                f"torch has no device `{device}` here\n  got: {str(error).splitlines()[0]}"
+                f"torch has no device `{device}` here\n  got: {reason}"
                 f"\n  expected: {', '.join(have)}"
             ) from error
         return own  # type: ignore[no-any-return]
@@ -256,12 +253,27 @@ class TorchBackend(TorchArrays):
         if self.release_unused:
             self.clear_cache()
 
-    def initial(self, *drawing: Any) -> torch.Tensor:
-        return self.as_param(super().initial(*drawing))
-
     def as_param(self, array: torch.Tensor) -> torch.Tensor:
         learned = self.requires_grad and array.is_floating_point()
-        return array.requires_grad_() if learned else array
+        # An array that was moved to another device is no leaf.
+        return array.detach().requires_grad_() if learned else array
+
+    def written(self, source: str) -> str:
+        if self.amp_dtype is None:
+            return source
+        return autocast(source, self.device.type, str(self.amp_dtype))
+
+    def settled(self, array: torch.Tensor, dtype: str) -> torch.Tensor:
+        # Autocast leaves the results of products and convolutions in half the width.
+        is_half = self.use_amp and array.dtype == self.amp_dtype
+        return array.to(self.own_dtype(dtype)) if is_half else array
+
+    def recorded(self, runner: PartsRunner) -> Callable[..., Any]:
+        if runner.kinds == {self.kind}:
+            return runner.forward
+        from .torch_borders import recorded  # noqa: PLC0415
+
+        return recorded(self.framework, runner)
 
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool
@@ -290,9 +302,8 @@ class TorchBackend(TorchArrays):
             # The source computes the gradients itself, so autograd does not need to record
             # operations.
             gradients = within(self.framework.no_grad, runner.gradients)
-            if self.autocast:
-                runner.forward = within(self.autocast, runner.forward)
-                gradients = under_autocast(within(self.autocast, gradients), self.scaler())
+            if self.use_amp:
+                gradients = under_autocast(gradients, self.scaler())
             runner.forward = self.around(runner.forward, jit=jit)
             runner.gradients = self.around(gradients, jit=jit)  # type: ignore[method-assign]
         else:

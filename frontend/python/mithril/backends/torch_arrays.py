@@ -59,6 +59,15 @@ class TorchArrays(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Tensor)
 
+    def is_readable(self, value: object) -> bool:
+        # The tensors of `torch.func` end with the function that it transforms.
+        functorch = self.framework._C._functorch
+        is_wrapped = self.is_array(value) and functorch.is_functorch_wrapped_tensor(value)
+        return super().is_readable(value) and not is_wrapped
+
+    def without_history(self, array: torch.Tensor) -> torch.Tensor:
+        return array.detach()
+
     @property
     def samples(self) -> dict[str, Any]:
         # Calls also take tensors of this process, so the samples are such.

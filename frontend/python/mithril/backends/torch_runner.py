@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from ..errors import BackendWarning
 
 if TYPE_CHECKING:
     from .torch import TorchBackend
 
-__all__ = ["LossScaler", "TorchRunner", "compiled", "set_apart", "under_autocast", "within"]
+__all__ = ["TorchRunner", "compiled", "set_apart", "within"]
 
 Call = Callable[..., Any]
 
@@ -33,17 +35,44 @@ def compiled(torch: Any, forward: Call, how: bool | str) -> Call:
 
     def call(*args: Mapping[str, Any]) -> Any:
         tensors = [tensor for arrays in args for tensor in arrays.values()]
-        key = tuple((tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in tensors)
-        if key not in traced:
-            import warnings  # noqa: PLC0415
-
-            with warnings.catch_warnings():
-                # PyTorch tells everybody to use `torch.compile`; the user chose this.
-                warnings.simplefilter("ignore")
-                traced[key] = torch.jit.trace(forward, args, strict=False, check_trace=False)
-        return traced[key](*args)
+        if not tensors:
+            return forward(*args)
+        names = tuple(tuple(arrays) for arrays in args)
+        shapes = tuple((tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in tensors)
+        if (names, shapes) not in traced:
+            traced[names, shapes] = _traced(torch, forward, names, tensors)
+        return traced[names, shapes](*tensors)
 
     return call
+
+
+def _traced(torch: Any, forward: Call, names: Sequence[Sequence[str]], tensors: list[Any]) -> Call:
+    """The function as TorchScript, of the tensors of its dicts.
+
+    A trace keeps what the function read of these tensors: the branch of a condition, the number of
+    steps, the seed of a generator. Such a function is not compiled, and a `BackendWarning` says so.
+    """
+    import warnings  # noqa: PLC0415
+
+    def flat(*tensors: Any) -> Any:
+        own = iter(tensors)
+        return forward(*({name: next(own) for name in part} for part in names))
+
+    with warnings.catch_warnings(record=True) as told:
+        # PyTorch also tells everybody to use `torch.compile`; the user chose this.
+        warnings.simplefilter("always")
+        script: Call = torch.jit.trace(flat, tuple(tensors), strict=False, check_trace=False)
+    reads = [one.message for one in told if issubclass(one.category, torch.jit.TracerWarning)]
+    if not reads:
+        return script
+    warnings.warn(
+        "TorchScript cannot compile a model whose code depends on the elements of arrays, such as "
+        f"conditions and random keys: it runs without\n  got: {str(reads[0]).partition('. ')[0]}"
+        "\n  hint: `jit_compile=True` compiles it with `torch.compile`",
+        BackendWarning,
+        stacklevel=5,
+    )
+    return flat
 
 
 def set_apart(torch: Any, namespace: dict[str, Any]) -> None:
@@ -55,78 +84,6 @@ def set_apart(torch: Any, namespace: dict[str, Any]) -> None:
             namespace[name] = torch.compiler.disable(function)
 
 
-class LossScaler:
-    """Scales output gradients up so that gradients in float16 do not become 0, and the gradients
-    down again.
-
-    The factor is halved until all gradients are finite, and doubled after 2000 steps in a row
-    without that, as `torch.amp.GradScaler` does between steps. So no step has to be left out.
-    """
-
-    start = 2.0**16
-    interval = 2000
-
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-        self.factor, self._steps = self.start, 0
-
-    def gradients(self, roots: list[Any], leaves: list[Any], seeds: list[Any]) -> list[Any]:
-        """The gradients of the leaves; None for those that no root depends on."""
-
-        def compute(factor: float) -> Any:
-            scaled = [(seed * factor).to(root.dtype) for root, seed in zip(roots, seeds)]
-            return self._torch.autograd.grad(
-                roots, leaves, scaled, allow_unused=True, retain_graph=factor > 1.0
-            )
-
-        return self.unscaled(compute)
-
-    def unscaled(self, compute: Callable[[float], Any]) -> list[Any]:
-        """The gradients that `compute` returns for output gradients times its argument."""
-        while True:
-            found = [None if g is None else g / self.factor for g in compute(self.factor)]
-            if self.factor <= 1.0 or all(g is None or bool(g.isfinite().all()) for g in found):
-                break
-            self.factor, self._steps = max(self.factor / 2, 1.0), 0
-        self._steps += 1
-        if self._steps >= self.interval:
-            self.factor, self._steps = self.factor * 2, 0
-        return found
-
-
-class _Scaled:
-    """Output gradients times a factor."""
-
-    def __init__(self, seeds: Any, factor: float) -> None:
-        self._seeds, self._factor = seeds, factor
-        self.arrays = None if seeds.arrays is None else self._times(seeds.arrays)
-
-    def of(self, outputs: Any) -> dict[str, Any]:
-        return self._times(self._seeds.of(outputs)) if self.arrays is None else self.arrays
-
-    def _times(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: array * self._factor for name, array in arrays.items()}
-
-
-def under_autocast(call: Call, scaler: LossScaler | None) -> Call:
-    """The call of source that computes the gradients itself, under autocast: gradients have the
-    dtypes of their params, and with a scaler none of them becomes 0."""
-
-    def gradients(params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        result: Any = None
-
-        def compute(factor: float) -> list[Any]:
-            nonlocal result
-            result = call(params, inputs, state, _Scaled(seeds, factor))
-            return [own.to(params[name].dtype) for name, own in result[1].items()]
-
-        found = compute(1.0) if scaler is None else scaler.unscaled(compute)
-        outputs, named, following = result
-        return outputs, dict(zip(named, found)), following
-
-    return gradients
-
-
 class TorchRunner:
     """Calls generated PyTorch source, and computes gradients by autograd."""
 
@@ -135,9 +92,8 @@ class TorchRunner:
         forward = namespace["forward"]
         if jit:
             forward = compiled(torch, forward, backend.jit_compile)
-        autocast = backend.autocast
-        # The backward pass is outside of the context: autograd takes the dtypes of the forward one.
-        self._raw = within(autocast, forward) if autocast else forward
+        # Autocast covers the forward pass alone: autograd takes the dtypes of the forward pass.
+        self._raw = forward
         self._scaler = backend.scaler()
         self.forward = backend.around(self._raw, jit=jit)
         self.gradients = backend.around(self._gradients, jit=jit)
