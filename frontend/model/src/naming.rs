@@ -11,6 +11,10 @@ use crate::identity::Identity;
 /// The kind of a block in snake case: `MultiHeadAttention` → `multi_head_attention`,
 /// `RMSNorm` → `rms_norm`, `BatchNorm1d` → `batch_norm1d`.
 pub fn snake_case(kind: &str) -> String {
+    // An abbreviation with a lowercase letter inside.
+    if kind == "MoE" {
+        return "moe".to_string();
+    }
     let chars: Vec<char> = kind.chars().collect();
     let mut out = String::with_capacity(kind.len() + 4);
     for (i, &c) in chars.iter().enumerate() {
@@ -225,6 +229,9 @@ mod tests {
         for (kind, name) in [
             ("Linear", "linear"),
             ("MLP", "mlp"),
+            ("MoE", "moe"),
+            ("LSTM", "lstm"),
+            ("GPT2", "gpt2"),
             ("RMSNorm", "rms_norm"),
             ("KLDivergence", "kl_divergence"),
             ("BatchNorm1d", "batch_norm1d"),
