@@ -23,6 +23,7 @@ const SCALE: Input =
 const SHIFT: Input =
     param("b", Init::Zeros, channels).when(|s| s.flag("use_bias")).doc("(channels)");
 const MOMENTUM: Parameter = with("momentum", Kind::Float(Range::Unit), Default::Float(0.1))
+    .is_width_in_torch()
     .doc("the fraction by which a running value moves towards that of the batch");
 const TRACKS: Parameter = with("track_running_stats", Kind::Bool, Default::Bool(true))
     .doc("keep running values for inference; without them, it uses those of the batch as well");

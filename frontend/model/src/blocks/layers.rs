@@ -19,6 +19,7 @@ pub(super) const LAYER: Entry =
     Entry { group: Group::Layer, inputs: INPUT, same_dtype: true, ..BASE };
 pub(super) const EPSILON: Parameter =
     with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5))
+        .is_width_in_torch()
         .doc("the number that is added to the variance");
 pub(super) const USE_BIAS: Parameter =
     with("use_bias", Kind::Bool, Default::Bool(true)).doc("learn a bias `b`");

@@ -14,6 +14,8 @@ pub struct Parameter {
     pub default: Default,
     /// The parameter that is a lower bound for this one, if both are given.
     pub least: Option<&'static str>,
+    /// Whether PyTorch's block of this name takes the width of its input in this position.
+    pub is_width_in_torch: bool,
     /// A short description.
     pub doc: &'static str,
 }
@@ -22,6 +24,11 @@ impl Parameter {
     /// Makes another parameter a lower bound for this one.
     pub const fn at_least(self, other: &'static str) -> Parameter {
         Parameter { least: Some(other), ..self }
+    }
+
+    /// Marks a position in which PyTorch's block of this name takes the width of its input.
+    pub const fn is_width_in_torch(self) -> Parameter {
+        Parameter { is_width_in_torch: true, ..self }
     }
 
     /// Sets the description.
@@ -317,5 +324,5 @@ pub const fn required(name: &'static str, kind: Kind) -> Parameter {
 
 /// An optional parameter.
 pub const fn with(name: &'static str, kind: Kind, default: Default) -> Parameter {
-    Parameter { name, kind, default, least: None, doc: "" }
+    Parameter { name, kind, default, least: None, is_width_in_torch: false, doc: "" }
 }

@@ -66,6 +66,7 @@ impl Settings {
             }
             _ => None,
         };
+        check_widths(entry, &positional)?;
         values.extend(positional.into_iter().map(Some));
         values.resize(parameters.len(), None);
         for (name, value) in named {
@@ -244,6 +245,37 @@ fn for_each_terminal(value: &Setting, found: &mut dyn FnMut()) {
         Setting::Slice(parts) => parts.iter().for_each(|s| for_each_terminal(s, found)),
         _ => {}
     }
+}
+
+/// Errors: the width of the input where this block takes a small number, as users of PyTorch write
+/// it first. A number of at least 1 is accepted by name.
+fn check_widths(entry: &Entry, positional: &[Setting]) -> Result<()> {
+    let is_width = |value: &Setting| match value {
+        Setting::Int(n) => *n >= 1,
+        Setting::Float(n) => *n >= 1.0,
+        Setting::List(_) => true,
+        _ => false,
+    };
+    let mut given = entry.parameters.iter().zip(positional);
+    let Some(at) = given.position(|(p, value)| p.is_width_in_torch && is_width(value)) else {
+        return Ok(());
+    };
+    let (Parameter { name, kind, .. }, value) = (&entry.parameters[at], &positional[at]);
+    let problem = match value {
+        Setting::List(_) => "has the wrong type",
+        _ => "is out of range",
+    };
+    let what = format!("`{name}` of `{}` {problem}", entry.name);
+    let expected = match kind.accept(value) {
+        Some(_) => format!("a number below 1, unless by name: {name}={}", value.text()),
+        None => kind.name(),
+    };
+    let others: Vec<String> = positional[..at].iter().map(Setting::text).collect();
+    Diagnostic::of(ErrorKind::Setting, what)
+        .got(value.describe())
+        .expected(expected)
+        .hint(format!("the input's width is inferred: `{}({})`", entry.name, others.join(", ")))
+        .err()
 }
 
 /// The hint for blocks that are given as separate arguments instead of one list.
