@@ -90,7 +90,10 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| {
                 let settings = cx.settings;
                 let listed = settings.list("kernel_size").len().max(settings.list("stride").len());
-                let axes = if listed == 0 { after_channels(cx)? } else { listed };
+                let axes = match listed {
+                    0 => after_channels(cx)?,
+                    listed => windows::listed(cx, "kernel_size", listed)?,
+                };
                 let (power, x) = (cx.float("norm"), cx.var("input"));
                 let raised = x.binary("pow", x.scalar(power));
                 // PyTorch scales the sums of windows that reach beyond the end.
@@ -171,7 +174,7 @@ const fn max_pool<const AXES: usize>(
         parameters: MAX_PARAMETERS,
         inputs: INPUT,
         outputs: OUTPUTS,
-        valid: |settings| windows::valid(settings, AXES),
+        valid: |settings| windows::valid_pooling(settings, AXES),
         ..LAYER.row(name, doc, |cx| {
             let highest = pooled(cx, "max_pool", cx.var("input"), AXES)?;
             let mut outputs = vec![highest.value];
@@ -192,7 +195,7 @@ const fn avg_pool<const AXES: usize>(
         example,
         parameters: &[KERNEL, STRIDE_OF_KERNEL, PADDING, CEIL, COUNT_PAD, DIVISOR],
         inputs: INPUT,
-        valid: |settings| windows::valid(settings, AXES),
+        valid: |settings| windows::valid_pooling(settings, AXES),
         ..LAYER.row(name, doc, |cx| {
             let x = cx.var("input");
             match cx.settings.int("divisor_override") {
@@ -375,7 +378,7 @@ fn adaptive(cx: &Cx, pool: Pool) -> Result<Vec<Value>> {
 fn adaptive_axes(cx: &Cx) -> Result<Vec<(usize, Dim)>> {
     let axes = match cx.settings.list("output_size").len() {
         0 => after_channels(cx)?,
-        listed => listed,
+        listed => windows::listed(cx, "output_size", listed)?,
     };
     let sizes = each_axis(cx.settings, "output_size", axes);
     let shape = cx.var("input").shape();

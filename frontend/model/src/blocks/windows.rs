@@ -1,10 +1,11 @@
 //! The settings of blocks that slide windows over the last axes of their input.
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 
 use super::parameter::{required, with};
 use super::{Default, Kind, Parameter, Settings};
+use crate::lower::Cx;
 use crate::setting::Setting;
 
 pub(super) const KERNEL: Parameter = required("kernel_size", Kind::Counts)
@@ -110,6 +111,48 @@ pub(super) fn valid(settings: &Settings, axes: usize) -> Result<()> {
             .err();
     }
     Ok(())
+}
+
+/// Checks the settings of a pooling for this number of axes. As in PyTorch, the padding of both
+/// sides is at most a whole window, so that each window has an element of the input. Errors: those
+/// of `valid`; more padding.
+pub(super) fn valid_pooling(settings: &Settings, axes: usize) -> Result<()> {
+    valid(settings, axes)?;
+    let sizes = each_axis(settings, "kernel_size", axes).into_iter();
+    let spans = sizes.zip(dilations(settings, axes));
+    let spans = spans.map(|(size, by)| by.saturating_mul(size - 1).saturating_add(1));
+    for ([low, high], span) in padding(settings, axes).into_iter().zip(spans) {
+        if low.saturating_add(high) <= span && low.max(high) < span {
+            continue;
+        }
+        let (got, expected) = match low == high {
+            true => (low.to_string(), format!("at most {}", span / 2)),
+            false => (
+                format!("{low} and {high}"),
+                format!("at most {span} on both sides together, and fewer on each of them"),
+            ),
+        };
+        return Diagnostic::new("`padding` is more than half of a window on each side")
+            .got(format!("{got}, for windows of {span}"))
+            .expected(expected)
+            .hint("use `Pad` to add more elements")
+            .err();
+    }
+    Ok(())
+}
+
+/// The number of axes that a list as `setting` is for. Errors: an axis of the channels or of the
+/// batch would be one of them.
+pub(super) fn listed(cx: &Cx, setting: &str, count: usize) -> Result<usize> {
+    let shape = cx.var("input").shape();
+    if count < shape.need_rank()? {
+        return Ok(count);
+    }
+    let what = format!("`{setting}` is for more axes than `input` has after its channels");
+    Diagnostic::of(ErrorKind::Shapes, what)
+        .got(format!("a list of {count}, for {shape}"))
+        .expected("a number for each of the last axes of (channels, …) or (batch, channels, …)")
+        .err()
 }
 
 pub(super) fn counted(name: &str, count: usize, axes: usize) -> Result<()> {
