@@ -97,7 +97,8 @@ impl<'a> Frame<'a, '_> {
         for (&at, &axis) in cut.filter(|(at, _)| Some(**at) != body.lengths) {
             let Spec::Typed(ty) = &mut specs[at as usize] else { continue };
             let name = &part.definition.inputs[at as usize].name;
-            let axis = axis_of(name, &ty.shape, axis)?;
+            let axis = axis_of(name, &ty.shape, axis);
+            let axis = axis.map_err(|error| with_hint(error, &part.definition.kind))?;
             ty.shape.dims.remove(axis);
         }
         Ok(())
@@ -470,9 +471,18 @@ fn axis_of(name: &str, shape: &Shape, axis: i64) -> Result<usize> {
         return Ok(at as usize);
     }
     let error = Diagnostic::of(ErrorKind::Shapes, format!("`{name}` has no axis {axis}"));
-    error
-        .got(shape)
-        .expected("a shape that includes the axis of the slices")
-        .hint("`over` names the inputs that are cut into slices; others are the same in each step")
-        .err()
+    error.got(shape).expected("a shape that includes the axis of the slices").err()
+}
+
+/// Adds the setting by which a block of this kind leaves an input whole.
+fn with_hint(error: Box<Diagnostic>, kind: &str) -> Box<Diagnostic> {
+    let hint = match kind {
+        "Scan" => {
+            "`over` names the inputs that are cut into slices; others are the same in each step"
+        }
+        "Map" => "`fixed` names the inputs that are the same in all calls",
+        "Vmap" => "`axis` may be a dict by input, with None for one that all indices share",
+        _ => return error,
+    };
+    Box::new(error.hint(hint))
 }
