@@ -1,5 +1,7 @@
 //! Hints for users of other libraries: the name or place of their blocks and parameters in Mithril.
 
+pub(super) mod parameters;
+
 /// Names from other libraries, each with its replacement here. No block has one of these names.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
@@ -48,8 +50,30 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["Softmax2d"], "`Softmax(axis=-3)` is that block"),
     (&["CrossMapLRN2d"], "`LocalResponseNorm` is that block"),
     (&["SyncBatchNorm"], "`BatchNorm2d` normalises the batch of one device"),
-    (&["UpsamplingNearest2d"], "`Upsample` is that block"),
-    (&["UpsamplingBilinear2d"], "`Upsample(mode=\"bilinear\", align_corners=True)` is that block"),
+    (&["UpsamplingNearest2d", "upsample_nearest"], "`Upsample` is that block"),
+    (
+        &["UpsamplingBilinear2d", "upsample_bilinear"],
+        "`Upsample(mode=\"bilinear\", align_corners=True)` is that block",
+    ),
+    (
+        &["max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices"],
+        "`MaxPool1d`, `MaxPool2d` and `MaxPool3d` also give `indices` with `return_indices=True`",
+    ),
+    (
+        &[
+            "adaptive_max_pool1d_with_indices",
+            "adaptive_max_pool2d_with_indices",
+            "adaptive_max_pool3d_with_indices",
+        ],
+        "`AdaptiveMaxPool` also gives `indices` with `return_indices=True`",
+    ),
+    (
+        &["fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices"],
+        "`FractionalMaxPool2d` and `FractionalMaxPool3d` also give `indices` with \
+         `return_indices=True`",
+    ),
+    (&["native_channel_shuffle"], "`ChannelShuffle` is that block"),
+    (&["multi_head_attention_forward"], "`MultiHeadAttention` is that block"),
     (&["LazyLinear"], "`Linear` infers the width of its input"),
     (
         &["LazyConv1d", "LazyConv2d", "LazyConv3d"],
@@ -137,7 +161,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["weight_norm", "WeightNormalization"], "`WeightNorm(block)` wraps a layer"),
     (&["fft2", "fftn", "FFT2"], "`FFT(axis=[-2, -1])` transforms along several axes"),
     (&["rfft", "RFFT", "rfft2", "rfftn"], "`RealFFT` is the transform of real numbers"),
-    (&["irfft", "IRFFT", "irfft2"], "`InverseRealFFT` is the inverse of `RealFFT`"),
+    (&["irfft", "IRFFT", "irfft2", "irfftn"], "`InverseRealFFT` is the inverse of `RealFFT`"),
     (&["PoissonNLLLoss"], "`PoissonNLL` is the loss"),
     (&["GaussianNLLLoss"], "`GaussianNLL` is the loss, with the input `variance`"),
     (&["MarginRankingLoss"], "`MarginRanking` is the loss, of two scores"),
@@ -149,11 +173,22 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["MultiLabelSoftMarginLoss"], "`MultiLabelSoftMargin` is the loss, of logits"),
     (&["DiceLoss"], "`Dice` is the loss, of probabilities"),
     (&["sigmoid_focal_loss"], "`FocalLoss` is the loss, of logits"),
-    (&["BCELoss", "BCEWithLogitsLoss"], "`BinaryCrossEntropy` is the loss"),
+    (
+        &["BCELoss", "binary_cross_entropy"],
+        "`BinaryCrossEntropy(input_type=\"probs\")` is the loss, of probabilities",
+    ),
+    (
+        &["BCEWithLogitsLoss", "binary_cross_entropy_with_logits"],
+        "`BinaryCrossEntropy` is the loss, of logits",
+    ),
     (&["KLDivLoss", "kl_div"], "`KLDivergence` is the loss, of probabilities"),
     (&["cosine_embedding_loss"], "`CosineEmbedding` is the loss, of two vectors"),
     (&["scaled_dot_product_attention"], "`ScaledDotProduct` is that attention"),
-    (&["SmoothL1Loss", "HuberLoss"], "`Huber` is the loss"),
+    (&["HuberLoss"], "`Huber` is the loss"),
+    (
+        &["SmoothL1Loss"],
+        "`Huber(delta=beta)` is `beta` times the loss, so the same for the usual `beta` of 1",
+    ),
     (&["View"], "use `Reshape` to change the shape"),
     (&["Permute"], "`PermuteTensor` reorders axes"),
     (&["Concatenate", "cat", "concatenate"], "`Concat` joins along an axis"),
@@ -167,75 +202,62 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Parameters of other libraries, each with its name here.
-const PARAMETERS: &[(&str, &str)] = &[
-    ("out_features", "dimension"),
-    ("out_features", "classes"),
-    ("units", "dimension"),
-    ("out_channels", "filters"),
-    ("features", "dimension"),
-    ("p", "rate"),
-    ("dim", "axis"),
-    ("axes", "axis"),
-    ("num_heads", "heads"),
-    ("num_embeddings", "size"),
-    ("hidden_size", "dimension"),
-    ("num_layers", "layers"),
-    ("proj_size", "projection"),
-    ("nhead", "heads"),
-    ("d_model", "dimension"),
-    ("dim_feedforward", "feedforward"),
-    ("layer_norm_eps", "eps"),
-    ("encoder_layer", "layer"),
-    ("decoder_layer", "layer"),
-    ("num_encoder_layers", "encoder_layers"),
-    ("num_decoder_layers", "decoder_layers"),
-    ("dropout_p", "dropout"),
-    ("n_classes", "classes"),
-    ("num_classes", "classes"),
-    ("nonlinearity", "activation"),
-    ("return_sequences", "return_sequence"),
-    ("embedding_dim", "dimension"),
-    ("negative_slope", "slope"),
-    ("momentum", "decay"),
-    ("unbiased", "correction"),
-    ("ddof", "correction"),
-    ("label_smoothing", "smoothing"),
-    ("unflattened_size", "sizes"),
-    ("downscale_factor", "factor"),
-    ("scale_factor", "scale"),
-    ("norm_type", "norm"),
-    ("num_groups", "groups"),
-    ("start_dim", "start"),
-    ("end_dim", "end"),
-    ("affine", "use_scale"),
-    ("elementwise_affine", "use_scale"),
-    ("weight", "weights"),
-    ("log_target", "target_type"),
-    ("beta", "delta"),
-    ("padding", "pad_width"),
-    ("upscale_factor", "factor"),
+/// Functions of `torch.special`, `torch.linalg` and `torch.fft` as above. `x` is a connection, which
+/// has the methods of the expressions.
+const FUNCTIONS: &[(&[&str], &str)] = &[
+    (&["gammaln"], "`Lgamma` is that function"),
+    (&["psi"], "`Digamma` is that function"),
+    (&["expit"], "`Sigmoid` is that function"),
+    (&["erfc"], "`1 - x.erf()` is that function; for large `x` it rounds to 0"),
+    (&["i0e"], "`x.i0() * (-abs(x)).exp()` is that function, if `x.i0()` is finite"),
+    (&["ndtr"], "`((x / 2**0.5).erf() + 1) / 2` is that function"),
+    (&["ndtri"], "`(2 * x - 1).erfinv() * 2**0.5` is that function"),
+    (&["xlog1py"], "`x * y.log1p()` is that function, except where `x` is 0 and `y` is -1"),
+    (&["entr"], "`-x.xlogy(x)` is that function, of numbers of at least 0"),
+    (&["polygamma"], "`Digamma` is that function of order 0; `ml.custom` takes code for others"),
+    (&["multigammaln"], "it is a constant plus a sum of `Lgamma` of `x`, `x - 1/2`, …"),
+    (
+        &["log_ndtr", "erfcx", "i1", "i1e", "gammainc", "gammaincc", "zeta", "householder_product"],
+        "there is no block for it: `ml.custom` takes code for one",
+    ),
+    (&["inv"], "`Inverse` is that block"),
+    (&["pinv"], "it is `(vh.T / s) @ u.T` with the factors of `SVD`, for a matrix of full rank"),
+    (
+        &["lstsq"],
+        "with the factors of `QR`, `TriangularSolve(lower=False)` solves `r @ x = q.T @ b`",
+    ),
+    (&["svdvals"], "they are the output `s` of `SVD`"),
+    (&["matrix_rank"], "it is the number of elements of `s`, an output of `SVD`, that are not 0"),
+    (
+        &["lu", "lu_factor", "lu_solve"],
+        "there is no block for LU factors; `Solve` solves systems, `QR` and `Cholesky` factor",
+    ),
+    (
+        &["eig", "eigvals"],
+        "`Eigh` and `Eigvalsh` are for symmetric matrices; `ml.custom` takes code for others",
+    ),
+    (
+        &["matrix_exp"],
+        "it is `(v * w.exp()) @ v.T` for symmetric matrices, with `w` and `v` of `Eigh`; \
+         `ml.custom` takes code for others",
+    ),
+    (&["solve_triangular"], "`TriangularSolve` is that block; `upper=True` is `lower=False` here"),
+    (&["vector_norm"], "`Norm` is that block"),
+    (
+        &["matrix_norm"],
+        "`Norm(axis=[-2, -1])` is the Frobenius norm; others follow from the output `s` of `SVD`",
+    ),
+    (
+        &["cross"],
+        "it is `r(a, -1) * r(b, -2) - r(a, -2) * r(b, -1)`, where `r` is `Roll` along the axis",
+    ),
+    (&["multi_dot"], "`a @ b @ c` is that product"),
+    (&["fftshift"], "`Roll(n // 2, axis)` is that shift of an axis of size `n`"),
+    (&["ifftshift"], "`Roll(-(n // 2), axis)` is that shift of an axis of size `n`"),
+    (&["fftfreq", "rfftfreq"], "blocks take those of NumPy: `np.fft.fftfreq(n)` is a constant"),
+    (&["hfft"], "it is `InverseRealFFT(norm=\"forward\")` of the conjugate"),
+    (&["ihfft"], "it is the conjugate of `RealFFT(norm=\"forward\")`"),
 ];
-
-/// The hint for an unknown parameter of a block whose parameters are `names`.
-pub fn parameter_elsewhere(name: &str, names: &[&str]) -> Option<String> {
-    const WIDTHS: [&str; 8] = [
-        "in_features",
-        "input_dim",
-        "in_channels",
-        "input_size",
-        "num_features",
-        "num_channels",
-        "num_parameters",
-        "embed_dim",
-    ];
-    if WIDTHS.contains(&name) {
-        let own = if names.contains(&"dimension") { "; the output's is `dimension`" } else { "" };
-        return Some(format!("the input's width is inferred{own}"));
-    }
-    let known = PARAMETERS.iter().find(|(theirs, own)| *theirs == name && names.contains(own));
-    known.map(|(_, own)| format!("it is called `{own}` here"))
-}
 
 /// The block that a word names: `Sum` for `sum`.
 pub fn block_called(word: &str) -> Option<&'static str> {
@@ -247,7 +269,10 @@ pub fn block_called(word: &str) -> Option<&'static str> {
 /// the names of blocks, in other letters: `mse_loss`.
 pub fn elsewhere(name: &str) -> Option<&'static str> {
     let place = |is_own: &dyn Fn(&str) -> bool| {
-        let found = ELSEWHERE.iter().find(|(names, _)| names.iter().any(|own| is_own(own)));
+        let found = ELSEWHERE
+            .iter()
+            .chain(FUNCTIONS)
+            .find(|(names, _)| names.iter().any(|own| is_own(own)));
         found.map(|(_, place)| *place)
     };
     let plain = |name: &str| name.to_lowercase().replace('_', "");
@@ -257,25 +282,40 @@ pub fn elsewhere(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::ELSEWHERE;
+    use super::{ELSEWHERE, FUNCTIONS};
     use crate::blocks::find;
+    use crate::model::methods;
+
+    /// The pieces of code in a hint.
+    fn codes(hint: &str) -> impl Iterator<Item = &str> {
+        hint.split('`').skip(1).step_by(2)
+    }
 
     #[test]
     fn named_replacements_exist() {
-        let mut names: Vec<&str> =
-            ELSEWHERE.iter().flat_map(|(names, _)| *names).copied().collect();
+        let all = || ELSEWHERE.iter().chain(FUNCTIONS);
+        let mut names: Vec<&str> = all().flat_map(|(names, _)| *names).copied().collect();
         assert!(names.iter().all(|name| find(name).is_none()));
         let count = names.len();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count, "a name stands twice");
         // A name in CamelCase before a verb is the name of a block.
-        for (_, place) in ELSEWHERE {
-            for code in place.split('`').skip(1).step_by(2) {
-                let name = code.split('(').next().unwrap_or_default();
-                let camel = name.starts_with(|c: char| c.is_ascii_uppercase());
-                let own = ["Model", "IOKey"].contains(&name);
-                assert!(!camel || own || find(name).is_some(), "there is no block {name}");
+        for code in all().flat_map(|(_, place)| codes(place)) {
+            let name = code.split('(').next().unwrap_or_default();
+            let camel = name.starts_with(|c: char| c.is_ascii_uppercase());
+            let own = ["Model", "IOKey"].contains(&name);
+            assert!(!camel || own || find(name).is_some(), "there is no block {name}");
+        }
+    }
+
+    #[test]
+    fn named_methods_exist() {
+        let code = FUNCTIONS.iter().flat_map(|(_, place)| codes(place));
+        for code in code.filter(|code| !code.starts_with("np.")) {
+            let calls = code.split('.').skip(1).filter_map(|part| Some(part.split_once('(')?.0));
+            for name in calls {
+                assert!(methods().iter().any(|own| own.name == name), "no method {name}: {code}");
             }
         }
     }

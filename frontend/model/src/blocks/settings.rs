@@ -7,7 +7,8 @@ use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use smallvec::SmallVec;
 
-use super::elsewhere::{block_called, parameter_elsewhere};
+use super::elsewhere::block_called;
+use super::elsewhere::parameters::{parameter_elsewhere, parameter_note, string_elsewhere};
 use super::{Default, Entry, Kind, Parameter};
 use crate::block::{Block, quoted};
 use crate::init::Rule;
@@ -323,6 +324,9 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
         if let (Kind::Block, Setting::Str(text)) = (kind, &value) {
             error.hint = block_called(text).map(|block| format!("`{block}()` is that block"));
         }
+        if let (Kind::Bool, Setting::Str(text)) = (kind, &value) {
+            error.hint = string_elsewhere(entry.name, &name, text).map(String::from);
+        }
         if kind == Kind::Init {
             error.hint = Rule::similar(&value);
         }
@@ -338,10 +342,61 @@ fn unknown<T>(entry: &'static Entry, name: &str) -> Result<T> {
         true => "no parameters".to_string(),
         false => quoted(&names),
     });
-    let near = did_you_mean(name, names.iter().copied());
-    error.hint = near.or_else(|| parameter_elsewhere(name, &names));
-    if entry.inputs.iter().any(|i| i.name == name) || entry.outputs.iter().any(|o| o.name == name) {
-        error.hint = Some(format!("`{name}` is a terminal: {}(…)({name}=…)", entry.name));
-    }
+    let terminal = format!("`{name}` is a terminal: {}(…)({name}=…)", entry.name);
+    let note = || parameter_note(entry.name, name).map(String::from);
+    let near = || did_you_mean(name, names.iter().copied());
+    error.hint = match terminal_of(entry, name) {
+        Some(true) => Some(terminal),
+        // The block has it only with other settings.
+        Some(false) => note().or_else(near).or(Some(terminal)),
+        None => note().or_else(near).or_else(|| parameter_elsewhere(name, &names)),
+    };
     error.err()
+}
+
+/// Whether the block has this terminal with its default settings; `None` if it never has it.
+fn terminal_of(entry: &'static Entry, name: &str) -> Option<bool> {
+    let values = entry.parameters.iter().map(|p| p.default.setting().unwrap_or(Setting::None));
+    let usual = Settings { entry, values: values.collect() };
+    let input = entry.inputs.iter().filter(|i| i.name == name).map(|i| (i.present)(&usual));
+    let output = entry.outputs.iter().filter(|o| o.name == name).map(|o| (o.present)(&usual));
+    input.chain(output).reduce(|one, other| one || other)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Setting;
+    use crate::blocks::build;
+
+    #[test]
+    fn norms_refuse_the_width_of_their_input() {
+        for (block, given, hint) in [
+            ("LayerNorm", vec![Setting::Int(64)], "`LayerNorm()`"),
+            ("LayerNorm", vec![Setting::List([Setting::Int(64)].into())], "`LayerNorm()`"),
+            ("RMSNorm", vec![Setting::Int(1)], "`RMSNorm()`"),
+            ("InstanceNorm", vec![Setting::Float(64.0)], "`InstanceNorm()`"),
+            ("GroupNorm", vec![Setting::Int(8), Setting::Int(64)], "`GroupNorm(8)`"),
+            ("BatchNorm1d", vec![Setting::Int(1)], "`BatchNorm1d()`"),
+            ("BatchNorm2d", vec![Setting::Int(64), Setting::Float(1e-5)], "`BatchNorm2d()`"),
+        ] {
+            let error = build(block, given, vec![]).err().expect(block);
+            let hint = format!("the input's width is inferred: {hint}");
+            assert_eq!(error.hint.as_deref(), Some(&*hint), "{block}");
+        }
+    }
+
+    #[test]
+    fn norms_accept_numbers_below_1_and_others_by_name() {
+        for (block, given, named) in [
+            ("LayerNorm", vec![Setting::Float(1e-5)], vec![]),
+            ("LayerNorm", vec![Setting::Int(0)], vec![]),
+            ("LayerNorm", vec![], vec![("eps", Setting::Int(1))]),
+            ("GroupNorm", vec![Setting::Int(8), Setting::Float(1e-3)], vec![]),
+            ("GroupNorm", vec![Setting::Int(8)], vec![]),
+            ("BatchNorm2d", vec![Setting::Float(0.1), Setting::Float(1e-5)], vec![]),
+            ("BatchNorm2d", vec![], vec![("momentum", Setting::Float(1.0))]),
+        ] {
+            assert!(build(block, given, named).is_ok(), "{block}");
+        }
+    }
 }

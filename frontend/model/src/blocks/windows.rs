@@ -170,3 +170,38 @@ pub(super) fn counted(name: &str, count: usize, axes: usize) -> Result<()> {
 pub(super) fn unless_one(name: &'static str, number: i64) -> Option<(&'static str, Attr)> {
     (number != 1).then(|| (name, number.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Setting;
+    use crate::blocks::build;
+
+    fn pair(low: i64, high: i64) -> Setting {
+        Setting::List([Setting::List([Setting::Int(low), Setting::Int(high)].into())].into())
+    }
+
+    #[test]
+    fn the_padding_of_pools_is_at_most_half_a_window() {
+        for (kernel, dilation, padding, is_valid) in [
+            (2, 1, Setting::Int(1), true),
+            (2, 1, Setting::Int(2), false),
+            (3, 1, Setting::Int(1), true),
+            (3, 1, Setting::Int(2), false),
+            (3, 2, Setting::Int(2), true),
+            (1, 1, Setting::Int(1), false),
+            (4, 1, "same".into(), true),
+            (3, 1, pair(0, 2), true),
+            (2, 1, pair(0, 2), false),
+            (3, 1, pair(2, 2), false),
+            (3, 1, Setting::Int(i64::MAX), false),
+        ] {
+            let mut named = vec![("kernel_size", Setting::Int(kernel)), ("padding", padding)];
+            named.push(("stride", Setting::Int(1)));
+            if dilation == 1 {
+                assert_eq!(build("AvgPool1d", vec![], named.clone()).is_ok(), is_valid);
+            }
+            named.push(("dilation", Setting::Int(dilation)));
+            assert_eq!(build("MaxPool1d", vec![], named).is_ok(), is_valid, "kernel {kernel}");
+        }
+    }
+}
