@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typing
 
+from .keywords import explain_unknown_keywords
+
 if typing.TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -11,6 +13,7 @@ if typing.TYPE_CHECKING:
     from .models import Vmap
 
 
+@explain_unknown_keywords(in_axes="axis", in_dims="axis", out_axes="out_axis", out_dims="out_axis")
 def vmap(
     model: Block,
     axis: int | Mapping[str, int | None] = 0,
@@ -25,7 +28,7 @@ def vmap(
     has its own params: they have one more axis in front, and so do their gradients.
 
     Raises `MithrilError` if `axis` names an input that the model does not have, or gives an axis to
-    none.
+    none, and `UsageError` for an unknown keyword.
     """
     from .models import Vmap  # noqa: PLC0415
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from .errors import (
@@ -21,6 +19,7 @@ from .errors import (
     shown,
     valid_unicode,
 )
+from .keywords import explain_unknown_keywords
 from .placement import check_map
 from .sources import path_text
 from .units import bytes_of
@@ -34,30 +33,9 @@ __all__ = ["compile"]
 
 Shape = Sequence["int | str | None"]
 Keys = Collection[str]
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
-def _explain_unknown_keywords(function: Callable[P, T]) -> Callable[P, T]:
-    """Wraps the function to raise a `UsageError` with a hint for an unknown keyword."""
-    known = list(inspect.signature(function).parameters)
-
-    @functools.wraps(function)
-    def call(*args: P.args, **keywords: P.kwargs) -> T:
-        unknown = next((name for name in keywords if name not in known), None)
-        if unknown is None:
-            return function(*args, **keywords)
-        near = _core.did_you_mean(unknown, known)
-        raise UsageError(
-            f"`{function.__name__}` has no keyword `{unknown}`"
-            f"\n  expected: {', '.join(f'`{k}`' for k in known)}"
-            + (f"\n  hint: {near}" if near else "")
-        )
-
-    return call
-
-
-@_explain_unknown_keywords
+@explain_unknown_keywords()
 def compile(
     model: _core.Block,
     backend: Backend | None = None,
