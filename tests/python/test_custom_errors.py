@@ -205,6 +205,77 @@ def test_results_of_another_shape(backend, body, got):
     assert "expected: (3,)" in message
 
 
+WIDER = {
+    "numpy": "return x * np.linspace(0, 1, x.shape[-1])",
+    "torch": "return x.double()",
+    "jax": "return x.astype(jnp.bfloat16)",
+    "mlx": "return x.astype(mx.float16)",
+    "tinygrad": "return x.cast(dtypes.half)",
+}
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(
+    ("backend", "got", "cast"),
+    [
+        (ml.NumpyBackend, "float64", "y.astype(np.float32)"),
+        (ml.TorchBackend, "float64", "y.to(torch.float32)"),
+        (ml.JaxBackend, "bfloat16", "y.astype(jnp.float32)"),
+        (ml.MlxBackend, "float16", "y.astype(mx.float32)"),
+        (ml.TinygradBackend, "float16", "y.cast(dtypes.float32)"),
+    ],
+)
+def test_results_of_another_dtype(backend, got, cast, jit):
+    name = backend.__name__.removesuffix("Backend").lower()
+    block = ml.custom(name="scale", shape="(x: [*b]) -> (y: [*b])", **{name: WIDER[name]})
+    compiled = ml.compile(block, backend(), shapes={"x": [2, 3]}, inference=True, jit=jit)
+    with pytest.raises(ml.ShapeError) as error:
+        compiled.evaluate({}, {"x": compiled.backend.ones(2, 3)})
+    assert str(error.value) == (
+        "Incompatible dtypes: a custom operation did not return the declared dtype"
+        f"\n  where: the body of `scale` for {name}\n  got: {got} for `y`\n  expected: float32"
+        f"\n  hint: cast it in the body: `{cast}`\n  more: mithril error E0202"
+    )
+
+
+def test_gradients_of_another_dtype():
+    model = Model()
+    model += ml.Linear(3)(input="x")
+    model += ml.custom(
+        name="scale",
+        shape="(x: [*b]) -> (y: [*b])",
+        numpy="return 2 * x",
+        gradient={"numpy": "return y_gradient * np.linspace(0, 1, x.shape[-1])"},
+    )(y="y")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"x": [2, 3]})
+    params, x = compiled.randomize_params(0), np.ones((2, 3), "f4")
+    assert compiled.evaluate(params, {"x": x})["y"].dtype == "f4"
+    with pytest.raises(ml.ShapeError, match="body of `scale_gradient` for numpy") as error:
+        compiled.evaluate(params, {"x": x}, output_gradients={"y": x})
+    assert "got: float64 for `x_gradient`" in str(error.value)
+
+
+@pytest.mark.parametrize("backend", SOURCES)
+def test_declared_integers_are_integers(backend):
+    name = backend.__name__.removesuffix("Backend").lower()
+    block = ml.custom(
+        name="mark",
+        shape="(x: [n]) -> (large: i32[n], y: [n])",
+        **{name: "return x > 1, x"},
+    )
+    compiled = ml.compile(block, backend(), shapes={"x": [3]}, inference=True)
+    with pytest.raises(ml.ShapeError) as error:
+        compiled.evaluate({}, {"x": compiled.backend.ones(3)})
+    assert "got: bool for `large`\n  expected: int32" in str(error.value)
+
+
+def test_mixed_precision_chooses_the_dtypes_of_results():
+    block = ml.custom(name="gram", shape="(x: [n, n]) -> (y: [n, n])", torch="return x @ x.T")
+    backend = ml.TorchBackend(use_amp=True)
+    compiled = ml.compile(block, backend, shapes={"x": [3, 3]}, inference=True)
+    assert compiled.evaluate({}, {"x": backend.ones(3, 3)})["y"].dtype.itemsize == 2
+
+
 @pytest.mark.parametrize("backend", NATIVE)
 def test_c_that_does_not_compile(backend):
     model = Model()
