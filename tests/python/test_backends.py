@@ -46,6 +46,41 @@ def test_copies_are_equal(name, options, again):
     compiled.evaluate(compiled.randomize_params(0), {"input": x})
 
 
+def own_devices(kind):
+    """A device of each of the framework's own types."""
+    if kind == "jax":
+        return pytest.importorskip("jax").devices()[:1]
+    if kind == "mlx":
+        mx = pytest.importorskip("mlx.core")
+        return [mx.cpu, mx.Device(mx.cpu, 0)]
+    return [pytest.importorskip("torch").device("cpu")]
+
+
+@pytest.mark.parametrize("name", ["JaxBackend", "MlxBackend", "TorchBackend"])
+def test_devices_of_the_framework_are_taken(name):
+    cls = getattr(ml, name)
+    by_name = cls(device="cpu")
+    for device in own_devices(cls.kind):
+        backend = cls(device=device)
+        assert backend == by_name
+        assert (repr(backend), hash(backend)) == (repr(by_name), hash(by_name))
+        assert pickle.loads(pickle.dumps(backend)) == copy.deepcopy(backend) == by_name
+        assert backend.at("cpu") == by_name
+        assert "device='" in repr(backend)
+        np.testing.assert_array_equal(backend.to_numpy(backend.ones(2)), [1, 1])
+
+
+@pytest.mark.parametrize("device", [1.5, ["cpu"], True, b"cpu"], ids=str)
+@pytest.mark.parametrize("name", [*OPTIONS])
+def test_devices_of_other_types_are_refused(name, device):
+    cls = getattr(ml, name)
+    if cls.kind not in INSTALLED:
+        pytest.skip(f"{cls.kind} is not installed")
+    with pytest.raises(ml.UsageError, match=f"`device` of {name} has a wrong type") as error:
+        cls(device=device)
+    assert "expected: a string" in str(error.value)
+
+
 def test_every_target_has_a_backend():
     built_in = [target for target in _core.targets() if target.name in backends.BUILT_IN]
     classes = {target.class_name: target for target in built_in}

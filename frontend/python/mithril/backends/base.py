@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType, Target
-from ..errors import BackendError, UsageError
+from ..errors import BackendError, UsageError, shown
 from ..memory import host_memory
 from . import BUILT_IN
 from .arrays import Arrays
@@ -100,13 +100,13 @@ class Backend(Arrays):
         dtype: object = None,
         *,
         precision: int | None = None,
-        device: str | None = None,
+        device: Any = None,
         device_mesh: Sizes | None = None,
         **unknown: object,
     ) -> None:
-        """Errors: `UsageError` for an unknown option or an invalid mesh; `BackendError` for a
-        framework that is not installed, or for a dtype, device or mesh that the framework does not
-        have."""
+        """Errors: `UsageError` for an unknown option, an invalid mesh, or a device of another type;
+        `BackendError` for a framework that is not installed, or for a dtype, device or mesh that
+        the framework does not have."""
         self._refuse_unknown(unknown)
         self.mesh = self._checked_mesh(device_mesh, device)
         self.dtype = self._float(dtype, precision)
@@ -119,6 +119,7 @@ class Backend(Arrays):
                 f"\n  got: {error}"
                 f"\n  hint: pip install {package}"
             ) from error
+        self._check_device_type(device)
         self.device = self._device(device)
         self.device_mesh: Any = None if self.mesh is None else self._framework_mesh(self.mesh)
         self.set_seed(None)
@@ -213,6 +214,34 @@ class Backend(Arrays):
     def _framework_mesh(self, mesh: Mesh) -> Any:
         """The framework's mesh. Errors: `BackendError` if there are not enough devices."""
         raise NotImplementedError(f"{type(self).__name__} has no device meshes")
+
+    def _device_types(self) -> dict[str, type]:
+        """The framework's own types of devices that `device=` takes, by name."""
+        return {}
+
+    def _check_device_type(self, device: object) -> None:
+        """Errors: `UsageError` for a device that is neither text nor of a type of the framework."""
+        own = self._device_types()
+        takes = isinstance(device, (str, *own.values())) and not isinstance(device, bool)
+        # A class of another package may take anything.
+        is_own = type(self)._device.__module__.rpartition(".")[0] != __package__
+        if device is None or takes or is_own:
+            return
+        *first, last = ["a string", *own]
+        expected = f"{', '.join(first)} or {last}" if first else last
+        raise UsageError(
+            f"`device` of {type(self).__name__} has a wrong type\n  got: {shown(device)}"
+            f"\n  expected: {expected}"
+        )
+
+    def _name_device(self, device: object, text: str) -> None:
+        """Replaces a device of the framework by its name in the arguments that copies and pickles
+        are made from: such devices have no pickles."""
+        args, options = self._given
+        self._given = (
+            tuple(text if own is device else own for own in args),
+            {name: text if own is device else own for name, own in options.items()},
+        )
 
     def _device(self, device: str | None) -> Any:
         if device in (None, "cpu"):

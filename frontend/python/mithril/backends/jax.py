@@ -40,8 +40,9 @@ __all__ = ["JaxBackend"]
 class JaxBackend(Backend):
     """Runs models as JAX source. Arrays are `jax.Array`.
 
-    `device` is a platform, with an index if it has several devices: `"cpu"`, `"gpu:1"`. A backend
-    with 64-bit floats turns on JAX's 64-bit types for the whole process.
+    `device` is a platform, with an index if it has several devices: `"cpu"`, `"gpu:1"`; or a
+    `jax.Device` of this process. A backend with 64-bit floats turns on JAX's 64-bit types for the
+    whole process.
 
     `device_mesh` arranges JAX's first devices in a grid, by sizes or by names with sizes:
     `(2, 2)`, `{"data": 2, "model": 2}`. Arrays are replicated over it unless they are created with
@@ -56,13 +57,18 @@ class JaxBackend(Backend):
     package: ClassVar[str] = "jax"
     has_meshes: ClassVar[bool] = True
 
-    def _device(self, device: str | None) -> Any:
+    def _device_types(self) -> dict[str, type]:
+        return {"a `jax.Device`": self.framework.Device}
+
+    def _device(self, device: Any) -> Any:
         give_threads(self.framework)
         if self.dtype.bits == 64:
             self.widen()
         self.jnp = self.framework.numpy
         if device is None:
             return None
+        if not isinstance(device, str):
+            return self._own_device(device)
         platform, _, index = device.partition(":")
         try:
             return self.framework.local_devices(backend=platform)[int(index or 0)]
@@ -71,6 +77,17 @@ class JaxBackend(Backend):
             raise BackendError(
                 f"JAX has no device `{device}`\n  expected: one of {have}"
             ) from error
+
+    def _own_device(self, device: Any) -> Any:
+        """The device, a `jax.Device`. Errors: `BackendError` for one of another process."""
+        local = self.framework.local_devices(backend=device.platform)
+        if device not in local:
+            have = ", ".join(str(own) for own in local)
+            raise BackendError(
+                f"the device `{device}` is one of another process\n  expected: one of {have}"
+            )
+        self._name_device(device, f"{device.platform}:{local.index(device)}")
+        return device
 
     @property
     def jit_default(self) -> bool:

@@ -32,22 +32,35 @@ ALIASES = {"concat": "concatenate", "bool": "bool_"}
 class MlxBackend(Backend):
     """Runs models as MLX source. Arrays are `mlx.core.array`.
 
-    `device` is `"cpu"` or `"gpu"`; without it, MLX's default device is used. MLX has float64 on the
-    CPU alone. Results of calls are computed, as by `mx.eval`, unless MLX traces the call.
+    `device` is `"cpu"`, `"gpu"`, or an `mx.Device` or `mx.DeviceType`; without it, MLX's default
+    device is used. MLX has float64 on the CPU alone. Results of calls are computed, as by
+    `mx.eval`, unless MLX traces the call.
     """
 
     kind: ClassVar[str] = "mlx"
     module: ClassVar[str] = "mlx.core"
     package: ClassVar[str] = "mlx"
 
-    def _device(self, device: str | None) -> Any:
+    def _device_types(self) -> dict[str, type]:
         mx = self.framework
+        return {"an `mx.Device`": mx.Device, "an `mx.DeviceType`": mx.DeviceType}
+
+    def _device(self, device: Any) -> Any:
+        mx = self.framework
+        if device is not None and not isinstance(device, str):
+            name = _device_name(mx, device)
+            self._name_device(device, name)
+            device = name
         have = [name for name in ("cpu", "gpu") if mx.is_available(mx.Device(getattr(mx, name), 0))]
-        if device is not None and device not in have:
-            raise BackendError(
-                f"MLX has no device `{device}` here\n  expected: one of {', '.join(have)}"
-            )
-        own = mx.default_device() if device is None else mx.Device(getattr(mx, device), 0)
+        platform, _, index = (device or "").partition(":")
+        own = mx.default_device()
+        if device is not None:
+            is_there = platform in have and (index or "0").isdecimal()
+            own = mx.Device(getattr(mx, platform), int(index or 0)) if is_there else None
+            if own is None or not mx.is_available(own):
+                raise BackendError(
+                    f"MLX has no device `{device}` here\n  expected: one of {', '.join(have)}"
+                )
         if self.dtype.bits == 64 and own.type != mx.cpu:
             raise BackendError(
                 f'MLX has float64 on the CPU alone\n  got: {own}\n  hint: use `device="cpu"`'
@@ -203,6 +216,16 @@ class MlxRunner:
             given = seeds.of(result if state is None else result[0])
         found: tuple[Any, Any, Any] = self._of_arrays(params, inputs, state, given)
         return found
+
+
+def _device_name(mx: Any, device: Any) -> str:
+    """The name of an `mx.Device` or `mx.DeviceType`, with its index unless that is 0."""
+    if isinstance(device, mx.DeviceType):
+        return str(device.name)
+    name = str(device.type.name)
+    # MLX shows the index of a device only in its text.
+    index = str(device).rstrip(")").rpartition(", ")[2]
+    return name if index == "0" else f"{name}:{index}"
 
 
 def as_numpy(array: Any) -> NDArray[Any]:

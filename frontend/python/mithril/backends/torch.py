@@ -168,6 +168,9 @@ class TorchBackend(TorchArrays):
         names = self.__init__.__kwdefaults__ or {}  # type: ignore[misc]
         return tuple(name for name in names if name not in ("precision", "device"))
 
+    def _device_types(self) -> dict[str, type]:
+        return {"a `torch.device`": self.framework.device, "the index of a GPU": int}
+
     def _device(self, device: Any) -> torch.device:
         torch = self.framework
         try:
