@@ -206,7 +206,7 @@ def test_calls_beyond_the_memory_limit_are_refused_before_they_start():
         compiled.evaluate(params, {"input": large})
     text = str(error.value)
     assert "more memory than `memory_limit` allows" in text
-    assert "expected: at most 977 KiB" in text
+    assert "expected: at most 1MB\n" in text
     assert "arrays of the call" in text
     # A step of training needs more than a forward pass.
     middle = torch.ones(1024, 32)
@@ -238,6 +238,16 @@ def test_the_planned_memory_is_about_what_torch_allocates():
 def test_wrong_limits_are_refused(limit):
     with pytest.raises(UsageError, match="`memory_limit` is not a size"):
         ml.TorchBackend(memory_limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"), [("1KB", "1KB"), (" 2 KiB", " 2 KiB"), (1000, "1000 B"), (2048, "2 KiB")]
+)
+def test_the_limit_is_shown_as_it_was_given(limit, text):
+    compiled = ml.compile(mlp(), ml.TorchBackend(memory_limit=limit), shapes=SHAPES)
+    with pytest.raises(BackendError) as error:
+        compiled.evaluate(compiled.randomize_params(seed=0), {"input": torch.ones(4, 32)})
+    assert f"expected: at most {text}\n" in str(error.value)
 
 
 def test_memory_efficient_recomputes():
@@ -275,6 +285,19 @@ def test_memory_hooks_are_called_with_sizes():
     assert stats["allocated"] >= outputs["output"].nbytes
     assert stats["cached"] == 0
     backend.clear_cache()
+
+
+@pytest.mark.parametrize("hook", [3, None, lambda: None, lambda device, sizes: None, len])
+def test_hooks_that_cannot_be_called_are_refused(hook):
+    with pytest.raises(UsageError, match="a memory hook must ") as error:
+        ml.TorchBackend().register_memory_hook(hook)
+    assert "expected: a function of a device and the bytes that" in str(error.value)
+
+
+def test_hooks_of_every_kind_are_taken():
+    backend = ml.TorchBackend()
+    for hook in (print, max, lambda *args: None, lambda d, a, f, more=1: None):
+        backend.register_memory_hook(hook)
 
 
 # Compiling, switches, devices.
@@ -322,6 +345,46 @@ def test_eager_mode_is_not_compiled():
         ml.TorchBackend(eager_mode=True, jit_compile=True)
     with pytest.raises(UsageError, match='expected: True, False or "script"'):
         ml.TorchBackend(jit_compile="fast")
+
+
+SWITCHES = [
+    "requires_grad", "eager_mode", "deterministic", "benchmark", "release_unused",
+    "memory_efficient",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["yes", 2, [], torch.ones(2)], ids=["text", "2", "list", "array"])
+@pytest.mark.parametrize("option", SWITCHES)
+def test_switches_take_bools_alone(option, value):
+    with pytest.raises(UsageError, match=f"`{option}` must be True or False"):
+        ml.TorchBackend(**{option: value})
+
+
+@pytest.mark.parametrize("option", ["requires_grad", "eager_mode", "memory_efficient", "use_amp"])
+def test_switches_take_bools_of_numpy(option):
+    assert ml.TorchBackend(**{option: np.bool_(True)}) == ml.TorchBackend(**{option: True})
+    assert not ml.TorchBackend(use_amp=np.bool_(False)).use_amp
+
+
+@pytest.mark.parametrize("value", ["yes", 2, [], torch.ones(2)], ids=["text", "2", "list", "array"])
+def test_options_of_several_values_name_them(value):
+    for option, expected in (
+        ("use_amp", "True, False, float16 or bfloat16"),
+        ("jit_compile", 'True, False or "script"'),
+        ("memory_allocation", '"lazy"'),
+    ):
+        with pytest.raises(UsageError, match=f"`{option}` ") as error:
+            ml.TorchBackend(**{option: value})
+        assert f"expected: {expected}" in str(error.value)
+
+
+@pytest.mark.parametrize("given", [None, 3, np.ones(3)], ids=["None", "3", "numpy"])
+def test_from_torch_takes_tensors_alone(given):
+    backend = ml.TorchBackend()
+    assert backend.from_torch(torch.ones(3)).shape == (3,)
+    with pytest.raises(UsageError, match="`from_torch` takes a tensor of PyTorch") as error:
+        backend.from_torch(given)
+    assert "hint: `backend.array(x)` takes other arrays" in str(error.value)
 
 
 def test_switches_are_those_of_torch():

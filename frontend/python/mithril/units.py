@@ -17,9 +17,14 @@ def bytes_text(amount: int) -> str:
     value = float(amount)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{value:.3g} {unit}"
+            return f"{_digits(value)} {unit}"
         value /= 1024
-    return f"{value:.3g} TiB" if value < 1000 else f"{value:.0f} TiB"
+    return f"{_digits(value)} TiB"
+
+
+def _digits(value: float) -> str:
+    """The number with three digits, or as many as its integer part has."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def bytes_of(amount: str | int, keyword: str) -> int:

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .._core import DType
-from ..errors import BackendError, BackendWarning, UsageError
+from ..errors import BackendError, BackendWarning, MithrilError, UsageError, as_bool, shown
 from ..units import bytes_of
 from .joint import JointRunner
 from .torch_arrays import TorchArrays, as_numpy
 from .torch_autocast import LossScaler, autocast, under_autocast
-from .torch_memory import MemoryLimit, flow, limited, storage_sizes
+from .torch_memory import MemoryLimit, check_hook, flow, limited, storage_sizes
 from .torch_runner import TorchRunner, compiled, set_apart, within
 
 if TYPE_CHECKING:
@@ -101,37 +101,35 @@ class TorchBackend(TorchArrays):
                 f"device_mesh={unknown['device_mesh']!r}\n  hint: leave one of them out"
             )
         super().__init__(dtype, precision=precision, device=device, **unknown)  # type: ignore[arg-type]
-        if jit_compile and eager_mode:
-            raise UsageError("`jit_compile` and `eager_mode` contradict each other")
-        if jit_compile not in (True, False, "script"):
-            raise UsageError(
-                f"`jit_compile` has an unknown value\n  got: {jit_compile!r}"
-                '\n  expected: True, False or "script"'
-            )
-        self.requires_grad = requires_grad
+        _check_values(jit_compile, memory_allocation)
+        self.requires_grad = as_bool(requires_grad, "requires_grad")
         self.amp_dtype = self._amp_dtype(use_amp)
         self.jit_compile = jit_compile
-        self.eager_mode = eager_mode
-        self.checkpoints = memory_efficient
+        self.eager_mode = as_bool(eager_mode, "eager_mode")
+        if jit_compile and eager_mode:
+            raise UsageError("`jit_compile` and `eager_mode` contradict each other")
+        self.checkpoints = as_bool(memory_efficient, "memory_efficient")
         if memory_efficient:
             self.in_place = "one" if self.use_amp else "all"
-        self.release_unused = release_unused or memory_efficient
+        self.release_unused = as_bool(release_unused, "release_unused") or self.checkpoints
         self._hooks: list[MemoryHook] = []
-        if deterministic is not None:
-            if deterministic:
-                # cuBLAS is deterministic with such a workspace alone, and torch refuses others.
-                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            self.framework.use_deterministic_algorithms(deterministic)
-        if benchmark is not None:
-            self.framework.backends.cudnn.benchmark = benchmark
-        if memory_allocation not in (None, "lazy"):
-            raise UsageError(
-                f"`memory_allocation` has an unknown value\n  got: {memory_allocation!r}"
-                '\n  expected: "lazy"'
-            )
+        self._limit_given = memory_limit
         self.memory_limit = None if memory_limit is None else self._limit_memory(memory_limit)
+        self._set_switches(deterministic, benchmark)
         without = {"benchmark": benchmark, "release_unused": release_unused}
         self._warn([name for name, value in without.items() if value])
+
+    def _set_switches(self, deterministic: bool | None, benchmark: bool | None) -> None:
+        """Sets torch's switches of these names for the whole process."""
+        given = {"deterministic": deterministic, "benchmark": benchmark}
+        switches = {n: None if own is None else as_bool(own, n) for n, own in given.items()}
+        if switches["deterministic"] is not None:
+            if switches["deterministic"]:
+                # cuBLAS is deterministic with such a workspace alone, and torch refuses others.
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            self.framework.use_deterministic_algorithms(switches["deterministic"])
+        if switches["benchmark"] is not None:
+            self.framework.backends.cudnn.benchmark = switches["benchmark"]
 
     def _warn(self, cuda_only: list[str]) -> None:
         if not cuda_only or self.device.type == "cuda":
@@ -146,15 +144,21 @@ class TorchBackend(TorchArrays):
 
     def _amp_dtype(self, use_amp: object) -> torch.dtype | None:
         torch = self.framework
+        if type(use_amp).__module__ == "numpy" and type(use_amp).__name__.startswith("bool"):
+            use_amp = bool(use_amp)
         if use_amp is False or use_amp is None:
             return None
         if use_amp is True:
             half = torch.float16 if self.device.type == "cuda" else torch.bfloat16
             return half  # type: ignore[no-any-return]
-        dtype = DType(use_amp)
-        if dtype.name not in ("float16", "bfloat16"):
+        try:
+            dtype = DType(use_amp)
+        except MithrilError:
+            dtype = None
+        if dtype is None or dtype.name not in ("float16", "bfloat16"):
             raise UsageError(
-                f"`use_amp` is not a dtype of half the width\n  got: {dtype.name}"
+                "`use_amp` is not a dtype of half the width"
+                f"\n  got: {shown(use_amp) if dtype is None else dtype.name}"
                 "\n  expected: True, False, float16 or bfloat16"
             )
         return self.own_dtype(dtype)  # type: ignore[no-any-return]
@@ -243,7 +247,11 @@ class TorchBackend(TorchArrays):
         """Calls `hook(device, allocated, freed)` after each call of a model compiled for this
         backend, with the bytes that the call allocated and freed in all. They differ by what is
         left, such as its results. Of models that `torch.compile` compiles for a CPU, only this
-        difference is known."""
+        difference is known.
+
+        Errors: `UsageError` for a hook that does not take these three arguments.
+        """
+        check_hook(hook)
         self._hooks.append(hook)
 
     def clear_cache(self) -> None:
@@ -297,7 +305,9 @@ class TorchBackend(TorchArrays):
             set_apart(self.framework, own)
         limit = None
         if self.memory_limit is not None:
-            limit = MemoryLimit(program, self.memory_limit, checkpoints=self.checkpoints)
+            limit = MemoryLimit(
+                program, self.memory_limit, self._limit_given, checkpoints=self.checkpoints
+            )
         runner: TorchRunner | JointRunner
         if program.own_gradients:
             compile = partial(compiled, self.framework, how=self.jit_compile)
@@ -339,6 +349,20 @@ class TorchBackend(TorchArrays):
             return result
 
         return watched
+
+
+def _check_values(jit_compile: object, memory_allocation: object) -> None:
+    """Errors: `UsageError` for an unknown value of one of these options."""
+    if getattr(jit_compile, "shape", ()) != () or jit_compile not in (True, False, "script"):
+        raise UsageError(
+            f"`jit_compile` has an unknown value\n  got: {shown(jit_compile)}"
+            '\n  expected: True, False or "script"'
+        )
+    if memory_allocation is not None and memory_allocation != "lazy":
+        raise UsageError(
+            f"`memory_allocation` has an unknown value\n  got: {shown(memory_allocation)}"
+            '\n  expected: "lazy"'
+        )
 
 
 def _reduce(

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import UsageError
+from ..errors import UsageError, shown
 from .base import Backend
 from .foreign import shared
 from .meshes import Mesh, Split
@@ -81,7 +81,15 @@ class TorchArrays(Backend):
         return array if self.is_array(array) else self.from_numpy(self._as_numpy(array))
 
     def from_torch(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Moves the tensor to the backend's device."""
+        """Moves the tensor to the backend's device.
+
+        Errors: `UsageError` if it is no torch tensor.
+        """
+        if not self.is_array(tensor):
+            raise UsageError(
+                f"`from_torch` takes a tensor of PyTorch\n  got: {shown(tensor)}"
+                "\n  expected: a `torch.Tensor`\n  hint: `backend.array(x)` takes other arrays"
+            )
         return tensor.to(self.device) if self.mesh is None else self.on_mesh(tensor)
 
     def receive(self, array: Any) -> torch.Tensor:

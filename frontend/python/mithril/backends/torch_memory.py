@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BackendError
+from ..errors import BackendError, UsageError, shown
 from ..units import bytes_text
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from .._core import Program
 
-__all__ = ["MemoryLimit", "flow", "limited", "storage_sizes"]
+__all__ = ["MemoryLimit", "check_hook", "flow", "limited", "storage_sizes"]
 
 Call = Callable[..., Any]
 
@@ -29,8 +30,10 @@ class MemoryLimit:
     no views, as autograd may keep them. With `checkpoints`, gradients keep only the peak.
     """
 
-    def __init__(self, program: Program, limit: int, *, checkpoints: bool) -> None:
+    def __init__(self, program: Program, limit: int, given: object, *, checkpoints: bool) -> None:
+        """`given` is the limit as the user gave it, for messages."""
         self._program, self._limit, self._checkpoints = program, limit, checkpoints
+        self._shown = given if isinstance(given, str) else bytes_text(limit)
         self._inner: dict[tuple[Any, ...], tuple[int, int]] = {}
 
     def check(
@@ -53,7 +56,7 @@ class MemoryLimit:
         raise BackendError(
             "this call needs more memory than `memory_limit` allows"
             f"\n  got: {bytes_text(total)}: {listed}"
-            f"\n  expected: at most {bytes_text(self._limit)}"
+            f"\n  expected: at most {self._shown}"
             f"\n  hint: a smaller batch{way} needs less"
         )
 
@@ -72,6 +75,27 @@ class MemoryLimit:
 def _number(size: object) -> int:
     """A size in bytes; 0 if it is a formula, as for a loop without a maximum."""
     return size if isinstance(size, int) else 0
+
+
+def check_hook(hook: object) -> None:
+    """Errors: `UsageError` if `hook` cannot be called as `hook(device, allocated, freed)`."""
+    expected = "a function of a device and the bytes that a call allocated and freed"
+    if not callable(hook):
+        raise UsageError(
+            f"a memory hook must be a function\n  got: {shown(hook)}\n  expected: {expected}"
+        )
+    try:
+        signature = inspect.signature(hook)
+    except (TypeError, ValueError):
+        return  # functions in C need not have a signature
+    try:
+        signature.bind("cpu", 0, 0)
+    except TypeError as error:
+        name = getattr(hook, "__name__", type(hook).__name__)
+        raise UsageError(
+            f"a memory hook must take three arguments\n  got: {name}{signature}: {error}"
+            f"\n  expected: {expected}"
+        ) from error
 
 
 def limited(limit: MemoryLimit, call: Call, *, gradients: bool) -> Call:
