@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
+from .backends import BUILT_IN
 from .errors import (
     BackendError,
     TerminalError,
@@ -204,7 +205,7 @@ def compile(
         _core.Snapshot(model),
         backend,
         options,
-        jit=backend.jit_default if jit is None else as_bool(jit, "jit"),
+        jit=_jit(jit, backend),
         file_path=None if file_path is None else path_text(file_path, "file_path"),
         debug=as_bool(debug, "debug"),
         verbose=as_bool(verbose, "verbose"),
@@ -216,6 +217,22 @@ def compile(
     if verbose:
         print(compiled.report(), file=sys.stdout)
     return compiled
+
+
+def _jit(jit: bool | None, backend: Backend) -> bool:
+    """Whether the framework compiles the source further. Errors: it is asked for, and the class of
+    another package has no `jit`."""
+    if jit is None:
+        return backend.jit_default
+    if as_bool(jit, "jit") and backend.kind not in BUILT_IN:
+        from .backends.custom import has_jit  # noqa: PLC0415
+
+        if not has_jit(backend):
+            raise UsageError(
+                f"{type(backend).__name__} does not compile source further\n  got: jit=True"
+                "\n  hint: leave `jit=` out, or define the method `jit` of the backend"
+            )
+    return bool(jit)
 
 
 def _differentiated_output(output: str | bool) -> str | None:

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from .errors import ShapeError
+from .errors import BackendError, ShapeError
 from .sources import namespace
 
 if TYPE_CHECKING:
@@ -41,8 +41,13 @@ def checked_namespace(
     users wrote check the dtypes of their results.
 
     Mixed precision chooses the dtypes of results itself, so nothing is checked under it.
+
+    Errors: `BackendError` for a module that the source imports and that cannot be imported.
     """
-    names = namespace(program, file_path, given, backend.written)
+    try:
+        names = namespace(program, file_path, given, backend.written)
+    except ImportError as error:
+        raise _failed_import(backend, error) from error
     if getattr(backend, "use_amp", False):
         return names
     for name, results in _core.custom_results(program):
@@ -50,6 +55,16 @@ def checked_namespace(
         if isinstance(function, FunctionType):
             names[name] = _checked(backend, function, name, results)
     return names
+
+
+def _failed_import(backend: Backend, error: ImportError) -> BackendError:
+    name = type(backend).__name__
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return BackendError(f"an import of the source for {name} fails\n  got: {error}")
+    hint = "" if "." in error.name else f"\n  hint: pip install {error.name}"
+    return BackendError(
+        f"{name} needs {error.name}, which cannot be imported\n  got: {error}{hint}"
+    )
 
 
 def _checked(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import metadata
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -17,7 +20,7 @@ from .joint import JointRunner
 if TYPE_CHECKING:
     from .base import Backend
 
-__all__ = ["VjpRunner", "find", "names", "register"]
+__all__ = ["VjpRunner", "find", "has_jit", "names", "register"]
 
 GROUP = "mithril.backends"
 """The entry points by which packages provide backends."""
@@ -29,10 +32,29 @@ def register(cls: type[Backend]) -> None:
     """Registers a class of backends that has a `kind` of its own.
 
     Errors: `UsageError` for attributes of other types, a name that is taken, unknown operations,
-    and templates that cannot be read.
+    templates that cannot be read, and a prelude that is not Python.
     """
-    _core.register_target(definition(cls))
+    given = definition(cls)
+    other = _classes.get(cls.kind)
+    if other is not None and _origin(other) != _origin(cls):
+        raise UsageError(
+            f"another backend `{cls.kind}` is registered\n  got: {_place(cls)}"
+            f"\n  expected: the class that has this name: {_place(other)}"
+            "\n  hint: give this class a `kind` of its own"
+        )
+    _core.register_target(given)
     _classes[cls.kind] = cls
+
+
+def _place(cls: type[Backend]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _origin(cls: type[Backend]) -> tuple[str, str]:
+    """Where a class is declared. A module that is read again, or under another name, and a cell of
+    a notebook declare the same class again."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return (cls.__module__ if file is None else os.path.realpath(file), cls.__qualname__)
 
 
 def definition(cls: type[Backend]) -> str:
@@ -47,6 +69,7 @@ def definition(cls: type[Backend]) -> str:
     if not imports:
         name = cls.module.rpartition(".")[2]
         imports = {name: f"import {cls.module}{f' as {name}' if '.' in cls.module else ''}"}
+    prelude = _prelude(cls)
     lacks = cls.lacks
     if isinstance(lacks, str) or not all(isinstance(name, str) for name in lacks):
         raise _wrong(cls, "lacks", lacks, "a tuple of names of dtypes")
@@ -57,7 +80,7 @@ def definition(cls: type[Backend]) -> str:
         "label": cls.label or cls.kind,
         "base": _base(cls),
         "imports": list(imports.items()),
-        "prelude": inspect.cleandoc(cls.prelude),
+        "prelude": prelude,
         "spellings": list(_words(cls, "spellings").items()),
         "creation": list(_words(cls, "creation").items()),
         "lacks": list(lacks),
@@ -65,6 +88,23 @@ def definition(cls: type[Backend]) -> str:
     }
     functions = _core.array_functions(json.dumps(whole))
     return json.dumps({**whole, "missing": _missing(next(iter(imports.values())), functions)})
+
+
+def _prelude(cls: type[Backend]) -> str:
+    """The prelude without its indentation. Errors: `UsageError` if it is not Python."""
+    prelude = inspect.cleandoc(cls.prelude)
+    try:
+        compile(prelude, f"<prelude of {cls.__name__}>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        where = text = ""
+        if isinstance(error, SyntaxError):
+            where = f"\n  where: line {error.lineno}"
+            text = f"\n  text: {(error.text or '').strip()}" if error.text else ""
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise UsageError(
+            f"`prelude` of {cls.__name__} is not valid Python{where}{text}\n  got: {reason}"
+        ) from error
+    return prelude
 
 
 def _missing(line: str, functions: list[str]) -> list[str]:
@@ -147,15 +187,15 @@ def find(name: str) -> type[Backend]:
     if name in BUILT_IN:
         cls: type[Backend] = built_in(BUILT_IN[name])
         return cls
-    point = _entry_points().get(name)
-    if point is None:
+    points = _entry_points().get(name)
+    if points is None:
         known = names()
         near = _core.did_you_mean(name, known)
         raise UsageError(
             f"there is no backend `{name}`\n  expected: one of {', '.join(known)}"
             + (f"\n  hint: {near}" if near else "")
         )
-    return _loaded(point)
+    return _loaded(points)
 
 
 def of_class(name: str) -> type[Backend] | None:
@@ -163,26 +203,40 @@ def of_class(name: str) -> type[Backend] | None:
     for cls in _classes.values():
         if cls.__name__ == name:
             return cls
-    points = _entry_points().values()
-    point = next((point for point in points if point.value.rpartition(":")[2] == name), None)
-    return None if point is None else _loaded(point)
+    for points in _entry_points().values():
+        if any(point.value.rpartition(":")[2] == name for point in points):
+            return _loaded(points)
+    return None
 
 
-def _entry_points() -> dict[str, metadata.EntryPoint]:
-    """The entry points of installed packages by name."""
+def _entry_points() -> dict[str, list[metadata.EntryPoint]]:
+    """The entry points of installed packages by name. Several of one name differ in what they
+    load."""
     found: Any = metadata.entry_points()
     # Python 3.9 returns a dict.
     points = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())
-    return {point.name: point for point in points}
+    by_name: dict[str, list[metadata.EntryPoint]] = {}
+    for point in points:
+        same = by_name.setdefault(point.name, [])
+        if all(point.value != other.value for other in same):
+            same.append(point)
+    return by_name
 
 
-def _loaded(point: metadata.EntryPoint) -> type[Backend]:
-    """The class that an entry point names.
+def _loaded(points: list[metadata.EntryPoint]) -> type[Backend]:
+    """The class that the entry points of one name load.
 
-    Errors: `BackendError` with the name of the package.
+    Errors: `BackendError` with the name of the package, or if there are several entry points.
     """
     from .base import Backend  # noqa: PLC0415
 
+    point = points[0]
+    if len(points) > 1:
+        each = ", ".join(f"{own.name} = {own.value} of {_package(own)}" for own in points)
+        raise BackendError(
+            f"several packages provide a backend `{point.name}`\n  got: {each}"
+            "\n  expected: one\n  hint: uninstall the others, or import the class that you want"
+        )
     try:
         cls = point.load()
     except Exception as error:
@@ -195,12 +249,15 @@ def _loaded(point: metadata.EntryPoint) -> type[Backend]:
     return cls
 
 
-def _broken(point: metadata.EntryPoint, got: str) -> BackendError:
+def _package(point: metadata.EntryPoint) -> str:
     dist = getattr(point, "dist", None)
-    package = "an installed package" if dist is None else f"the package `{dist.metadata['Name']}`"
+    return "an installed package" if dist is None else f"the package `{dist.metadata['Name']}`"
+
+
+def _broken(point: metadata.EntryPoint, got: str) -> BackendError:
     got = got.replace("\n", "\n    ")
     return BackendError(
-        f"the backend `{point.name}` of {package} cannot be loaded"
+        f"the backend `{point.name}` of {_package(point)} cannot be loaded"
         f"\n  where: the entry point {point.name} = {point.value}\n  got: {got}"
         "\n  hint: the package is at fault; update or uninstall it"
     )
@@ -229,18 +286,24 @@ class VjpRunner:
     ) -> tuple[Arrays, Arrays, Arrays | None]:
         """Returns outputs, gradients by param, and the next state."""
         own = () if state is None else (state,)
+        names: dict[str, None] = {}
 
         def results(params: Arrays) -> Arrays:
             """All results in one dict: outputs, and states after a space."""
             found = self._raw(params, inputs, *own)
             outputs, following = (found, {}) if state is None else found
-            return {**outputs, **{f" {name}": value for name, value in following.items()}}
+            whole = {**outputs, **{f" {name}": value for name, value in following.items()}}
+            names.update(dict.fromkeys(whole))
+            return whole
 
         backend = self._backend
         answer = backend.vjp(results, params)
         if not (isinstance(answer, tuple) and len(answer) == 2 and callable(answer[1])):
             raise self._wrong(answer, "a pair of the results and the pullback")
         found, pullback = answer
+        if not isinstance(found, Mapping) or (names and found.keys() != names.keys()):
+            got = [*found] if isinstance(found, Mapping) else found
+            raise self._wrong(got, f"the results of the function: {', '.join(names)}")
         outputs = {name: value for name, value in found.items() if not name.startswith(" ")}
         following = {name[1:]: value for name, value in found.items() if name.startswith(" ")}
         given = seeds.of(outputs)
@@ -250,17 +313,29 @@ class VjpRunner:
         if not isinstance(gradients, Mapping) or gradients.keys() != params.keys():
             got = list(gradients) if isinstance(gradients, Mapping) else gradients
             raise self._wrong(got, f"a pullback to a dict of gradients of {', '.join(params)}")
-        gradients = dict(gradients)
-        for name, value in gradients.items():
-            if value.dtype != params[name].dtype:
-                gradients[name] = backend.cast(value, _core.DType(params[name].dtype))
-        return outputs, gradients, None if state is None else following
+        own_dtypes = {name: self._gradient(name, gradients[name], params[name]) for name in params}
+        return outputs, own_dtypes, None if state is None else following
+
+    def _gradient(self, name: str, gradient: Any, param: Any) -> Any:
+        """The gradient of a param in the param's dtype. Errors: `BackendError` if it is no array of
+        floats of the param's shape."""
+        shape = [*param.shape]
+        try:
+            own, dtype = [*gradient.shape], _core.DType(gradient.dtype)
+        except (AttributeError, TypeError, ValueError) as error:
+            expected = f"an array of shape {shape} for the gradient of `{name}`"
+            raise self._wrong(gradient, expected) from error
+        wanted = _core.DType(param.dtype)
+        if own != shape or ("float" not in dtype.name and dtype.name != wanted.name):
+            got = f"{dtype.name}{own} for the gradient of `{name}`"
+            raise self._wrong(got, f"{wanted.name}{shape}")
+        return gradient if dtype.name == wanted.name else self._backend.cast(gradient, wanted)
 
     def _wrong(self, got: object, expected: str) -> BackendError:
         name = type(self._backend).__name__
+        got = got if isinstance(got, str) else shown(got)
         return BackendError(
-            f"`vjp` of {name} does not return gradients\n  got: {shown(got)}"
-            f"\n  expected: {expected}"
+            f"`vjp` of {name} does not return gradients\n  got: {got}\n  expected: {expected}"
         )
 
 
@@ -305,10 +380,29 @@ def runner(
     backend: Backend, program: _core.Program, namespace: dict[str, Any], *, jit: bool
 ) -> VjpRunner | JointRunner:
     """The object that calls a program's functions."""
-    compiled = backend.jit if jit and type(backend).jit is not _base_class().jit else None
+    compiled = partial(_compiled, backend) if jit and has_jit(backend) else None
     if program.own_gradients or not backend.target.differentiates:
         return JointRunner(backend, namespace, compiled=compiled)
     return VjpRunner(backend, namespace, compiled)
+
+
+def has_jit(backend: Backend) -> bool:
+    """Whether a backend compiles generated source further. Built-in ones decide it themselves."""
+    base = _base_class()
+    cls = type(backend)
+    return cls.jit is not base.jit or cls.runner is not base.runner
+
+
+def _compiled(backend: Backend, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled by the backend's `jit`. Errors: `BackendError` if that returns no
+    function."""
+    found = backend.jit(function)
+    if not callable(found):
+        raise BackendError(
+            f"`jit` of {type(backend).__name__} does not return a function\n  got: {shown(found)}"
+            "\n  expected: the function, compiled: it takes and returns dicts of arrays"
+        )
+    return found
 
 
 def _base_class() -> type[Backend]:
