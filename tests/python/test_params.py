@@ -1,7 +1,9 @@
 """Params in files, renamed, and in inference; changing models that are in use."""
 
+import copy
 import json
 import os
+import pickle
 import stat
 import subprocess
 import sys
@@ -431,3 +433,17 @@ def test_compiling_takes_a_snapshot(backend):
     assert cost.for_inference().outputs == ("output",)
     assert "other" not in cost.inputs
     assert "linear_1.w" in ml.compile(model, backend).params
+
+
+def test_late_params_are_copied_but_not_pickled():
+    compiled = ml.compile(Linear(2), ml.NumpyBackend())
+    params, x = compiled.randomize_params(seed=0), np.ones((1, 3), "f4")
+    with pytest.raises(ml.MithrilError, match="`w` has no value before the first `eval") as error:
+        pickle.dumps(params)
+    assert "hint: give `shapes=`" in str(error.value)
+    copies = [copy.copy(params), copy.deepcopy(params)]
+    assert copy.copy(params["w"]) is params["w"] is not copies[1]["w"]
+    expected = compiled.evaluate(params, {"input": x})["output"]
+    for own in copies:
+        np.testing.assert_array_equal(compiled.evaluate(own, {"input": x})["output"], expected)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(params))["w"], params["w"])

@@ -224,3 +224,24 @@ def test_dropout_is_about_as_fast_as_torch():
             assert own < 1.3 * 1.25 * other, (step, own, other)
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("shapes", [{"x": [4, 6]}, None], ids=["known", "open"])
+def test_typed_keys_of_jax_are_taken(shapes):
+    jax = pytest.importorskip("jax")
+    model = Model()
+    model += Linear(5)(input="x")
+    model += Dropout(0.5)(output="y")
+    compiled = ml.compile(model, ml.JaxBackend(), shapes=shapes)
+    params, x = compiled.randomize_params(0), np.ones((4, 6), "f4")
+    old, new = jax.random.PRNGKey(7), jax.random.key(7)
+    compiled.evaluate(params, {"x": x, "key": new})
+    seeds = {"y": jax.numpy.ones((4, 5))}
+    found = [compiled.evaluate(params, {"x": x, "key": key}, None, seeds) for key in (old, new)]
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    traced = jax.jit(lambda key: compiled.evaluate(params, {"x": x, "key": key})["y"])
+    np.testing.assert_allclose(traced(new), found[0][0]["y"], rtol=1e-6)
+    with pytest.raises(
+        ml.ShapeError, match=r"`key` of inputs has the wrong rank\n  got: uint32\[3"
+    ):
+        compiled.evaluate(params, {"x": x, "key": jax.random.split(new, 3)})

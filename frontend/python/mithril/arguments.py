@@ -134,13 +134,17 @@ class Arguments:
         return np.asarray(value).astype(wanted)
 
     def with_keys(self, inputs: Arrays) -> Arrays:
-        """Adds the random keys that were not given, drawn from the backend's random numbers."""
+        """Adds the random keys that were not given, drawn from the backend's random numbers, and
+        converts keys of the framework's own kind."""
         if not self.keys or not isinstance(inputs, dict):
             return inputs  # the check refuses this
-        missing = [name for name in self.keys if name not in inputs]
-        if not missing:
-            return inputs
-        return {**inputs, **{name: self.backend.random_key() for name in missing}}
+        backend, keys = self.backend, {}
+        for name in self.keys:
+            if name not in inputs:
+                keys[name] = backend.random_key()
+            elif (own := backend.key_words(inputs[name])) is not inputs[name]:
+                keys[name] = own
+        return {**inputs, **keys} if keys else inputs
 
 
 @functools.cache

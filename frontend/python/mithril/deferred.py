@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, NoReturn
 
 from .errors import MithrilError
@@ -13,7 +14,7 @@ __all__ = ["Deferred"]
 class Deferred:
     """A placeholder in a dict of params, which the first `evaluate` replaces by an array.
 
-    Any other use raises a `MithrilError` that suggests `shapes=`.
+    Any other use than copying it raises a `MithrilError` that suggests `shapes=`.
     """
 
     __slots__ = ("_draw", "_fan_of", "_name", "_value")
@@ -38,6 +39,17 @@ class Deferred:
             fan_of = None if self._fan_of is None else shapes.get(self._fan_of)
             self._value = self._draw(shape, None if fan_of is None else tuple(fan_of))
         return self._value
+
+    def __copy__(self) -> Deferred:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Deferred:
+        copied = Deferred(self._name, self._draw, self._fan_of)
+        copied._value = deepcopy(self._value, memo)
+        return copied
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        _refuse(self)
 
     def __repr__(self) -> str:
         return f"<`{self._name}` is drawn at the first `evaluate`>"

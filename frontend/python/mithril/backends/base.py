@@ -326,6 +326,11 @@ class Backend(Arrays):
         args, options = self._given
         return type(self)(*args, **{**options, "device": device})  # type: ignore[arg-type]
 
+    def key_words(self, key: Array) -> Array:
+        """The two 32-bit words of a random key of the framework's own kind; other values
+        unchanged."""
+        return key
+
     # Running.
 
     @property
