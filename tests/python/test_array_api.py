@@ -12,8 +12,8 @@ from mithril.models import Asin, Concat, Cumsum, Linear, Model, MultiHeadAttenti
 NAMES = """
 abs acos add all any argmax argmin arange asarray asin astype atan atan2 bool broadcast_to ceil
 concat cos cosh cumulative_sum exp expand_dims expm1 eye flip float32 float64 floor full int32 int64
-inf isinf isnan linalg log log1p matmul matrix_transpose max maximum mean min minimum ones permute_dims
-prod repeat reshape round sign sin sinh sqrt square squeeze stack sum take take_along_axis tan tanh
+inf isinf isnan linalg log log1p matmul matrix_transpose max maximum mean min minimum ones
+permute_dims prod repeat reshape round sign sin sinh sqrt square squeeze stack sum take take_along_axis tan tanh
 nan tensordot tile tril triu uint32 where zeros
 """
 

@@ -255,18 +255,19 @@ def test_gradients_of_another_dtype():
     assert "got: float64 for `x_gradient`" in str(error.value)
 
 
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
 @pytest.mark.parametrize("backend", SOURCES)
-def test_declared_integers_are_integers(backend):
+def test_declared_integers_are_integers(backend, dtype):
     name = backend.__name__.removesuffix("Backend").lower()
     block = ml.custom(
         name="mark",
-        shape="(x: [n]) -> (large: i32[n], y: [n])",
+        shape=f"(x: [n]) -> (large: {dtype}[n], y: [n])",
         **{name: "return x > 1, x"},
     )
     compiled = ml.compile(block, backend(), shapes={"x": [3]}, inference=True)
     with pytest.raises(ml.ShapeError) as error:
         compiled.evaluate({}, {"x": compiled.backend.ones(3)})
-    assert "got: bool for `large`\n  expected: int32" in str(error.value)
+    assert f"got: bool for `large`\n  expected: int{dtype[1:]}" in str(error.value)
 
 
 def test_mixed_precision_chooses_the_dtypes_of_results():

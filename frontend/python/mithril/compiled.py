@@ -466,7 +466,7 @@ class CompiledModel(Contents, HookedModel, StagedModel):
         if state is not None:
             return (*answer, following if self._states else state)
         if self._states and self._training is None:
-            self._state = held(self.backend, following)
+            self._state = held(self.backend, following or {})
         return answer if len(answer) > 1 else answer[0]
 
     def _own_params(self, params: Any) -> Any:

@@ -21,15 +21,6 @@ __all__ = ["checked_namespace"]
 
 Function = Callable[..., Any]
 
-CASTS = {
-    "numpy": ".astype(np.{})",
-    "jax": ".astype(jnp.{})",
-    "mlx": ".astype(mx.{})",
-    "torch": ".to(torch.{})",
-    "tinygrad": ".cast(dtypes.{})",
-}
-"""How a body casts a result to a dtype, by backend."""
-
 
 def checked_namespace(
     backend: Backend,
@@ -72,22 +63,31 @@ def _checked(
 ) -> Function:
     """The function, which refuses results of other dtypes than declared. The check of shapes
     refuses results that are no arrays, and a wrong number of them."""
-    samples = backend.samples
-    if not all(dtype.name in samples for _, dtype in results):
+    expected = [(result, dtype.name, _admitted(backend, dtype.name)) for result, dtype in results]
+    if not all(dtypes for _, _, dtypes in expected):
         return function
-    expected = [(result, dtype.name, samples[dtype.name].dtype) for result, dtype in results]
 
     @functools.wraps(function)
     def call(*operands: Any) -> Any:
         found = function(*operands)
         several = len(expected) > 1 and isinstance(found, (tuple, list))
-        for (result, stated, dtype), value in zip(expected, found if several else [found]):
-            own = getattr(value, "dtype", dtype)
-            if own != dtype:
+        for (result, stated, dtypes), value in zip(expected, found if several else [found]):
+            own = getattr(value, "dtype", dtypes[0])
+            if own not in dtypes:
                 raise _wrong(backend, name, result, own, stated)
         return found
 
     return call
+
+
+def _admitted(backend: Backend, dtype: str) -> tuple[Any, ...]:
+    """The framework's dtypes for a declared one; none if the framework has none. Without 64-bit
+    types, JAX has 32 bits in their place, until another backend turns them on."""
+    samples = backend.samples
+    if dtype in samples:
+        return (samples[dtype].dtype,)
+    narrow = samples.get(dtype.replace("64", "32"))
+    return () if backend.wide or narrow is None else (narrow.dtype, backend.own_dtype(dtype))
 
 
 def _wrong(backend: Backend, name: str, result: str, got: object, expected: str) -> ShapeError:
@@ -95,11 +95,9 @@ def _wrong(backend: Backend, name: str, result: str, got: object, expected: str)
         shown = _core.DType(got).name
     except ValueError:
         shown = str(got)
-    cast = CASTS.get(backend.kind, "")
-    way = f": `{result}{cast.format(expected)}`" if cast else ""
     return ShapeError(
         "Incompatible dtypes: a custom operation did not return the declared dtype"
         f"\n  where: the body of `{name}` for {backend.kind}"
         f"\n  got: {shown} for `{result}`\n  expected: {expected}"
-        f"\n  hint: cast it in the body{way}"
+        f"\n  hint: cast `{result}` to {expected} in the body"
     )

@@ -18,9 +18,7 @@ pub fn custom_results(program: &Program) -> Answer<Vec<Declared>> {
     let custom = functions.filter(|function| function.external);
     let declared = custom.map(|function| {
         let result = |own: &mithril_ir::graph::ResultDef| {
-            let dtype = function.ty(own.value).dtype;
-            let dtype = program.target.framework_dtype(program.wide, dtype);
-            (own.name.to_string(), DType(dtype))
+            (own.name.to_string(), DType(function.ty(own.value).dtype))
         };
         (function.name.to_string(), function.results.iter().map(result).collect())
     });
