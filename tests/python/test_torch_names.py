@@ -21,13 +21,8 @@ FUNCTIONS = sorted(
     for n, value in vars(F).items()
     if callable(value) and not inspect.isclass(value) and n.islower() and not n.startswith("_")
 )
-# Variants of functions under other names; params that have no values yet; a choice of kernels.
+# Params that have no values yet, and a choice of kernels.
 VARIANTS = {
-    "multi_head_attention_forward": "MultiHeadAttention",
-    "native_channel_shuffle": "ChannelShuffle",
-    "upsample_bilinear": "Upsample",
-    "upsample_nearest": "Upsample",
-    "binary_cross_entropy_with_logits": "BinaryCrossEntropy",
     "UninitializedBuffer": "Linear",
     "UninitializedParameter": "Linear",
     "LinearCrossEntropyOptions": "LinearCrossEntropy",
@@ -36,7 +31,7 @@ VARIANTS = {
 
 def answer(name: str) -> str:
     """The block that PyTorch's name stands for, or the hint that a user gets for it."""
-    name = VARIANTS.get(name, name.removesuffix("_with_indices"))
+    name = VARIANTS.get(name, name)
     try:
         getattr(models, name)
     except AttributeError as error:
