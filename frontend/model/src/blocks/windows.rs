@@ -113,9 +113,9 @@ pub(super) fn valid(settings: &Settings, axes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks the settings of a pooling for this number of axes. As in PyTorch, the padding of both
-/// sides is at most a whole window, so that each window has an element of the input. Errors: those
-/// of `valid`; more padding.
+/// Checks the settings of a pooling for this number of axes. As in PyTorch, the padding of one side
+/// is at most half a window, or that of two sides a whole one: a window of padding alone has no
+/// maximum. Errors: those of `valid`; more padding.
 pub(super) fn valid_pooling(settings: &Settings, axes: usize) -> Result<()> {
     valid(settings, axes)?;
     let sizes = each_axis(settings, "kernel_size", axes).into_iter();
@@ -126,14 +126,14 @@ pub(super) fn valid_pooling(settings: &Settings, axes: usize) -> Result<()> {
             continue;
         }
         let (got, expected) = match low == high {
-            true => (low.to_string(), format!("at most {}", span / 2)),
+            true => (low.to_string(), format!("at most {}, half of a window", span / 2)),
             false => (
                 format!("{low} and {high}"),
                 format!("at most {span} on both sides together, and fewer on each of them"),
             ),
         };
-        return Diagnostic::new("`padding` is more than half of a window on each side")
-            .got(format!("{got}, for windows of {span}"))
+        return Diagnostic::new("`padding` is too large for the windows")
+            .got(format!("{got}, for windows that span {span}"))
             .expected(expected)
             .hint("use `Pad` to add more elements")
             .err();
