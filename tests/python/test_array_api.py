@@ -10,11 +10,11 @@ import mithril as ml
 from mithril.models import Asin, Concat, Cumsum, Linear, Model, MultiHeadAttention, Transpose
 
 NAMES = """
-abs acos add all any argmax argmin arange asarray asin astype atan atan2 bool broadcast_to ceil
-concat cos cosh cumulative_sum exp expand_dims expm1 eye flip float32 float64 floor full int32 int64
-inf isinf isnan linalg log log1p matmul matrix_transpose max maximum mean min minimum ones
-permute_dims prod repeat reshape round sign sin sinh sqrt square squeeze stack sum take take_along_axis tan tanh
-nan tensordot tile tril triu uint32 where zeros
+abs acos add all any arange argmax argmin asarray asin astype atan atan2 bool broadcast_to ceil
+concat cos cosh cumulative_sum exp expand_dims expm1 eye flip float32 float64 floor full inf int32
+int64 isinf isnan linalg log log1p matmul matrix_transpose max maximum mean min minimum nan ones
+permute_dims prod repeat reshape round sign sin sinh sqrt square squeeze stack sum take
+take_along_axis tan tanh tensordot tile tril triu uint32 where zeros
 """
 
 

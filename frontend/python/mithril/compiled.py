@@ -260,10 +260,9 @@ class CompiledModel(Contents, HookedModel, StagedModel):
             return self.state
         if self._state is None:
             initial = self.initial_state(params, inputs)
-            shared = self._training is not None and not self._one_initial
-            if shared or traced(self.backend, initial):
-                return initial
-            self._state = initial
+            if (self._training is None or self._one_initial) and not traced(self.backend, initial):
+                self._state = initial
+            return initial
         return self._state
 
     def bind(self, params: Mapping[str, Array]) -> CompiledModel:
@@ -465,8 +464,8 @@ class CompiledModel(Contents, HookedModel, StagedModel):
             following = {**own, **following}
         if state is not None:
             return (*answer, following if self._states else state)
-        if self._states and self._training is None:
-            self._state = held(self.backend, following or {})
+        if following is not None and self._states and self._training is None:
+            self._state = held(self.backend, following)
         return answer if len(answer) > 1 else answer[0]
 
     def _own_params(self, params: Any) -> Any:

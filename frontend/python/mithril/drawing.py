@@ -38,8 +38,8 @@ def params(
     Errors: `UsageError` for an invalid key; `TerminalError` for a pattern that matches no param;
     `MithrilError` if the params take more memory than there is.
     """
-    drawn = int(backend.generator.integers(2**63)) if key is None else 0
-    seed = drawn if key is None else _seed(backend.key_words(key))
+    own = backend.key_words(key)
+    seed = int(backend.generator.integers(2**63)) if own is None else _seed(own)
     arguments = {a.name: a for a in program.arguments}
     names = [name for name, argument in arguments.items() if argument.role == "param"]
     chosen = _init_by_param(names, init)

@@ -21,7 +21,7 @@ def recorded(torch: Any, runner: PartsRunner) -> Callable[..., Any]:
     inputs that require gradients, as the parts compute those of params alone.
     """
 
-    class Model(torch.autograd.Function):
+    class Model(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, call: _Call, *params: Any) -> tuple[Any, ...]:
             ctx.call = call
@@ -33,7 +33,7 @@ def recorded(torch: Any, runner: PartsRunner) -> Callable[..., Any]:
             return results
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
+        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, *given: Any) -> tuple[Any, ...]:
             found = ctx.call.gradients(runner, given)
             wanted = ctx.needs_input_grad[1:]
