@@ -216,16 +216,16 @@ WIDER = {
 
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize(
-    ("backend", "got", "cast"),
+    ("backend", "got"),
     [
-        (ml.NumpyBackend, "float64", "y.astype(np.float32)"),
-        (ml.TorchBackend, "float64", "y.to(torch.float32)"),
-        (ml.JaxBackend, "bfloat16", "y.astype(jnp.float32)"),
-        (ml.MlxBackend, "float16", "y.astype(mx.float32)"),
-        (ml.TinygradBackend, "float16", "y.cast(dtypes.float32)"),
+        (ml.NumpyBackend, "float64"),
+        (ml.TorchBackend, "float64"),
+        (ml.JaxBackend, "bfloat16"),
+        (ml.MlxBackend, "float16"),
+        (ml.TinygradBackend, "float16"),
     ],
 )
-def test_results_of_another_dtype(backend, got, cast, jit):
+def test_results_of_another_dtype(backend, got, jit):
     name = backend.__name__.removesuffix("Backend").lower()
     block = ml.custom(name="scale", shape="(x: [*b]) -> (y: [*b])", **{name: WIDER[name]})
     compiled = ml.compile(block, backend(), shapes={"x": [2, 3]}, inference=True, jit=jit)
@@ -234,7 +234,7 @@ def test_results_of_another_dtype(backend, got, cast, jit):
     assert str(error.value) == (
         "Incompatible dtypes: a custom operation did not return the declared dtype"
         f"\n  where: the body of `scale` for {name}\n  got: {got} for `y`\n  expected: float32"
-        f"\n  hint: cast it in the body: `{cast}`\n  more: mithril error E0202"
+        "\n  hint: cast `y` to float32 in the body\n  more: mithril error E0202"
     )
 
 

@@ -15,7 +15,7 @@ type Declared = (String, Vec<(String, DType)>);
 #[pyfunction]
 pub fn custom_results(program: &Program) -> Answer<Vec<Declared>> {
     let functions = program.program.functions()?.functions.values();
-    let custom = functions.filter(|function| function.external);
+    let custom = functions.filter(|function| function.external && function.computes.is_none());
     let declared = custom.map(|function| {
         let result = |own: &mithril_ir::graph::ResultDef| {
             (own.name.to_string(), DType(function.ty(own.value).dtype))

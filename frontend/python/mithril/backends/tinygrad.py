@@ -34,6 +34,10 @@ class TinygradBackend(Backend):
     `jit=True` compiles a model with one `TinyJit` for each set of shapes. The first two calls take
     longer. Results are copied, so later calls do not change them. A model with conditions that
     depend on elements runs without it. tinygrad decides itself which values checkpoints recompute.
+
+    A call realizes its results, which cuts the graph that `Tensor.backward` follows. In tinygrad's
+    training mode (`Context(TRAINING=1)`) and with params of a tinygrad optimizer, the outputs stay
+    lazy, so that `.backward()` and the optimizer work on them.
     """
 
     kind: ClassVar[str] = "tinygrad"

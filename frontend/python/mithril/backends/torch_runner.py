@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ def set_apart(torch: Any, namespace: dict[str, Any]) -> None:
     """Leaves functions that call `torch.lstm` to PyTorch itself: `torch.compile` makes wrong code
     of it, and leaves the layers of `torch.nn` out as well."""
     for name, function in list(namespace.items()):
-        code = getattr(function, "__code__", None)
+        code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
         if code is not None and "lstm" in code.co_names:
             namespace[name] = torch.compiler.disable(function)
 
