@@ -344,3 +344,14 @@ def test_second_derivatives_are_those_of_torch(case, make):
     for n, one, two in zip(names, first, second, strict=True):
         near(backend.to_numpy(outputs[f"{n}_gradient"]), one.detach(), 1e-10)
         near(backend.to_numpy(products[n]), two, 1e-9)
+
+
+@pytest.mark.parametrize("make", [ml.NumpyBackend, ml.TorchBackend])
+@pytest.mark.parametrize("block", [ml.SVD, ml.Eigh, ml.Eigvalsh])
+def test_failed_decompositions_are_explained(block, make):
+    backend = make()
+    compiled = ml.compile(block(), backend, shapes={"input": [3, 3]}, inference=True)
+    matrix = backend.array(np.full((3, 3), np.nan, np.float32))
+    with pytest.raises(ml.BackendError, match="cannot decompose a matrix of this call") as error:
+        compiled.evaluate({}, {"input": matrix})
+    assert "expected: finite elements" in str(error.value)

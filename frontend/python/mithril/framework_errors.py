@@ -29,8 +29,8 @@ def raise_explained(
 
     Errors: `ShapeError` for results of a custom operation that differ from their declared shapes;
     `MithrilError` for incompatible shapes, with the blocks, terminals and dims, or if memory ran
-    out; `BackendError` for an operation that the framework does not have, and for arrays on
-    different devices.
+    out; `BackendError` for an operation that the framework does not have, for a decomposition that
+    fails, and for arrays on different devices.
     """
     if getattr(cause, "code", None) == ShapeError.code:
         # Generated source checks the results of custom operations.
@@ -42,6 +42,11 @@ def raise_explained(
             f"Backend does not support operation of this dtype\n  backend: {backend.kind}"
             f"\n  got: {cause}\n  hint: another dtype, or another backend",
             code="E0501",
+        ) from cause
+    if type(cause).__name__ in ("LinAlgError", "_LinAlgError"):
+        raise BackendError(
+            f"{backend.kind} cannot decompose a matrix of this call\n  got: {cause}"
+            "\n  expected: finite elements; JAX, native code and C give NaN for others"
         ) from cause
     if "device-side assert" in str(cause):
         raise BackendError(

@@ -21,10 +21,9 @@ def held(backend: Backend, state: Mapping[str, Any]) -> dict[str, Any]:
     """
     changed = traced(backend, state)
     if changed:
-        label = type(backend).__name__.removesuffix("Backend")
         raise UsageError(
             "a traced call cannot change the state of the model"
-            f"\n  got: a transformation of {label} around `evaluate`, which computes `{changed[0]}`"
+            f"\n  got: `{changed[0]}` inside a transformation of {backend.kind} around `evaluate`"
             "\n  hint: pass the state, and keep the next one: "
             "`outputs, state = compiled.evaluate(params, inputs, state)`, first with "
             "`compiled.initial_state()`"
