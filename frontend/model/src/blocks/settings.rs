@@ -379,7 +379,7 @@ mod tests {
             ("BatchNorm1d", vec![Setting::Int(1)], "`BatchNorm1d()`"),
             ("BatchNorm2d", vec![Setting::Int(64), Setting::Float(1e-5)], "`BatchNorm2d()`"),
         ] {
-            let error = build(block, given, vec![]).err().expect(block);
+            let error = build(block, given, vec![]).expect_err(block);
             let hint = format!("the input's width is inferred: {hint}");
             assert_eq!(error.hint.as_deref(), Some(&*hint), "{block}");
         }

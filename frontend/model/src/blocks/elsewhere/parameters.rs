@@ -205,7 +205,7 @@ mod tests {
             let own = error.and_then(|error| error.hint);
             assert_eq!(own.as_deref(), Some(hint), "{parameter} of {block}");
         }
-        let error = build("Gelu", vec!["tanh".into()], vec![]).err().expect("not a bool");
+        let error = build("Gelu", vec!["tanh".into()], vec![]).expect_err("not a bool");
         assert_eq!(error.hint.as_deref(), Some("`approximate=True` is the tanh approximation"));
     }
 }
