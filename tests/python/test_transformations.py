@@ -161,6 +161,19 @@ def test_a_traced_call_leaves_the_state_alone(kind):
             transformed(params)
 
 
+def test_memory_is_counted_inside_transformations():
+    torch = pytest.importorskip("torch")
+    backend = ml.TorchBackend()
+    amounts = []
+
+    def total(x):
+        amounts.append(backend.get_memory_stats()["allocated"])
+        return (x * x).sum()
+
+    torch.func.grad(total)(torch.tensor(X))
+    assert amounts[0] >= X.nbytes
+
+
 def test_states_require_no_gradients():
     torch = pytest.importorskip("torch")
     compiled = ml.compile(normed(), ml.TorchBackend(requires_grad=True), shapes={"x": ["n", 4]})

@@ -166,6 +166,9 @@ def storage_sizes(torch: Any, device: torch.device) -> list[int]:
     for value in gc.get_objects():
         if type(value) not in kinds or value.is_meta or value.layout != torch.strided:
             continue
+        # Those inside a transformation of `torch.func` have none either.
+        if torch._C._functorch.is_functorch_wrapped_tensor(value):
+            continue
         if value.device == device:
             storage = value.untyped_storage()
             seen[storage.data_ptr()] = storage.nbytes()
