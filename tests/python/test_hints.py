@@ -1,7 +1,5 @@
 """The hints in messages, and what they say was got and expected."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -380,21 +378,6 @@ def test_names_of_other_libraries_get_a_hint(block):
         with pytest.raises(ImportError, match=rf"has no `{block}`: .*\w"):
             exec(f"from {module.__name__} import {block}")
         assert not hasattr(module, block)
-
-
-ZOO = [
-    name
-    for name in sorted({*ml.zoo.__all__} - {*ml._core.block_names()})
-    if name not in ("Weights", "load")
-]
-
-
-@pytest.mark.parametrize("name", [*ZOO, "GPT", "Bert", "resnet50", "vit"])
-def test_models_of_the_zoo_get_a_hint(name):
-    with pytest.raises(AttributeError, match=r"`mithril\.zoo\.\w+\(.*\)` is") as caught:
-        getattr(ml, name)
-    model = re.search(r"zoo\.(\w+)", str(caught.value))
-    assert hasattr(ml.zoo, model[1])
 
 
 def test_suggestions_ignore_case():

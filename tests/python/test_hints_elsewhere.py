@@ -1,5 +1,7 @@
 """The hints for users of other libraries, and the errors for what these take otherwise."""
 
+import re
+
 import pytest
 
 import mithril as ml
@@ -156,3 +158,18 @@ def test_numbers_of_norms_that_are_no_widths_are_accepted():
 def test_a_mixture_of_experts_is_called_moe():
     names = given(Sequential([ml.MoE(2, k=1)]), 2, 3, 4).randomize_params(seed=0)
     assert all(name.startswith("moe.") for name in names)
+
+
+ZOO = [
+    name
+    for name in sorted({*ml.zoo.__all__} - {*ml._core.block_names()})
+    if name not in ("Weights", "load")
+]
+
+
+@pytest.mark.parametrize("name", [*ZOO, "GPT", "Bert", "resnet50", "vit"])
+def test_models_of_the_zoo_get_a_hint(name):
+    with pytest.raises(AttributeError, match=r"`mithril\.zoo\.\w+\(.*\)` is") as caught:
+        getattr(ml, name)
+    model = re.search(r"zoo\.(\w+)", str(caught.value))
+    assert hasattr(ml.zoo, model[1])
