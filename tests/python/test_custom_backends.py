@@ -408,6 +408,21 @@ func @counted(%x: tensor<n x f32>, %w: tensor<n x f32> param, %c: tensor<f32> st
     np.testing.assert_array_equal(answer[1]["w"], [1, 20])
 
 
+def test_a_subclass_of_numpy_compiles_by_its_own_jit():
+    calls = []
+
+    class Traced(ml.NumpyBackend):
+        def jit(self, function):
+            return lambda *given: calls.append(function.__name__) or function(*given)
+
+    compiled = ml.compile(Linear(2), Traced(), shapes={"input": [1, 3]}, jit=True)
+    params = compiled.randomize_params(seed=0)
+    x = np.ones((1, 3), "float32")
+    result = compiled.evaluate(params, {"input": x})["output"]
+    np.testing.assert_allclose(result, x @ params["w"] + params["b"], rtol=1e-6)
+    assert calls == ["forward"]
+
+
 def test_jit_is_a_method_that_returns_a_function():
     class Unjitted(TinyBackend):
         kind = "unjitted"

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base import Backend
 from .dtypes import numpy_dtype
-from .joint import JointRunner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._core import Program
-    from .base import Namespace
 
 __all__ = ["NumpyBackend"]
 
@@ -45,6 +42,3 @@ class NumpyBackend(NumpyArrays):
 
     def from_host_source(self, x: str, dtype: str) -> str:
         return f"{x}.astype(ml_dtypes.bfloat16)" if dtype == "bfloat16" else x
-
-    def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> JointRunner:
-        return JointRunner(self, namespace())
