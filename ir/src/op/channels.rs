@@ -4,8 +4,9 @@ use super::layers::{BIAS, EPSILON, WEIGHT, X};
 use super::{
     AttrKind, BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, ShapeRule, attr, operand,
 };
-use crate::algebra::{Rule, Var};
+use crate::algebra::{Rule, Var, count_dims};
 use crate::diagnostic::{Name, Result};
+use crate::dim::Dim;
 use crate::message;
 use crate::shape::Shape;
 
@@ -102,15 +103,22 @@ fn training<'a>(r: &Rule<'a>) -> Var<'a> {
     let deviation = (x - mean).named("deviation");
     let variance = || average(deviation * deviation).named("variance");
     let momentum = r.float("momentum").unwrap_or(0.0);
-    let moved = |old: Var<'a>, new: Var<'a>| {
-        (old.widened() * (1.0 - momentum) + new * momentum).cast(r.ty.dtype)
-    };
+    // The old value moved towards the new one.
+    let moved =
+        |old: Var<'a>, step: Var<'a>| (old.widened() * (1.0 - momentum) + step).cast(r.ty.dtype);
     match r.int("of") {
         0 => normalised(r, deviation, variance()),
-        1 => moved(r.arg(1), mean.squeeze(&axes)),
+        1 => moved(r.arg(1), mean.squeeze(&axes) * momentum),
         _ => {
-            let count = x.count(Some(&axes));
-            moved(r.arg(2), variance().squeeze(&axes) * (count / (count - 1.0)))
+            let variance = variance().squeeze(&axes);
+            let step = match count_dims(&x.shape(), Some(&axes)) {
+                Some(Dim::Const(n)) => variance * (momentum * n as f64 / (n as f64 - 1.0)),
+                _ => {
+                    let count = x.count(Some(&axes));
+                    variance * (count / (count - 1.0)) * momentum
+                }
+            };
+            moved(r.arg(2), step)
         }
     }
 }
