@@ -49,7 +49,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["Identity"], "`Buffer` returns its input"),
     (&["Softmax2d"], "`Softmax(axis=-3)` is that block"),
     (&["CrossMapLRN2d"], "`LocalResponseNorm` is that block"),
-    (&["SyncBatchNorm"], "`BatchNorm2d` normalises the batch of one device"),
+    (&["SyncBatchNorm"], "`BatchNorm2d` normalises the whole batch, also on a device mesh"),
     (&["UpsamplingNearest2d", "upsample_nearest"], "`Upsample` is that block"),
     (
         &["UpsamplingBilinear2d", "upsample_bilinear"],

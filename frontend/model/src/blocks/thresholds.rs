@@ -9,6 +9,7 @@ use mithril_ir::shape::Shape;
 
 use super::channels::channels;
 use super::elementwise::{INPUT, done};
+use super::layers::INIT;
 use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, KEY, Kind, Parameter, Value, data, gives, param};
 use crate::init::Init;
@@ -152,16 +153,21 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "where(input > 0, input, a * input)",
         source: "He et al. 2015",
         example: gives(&["[[-1, 2]]"], "[[-0.25  2.  ]]").with_params(&["[0.25]"]),
-        parameters: &[with("per_channel", Kind::Bool, Default::Bool(false))
-            .doc("learn a slope for each index of axis 1")],
+        parameters: &[
+            with("per_channel", Kind::Bool, Default::Bool(false))
+                .doc("learn a slope for each index of axis 1"),
+            INIT.doc("the initial values of the slopes"),
+        ],
         inputs: &[
             data("input", Class::Float),
             param("a", Init::Constant(0.25f64.to_bits()), slopes)
+                .takes_init()
                 .doc("(1), or (channels) with `per_channel`"),
         ],
         ..ACTIVATION_LAYER.row(
             "PRelu",
-            "`input` above 0, `a * input` below, with a learned slope `a` that starts at 0.25.",
+            "`input` above 0, `a * input` below, with a learned slope `a` that starts at 0.25, or as \
+             given by `init`.",
             |cx| {
                 let (x, mut a) = (cx.var("input"), cx.var("a"));
                 if let (true, Some(rank)) = (cx.flag("per_channel"), x.shape().rank()) {
