@@ -347,11 +347,56 @@ def test_second_derivatives_are_those_of_torch(case, make):
 
 
 @pytest.mark.parametrize("make", [ml.NumpyBackend, ml.TorchBackend])
-@pytest.mark.parametrize("block", [ml.SVD, ml.Eigh, ml.Eigvalsh])
-def test_failed_decompositions_are_explained(block, make):
+def test_failed_decompositions_are_explained(make):
+    """Custom operations may call functions that fail."""
+    bodies = {"numpy": "return np.linalg.inv(x)", "torch": "return torch.linalg.inv(x)"}
     backend = make()
-    compiled = ml.compile(block(), backend, shapes={"input": [3, 3]}, inference=True)
-    matrix = backend.array(np.full((3, 3), np.nan, np.float32))
+    block = ml.custom(name="invert", shape="(x: [n, n]) -> [n, n]", **bodies)
+    compiled = ml.compile(block, backend, shapes={"x": [3, 3]}, inference=True)
     with pytest.raises(ml.BackendError, match="cannot decompose a matrix of this call") as error:
-        compiled.evaluate({}, {"input": matrix})
-    assert "expected: finite elements" in str(error.value)
+        compiled.evaluate({}, {"x": backend.zeros(3, 3)})
+    assert "expected: a matrix for which its algorithm succeeds" in str(error.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    "block", [ml.SVD(), ml.Eigh(), ml.Eigvalsh(), ml.SVD(full_matrices=True)], ids=repr
+)
+def test_factors_of_matrices_that_are_not_finite_are_nan(block, value, backend):
+    """Those of the other matrices of a batch, and their gradients, are what they were."""
+    x = numbers(2, 3, 3).astype(np.float32)
+    x = x + np.swapaxes(x, -1, -2) + np.diag([9, 5, 2]).astype(np.float32)
+    spoiled = np.stack([x[0], x[0], x[1], x[0]])
+    spoiled[1, 2, 0] = spoiled[1, 0, 2] = spoiled[3, 1, 1] = value
+    found = [factors(block, backend, given) for given in (x, spoiled)]
+    for n, want in found[0].items():
+        got = found[1][n]
+        np.testing.assert_allclose(got[[0, 2]], want, rtol=1e-5, atol=1e-6)
+        # JAX has finite vectors of some of these matrices.
+        if backend.kind != "jax" or n in ("s", "eigenvalues", "output"):
+            assert np.isnan(got[[1, 3]]).all()
+    for n, want in factors(block, backend, spoiled[1]).items():
+        assert np.isnan(want).all() or (backend.kind == "jax" and n != "input")
+
+
+@pytest.mark.parametrize("block", [ml.Eigh(), ml.Eigvalsh()], ids=repr)
+def test_nan_above_the_diagonal_is_not_read(block, backend):
+    if backend.kind == "jax":
+        return
+    x = np.float32([[2, 1, 0], [1, 3, 1], [0, 1, 5]])
+    want = factors(block, backend, x)
+    x[0, 1] = x[0, 2] = np.nan
+    for n, got in factors(block, backend, x).items():
+        np.testing.assert_allclose(got, want[n], rtol=1e-5, atol=1e-6)
+
+
+def factors(block: Any, backend: Any, x: Any) -> Any:
+    """The outputs, and the gradient of the input."""
+    model = compiled(block, [x], backend, False, True)
+    params = {"input": backend.array(x)}
+    outputs = model.evaluate(params, {})
+    # These gradients do not depend on the signs of vectors.
+    seeds = {n: 2 * v if n != "s" else backend.ones_like(v) for n, v in outputs.items()}
+    gradient = model.evaluate_gradients(params, {}, seeds)["input"]
+    every = {**outputs, "input": gradient}
+    return {n: np.asarray(backend.to_numpy(v)) for n, v in every.items()}

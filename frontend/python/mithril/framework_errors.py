@@ -46,7 +46,8 @@ def raise_explained(
     if type(cause).__name__ in ("LinAlgError", "_LinAlgError"):
         raise BackendError(
             f"{backend.kind} cannot decompose a matrix of this call\n  got: {cause}"
-            "\n  expected: finite elements; JAX, native code and C give NaN for others"
+            "\n  expected: a matrix for which its algorithm succeeds; JAX, native code and C "
+            "give NaN or infinities for others"
         ) from cause
     if "device-side assert" in str(cause):
         raise BackendError(

@@ -51,8 +51,8 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Library(Library::Matrix(Matrix::Eigen)),
         doc: "The eigenvalues of symmetric matrices in ascending order (`of` is 0), or unit \
               eigenvectors, in columns (`of` is 1), whose signs are arbitrary. Only the lower \
-              triangle is read. The gradient of eigenvectors is not finite if eigenvalues are \
-              equal.",
+              triangle is read. If it is not finite, the result is NaN. The gradient of \
+              eigenvectors is not finite if eigenvalues are equal.",
         shape: ShapeRule::Rule(|cx| {
             part(cx, 2)?;
             let size = square(cx, 0)?;
@@ -63,15 +63,15 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         meaning: Meaning::Kernel(|i| orthogonal::eigh(i.arg(0), i.int("of"))),
         gradient: Gradient::Rule(|r| vec![Some(eigen_gradient(r))]),
-        note: "JAX reads the mean of both triangles. The gradient is symmetric. Frameworks choose \
-               other signs of eigenvectors.",
+        note: "JAX reads the mean of both triangles, and may give finite vectors for infinities. \
+               The gradient is symmetric. Frameworks choose other signs of eigenvectors.",
         ..FACTORS
     },
     OpDef {
         name: "eigvalsh",
         noun: "eigenvalues",
         doc: "The eigenvalues of symmetric matrices in ascending order. Only the lower triangle is \
-              read.",
+              read. If it is not finite, the result is NaN.",
         kind: Kind::Composite,
         shape: ShapeRule::Rule(|cx| {
             let size = square(cx, 0)?;
@@ -88,9 +88,10 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The factors of `x = u @ diag(s) @ vh`: left singular vectors in columns (`of` is 0), \
               singular values in descending order (`of` is 1), and right singular vectors in rows \
               (`of` is 2). There are as many as the shorter side of `x`. Signs of pairs of vectors \
-              are arbitrary. The gradient of the vectors is not finite if singular values are \
-              equal, or 0.",
-        note: "Frameworks choose other signs of singular vectors.",
+              are arbitrary. If a matrix is not finite, the result is NaN. The gradient of the \
+              vectors is not finite if singular values are equal, or 0.",
+        note: "Frameworks choose other signs of singular vectors. JAX may give finite vectors for \
+               infinities.",
         shape: ShapeRule::Rule(|cx| {
             let [rows, columns, size] = sides(cx, 3)?;
             match cx.int("of") {

@@ -246,4 +246,7 @@ const SPELLINGS: Spellings = &[
     ),
     ("solve", "_solve({a}, {b})"),
     ("inverse", "_inverse({x})"),
+    ("eigh", "_of_finite(@linalg.eigh, {x}, @tril({x}))[{of} / 2]"),
+    ("eigvalsh", "_of_finite(@linalg.eigvalsh, {x}, @tril({x}))"),
+    ("svd", "_of_finite(@linalg.svd, {x}, full_matrices=False)[{of} / 3]"),
 ];

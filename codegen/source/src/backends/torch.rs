@@ -337,6 +337,9 @@ const SPELLINGS: Spellings = &[
     ("inverse", "@linalg.inv_ex({x}).inverse"),
     ("logdet", "@logdet({x})"),
     ("repeat", "{x}.repeat_interleave({repeats}, dim={axis})"),
+    ("eigh", "_of_finite(@linalg.eigh, {x}, @tril({x}))[{of} / 2]"),
+    ("eigvalsh", "_of_finite(@linalg.eigvalsh, {x}, @tril({x}))"),
+    ("svd", "_of_finite(@linalg.svd, {x}, full_matrices=False)[{of} / 3]"),
     (
         "attention",
         "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}][, \

@@ -182,7 +182,7 @@ def _eigh(x):
     """The eigenvalues in ascending order, and the eigenvectors in columns."""
     if x.size == 0:
         return mx.zeros(x.shape[:-1], dtype=x.dtype), x
-    finite, own = _finite(x)
+    finite, own = _finite(mx.tril(x))
     values, vectors = mx.linalg.eigh(own, "L", stream=mx.cpu)
     values = mx.where(finite[..., 0], values, mx.nan)
     vectors = mx.where(finite, vectors, mx.nan)

@@ -76,6 +76,20 @@ def _each_matrix(function, failed, *arrays):
     return failed
 
 
+def _of_finite(function, x, triangle=None, **options):
+    """function(x); of matrices with NaN or infinities, for which LAPACK fails, NaN.
+
+    `triangle` has the elements that the function reads, if not all.
+    """
+    finite = np.isfinite(x if triangle is None else triangle).all((-2, -1))
+    if finite.all():
+        return function(x, **options)
+    results = function(np.where(finite[..., None, None], x, 0), **options)
+    for part in results if isinstance(results, tuple) else [results]:
+        part[~finite] = np.nan
+    return results
+
+
 def _triangular_solve(a, b, lower, transposed=False, unit_diagonal=False):
     """The solution of a @ x = b by substitution, of a triangle of a."""
     if transposed:

@@ -13,6 +13,21 @@ def _cholesky(x):
     return torch.where((info == 0)[..., None, None], factor, failed)
 
 
+def _of_finite(function, x, triangle=None, **options):
+    """function(x); of matrices with NaN or infinities, for which LAPACK fails, NaN.
+
+    `triangle` has the elements that the function reads, if not all.
+    """
+    # Numbers times 0 are 0, infinities times 0 are NaN.
+    zero = (x if triangle is None else triangle).detach() * 0
+    unit = 1 + zero.sum((-2, -1), keepdim=True)
+    # The product makes gradients NaN as well.
+    results = function(torch.where(unit == 1, x * unit, 0), **options)
+    if isinstance(results, torch.Tensor):
+        return results * unit[..., 0]
+    return [part * (unit if part.ndim == x.ndim else unit[..., 0]) for part in results]
+
+
 def _sum_to(x, shape):
     """Sums x to `shape`: the transpose of broadcasting from `shape`."""
     new = x.ndim - len(shape)
