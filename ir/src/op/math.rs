@@ -156,7 +156,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("max(x, 0)"),
         gradient: Gradient::Partials(&["select(x > 0, 1, 0)"]),
         pullback: pullback::of_result("relu_gradient"),
-        note: "The gradient at 0 is 0, as in torch and JAX. tinygrad gives 0 for NaN.",
+        note: "The gradient at 0 is 0, as in torch and JAX.",
         ..ELEMENTWISE
     },
     OpDef {

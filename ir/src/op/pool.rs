@@ -35,8 +35,8 @@ pub(super) const OPS: &[OpDef] = &[
             Pool::of(r).windows_of(r, f64::NEG_INFINITY).reduce("max", Some(&taps(r)), false)
         }),
         gradient: Gradient::Rule(|r| vec![Some(max_gradient(r))]),
-        note: "Ties share the gradient evenly; in torch and JAX the first element gets all of it. tinygrad \
-               loses NaN. With `autodiff=\"mithril\"` on JAX, XLA's code for the CPU may compute the \
+        note: "Ties share the gradient evenly; in torch and JAX the first element gets all of it. \
+               With `autodiff=\"mithril\"` on JAX, XLA's code for the CPU may compute the \
                operand twice and round it differently; the gradient then misses the maximum.",
         ..POOL
     },

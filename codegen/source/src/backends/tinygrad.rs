@@ -10,7 +10,7 @@ use mithril_ir::op::access::{Access, Attention, Library};
 use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
-use super::{Backend, Spellings};
+use super::{Backend, Spellings, array_api};
 
 pub static BACKEND: Backend = Backend {
     label: "tinygrad",
@@ -69,22 +69,6 @@ macro_rules! conv2d {
              dilation={dilations.tuple}][, padding={low.tuple}]) if x is ",
             $kind,
             " and low is symmetric and interior is default and acc is missing; "
-        )
-    };
-}
-
-/// The same of `max_pool2d`.
-macro_rules! max_pool2d {
-    ($kind:literal) => {
-        concat!(
-            "{x}.max_pool2d({sizes.tuple}, 1[, dilation={dilations.tuple}][, \
-             padding={low.tuple}]) if x is ",
-            $kind,
-            " and low is symmetric and strides is default; \
-             {x}.max_pool2d({sizes.tuple}, {strides.tuple}[, dilation={dilations.tuple}][, \
-             padding={low.tuple}]) if x is ",
-            $kind,
-            " and low is symmetric; "
         )
     };
 }
@@ -174,7 +158,7 @@ const SPELLINGS: Spellings = &[
     ("sigmoid", "{x}.sigmoid()"),
     ("silu", "{x}.silu()"),
     ("mish", "_mish({x})"),
-    ("relu", "{x}.relu()"),
+    ("relu", "_relu({x})"),
     ("leaky_relu", "{x}.leaky_relu({slope})"),
     (
         "clamp",
@@ -342,16 +326,7 @@ const SPELLINGS: Spellings = &[
              interior={interior.tuple}][, groups={groups}]).cast({dtype})",
         ),
     ),
-    (
-        "max_pool",
-        concat!(
-            max_pool2d!("image"),
-            max_pool2d!("signal"),
-            max_pool2d!("volume"),
-            "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, \
-             dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}])",
-        ),
-    ),
+    array_api::MAX_POOL,
     ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
     ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),
     ("stop_gradient", "{x}.detach()"),

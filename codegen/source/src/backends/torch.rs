@@ -115,6 +115,7 @@ const SPELLINGS: Spellings = &[
     ("erfinv", "@erfinv({x})"),
     ("i0", "@i0({x})"),
     ("i1", "@special.i1({x})"),
+    ("sign", "_sign({x}) if x is float; @sign({x})"),
     ("sinc", "@sinc({x})"),
     ("logit", "@logit({x})"),
     ("xlogy", "@xlogy({x.array}, {y.array})"),
@@ -336,10 +337,10 @@ const SPELLINGS: Spellings = &[
     ("solve", "@linalg.solve_ex({a}, {b}).result"),
     ("inverse", "@linalg.inv_ex({x}).inverse"),
     ("logdet", "@logdet({x})"),
-    ("repeat", "{x}.repeat_interleave({repeats}, dim={axis})"),
     ("eigh", "_of_finite(@linalg.eigh, {x}, @tril({x}))[{of} / 2]"),
     ("eigvalsh", "_of_finite(@linalg.eigvalsh, {x}, @tril({x}))"),
     ("svd", "_of_finite(@linalg.svd, {x}, full_matrices=False)[{of} / 3]"),
+    ("repeat", "{x}.repeat_interleave({repeats}, dim={axis})"),
     (
         "attention",
         "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}][, \

@@ -353,11 +353,25 @@ def _extremum(x, indices, updates, axis, name):
         share = gradient / first.at[places].add(second)
         return first * share, second * share[places]
 
-    scatter = mx.custom_function(
-        lambda x, updates: getattr(x.at[places], name)(updates)
-    )
+    def combined(x, updates):
+        if not _is_float(x):
+            return getattr(x.at[places], name)(updates)
+        # MLX compares floats and loses NaN.
+        top = 2 ** (8 * x.dtype.size - 1) - 1
+        last = top if name == "maximum" else -top - 1
+        y = getattr(_ranks(x, last).at[places], name)(_ranks(updates, last))
+        return mx.where(y < 0, y ^ top, y).view(x.dtype)
+
+    scatter = mx.custom_function(combined)
     scatter.vjp(backward)
     return scatter(x, updates) if updates.size else x
+
+
+def _ranks(x, last):
+    """Integers in the order of the floats x, whose bits they are; `last` for NaN."""
+    bits = x.view({2: mx.int16, 4: mx.int32, 8: mx.int64}[x.dtype.size])
+    top = max(last, -last - 1)
+    return mx.where(mx.isnan(x), last, mx.where(bits < 0, bits ^ top, bits))
 
 
 def _places(indices, axis):

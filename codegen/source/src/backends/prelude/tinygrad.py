@@ -183,7 +183,7 @@ def _max_pool(x, sizes, strides=1, dilations=1, low=None, high=None):
     zeros = (0,) * len(sizes)
     pads = [(0, 0)] * (x.ndim - len(sizes)) + list(zip(low or zeros, high or zeros))
     windows = x.pad(pads, value=x.dtype.min)._pool(tuple(sizes), strides, dilations)
-    return windows.max(tuple(range(-len(sizes), 0)))
+    return _max(windows, tuple(range(-len(sizes), 0)))
 
 
 def _grouped_matmul(x, w, group):

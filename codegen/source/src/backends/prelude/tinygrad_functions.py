@@ -24,6 +24,11 @@ def _sign(x):
     return _isnan(x).where(x, x.sign())
 
 
+def _relu(x):
+    """x where it is positive, elsewhere 0; NaN of NaN, which `x.relu()` loses."""
+    return (x > 0).where(x, x.detach().maximum(0))
+
+
 def _round(x):
     """The nearest integer; halves round to even."""
     whole = x.abs() >= 2.0 ** dtypes.finfo(x.dtype)[1]

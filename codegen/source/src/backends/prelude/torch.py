@@ -57,6 +57,11 @@ def _iota(shape, axis, dtype, device=None):
     )
 
 
+def _sign(x):
+    """The sign; NaN of NaN, where PyTorch has 0."""
+    return torch.where(x.isnan(), x.detach(), x.sign())
+
+
 def _expand_dims(x, axes):
     """x with axes of size 1 inserted."""
     for axis in sorted(a % (x.ndim + len(axes)) for a in axes):
