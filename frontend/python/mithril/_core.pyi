@@ -1199,13 +1199,6 @@ def custom(*, name: "str | None" = None, mir: "str | None" = None, shape: "str |
     column.
     """
 
-def custom_results(program: Program) -> list[tuple[str, list[tuple[str, DType]]]]:
-    """
-    The functions of a program whose bodies users wrote, with the results that they declare.
-
-    Errors: ranks that the code needs are not known.
-    """
-
 def did_you_mean(name: str, candidates: SupportsGetItem[int, str]) -> str | None:
     """
     The hint ``did you mean `a` or `b`?`` with the candidates that are most similar to a name. None

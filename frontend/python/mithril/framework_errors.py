@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .errors import BackendError, MithrilError, ShapeError
@@ -32,9 +32,10 @@ def raise_explained(
     out; `BackendError` for an operation that the framework does not have, for a decomposition that
     fails, and for arrays on different devices.
     """
-    if getattr(cause, "code", None) == ShapeError.code:
-        # Generated source checks the results of custom operations.
-        raise ShapeError(str(cause)) from cause
+    for error in _chain(cause):
+        if getattr(error, "code", None) == ShapeError.code:
+            # Generated source checks the results of custom operations.
+            raise ShapeError(str(error)) from cause
     if backend.lacks_memory(cause):
         raise MithrilError(f"Out of memory\n  got: {cause}", code="E0506") from cause
     if backend.lacks_operation(cause):
@@ -67,6 +68,13 @@ def raise_explained(
         compiled({name: list(inputs[name].shape) for name in names})
     except MithrilError as error:
         raise error from cause
+
+
+def _chain(cause: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that caused it: PyTorch's pipelines wrap the errors of a stage."""
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 def _raise_misplaced(cause: Exception, backend: Backend, arrays: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .custom_results import checked_namespace
+from .sources import explained_namespace
 
 if TYPE_CHECKING:
     from . import _core
@@ -38,7 +38,7 @@ class Part:
         self._outputs = {r.name: r.dtype.name for r in program.results}
         self.runner = backend.runner(
             program,
-            partial(checked_namespace, backend, program, file_path),
+            partial(explained_namespace, backend, program, file_path),
             jit=backend.jit_default if jit is None else jit,
         )
 

@@ -9,12 +9,22 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core
-from .errors import UsageError, shown, valid_unicode
+from .errors import BackendError, UsageError, shown, valid_unicode
 
-__all__ = ["executed", "namespace", "path_text", "write_constants", "write_source"]
+if TYPE_CHECKING:
+    from .backends.base import Backend
+
+__all__ = [
+    "executed",
+    "explained_namespace",
+    "namespace",
+    "path_text",
+    "write_constants",
+    "write_source",
+]
 
 _numbers = itertools.count()
 
@@ -82,6 +92,32 @@ def namespace(
     with tempfile.TemporaryDirectory(prefix="mithril-") as folder:
         write_constants(Path(folder) / "model.npz", constants)
         return executed(source, name, str(Path(folder) / "model.py"), given)
+
+
+def explained_namespace(
+    backend: Backend,
+    program: _core.Program,
+    file_path: str | None,
+    given: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The names of a program's source, as `namespace` returns them.
+
+    Errors: `BackendError` for a module that the source imports and that cannot be imported.
+    """
+    try:
+        return namespace(program, file_path, given, backend.written)
+    except ImportError as error:
+        raise _failed_import(backend, error) from error
+
+
+def _failed_import(backend: Backend, error: ImportError) -> BackendError:
+    name = type(backend).__name__
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return BackendError(f"an import of the source for {name} fails\n  got: {error}")
+    hint = "" if "." in error.name else f"\n  hint: pip install {error.name}"
+    return BackendError(
+        f"{name} needs {error.name}, which cannot be imported\n  got: {error}{hint}"
+    )
 
 
 def write_source(file_path: str, source: str) -> Path:

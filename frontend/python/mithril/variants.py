@@ -12,10 +12,10 @@ from weakref import WeakSet
 
 from . import _core
 from .arguments import Arguments
-from .custom_results import checked_namespace
 from .errors import MithrilError
 from .parts import PartsRunner
 from .sharding import Splits, check_splits
+from .sources import explained_namespace
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -62,7 +62,7 @@ class Variant:
                 [backend, *others], program, jit=jit, file_path=file_path, homes=homes or {}
             )
         else:
-            own = partial(checked_namespace, backend, program, file_path)
+            own = partial(explained_namespace, backend, program, file_path)
             self.runner = backend.runner(program, own, jit=jit)
         self.forward = backend.recorded(self.runner) if others else self.runner.forward
         self.joint = getattr(self.runner, "joint", None)

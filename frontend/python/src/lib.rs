@@ -8,7 +8,6 @@ mod check;
 mod compile;
 mod connection;
 mod cost;
-mod custom;
 mod dtype;
 mod error;
 mod explanation;
@@ -44,8 +43,6 @@ mod _core {
     use super::connection::{Connection, Method};
     #[pymodule_export]
     use super::cost::{Cost, Costs};
-    #[pymodule_export]
-    use super::custom::custom_results;
     #[pymodule_export]
     use super::dtype::DType;
     #[pymodule_export]

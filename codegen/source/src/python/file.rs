@@ -215,7 +215,7 @@ impl<'m> File<'m> {
     }
 
     /// Records the modules and prelude functions that an expression names.
-    fn note(&mut self, expr: &Expr) {
+    pub fn note(&mut self, expr: &Expr) {
         expr.visit(&mut |e| {
             if let Expr::Name(name) = e {
                 if name.starts_with('_') {

@@ -37,9 +37,13 @@ pub fn definitions(prelude: &str) -> Vec<Definition<'_>> {
 const EVERY: &str = include_str!("../backends/prelude/every.py");
 
 /// The definitions of these names and of everything they use, in the order of the files: those of
-/// a framework's prelude, then those of every framework.
+/// a framework's prelude, then those of every framework that it does not define itself.
 pub fn needed<'a>(prelude: &[&'a str], names: &FxHashSet<String>) -> Vec<Definition<'a>> {
-    let definitions: Vec<_> = prelude.iter().chain(&[EVERY]).flat_map(|f| definitions(f)).collect();
+    let own: Vec<_> = prelude.iter().flat_map(|file| definitions(file)).collect();
+    let names_own = |name: &str| own.iter().any(|definition| definition.name == name);
+    let of_every =
+        definitions(EVERY).into_iter().filter(|d| !names_own(d.name)).collect::<Vec<_>>();
+    let definitions: Vec<_> = own.into_iter().chain(of_every).collect();
     let mut wanted: FxHashSet<&str> = names.iter().map(String::as_str).collect();
     loop {
         let before = wanted.len();

@@ -292,6 +292,13 @@ def _checkpoint(function, *operands):
     )
 
 
+def _has_dtype(result, dtypes):
+    """Whether an array has one of these dtypes; autocast chooses those of floats."""
+    is_float = result.is_floating_point() and dtypes[0].is_floating_point
+    is_chosen = is_float and torch.is_autocast_enabled(result.device.type)
+    return is_chosen or result.dtype in dtypes
+
+
 def _custom_gradient(function, vjp, *operands):
     """Calls `function`; `vjp(operands, results, cotangents)` gives its gradient."""
     return _CustomGradient.apply(function, vjp, *operands)
