@@ -26,6 +26,8 @@
 //!   low and high from the last axis to the first; `{left}`, `{right}`: the operands of a
 //!   contraction, transposed as `@` needs them; `{equation}`: the subscripts of `einsum`;
 //!   `{contracted}`: the axes of `tensordot`;
+//!   `{input}`, `{weights}`, `{bias}`: the parts of a linear layer; `{weights.T}`: with a row for
+//!   each output;
 //!   `{mesh}`: the device mesh; `{spec}`: for each axis of a constrained array, the mesh axes that
 //!   divide it; `{split}`: for each mesh axis, the axis that it divides;
 //!   `{summed}`, `{kept}`: the axes that `sum_to` sums over, and whether they stay as dims of 1
@@ -38,7 +40,9 @@
 //!   bits), `short` (an integer of less than 32 bits), `float`, `bool`
 //! - for attributes: `default`, `single`, `empty`, `natural` (nowhere negative), and dtypes
 //! - `result is matmul`, `result is tensordot`: `@` or `tensordot` can compute the result; `result is summed`: a plain sum can;
-//!   `result is scaled`: one operand is a number
+//!   `result is scaled`: one operand is a number; `result is linear`: the sum of a product with a
+//!   matrix and a bias, where the product is not written by itself; `result is mixed`: the framework
+//!   chooses dtypes, as PyTorch's autocast does
 //! - `name is sibling`: the operation of this name exists on the same operands; `name is reader`:
 //!   it
 //!   reads the result; `name is used`: it exists anywhere in the file

@@ -42,6 +42,9 @@ const SPELLINGS: Spellings = &[
     ("sum_to", "_sum_to({x}, {shape})"),
 ];
 
+/// The products of linear layers.
+const PRODUCTS: [&str; 2] = ["dot_general", "matmul"];
+
 /// The names of the templates that create arrays, with their defaults.
 const CREATION: [(&str, &str); 6] = [
     ("scalar", "@asarray({x}, dtype={dtype})"),
@@ -237,6 +240,11 @@ impl Definition {
             known.retain(|_, template| check::calls_only(template, prelude));
             let standard = array_api::STANDARD.iter().copied();
             known.extend(standard.filter(|(_, template)| has(template)));
+        }
+        // A sum that is a linear layer would not call a product that is spelled anew.
+        if self.spellings.iter().any(|(name, _)| PRODUCTS.contains(&name.as_str())) {
+            let plain = array_api::SPELLINGS.iter().copied();
+            known.extend(plain.filter(|(name, _)| *name == "add"));
         }
         for (name, template) in &self.spellings {
             let op = self.operation(name)?;

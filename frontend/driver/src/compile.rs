@@ -62,6 +62,8 @@ pub struct CompileOptions {
     pub random: Random,
     /// Which operations of generated Python overwrite an operand.
     pub in_place: InPlace,
+    /// Whether generated Python runs in mixed precision: its framework chooses dtypes.
+    pub mixed_precision: bool,
     /// How the device mesh divides params and inputs: by name, mesh axes with the axes that they
     /// divide. Generated Python has a function that divides arrays so.
     pub layouts: Vec<(String, Vec<(String, i64)>)>,
@@ -122,6 +124,7 @@ impl CompileOptions {
             own_gradients: false,
             random: Random::default(),
             in_place: InPlace::default(),
+            mixed_precision: false,
             layouts: Vec::new(),
             memory_budget: None,
             planning: Planning::default(),

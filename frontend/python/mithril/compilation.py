@@ -178,6 +178,7 @@ def compile(
         "own_gradients": autodiff == "mithril",
         "random": random,
         "in_place": backend.in_place,
+        "mixed_precision": backend.mixed_precision,
         "separate_buffers": memory_planning == "none",
         "checks": None if checks is None else as_bool(checks, "checks"),
         "memory_budget": _budget(memory_budget, backend),

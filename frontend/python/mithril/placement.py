@@ -143,7 +143,8 @@ class Placement:
         others = []
         for backend, blocks in zip(self.backends[1:], self.blocks[1:]):
             own = backend.compile_options()
-            others.append((backend.kind, blocks, own.get("tier"), own.get("cpu")))
+            native = own.get("tier"), own.get("cpu")
+            others.append((backend.kind, blocks, *native, backend.mixed_precision))
         return {"others": others}
 
     def homes(self, program: _core.Program, *, strict: bool) -> dict[str, int]:

@@ -105,7 +105,7 @@ class StagedModel(ShardedModel):
             backend.dtype,
             backend.wide,
             **{**self._options, "shapes": shapes, "watched": self._inner, "residuals": []},
-            others=[(backend.kind, group, None, None) for group in groups[1:]],
+            others=[(backend.kind, group, None, None, False) for group in groups[1:]],
         )
 
     def _on_stages(self, params: dict[str, Any], runner: PipelineRunner) -> dict[str, Any]:

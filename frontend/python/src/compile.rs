@@ -47,7 +47,7 @@ impl Constant {
     inference, trainable_keys, data_keys, discard_keys, constant_keys: "dict[str, object]", level,
     math, cache, file_path=None, keep=Vec::new(), watched=Vec::new(), differentiate=None,
     own_gradients=false, checkpoint=false, memory_budget=None, separate_buffers=false, tier=None,
-    cpu=None, random="framework", in_place="none", checks=None, others=Vec::new(), mesh=Vec::new(),
+    cpu=None, random="framework", in_place="none", mixed_precision=false, checks=None, others=Vec::new(), mesh=Vec::new(),
     residuals=Vec::new(), layouts=Vec::new(), at_call=false,
 ))]
 // These are the keywords of Python's `compile`.
@@ -79,6 +79,7 @@ pub fn compile_block(
     cpu: Option<String>,
     random: &str,
     in_place: &str,
+    mixed_precision: bool,
     checks: Option<bool>,
     others: Vec<Other>,
     mesh: Split,
@@ -103,6 +104,7 @@ pub fn compile_block(
             own_gradients,
             random: Random::find(random).unwrap_or_default(),
             in_place: InPlace::find(in_place).unwrap_or_default(),
+            mixed_precision,
             layouts,
             memory_budget,
             planning: if separate_buffers { Planning::None } else { Planning::Greedy },
@@ -130,12 +132,13 @@ type Split = Vec<(String, i64)>;
 
 /// A backend that runs some blocks: its target, the paths of the blocks, and for native code the
 /// tier and the processor.
-type Other = (String, Vec<String>, Option<String>, Option<String>);
+type Other = (String, Vec<String>, Option<String>, Option<String>, bool);
 
-fn other((target, blocks, tier, cpu): Other) -> Answer<OtherTarget> {
+fn other((target, blocks, tier, cpu, mixed_precision): Other) -> Answer<OtherTarget> {
     let target = targets::find(&target)?;
     let tier = tier.as_deref().map_or(Ok(Tier::default()), Tier::find)?;
-    Ok(OtherTarget { name: target.name().into(), blocks, target, tier, cpu })
+    let name = target.name().into();
+    Ok(OtherTarget { name, blocks, target, tier, cpu, mixed_precision })
 }
 
 /// The options for lowering, with the given shapes, dtypes and constants of the inputs.

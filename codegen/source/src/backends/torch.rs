@@ -89,6 +89,13 @@ pub static BACKEND: Backend = Backend {
 };
 
 const SPELLINGS: Spellings = &[
+    // Under autocast, the sum of a product and a bias would have the dtype of the bias. Elsewhere,
+    // `F.linear` takes longer for small products: 8.3 instead of 7.0 µs for (8, 64) @ (64, 64), and
+    // 125 instead of 102 µs for (4096, 64) @ (64, 10) on one core.
+    (
+        "add",
+        "F.linear({input}, {weights.T}, {bias}) if result is linear and result is mixed; {x} + {y}",
+    ),
     ("slice", "{x}.chunk({parts}, {axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     ("floor_div", "@div({x.array}, {y}, rounding_mode=\"floor\") if x is float; {x} // {y}"),
     ("mod", "({x}.to(torch.int64) % {y}).to(torch.uint32) if x is u32; {x} % {y}"),

@@ -14,7 +14,7 @@ use crate::python::{
 const SLOTS: [&str; 4] = ["dtype", "narrow", "device", "result"];
 
 /// Slots and words that only operations have of which a built-in spelling names them.
-const RARE: [&str; 33] = [
+const RARE: [&str; 41] = [
     "slices",
     "bounds",
     "padding",
@@ -28,9 +28,17 @@ const RARE: [&str; 33] = [
     "equation",
     "contracted",
     "wanted",
+    "input",
+    "weights",
+    "bias",
+    "T",
+    "linear",
+    "mixed",
     "picked",
     "smaller",
     "computed",
+    "drawn",
+    "fixed",
     "calculated",
     "filled",
     "alike",
@@ -55,11 +63,11 @@ const MAX_LENGTH: usize = 4000;
 const MAX_DEPTH: usize = 50;
 
 /// What may follow the dot in a slot.
-const FORMS: [&str; 10] =
-    ["number", "array", "last", "tuple", "front", "word", "args", "dims", "one", "same"];
+const FORMS: [&str; 11] =
+    ["number", "array", "last", "tuple", "front", "word", "args", "dims", "one", "same", "T"];
 
 /// The words of conditions, besides dtypes.
-const WORDS: [&str; 44] = [
+const WORDS: [&str; 48] = [
     "number",
     "array",
     "zero",
@@ -67,6 +75,8 @@ const WORDS: [&str; 44] = [
     "picked",
     "smaller",
     "computed",
+    "drawn",
+    "fixed",
     "calculated",
     "filled",
     "alike",
@@ -90,6 +100,8 @@ const WORDS: [&str; 44] = [
     "scaled",
     "matmul",
     "tensordot",
+    "linear",
+    "mixed",
     "symmetric",
     "few",
     "divided",

@@ -325,7 +325,7 @@ impl<'f, 'm> Body<'f, 'm> {
             self.bindings[result.index()] = binding;
             return Ok(());
         }
-        if !matches!(self.bindings[result.index()], Binding::Missing) {
+        if !matches!(self.bindings[result.index()], Binding::Missing) || self.is_within_linear(op) {
             return Ok(());
         }
         self.settle(op);

@@ -37,6 +37,10 @@ pub struct Facts<'a> {
     pub widens: bool,
     /// Whether the operation squeezes a slice, so that the two become a single index.
     pub is_picked: bool,
+    /// Whether the operation adds a bias to a product, so that the two become a single call.
+    pub is_linear: bool,
+    /// Whether the framework chooses the dtypes of operations.
+    pub is_mixed: bool,
     /// Whether new arrays must be given a device.
     pub devices: bool,
 }
@@ -74,6 +78,8 @@ impl<'a> Facts<'a> {
                 "few" => self.has_few_filters(),
                 "long" => self.has_long_filters(),
                 "divided" => self.part().is_some(),
+                "linear" => self.is_linear,
+                "mixed" => self.is_mixed,
                 "sizes" => self.attr(&guard.slot) == self.attr("sizes"),
                 "signal" => self.is_batch_of(1),
                 "image" => self.is_batch_of(2),

@@ -43,7 +43,8 @@ impl Body<'_, '_> {
         };
         let is_free =
             |x: &Value| self.is_free(*x) && self.function.ty(*x) == self.function.ty(op.result());
-        if template.is_empty() || !allowed || file.mesh.is_some() || !is_free(&op.operands[0]) {
+        let is_refused = template.is_empty() || !allowed || file.mesh.is_some();
+        if is_refused || self.linear(op).is_some() || !is_free(&op.operands[0]) {
             return Vec::new();
         }
         parse(template).into_iter().flatten().map(Rc::new).collect()

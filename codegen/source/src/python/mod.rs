@@ -21,6 +21,7 @@ mod facts;
 mod file;
 mod in_place;
 mod layout;
+mod linear;
 mod mesh;
 mod names;
 mod neighbours;
@@ -54,6 +55,9 @@ pub struct Options {
     pub mesh: Option<Mesh>,
     pub in_place: InPlace,
     /// Whether gradients may be computed from the file.
+    /// Whether the file runs in mixed precision, such as PyTorch's autocast: its framework chooses
+    /// the dtypes of operations.
+    pub mixed_precision: bool,
     pub training: bool,
     /// How the mesh divides params and inputs, by name: mesh axes with the axes that they divide.
     pub layouts: Vec<(String, Vec<(String, i64)>)>,
@@ -68,6 +72,7 @@ impl Default for Options {
             mesh: None,
             in_place: InPlace::default(),
             training: true,
+            mixed_precision: false,
             layouts: Vec::new(),
         }
     }

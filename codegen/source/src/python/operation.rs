@@ -36,10 +36,11 @@ impl<'m> Body<'_, 'm> {
             if expr.fits(budget) {
                 return Ok(expr);
             }
-            let settled = match op.operands.len() > budget / 2 {
+            let read = self.read_values(op);
+            let settled = match read.len() > budget / 2 {
                 // Not even the names of the operands fit on a line.
-                true => self.assign_all_pending(op),
-                false => self.assign_longest(op),
+                true => self.assign_all_pending(&read),
+                false => self.assign_longest(&read),
             };
             if !settled {
                 return Ok(expr);
@@ -134,7 +135,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    fn with_facts<R>(
+    pub fn with_facts<R>(
         &self,
         op: &Operation,
         forced_array: Option<usize>,
@@ -150,6 +151,8 @@ impl<'m> Body<'_, 'm> {
             operand_forms: &operand_forms,
             widens: self.file.widens(dtype),
             is_picked: self.picked(op).is_some(),
+            is_linear: self.linear(op).is_some(),
+            is_mixed: self.file.mixed_precision,
             devices: self.device_argument().is_some(),
         })
     }
@@ -192,21 +195,21 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// Assigns all inlined operands to variables; returns false if there is none.
-    fn assign_all_pending(&mut self, op: &Operation) -> bool {
+    /// Assigns all inlined values to variables; returns false if there is none.
+    fn assign_all_pending(&mut self, values: &[Value]) -> bool {
         let pending = |value: &&Value| matches!(self.bindings[value.index()], Binding::Pending(_));
-        let folded: Vec<Value> = op.operands.iter().filter(pending).copied().collect();
+        let folded: Vec<Value> = values.iter().filter(pending).copied().collect();
         folded.iter().for_each(|value| self.assign_pending(*value));
         !folded.is_empty()
     }
 
-    /// Assigns the longest inlined operand to a variable; returns false if there is none.
-    fn assign_longest(&mut self, op: &Operation) -> bool {
+    /// Assigns the longest inlined value to a variable; returns false if there is none.
+    fn assign_longest(&mut self, values: &[Value]) -> bool {
         let width = |value: &Value| match &self.bindings[value.index()] {
             Binding::Pending(expr) => Some(expr.width()),
             _ => None,
         };
-        let longest = op.operands.iter().filter(|v| width(v).is_some());
+        let longest = values.iter().filter(|v| width(v).is_some());
         match longest.max_by_key(|v| width(v)).copied() {
             Some(value) => {
                 self.assign_pending(value);

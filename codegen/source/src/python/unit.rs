@@ -26,6 +26,7 @@ pub struct File<'m> {
     pub backend: &'static Backend,
     pub random: Random,
     pub in_place: InPlace,
+    pub mixed_precision: bool,
     pub training: bool,
     /// Whether the file enables 64-bit elements, for frameworks that require it.
     pub wide: bool,
@@ -74,6 +75,7 @@ impl<'m> File<'m> {
             backend,
             random: options.random,
             in_place: options.in_place,
+            mixed_precision: options.mixed_precision,
             training: options.training,
             mesh: options.mesh.clone(),
             layouts: options.layouts.clone(),

@@ -40,6 +40,8 @@ pub struct OtherTarget {
     pub tier: Tier,
     /// The processor to compile native code for; `None` uses MITHRIL_CPU.
     pub cpu: Option<String>,
+    /// Whether its source runs in mixed precision.
+    pub mixed_precision: bool,
 }
 
 /// The options that decide how a module is simplified and compiled.
@@ -149,6 +151,7 @@ impl Recipe {
                 random: options.random,
                 mesh: options.optimization.mesh.clone(),
                 in_place: options.in_place,
+                mixed_precision: options.mixed_precision,
                 training: options.lower.mode == Mode::Training,
                 layouts: options.layouts.clone(),
             },
@@ -172,8 +175,11 @@ impl Recipe {
             Some(other) => (other.target, other.tier, other.cpu.clone()),
             None => (self.target, self.tier, self.cpu.clone()),
         };
+        let mut own = self.clone();
+        own.names.mixed_precision =
+            other.map_or(self.names.mixed_precision, |other| other.mixed_precision);
         let (checks, any_integers) = (Checks::None, Vec::new());
-        Recipe { target, tier, cpu, checks, any_integers, others: Vec::new(), ..self.clone() }
+        Recipe { target, tier, cpu, checks, any_integers, others: Vec::new(), ..own }
     }
 
     /// The target of the passes, and whether they generate gradients. Errors: the measurements of

@@ -58,6 +58,8 @@ class Backend(Arrays):
     in_place: str = "none"
     """Which operations of the source write their result into an operand that nothing else reads:
     `"none"`, `"one"` (those on a single array) or `"all"`."""
+    mixed_precision: bool = False
+    """Whether models run in mixed precision, in which the framework chooses dtypes."""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
     # A class with a `kind` of its own is a new backend: see docs/guide/custom-backends.md.

@@ -104,6 +104,7 @@ class TorchBackend(TorchArrays):
         _check_values(jit_compile, memory_allocation)
         self.requires_grad = as_bool(requires_grad, "requires_grad")
         self.amp_dtype = self._amp_dtype(use_amp)
+        self.mixed_precision = self.use_amp
         self.jit_compile = jit_compile
         self.eager_mode = as_bool(eager_mode, "eager_mode")
         if jit_compile and eager_mode:

@@ -39,7 +39,7 @@ impl<'m> Body<'_, 'm> {
         match name {
             "dtype" | "narrow" => one(self.file.dtype(dtype)?),
             "device" => one(self.device()),
-            "result" => one(self.shape(&self.function.ty(op.result()).shape)?),
+            "result" => self.shape_attribute(&self.function.ty(op.result()).shape, form),
             "slices" => Ok(Filling::Many(self.slices(op)?)),
             "bounds" => {
                 let slices = self.slices(op)?.into_iter().map(slice_object);
@@ -61,6 +61,10 @@ impl<'m> Body<'_, 'm> {
                 Expr::int(if name == "part" { at } else { count } as i64)
             })),
             "target" => self.reshaped(op),
+            "input" | "weights" | "bias" => match self.linear(op) {
+                Some(layer) => one(self.linear_part(&layer, name, form == "T")?),
+                None => Diagnostic::new("only a linear layer has weights and a bias").err(),
+            },
             "left" => self.side(op, 0),
             "right" => self.side(op, 1),
             "equation" => self.equation(op),
