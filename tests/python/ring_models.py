@@ -18,9 +18,18 @@ MODELS = {
         lambda draw: draw.standard_normal((BATCH, LENGTH, WIDTH)),
     ),
     "gpt": (networks.gpt, lambda draw: draw.integers(0, 11, (BATCH, LENGTH))),
+    "window": (
+        partial(block, is_causal=True, window=2),
+        lambda draw: draw.standard_normal((BATCH, LENGTH, WIDTH)),
+    ),
+    "alibi": (
+        partial(block, alibi=True),
+        lambda draw: draw.standard_normal((BATCH, LENGTH, WIDTH)),
+    ),
 }
+MASKED = ("window", "alibi")
 # Attentions of each model.
-LAYERS = {"block": 1, "grouped": 1, "gpt": 2}
+LAYERS = {"block": 1, "grouped": 1, "gpt": 2, "window": 1, "alibi": 1}
 # Meshes, and how they divide inputs, which are (batch, sequence, ...).
 MESHES = [
     ({"sequence": 2}, {"sequence": 1}),
@@ -35,7 +44,7 @@ def compare(backend_of, name, look, *more, closed=lambda backend: None):
     make, draw_inputs = MODELS[name]
     # A sample has one mesh of each model.
     at = [*MODELS].index(name)
-    for mesh, split in MESHES if EVERY else MESHES[at : at + 1]:
+    for mesh, split in MESHES if EVERY else [MESHES[at % len(MESHES)]]:
         for precision, most in ((32, 1e-5), (64, 1e-12)):
             one, many = (backend_of(precision=precision, device_mesh=m) for m in (None, mesh))
             x = draw_inputs(np.random.default_rng(0))

@@ -86,7 +86,7 @@ def test_arrays_need_devices(backend):
 
 
 def test_simulated_ranks_of_torch():
-    command = [sys.executable, "-W", "error", str(CHECKS), "bytes", "transformer"]
+    command = [sys.executable, "-W", "error", str(CHECKS), "bytes", "tables", "transformer"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 

@@ -32,9 +32,9 @@ NAMES = {
         "plans",
         "library",
     ],
-    4: ["creation", "calls", "functions", "state", "collectives", "files", "layouts"],
+    4: ["creation", "calls", "functions", "state", "collectives", "lookups", "files", "layouts"],
 }
-RINGS = ["block", "grouped", "gpt", "calls", "dtypes", "context"]
+RINGS = ["block", "grouped", "gpt", "window", "alibi", "calls", "masks", "dtypes", "context"]
 FAULTS = ["faults", "restarts", "groups", "ports", "memory"]
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from check_runs import run_checks
-from ring_models import BATCH, LAYERS, LENGTH, MODELS, WIDTH, compare, compare_results
+from ring_models import BATCH, LAYERS, LENGTH, MASKED, MODELS, WIDTH, compare, compare_results
 from torch.distributed.tensor import DTensor, Shard
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -24,6 +24,8 @@ class Watch(TorchDispatchMode):
         self.gathered = []
         """The shapes of what is gathered from all ranks."""
         self.lengths = set()
+        self.kernels = 0
+        """The number of kernels."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(own, DTensor) for own in types):
@@ -34,6 +36,7 @@ class Watch(TorchDispatchMode):
         if "all_gather" in name or "allgather" in name:
             self.gathered.append(tuple(args[0].shape))
         if "flash_attention" in name:
+            self.kernels += 1
             self.lengths.add(args[2 if "backward" in name else 1].shape[2])
         return func(*args, **(kwargs or {}))
 
@@ -57,7 +60,9 @@ def check_model(name):
         is_shared = name == "grouped" and not compiled._options["own_gradients"]
         assert turns in ((3,) if is_shared else (6, 8)), turns
 
-    compare(ml.TorchBackend, name, look, {"autodiff": "mithril"}, closed=ml.TorchBackend.close)
+    # Gradients of masked attention that Mithril computes gather the keys.
+    more = () if name in MASKED else ({"autodiff": "mithril"},)
+    compare(ml.TorchBackend, name, look, *more, closed=ml.TorchBackend.close)
 
 
 # Shapes of queries and keys (batch, heads, length, width), how a mesh of 2 x 2 divides them, the
@@ -79,8 +84,41 @@ CALLS = {
     "whole queries": ((8, 8), ((), (WHOLE, SEQUENCE), (WHOLE, SEQUENCE)), {}, 8),
     "causal, other keys": ((8, 12), ((WHOLE, SEQUENCE),) * 3, {"is_causal": True}, 12),
     "uneven keys": ((8, 7), ((WHOLE, SEQUENCE), (), ()), {}, 7),
-    "a mask": ((8, 8), ((WHOLE, SEQUENCE),) * 3, {"attn_mask": True}, 8),
+    # The rows of a mask follow the queries, and its columns the keys.
+    "a mask": ((8, 8), ((WHOLE, SEQUENCE),) * 3, {"attn_mask": "bool"}, 4),
+    "a mask of other keys": ((8, 12), ((ROWS, SEQUENCE),) * 3, {"attn_mask": "bool"}, 6),
+    "a mask, whole keys": ((8, 12), ((ROWS, SEQUENCE), (), ()), {"attn_mask": "bool"}, 12),
+    "a mask, uneven keys": ((8, 7), ((WHOLE, SEQUENCE), (), ()), {"attn_mask": "bool"}, 7),
+    "a mask of each batch and head": (
+        (8, 8),
+        ((ROWS, SEQUENCE),) * 3,
+        {"attn_mask": "scores", "scale": 0.3},
+        4,
+    ),
+    "a mask of heads": ((8, 8), ((SEQUENCE, HEADS),) * 3, {"attn_mask": "linear biases"}, 4),
+    "a mask of keys": ((8, 8), ((ROWS, SEQUENCE),) * 3, {"attn_mask": "padding"}, 4),
+    "a window": ((8, 8), ((WHOLE, SEQUENCE),) * 3, {"attn_mask": "window"}, 4),
+    "hidden queries": ((8, 8), ((WHOLE, SEQUENCE),) * 3, {"attn_mask": "hidden"}, 4),
 }
+
+
+def mask_of(kind, lengths, draw):
+    """A mask of 2 batches and 4 heads, which may lack these axes."""
+    rows, columns = (torch.arange(own) for own in lengths)
+    after = columns - rows[:, None]
+    if kind == "bool":
+        return torch.rand(lengths, generator=draw) > 0.2
+    if kind == "scores":
+        return torch.randn((2, 4, *lengths), generator=draw, dtype=torch.float64)
+    if kind == "linear biases":  # ALiBi (Press, Smith, Lewis 2022), causal
+        slopes = 0.5 ** torch.arange(1, 5, dtype=torch.float64).reshape(1, 4, 1, 1)
+        return torch.where(after > 0, -torch.inf, slopes * after)
+    if kind == "padding":
+        return (columns < torch.tensor([lengths[1], 3])[:, None])[:, None, None]
+    if kind == "window":
+        return (after <= 0) & (after > -3)
+    # Some queries see no key, and others none of their own block.
+    return (after > 4) | (rows == 5)[:, None] & (columns == 1)
 
 
 def check_calls():
@@ -91,8 +129,8 @@ def check_calls():
         shapes = [(2, 4, own, 6) for own in (lengths[0], lengths[1], lengths[1])]
         whole = [torch.randn(own, generator=draw, dtype=torch.float64) for own in shapes]
         seed = torch.randn(shapes[0], generator=draw, dtype=torch.float64)
-        mask = torch.rand(lengths, generator=draw) > 0.2
-        options = {**given, "attn_mask": mask} if "attn_mask" in given else given
+        mask = given.get("attn_mask")
+        options = {**given, "attn_mask": mask_of(mask, lengths, draw)} if mask else given
         parts = [many.shard(x, tensor_split=split) for x, split in zip(whole, splits)]
         want, *_ = differentiated(whole, seed, options)
         got, output, watch = differentiated(
@@ -153,7 +191,34 @@ def check_context():
         compare_results(one, many, want, got, 1e-12)
 
 
-CHECKS = {"calls": check_calls, "dtypes": check_dtypes, "context": check_context}
+def check_masks():
+    """Masks that are divided, and blocks of keys that a mask hides: they are passed on, but not
+    computed with."""
+    many = ml.TorchBackend(precision=64, device_mesh=(4,))
+    draw = torch.Generator().manual_seed(0)
+    *whole, seed = (torch.randn((2, 4, 16, 6), generator=draw, dtype=torch.float64) for _ in "qkvg")
+    parts, seeds = ([many.shard(x, tensor_split=(2,)) for x in own] for own in (whole, [seed]))
+    for kind in ("bool", "scores", "linear biases", "padding", "window", "hidden"):
+        mask = mask_of(kind, (16, 16), draw)
+        want, *_ = differentiated(whole, seed, {"attn_mask": mask})
+        splits = [(), *((axis,) for axis in range(mask.ndim) if mask.shape[axis] % 4 == 0)]
+        for split in splits:
+            options = {"attn_mask": many.shard(mask, tensor_split=split)}
+            got, _, watch = differentiated(parts, *seeds, options)
+            for one, other in zip(want, got):
+                torch.testing.assert_close(other.full_tensor(), one, rtol=0, atol=1e-12)
+            assert watch.lengths == {4}
+            # Of a window, this rank sees its own block alone. Its keys are the first ones.
+            steps = {"window": 1, "linear biases": 1, "hidden": 4}.get(kind, 4)
+            assert watch.kernels == 2 * steps, (kind, watch.kernels)
+
+
+CHECKS = {
+    "calls": check_calls,
+    "masks": check_masks,
+    "dtypes": check_dtypes,
+    "context": check_context,
+}
 
 if __name__ == "__main__":
     run_checks({**CHECKS, **{name: partial(check_model, name) for name in MODELS}})

@@ -9,7 +9,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mithril as ml
-from mithril.models import Linear, Relu, Sequential
+from mithril.models import Embedding, Linear, Relu, Sequential
 
 MESH = {"data": 512, "model": 8}
 # The part of its operand that each of n devices sends, in a ring.
@@ -67,29 +67,76 @@ def step(model, shapes, plan, inputs_of):
 def check_bytes():
     """A rank sends as many bytes as the plan predicts."""
     model, shapes = Sequential([Linear(4096), Relu(), Linear(512)]), {"input": [1024, 512]}
-    planned = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
     parts = {"linear_0.w": {"model": 1}, "linear_1.w": {"model": 0}}
     for given in ({}, parts):
-        plan = planned.explain_sharding(MESH, given={"input": {"data": 0}, **given})
+        plan = explained(model, shapes, {"input": {"data": 0}, **given})
         output, sent = step(model, shapes, plan, lambda b, **split: b.ones(1024, 512, **split))
         assert output.to_local().shape == (2, 512)
-        predicted = sum(size for *_, size in plan.blocks[0].collectives)
-        assert abs(sent - predicted) <= 1e-9 * predicted, (sent, predicted)
+        assert_predicted(plan, sent)
+
+
+def explained(model, shapes, given):
+    return ml.compile(model, ml.NumpyBackend(), shapes=shapes).explain_sharding(MESH, given=given)
+
+
+def assert_predicted(plan, sent):
+    predicted = sum(size for *_, size in plan.blocks[0].collectives)
+    assert abs(sent - predicted) <= 1e-9 * predicted, (sent, predicted)
+
+
+def tokens(shape):
+    return lambda backend, **split: backend.randint(0, 512, shape, **split)
+
+
+def check_tables():
+    """Neither a table nor the gradient of what is looked up in it is gathered, unless the same mesh
+    axis divides the table and the lookups."""
+    shapes = {"input": [1024, 16]}
+    for rows, split in (
+        (512, {}),
+        (512, {"model": 0}),
+        (512, {"model": 1}),
+        (8192, {"data": 0}),
+        (512, {"data": 0}),
+    ):
+        model = Sequential([Embedding(rows, 128), Linear(64)])
+        plan = explained(model, shapes, {"input": {"data": 0}, "embedding.w": split})
+        output, sent = step(model, shapes, plan, tokens((1024, 16)))
+        assert tuple(output.to_local().shape) == (2, 16, 64)
+        assert_predicted(plan, sent)
+
+
+MEGATRON = {
+    "input": {"data": 0},
+    "*.w_query": {"model": 1},
+    "*.w_key": {"model": 1},
+    "*.w_value": {"model": 1},
+    "*.w_output": {"model": 0},
+    "*.linear_0.w": {"model": 1},
+    "*.linear_1.w": {"model": 0},
+    "embedding.w": {"model": 0},
+    "linear.w": {"model": 1},
+}
 
 
 def check_transformer():
-    """A transformer whose layouts are chosen."""
-    model, shapes = gpt(2, 64, 8, 512), {"input": [1024, 16]}
+    """A transformer whose layouts are chosen, and one whose weights are divided as in Megatron."""
+    shapes = {"input": [1024, 16]}
+    model = gpt(2, 64, 8, 512)
     planned = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
     plan = planned.propose_shardings(MESH, machine="2x8xH100")
-    tokens = lambda backend, **split: backend.randint(0, 512, (1024, 16), **split)  # noqa: E731
-    output, sent = step(model, shapes, plan, tokens)
+    output, sent = step(model, shapes, plan, tokens((1024, 16)))
     assert tuple(output.shape) == (1024, 16, 512)
     assert output.to_local().numel() == output.numel() // 512
-    assert sent > 0
+    assert_predicted(plan, sent)
+    model = gpt(2, 512, 8, 512)
+    plan = explained(model, shapes, MEGATRON)
+    output, sent = step(model, shapes, plan, tokens((1024, 16)))
+    assert output.to_local().numel() == output.numel() // 4096
+    assert_predicted(plan, sent)
 
 
-CHECKS = {"bytes": check_bytes, "transformer": check_transformer}
+CHECKS = {"bytes": check_bytes, "tables": check_tables, "transformer": check_transformer}
 
 if __name__ == "__main__":
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4096)

@@ -25,29 +25,57 @@ SEQUENCE = 2
 """The axis of the sequence in the operands of attention."""
 Kernel = Callable[..., Any]
 """PyTorch's attention, or its gradient, on the arrays of this rank. `causal=` says whether a
-query sees only the keys up to its own position."""
+query sees only the keys up to its own position, and `mask=` is what is added to its scores."""
+Block = tuple[Any, Any, dict[str, Any]]
+"""Keys, values, and the options of a kernel for them."""
 
 
 def ring_attention(
-    kernel: Kernel, group: dist.ProcessGroup, query: Any, key: Any, value: Any, *, causal: bool
+    kernel: Kernel,
+    group: dist.ProcessGroup,
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    causal: bool,
+    mask: Any = None,
 ) -> tuple[Any, Any]:
     """The attention of the queries of this rank to the keys of all ranks of the group, and the
     log-sum-exp of each query's scores. The arrays are equal blocks of the sequence, in the order of
-    the ranks."""
+    the ranks. `mask` has the rows of these queries and the columns of all keys. The log-sum-exp of
+    a query that sees no key is 0, as that of PyTorch's kernel."""
     blocks = (
-        (keys, values, causal and step == 0)
+        (keys, values, options)
         for step, (keys, values) in _blocks(group, (key, value))
-        if not _is_hidden(group, step, causal)
+        if (options := _options(group, step, causal, mask)) is not None
     )
-    return _over_blocks(kernel, query, blocks)
+    output, total = _over_blocks(kernel, query, blocks)
+    return output, total if mask is None else torch.where(total == -torch.inf, 0.0, total)
+
+
+def _options(group: dist.ProcessGroup, step: int, causal: bool, mask: Any) -> dict[str, Any] | None:
+    """The options of a kernel for the block of keys that this rank holds at a step, or `None` if
+    its queries see none of them. The first block is always computed."""
+    if causal and step > group.rank():  # later keys alone
+        return None
+    if mask is None:
+        return {"causal": causal and step == 0}
+    if mask.shape[-1] > 1:
+        # Its block is of the rank `step` places before this one, counted round the ring.
+        width = mask.shape[-1] // group.size()
+        mask = mask.narrow(-1, (group.rank() - step) % group.size() * width, width)
+    # All ranks take part in all turns, so this may depend on elements.
+    if step > 0 and bool((mask == -torch.inf).all()):
+        return None
+    return {"causal": False, "mask": mask}
 
 
 def past_attention(kernel: Kernel, start: int, query: Any, key: Any, value: Any) -> tuple[Any, Any]:
     """Causal attention of queries to all keys, which this rank has, and the log-sum-exp of each
     query's scores. The first query is at the position `start` of the keys."""
     stop = start + query.shape[SEQUENCE]
-    own = (_part(key, start, stop), _part(value, start, stop), True)
-    past = (_part(key, 0, start), _part(value, 0, start), False)
+    own = (_part(key, start, stop), _part(value, start, stop), {"causal": True})
+    past = (_part(key, 0, start), _part(value, 0, start), {"causal": False})
     return _over_blocks(kernel, query, (own, past) if start else (own,))
 
 
@@ -74,19 +102,21 @@ def _part(array: Any, start: int, stop: int) -> Any:
     return array.narrow(SEQUENCE, start, stop - start)
 
 
-def _over_blocks(
-    kernel: Kernel, query: Any, blocks: Iterable[tuple[Any, Any, bool]]
-) -> tuple[Any, Any]:
-    """The attention of queries to blocks of keys and values, each with whether it is causal.
+def _over_blocks(kernel: Kernel, query: Any, blocks: Iterable[Block]) -> tuple[Any, Any]:
+    """The attention of queries to blocks of keys and values.
 
     The kernel computes the softmax over one block of keys. With its log-sum-exp, this is
     the softmax over all keys up to a factor (Milakov, Gimelshein 2018).
     """
     output: Any = None
     total: Any = None
-    for keys, values, causal in blocks:
-        part, scores = kernel(query, keys, values, causal=causal)
+    for keys, values, options in blocks:
+        part, scores = kernel(query, keys, values, **options)
         part = part.to(scores.dtype)  # f32 for f16 and bf16
+        if "mask" in options:
+            # PyTorch's log-sum-exp of no key is 0.
+            hidden = (options["mask"] == -torch.inf).all(-1)
+            scores = torch.where(hidden, -torch.inf, scores)
         if output is None:
             output, total = part, scores
             continue
@@ -97,10 +127,16 @@ def _over_blocks(
 
 
 def ring_attention_gradient(
-    kernel: Kernel, group: dist.ProcessGroup, key: Any, value: Any, *, causal: bool
+    kernel: Kernel,
+    group: dist.ProcessGroup,
+    key: Any,
+    value: Any,
+    *,
+    causal: bool,
+    mask: Any = None,
 ) -> tuple[Any, Any, Any]:
     """The gradients with respect to the queries, keys and values of this rank. The kernel takes
-    blocks of keys and values.
+    blocks of keys and values. `mask` is that of `ring_attention`.
 
     With the output and the log-sum-exp over all keys, the kernel returns the terms of the gradients
     for one block. Those of keys and values follow their block from rank to rank, which add their
@@ -112,8 +148,9 @@ def ring_attention_gradient(
     turn: _Turn | None = None
     for step, (keys, values) in _blocks(group, (key, value)):
         terms: list[Any] = []
-        if not _is_hidden(group, step, causal):
-            first, *terms = (x.to(wide) for x in kernel(keys, values, causal=causal and step == 0))
+        options = _options(group, step, causal, mask)
+        if options is not None:
+            first, *terms = (x.to(wide) for x in kernel(keys, values, **options))
             of_query = first if of_query is None else of_query + first
         if step == 0:
             own = terms
@@ -128,14 +165,9 @@ def ring_attention_gradient(
 
 
 def _weights(part: Any, total: Any) -> Any:
-    """The weight of each query's part in a softmax, from log-sum-exps."""
-    return torch.exp(part - total).unsqueeze(-1)
-
-
-def _is_hidden(group: dist.ProcessGroup, step: int, causal: bool) -> bool:
-    """Whether the block that this rank holds at this step has later keys alone. It is of the rank
-    `step` places before this one, counted round the ring."""
-    return causal and step > group.rank()
+    """The weight of each query's part in a softmax, from log-sum-exps. It is 0 where neither the
+    part nor the whole has a key."""
+    return torch.exp(part - torch.where(total == -torch.inf, 0.0, total)).unsqueeze(-1)
 
 
 def _blocks(group: dist.ProcessGroup, arrays: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any]]]:

@@ -5,26 +5,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import prod
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .torch_ring import (
-    SEQUENCE,
-    Kernel,
-    past_attention,
-    past_attention_gradient,
-    ring_attention,
-    ring_attention_gradient,
-)
+from .torch_attention import attention
+from .torch_lookups import is_lookup, looked_up
+from .torch_parts import as_dtensor, kept_parts, local_part, whole_array
 
 __all__ = ["Functions", "Handlers", "Rules", "reduced"]
 
-Places = list[Any]
 Call = tuple[Any, int]
 """An operation, and the number of the call, from 1."""
 
@@ -179,29 +173,60 @@ def _divided_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         return value.redistribute(mesh, whole).to_local().contiguous()
 
     def wrapped(value: Any) -> Any:
-        return _wrapped(value, mesh, whole) if isinstance(value, torch.Tensor) else value
+        return as_dtensor(value, mesh, whole) if isinstance(value, torch.Tensor) else value
 
     return _map(wrapped, func(*_map(local, args), **_map(local, kwargs))), True
 
 
 class Functions(TorchFunctionMode):
-    """A context in which recurrent layers are divided along the batch alone, and a vector is
-    multiplied by a matrix as a matrix of one row.
+    """A context in which recurrent layers are divided along the batch alone, a vector is
+    multiplied by a matrix as a matrix of one row, rows of a table are looked up where they lie, and
+    the mask of an attention has an axis for the batch.
 
-    PyTorch implements these functions by operations in place that change shapes, which DTensor
-    gets wrong.
+    PyTorch implements the first two by operations in place that change shapes, which DTensor gets
+    wrong. Its kernels take no mask of three axes.
     """
 
     needed = False
     """Whether there was such a function."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums: dict[int, tuple[DTensor, list[DTensor]]] = {}
+        """Sums of what was looked up. They are reduced when a function reads them, as a
+        redistribution, which is none, may need a part alone."""
+
+    def __exit__(self, *error: Any) -> None:
+        self._sums.clear()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def _without_sums(self, value: Any) -> Any:
+        if id(value) not in self._sums:
+            return value
+        found, whole = self._sums[id(value)]
+        if not whole:
+            whole.append(reduced(found))
+        return whole[0]
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._sums and func.__name__ != "__get__":  # of a property, such as the shape
+            args, kwargs = (_map(self._without_sums, own) for own in (args, kwargs))
+        if not kwargs and is_lookup(func, args):
+            self.needed = True
+            found = looked_up(*args)
+            self._sums[id(found)] = found, []
+            return found
         if func in RECURRENT and isinstance(args[0], DTensor):
             self.needed = True
             return _recurrent(func, args, kwargs)
+        if func is scaled_dot_product_attention and isinstance(args[0], DTensor):
+            mask = kwargs.get("attn_mask")
+            if args[0].ndim == 4 and mask is not None and mask.ndim == 3:
+                self.needed = True
+                kwargs = {**kwargs, "attn_mask": mask.unsqueeze(0)}
         if func in PRODUCTS and len(args) == 2 and not kwargs:
             left, right = args[::-1] if func is torch.Tensor.__rmatmul__ else args
             if isinstance(left, DTensor) and left.ndim == 1 and right.ndim > 1:
@@ -219,16 +244,18 @@ PRODUCTS = frozenset({
 def _recurrent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, hidden, weights = args
     mesh, axis = x.device_mesh, 0 if kwargs["batch_first"] else 1
-    batch = _divided(mesh, x, (axis,), [])
+    batch = kept_parts(mesh, x, (axis,), [])
     whole = [Replicate()] * mesh.ndim
     # Hidden states are (layers, batch, features).
     states = [Shard(1) if isinstance(place, Shard) else place for place in batch]
     sums = [Partial() if isinstance(place, Shard) else place for place in batch]
     several = isinstance(hidden, tuple)
-    own = [_local(value, mesh, states) for value in (hidden if several else (hidden,))]
+    own = [local_part(value, mesh, states) for value in (hidden if several else (hidden,))]
     local = [w.redistribute(mesh, whole).to_local(grad_placements=sums) for w in weights]
-    first, *rest = func(_local(x, mesh, batch), tuple(own) if several else own[0], local, **kwargs)
-    return _wrapped(first, mesh, batch), *(_wrapped(value, mesh, states) for value in rest)
+    first, *rest = func(
+        local_part(x, mesh, batch), tuple(own) if several else own[0], local, **kwargs
+    )
+    return as_dtensor(first, mesh, batch), *(as_dtensor(value, mesh, states) for value in rest)
 
 
 def reduced(value: Any) -> Any:
@@ -255,150 +282,40 @@ def _is_failure(error: Exception) -> bool:
 
 def _convolution(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, bias, *rest = args
-    batch = _divided(mesh, x, (0,), [])
-    out = func(_local(x, mesh, batch), _whole(weight, mesh), _whole(bias, mesh), *rest, **kwargs)
-    return _wrapped(out, mesh, batch)
+    batch = kept_parts(mesh, x, (0,), [])
+    out = func(
+        local_part(x, mesh, batch),
+        whole_array(weight, mesh),
+        whole_array(bias, mesh),
+        *rest,
+        **kwargs,
+    )
+    return as_dtensor(out, mesh, batch)
 
 
 def _convolution_backward(
     func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     gradient, x, weight, *rest = args
-    batch = _divided(mesh, x, (0,), [])
-    own = _local(gradient, mesh, batch), _local(x, mesh, batch), _whole(weight, mesh)
+    batch = kept_parts(mesh, x, (0,), [])
+    own = local_part(gradient, mesh, batch), local_part(x, mesh, batch), whole_array(weight, mesh)
     # The gradients of weights are sums over the batch, and so over its parts.
     sums = [Partial() if isinstance(place, Shard) else place for place in batch]
     found = zip(func(*own, *rest, **kwargs), (batch, sums, sums))
-    return tuple(None if value is None else _wrapped(value, mesh, own) for value, own in found)
-
-
-def _attention(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Attention and its gradient, whose arrays are (batch, heads, sequence, ...)."""
-    axis = _sequence_axis(mesh, args, kwargs)
-    if axis is not None:
-        return _along_sequence(func, mesh, args, kwargs, axis)
-    arrays = [value for value in args if isinstance(value, torch.Tensor)]
-    divided = _divided(mesh, next(a for a in arrays if isinstance(a, DTensor)), (0, 1), arrays)
-    local = [_local(v, mesh, divided) if isinstance(v, torch.Tensor) else v for v in args]
-    mask = kwargs.get("attn_mask")
-    if mask is not None:
-        # A mask may broadcast along batch and heads, and may lack these axes.
-        missing = arrays[0].ndim - mask.ndim
-        own = [_of_mask(place, mask, missing) for place in divided]
-        kwargs = {**kwargs, "attn_mask": _local(mask, mesh, own)}
-    return tuple(_wrapped(value, mesh, divided) for value in func(*local, **kwargs))
-
-
-def _arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any], Places]:
-    """The arrays of an attention or its gradient, its options, and query, key and value of the
-    arrays. In a gradient, these follow the gradient of the output."""
-    arrays = [value for value in args if isinstance(value, torch.Tensor)]
-    options = dict(zip(("dropout_p", "is_causal"), args[len(arrays) :]))
-    operands = arrays[:3] if len(arrays) == 3 else arrays[1:4]
-    return arrays, {"is_causal": False, **options, **kwargs}, operands
-
-
-def _sequence_axis(mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """The mesh axis over whose ranks the sequence of an attention stays divided, if there is one.
-    The parts must be equal. In a causal call, each query must have a key at its position."""
-    _, options, (query, key, _) = _arguments(args, kwargs)
-    if options.get("attn_mask") is not None or not isinstance(query, DTensor):
-        return None
-    lengths = query.shape[SEQUENCE], key.shape[SEQUENCE]
-    if options["is_causal"] and lengths[0] != lengths[1]:
-        return None
-    for axis, (size, place) in enumerate(zip(mesh.shape, query.placements)):
-        even = all(length % size == 0 for length in lengths)
-        if place == Shard(SEQUENCE) and size > 1 and even:
-            return axis
-    return None
-
-
-def _along_sequence(
-    func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axis: int
-) -> Any:
-    """Attention and its gradient with the sequence divided over a mesh axis, and batch and heads
-    over the others."""
-    arrays, options, operands = _arguments(args, kwargs)
-    own = _divided(mesh, operands[0], (0, 1), arrays)
-    own[axis] = Shard(SEQUENCE)
-    if all(_has_whole_sequence(value) for value in operands[1:]):
-        return _to_whole_keys(func, mesh, args, kwargs, (own, axis))
-    local = [_local(value, mesh, own) for value in arrays]
-    ring, causal = mesh.get_group(axis), options.pop("is_causal")
-    attend = _kernel(func, local, options)
-    found: tuple[Any, ...]
-    if len(arrays) == len(operands):
-        found = ring_attention(attend, ring, *local, causal=causal)
-    else:
-        found = ring_attention_gradient(attend, ring, *local[2:4], causal=causal)
-    return tuple(_wrapped(part, mesh, own) for part in found)
-
-
-def _kernel(func: Any, local: list[Any], options: dict[str, Any]) -> Kernel:
-    """Attention of blocks of queries, keys and values, or its gradient for blocks of keys and
-    values."""
-    if len(local) == 3:
-        return lambda *blocks, causal: func(*blocks, is_causal=causal, **options)
-    before, after = local[:2], local[4:]
-    return lambda *blocks, causal: func(*before, *blocks, *after, is_causal=causal, **options)
-
-
-def _has_whole_sequence(value: Any) -> bool:
-    return not isinstance(value, DTensor) or Shard(SEQUENCE) not in value.placements
-
-
-def _to_whole_keys(
-    func: Any,
-    mesh: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    divided: tuple[Places, int],
-) -> Any:
-    """The same for queries that are divided and keys that each rank has anyway: nothing is
-    sent."""
-    own, axis = divided
-    arrays, options, operands = _arguments(args, kwargs)
-    whole = [*own[:axis], Replicate(), *own[axis + 1 :]]
-    # The gradients of keys and values are sums over the queries, and so over their parts.
-    sums = [*own[:axis], Partial(), *own[axis + 1 :]]
-    is_key = [any(value is x for x in operands[1:]) for value in arrays]
-    local = [_local(x, mesh, whole if key else own) for x, key in zip(arrays, is_key)]
-    found: tuple[Any, ...]
-    if options.pop("is_causal"):
-        attend, length = _kernel(func, local, options), local[0].shape[SEQUENCE]
-        start = mesh.get_local_rank(axis) * length
-        if len(arrays) == len(operands):
-            found = past_attention(attend, start, *local)
-        else:
-            found = past_attention_gradient(attend, start, length, *local[2:4])
-    else:
-        found = func(*local, is_causal=False, **options)
-    places = [own, own] if len(arrays) == len(operands) else [own, sums, sums]
-    # Sums over ranks are contiguous, and DTensor takes them to have the strides of the parts.
-    return tuple(_wrapped(part.contiguous(), mesh, own) for part, own in zip(found, places))
-
-
-def _of_mask(place: Any, mask: Any, missing: int) -> Any:
-    if not isinstance(place, Shard):
-        return place
-    axis = place.dim - missing
-    return Shard(axis) if axis >= 0 and mask.shape[axis] > 1 else Replicate()
+    return tuple(None if value is None else as_dtensor(value, mesh, own) for value, own in found)
 
 
 def _batch_norm(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The norm of whole arrays. It writes the running statistics, though its schema does not say
     so."""
     whole = [Replicate()] * mesh.ndim
-    local = [_local(v, mesh, whole) if isinstance(v, torch.Tensor) else v for v in args]
+    local = [local_part(v, mesh, whole) if isinstance(v, torch.Tensor) else v for v in args]
     found = func(*local, **kwargs)
     training = args[5]
     for given, written in zip(args[3:5], local[3:5]):
         if training and given is not None:
-            given.copy_(_wrapped(written, mesh, whole))
-    return tuple(_wrapped(value, mesh, whole) for value in found)
+            given.copy_(as_dtensor(written, mesh, whole))
+    return tuple(as_dtensor(value, mesh, whole) for value in found)
 
 
 def _triangular(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -406,9 +323,9 @@ def _triangular(func: Any, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, A
     and leave all matrices to each part."""
     matrices, sides = args
     batch = range(sides.ndim - 2) if matrices.ndim == sides.ndim else ()
-    divided = _divided(mesh, sides, tuple(batch), [matrices])
-    local = func(*(_local(value, mesh, divided) for value in args), **kwargs)
-    return _wrapped(local, mesh, divided)
+    divided = kept_parts(mesh, sides, tuple(batch), [matrices])
+    local = func(*(local_part(value, mesh, divided) for value in args), **kwargs)
+    return as_dtensor(local, mesh, divided)
 
 
 aten = torch.ops.aten
@@ -431,41 +348,11 @@ RULES: dict[Any, Callable[..., Any]] = {
     aten.convolution_backward.default: _convolution_backward,
     aten.native_batch_norm.default: _batch_norm,
     aten.linalg_solve_triangular.default: _triangular,
-    getattr(aten, ATTENTION).default: _attention,
-    getattr(aten, f"{ATTENTION}_backward").default: _attention,
+    getattr(aten, ATTENTION).default: attention,
+    getattr(aten, f"{ATTENTION}_backward").default: attention,
 }
 
 SPECIAL = frozenset({*RIGHT, *REDUCTIONS, *RULES})
-
-
-def _divided(mesh: Any, array: Any, axes: tuple[int, ...], others: list[Any]) -> Places:
-    """The placements of an array of which only these axes stay divided, if the other arrays have
-    them as well, with the same sizes."""
-    if not isinstance(array, DTensor):
-        return [Replicate()] * mesh.ndim
-
-    def is_even(axis: int) -> bool:
-        sizes = zip(mesh.shape, array.placements)
-        parts = prod(size for size, place in sizes if place == Shard(axis))
-        equal = all(other.shape[axis] == array.shape[axis] for other in others)
-        return bool(equal and array.shape[axis] % parts == 0)
-
-    kept = [Shard(axis) for axis in axes if is_even(axis)]
-    return [place if place in kept else Replicate() for place in array.placements]
-
-
-def _local(value: Any, mesh: Any, places: Places) -> Any:
-    if not isinstance(value, DTensor):  # a tensor that counts as replicated
-        value = _wrapped(value, mesh, [Replicate()] * mesh.ndim)
-    return value.redistribute(mesh, places).to_local()
-
-
-def _whole(value: Any, mesh: Any) -> Any:
-    return None if value is None else _local(value, mesh, [Replicate()] * mesh.ndim)
-
-
-def _wrapped(value: torch.Tensor, mesh: Any, places: Places) -> DTensor:
-    return DTensor.from_local(value, mesh, places, run_check=False)
 
 
 def _arrays(value: Any) -> Iterator[DTensor]:
