@@ -360,6 +360,7 @@ impl Factors {
         let is_of_keys = of == Attention::Gradient && op.attr("of").as_int() != 0;
         let is_sum = matches!(of, Attention::LogSumExp | Attention::RowMax);
         let given = |name: &str| op.operand_index(name).map(|at| self.operands[at].clone());
+        let mask = given("mask").unwrap_or_default();
         let [query, key, value] = [0, 1, 2].map(|at| self.operands[at].clone());
         // Log-sum-exps and maxima have no features.
         let sums = ["logsumexp", "row_max"].into_iter().filter_map(given).map(|own| (own, 1));
@@ -389,6 +390,17 @@ impl Factors {
             };
             if all().all(fits) {
                 all().for_each(|own| self.link(query[axis], own, Division::Parallel));
+            }
+        }
+        self.mask(&mask, &query[..=batches]);
+    }
+
+    /// The mask of an attention has the batches, heads and rows of queries, or repeats one of them. A
+    /// device needs all columns.
+    fn mask(&mut self, mask: &[usize], queries: &[usize]) {
+        for (own, wanted) in mask.iter().rev().skip(1).zip(queries.iter().rev()) {
+            if self.is_multiple(*own, *wanted) {
+                self.link(*wanted, *own, self.factors[*wanted].division);
             }
         }
     }

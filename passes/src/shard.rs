@@ -13,5 +13,6 @@ pub mod propagate;
 pub mod residuals;
 pub mod search;
 pub mod shorten;
+pub mod tables;
 pub mod time;
 pub mod unmerge;

@@ -7,7 +7,8 @@ use mithril_passes::pipeline::Pipeline;
 use mithril_passes::shard::layout::{Layout, Mesh};
 use mithril_passes::shard::machine::Machine;
 use mithril_passes::shard::problem::{Problem, params_with_gradients, repeats};
-use mithril_passes::shard::search::{Plan, evaluate, layouts, search};
+use mithril_passes::shard::search::{Plan, choices, evaluate, search};
+use mithril_passes::shard::tables::Tables;
 
 const PERCEPTRON: &str = "mithril 1
 
@@ -64,6 +65,12 @@ fn arguments(function: &Function) -> Vec<Value> {
     divided.map(|(value, _)| value).collect()
 }
 
+/// The params with their gradients.
+fn tied(function: &Function) -> Vec<(Value, Value)> {
+    let outputs = function.args.iter().filter(|arg| arg.role == Role::Cotangent).count();
+    params_with_gradients(function, outputs)
+}
+
 fn solved<T>(
     function: &Function,
     mesh: &Mesh,
@@ -71,8 +78,7 @@ fn solved<T>(
     given: &[(Value, Layout)],
     solve: impl Fn(&Problem) -> T,
 ) -> T {
-    let outputs = function.args.iter().filter(|arg| arg.role == Role::Cotangent).count();
-    let tied = params_with_gradients(function, outputs);
+    let tied = tied(function);
     let groups: Vec<Vec<Value>> =
         arguments(function).into_iter().map(|value| vec![value]).collect();
     solve(&Problem {
@@ -90,9 +96,10 @@ fn solved<T>(
 
 /// The time of the best of all layouts of the arguments.
 fn exhaustive(function: &Function, mesh: &Mesh, machine: (&str, f64)) -> f64 {
+    let tables = Tables::of(function, &tied(function));
     let mut all: Vec<Vec<(Value, Layout)>> = vec![Vec::new()];
     for value in arguments(function) {
-        let own = layouts(mesh, &function.ty(value).shape.dims);
+        let own = choices(function, mesh, &tables, value);
         let extended = all.into_iter().flat_map(|before| {
             own.clone().into_iter().map(move |layout| {
                 let mut given = before.clone();
@@ -108,6 +115,11 @@ fn exhaustive(function: &Function, mesh: &Mesh, machine: (&str, f64)) -> f64 {
     fitting.map(|plan| plan.time.total()).fold(f64::INFINITY, f64::min)
 }
 
+/// A lookup of long rows, which may be divided.
+fn wide() -> String {
+    LOOKUP.replace("x 8 x", "x 512 x").replace("<8 x 12", "<512 x 12")
+}
+
 fn best(function: &Function, mesh: &Mesh, machine: (&str, f64)) -> Plan {
     solved(function, mesh, machine, &[], search).expect("a plan")
 }
@@ -116,7 +128,7 @@ fn best(function: &Function, mesh: &Mesh, machine: (&str, f64)) -> Plan {
 fn plans_are_within_a_tenth_of_the_best_layouts() {
     let meshes: [&[(&str, i64)]; 4] =
         [&[("a", 2)], &[("a", 4)], &[("a", 1), ("b", 4)], &[("a", 2), ("b", 2)]];
-    for source in [PERCEPTRON, LOOKUP, ATTENTION] {
+    for source in [PERCEPTRON, LOOKUP, &wide(), ATTENTION] {
         let function = step(source);
         for axes in meshes {
             let mesh = Mesh::new(axes.iter().copied()).expect("a mesh");
@@ -125,6 +137,32 @@ fn plans_are_within_a_tenth_of_the_best_layouts() {
                 let least = exhaustive(&function, &mesh, (machine, 1e9));
                 assert!(found <= 1.1 * least, "{mesh} of {machine}: {found} s, at best {least} s");
             }
+        }
+    }
+}
+
+/// Tables are divided by rows where their columns would be narrow, and given layouts are kept.
+#[test]
+fn narrow_tables_are_divided_by_rows() {
+    let sizes: [&[(&str, i64)]; 4] = [&[("a", 2)], &[("a", 4)], &[("a", 8)], &[("a", 2), ("b", 2)]];
+    for width in [16, 32, 64, 128] {
+        let source = LOOKUP
+            .replace("16 x", "512 x")
+            .replace("1024 x 8 x", &format!("1048576 x {width} x"))
+            .replace("<8 x 12", &format!("<{width} x 12"));
+        let function = step(&source);
+        let table = function.arg(1);
+        for axes in sizes {
+            let mesh = Mesh::new(axes.iter().copied()).expect("a mesh");
+            for machine in ["cpu-gloo", "8xH100", "TPU-v5e-16"] {
+                let plan = best(&function, &mesh, (machine, 1e12));
+                let found = mesh.text(&plan.values[table.index()]);
+                assert!(found.ends_with(",_") && !found.starts_with('_'), "{width}: {found}");
+            }
+            let given = mesh.layout("_,a").expect("a layout");
+            let kept = [(table, given.clone())];
+            let plan = solved(&function, &mesh, ("8xH100", 1e12), &kept, search).expect("a plan");
+            assert_eq!(plan.values[table.index()], given);
         }
     }
 }

@@ -100,6 +100,37 @@ def test_a_table_too_large_for_a_device_is_divided_by_rows():
         recommender.propose_shardings((8,), machine="8xH100", memory="10MB")
 
 
+@pytest.mark.parametrize("mesh", [(2,), (4,), (8,), (2, 2)])
+@pytest.mark.parametrize("width", [16, 32, 64, 128])
+def test_the_table_of_a_recommender_is_divided_by_rows(width, mesh):
+    """Parts of less than 128 elements of a row are not proposed, but can be given."""
+    model = Sequential([Embedding(1_000_000, width), Mean(axis=1), Linear(64), Relu(), Linear(1)])
+    recommender = compiled(model, [512, 20])
+    rows = {f"axis_{at}": 0 for at in range(len(mesh))}
+    for machine in ("cpu-gloo", "8xH100", "TPU-v5e-16"):
+        assert recommender.propose_shardings(mesh, machine=machine)["embedding.w"] == rows
+    given = {"embedding.w": {"axis_0": 1}}
+    plan = recommender.propose_shardings(mesh, machine="8xH100", given=given)
+    assert plan["embedding.w"] == given["embedding.w"]
+
+
+def test_attention_with_masks_and_windows_goes_round_a_ring():
+    """A plan predicts the same bytes as for attention without them."""
+    found = []
+    for options in ({}, {"is_causal": True, "window": 8}, {"alibi": True}, {"softcap": 5.0}):
+        model = compiled(MultiHeadAttention(4, **options), [2, 64, 64])
+        given = {"input": {"data": 0, "sequence": 1}}
+        plan = model.explain_sharding({"data": 2, "sequence": 4}, given=given)
+        found.append(collectives(plan))
+    # Keys and values go round forward and backward, and their gradients once.
+    part = 2 * 64 * 64 * 4 / 2
+    assert found[0]["collective-permute", "sequence"] == (6, 6 * part * 3 / 4)
+    for own in found:
+        assert own["collective-permute", "sequence"] == found[0]["collective-permute", "sequence"]
+        # Positions may be gathered.
+        assert own.get(("all-gather", "sequence"), (0, 0))[1] < 1000
+
+
 def test_equal_layers_are_decided_once_and_quickly():
     model = gpt(48, 1600, heads=16, vocabulary=51200)
     deep = compiled(model, [16, 1024])

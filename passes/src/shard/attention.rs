@@ -22,11 +22,12 @@ pub fn is_attention(op: Op) -> bool {
     matches!(op.access, Access::Library(Library::Attention(_)))
 }
 
-/// Whether this is attention, or belongs to its gradient, without masks and with query, key and
+/// Whether this is attention, or belongs to its gradient, without a sink and with query, key and
 /// value of rank 4 with equal batches, heads and widths. If grouped, keys and values may have fewer
-/// heads. If it is causal, there are as many keys as queries.
+/// heads. If it is causal, there are as many keys as queries. A mask has its own rows on each device,
+/// and all columns.
 pub fn divides(function: &Function, op: &Operation) -> bool {
-    if !is_attention(op.op) || is_masked(op) {
+    if !is_attention(op.op) || op.operand_index("sink").is_some() {
         return false;
     }
     let [q, k, v] = [0, 1, 2].map(|at| &function.ty(op.operands[at]).shape);
@@ -47,11 +48,4 @@ pub fn share_kernel(one: &Operation, other: &Operation) -> bool {
     };
     let both = is_attention(one.op) && is_attention(other.op);
     both && is_gradient(one) == is_gradient(other) && one.operands[..3] == other.operands[..3]
-}
-
-/// Whether anything but `causal` hides or changes scores.
-fn is_masked(op: &Operation) -> bool {
-    let given = |name: &&str| op.operand_index(name).is_some();
-    let set = |name: &&str| !matches!(op.attr(name), Attr::None);
-    ["mask", "sink"].iter().any(given) || ["left", "right", "softcap"].iter().any(set)
 }

@@ -14,6 +14,7 @@ use super::layout::{Axes, Axis, Layout, Mesh};
 use super::partial::PartialSums;
 use super::problem::first_of_gradients;
 use super::residuals::is_open;
+use super::tables::Tables;
 use super::{attention, constrain};
 use crate::factors::{Division, Factor, Factors};
 
@@ -44,6 +45,7 @@ pub struct Relations {
     /// For each contraction or attention, earlier ones that read the same value.
     earlier: Vec<SmallVec<[usize; 2]>>,
     pub sums: PartialSums,
+    pub tables: Tables,
 }
 
 /// The number of earlier contractions of a value that are looked at.
@@ -61,6 +63,7 @@ impl Relations {
             partners: tied.iter().copied().collect(),
             earlier: earlier(function),
             sums: PartialSums::of(function),
+            tables: Tables::of(function, tied),
         };
         for op in &function.ops {
             let factors = Factors::of(function, op);
@@ -336,10 +339,15 @@ impl Spread<'_> {
         let is_longer = axes.len() > known.len() && axes.starts_with(known);
         let is_free = || axes[known.len()..].iter().all(|own| !layout.uses(*own));
         let dim = &self.function.ty(value).shape.dims[axis];
-        if is_longer && is_free() && self.mesh.divides(axes, dim) {
-            values[value.index()].dims[axis] = axes.clone();
-            return true;
+        if !is_longer || !is_free() || !self.mesh.divides(axes, dim) {
+            return false;
         }
-        false
+        let before = std::mem::replace(&mut values[value.index()].dims[axis], axes.clone());
+        let (tables, layout) = (&self.relations.tables, &values[value.index()]);
+        if tables.is_narrow(self.function, self.mesh, value, layout) {
+            values[value.index()].dims[axis] = before;
+            return false;
+        }
+        true
     }
 }

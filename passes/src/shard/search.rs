@@ -4,13 +4,14 @@
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::Value;
+use mithril_ir::graph::{Function, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bill::of_operation;
 use super::layout::{Axis, Layout, Mesh};
 use super::problem::Problem;
 use super::propagate::{Relations, Spread};
+use super::tables::Tables;
 use super::time::{Estimates, Time};
 use crate::cost::scaled;
 
@@ -229,8 +230,7 @@ impl<'a> Search<'a> {
         while at < best.choices.len() && self.visited < VISITED {
             let (group, own) = best.choices[at].clone();
             let value = self.problem.groups[group][0];
-            let dims = &self.problem.function.ty(value).shape.dims;
-            let others = layouts(self.problem.mesh, dims).into_iter().map(Some).chain([None]);
+            let others = self.layouts(value).into_iter().map(Some).chain([None]);
             let mut found = None;
             for other in others.filter(|other| other.as_ref() != Some(&own)) {
                 let mut choices = best.choices.clone();
@@ -294,7 +294,7 @@ impl<'a> Search<'a> {
 
     /// The moves that a state allows: each group is chosen once.
     fn moves(&self, state: &State) -> Vec<Move> {
-        let Problem { function, groups, given, mesh, .. } = *self.problem;
+        let Problem { function, groups, given, .. } = *self.problem;
         let mut moves = Vec::new();
         for (group, values) in groups.iter().enumerate() {
             let is_given = given.iter().any(|(value, _)| values.contains(value));
@@ -308,7 +308,7 @@ impl<'a> Search<'a> {
             let fits = |own: &Layout| {
                 own != now && !(is_image && own.dims[2..].iter().any(|axes| !axes.is_empty()))
             };
-            let all = layouts(mesh, dims).into_iter();
+            let all = self.layouts(values[0]).into_iter();
             moves.extend(all.filter(fits).map(|layout| Move { group, layout }));
         }
         moves
@@ -367,14 +367,28 @@ impl<'a> Search<'a> {
         state.score = Score { excess, seconds };
     }
 
+    /// The layouts that may be chosen for a value.
+    fn layouts(&self, value: Value) -> Vec<Layout> {
+        let Problem { function, mesh, .. } = *self.problem;
+        choices(function, mesh, &self.relations.tables, value)
+    }
+
     /// The bytes that a device uses at most.
     fn memory(&self, state: &State) -> f64 {
         self.estimates.memory(self.problem, &state.values)
     }
 }
 
+/// The layouts that a search may choose for a value: all but those that make the rows of a table too
+/// narrow.
+pub fn choices(function: &Function, mesh: &Mesh, tables: &Tables, value: Value) -> Vec<Layout> {
+    let mut all = layouts(mesh, &function.ty(value).shape.dims);
+    all.retain(|layout| !tables.is_narrow(function, mesh, value, layout));
+    all
+}
+
 /// All layouts of an array with these dims.
-pub fn layouts(mesh: &Mesh, dims: &[Dim]) -> Vec<Layout> {
+fn layouts(mesh: &Mesh, dims: &[Dim]) -> Vec<Layout> {
     let mut all = vec![Layout::replicated(dims.len())];
     for (axis, _) in mesh.axes().enumerate() {
         let axis = axis as Axis;

@@ -14,6 +14,7 @@ use super::layout::{Layout, Mesh};
 use super::machine::Machine;
 use super::problem::{Problem, first_of_gradients};
 use super::residuals::is_open;
+use super::tables;
 use crate::cost::{bytes, flops};
 
 /// Seconds of computation, and of data on its way between devices.
@@ -85,7 +86,7 @@ impl Estimates {
         let op = &function.ops[at];
         let compute = if moves_data(op) {
             let rate = machine.products(function.ty(op.result()).dtype);
-            let traffic = self.moved(op, bill) / machine.bandwidth;
+            let traffic = self.moved(function, op, bill) / machine.bandwidth;
             traffic.max(self.flops[at] / bill.parts as f64 / rate)
         } else {
             0.0
@@ -99,14 +100,35 @@ impl Estimates {
     /// The bytes of memory that a device reads and writes for an operation, as often as it occurs.
     pub fn traffic(&self, problem: &Problem, at: usize, bill: &OperationBill) -> f64 {
         let op = &problem.function.ops[at];
-        if moves_data(op) { problem.repeats[at] * self.moved(op, bill) } else { 0.0 }
+        if moves_data(op) {
+            problem.repeats[at] * self.moved(problem.function, op, bill)
+        } else {
+            0.0
+        }
     }
 
-    /// The bytes of the operands and results of an operation on a device.
-    fn moved(&self, op: &Operation, bill: &OperationBill) -> f64 {
+    /// The bytes of the operands and results of an operation on a device. Of a table, only the rows
+    /// that are looked up are read.
+    fn moved(&self, function: &Function, op: &Operation, bill: &OperationBill) -> f64 {
         let share = |value: Value, parts: &i64| self.bytes[value.index()] / *parts as f64;
         let read = op.operands.iter().copied().zip(&bill.operands);
-        read.chain(op.results().zip(&bill.results)).map(|(own, parts)| share(own, parts)).sum()
+        let all = read.chain(op.results().zip(&bill.results));
+        let whole: f64 = all.map(|(own, parts)| share(own, parts)).sum();
+        // The rows: what a lookup gives, or the updates of its gradient.
+        let (rows, of_rows) = match (op.operands.get(2), bill.operands.get(2)) {
+            (Some(updates), Some(parts)) => (*updates, *parts),
+            _ => (op.result(), bill.results.first().copied().unwrap_or(1)),
+        };
+        // A part of the table and one of the rows have the same columns.
+        let table = bill.operands.first().copied().unwrap_or(1);
+        let columns = (table * of_rows) as f64 / bill.parts as f64;
+        let looked_up = self.bytes[rows.index()] / bill.parts as f64;
+        match tables::of_rows(function, op, columns, looked_up) {
+            // Their sums are read and written.
+            Some(moved) if op.operands.len() > 2 => whole + 2.0 * moved,
+            Some(moved) => whole - share(op.operands[0], &table) + moved,
+            None => whole,
+        }
     }
 
     /// The floating-point operations of a device for an operation, as often as it occurs.
