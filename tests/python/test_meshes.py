@@ -18,7 +18,7 @@ from mithril.backends import arrays, meshes
 
 CHECKS = Path(__file__).with_name("mesh_checks.py")
 CALLS = ["creation", "identity", "mistakes", "calls", "state", "optimizer", "collectives", "rings"]
-ATTENTIONS = ["attentions", "images", "files", "layouts", "plans", "library"]
+ATTENTIONS = ["attentions", "masks", "images", "files", "layouts", "plans", "library"]
 MODELS = ["mlp", "block", "gpt", "resnet", "recurrent", "embeddings", "t5"]
 WITHOUT = [kind for kind in MAKERS if has(kind) and MAKERS[kind] not in meshes.BACKENDS]
 

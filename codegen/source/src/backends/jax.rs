@@ -174,7 +174,11 @@ const SPELLINGS: Spellings = &[
     ("key_fold", "jax.random.fold_in({key}, {data.word})"),
     ("stop_gradient", "jax.lax.stop_gradient({x})"),
     ("constrain", "_constrain({x}, {mesh}, {spec})"),
-    ("attention", "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}])"),
+    (
+        "attention",
+        "_attention({query}, {key}, {value}[, mask={mask}][, causal={causal}][, left={left}][, \
+         right={right}][, softcap={softcap}][, scale={scale}])",
+    ),
     ("softmax", "jax.nn.softmax({x}[, axis={axis}])"),
     ("log_softmax", "jax.nn.log_softmax({x}[, axis={axis}])"),
     ("cholesky", "@linalg.cholesky({x})"),
