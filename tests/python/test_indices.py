@@ -112,6 +112,53 @@ def test_without_shapes(backend):
         compiled.evaluate(params, {"input": np.array([12])})
 
 
+def readers():
+    """Blocks that read lengths `n` of two sequences of five elements."""
+    lstm, many, scan, ctc, labels = (Model() for _ in range(5))
+    lstm |= ml.LSTM(3, name="net")(input="x", lengths="n", output="y")
+    cell = ml.GRUCell(4)
+    many |= ml.ManyToOne(cell, use_lengths=True, name="reader")(input="x", lengths="n", output="y")
+    carry = {"hidden": "output"}
+    step = ml.Scan(
+        ml.RNNCell(4), carry=carry, over=["input"], axis=1, use_lengths=True, name="scan"
+    )
+    scan |= step(input="x", lengths="n", hidden="h", output="y")
+    ctc |= ml.CTC(name="ctc")(input="x", target="t", input_lengths="n", output="y")
+    labels |= ml.CTC(name="ctc")(input="x", target="t", target_lengths="n", output="y")
+    x = np.ones((2, 5, 3), "float32")
+    yield lstm, {"x": x}, "net.layer"
+    yield many, {"x": x}, "reader.inside"
+    yield scan, {"x": x, "h": np.zeros((2, 4), "float32")}, "scan"
+    yield ctc, {"x": x, "t": np.ones((2, 2), "int32")}, "ctc"
+    yield labels, {"x": np.ones((2, 9, 3), "float32"), "t": np.ones((2, 5), "int32")}, "ctc"
+
+
+@INSTALLED
+@pytest.mark.parametrize("case", range(5))
+def test_lengths_out_of_range(backend, case):
+    model, arrays, where = list(readers())[case]
+    shapes = {name: list(array.shape) for name, array in arrays.items()} | {"n": [2]}
+    dtypes = {"t": ml.int32} if "t" in arrays else {}
+    compiled = ml.compile(model, backend(), shapes=shapes, dtypes=dtypes)
+    params = compiled.randomize_params(seed=0)
+    for lengths in ([5, 0], [0, 0]):
+        compiled.evaluate(params, {**arrays, "n": np.array(lengths)})
+    message = refused(compiled, {**arrays, "n": np.array([1, 6])})
+    assert where in message
+    assert "got: 6 at [1]\n  expected: 0 to 5\n" in message
+    assert "got: -1 at [0]" in refused(compiled, {**arrays, "n": np.array([-1, 5])})
+
+
+@INSTALLED
+def test_lengths_up_to_a_dim_of_the_call(backend):
+    model, arrays, _ = next(readers())
+    compiled = ml.compile(model, backend(), shapes={"x": ["b", "t", 3], "n": ["b"]})
+    params = compiled.randomize_params(seed=0)
+    compiled.evaluate(params, {**arrays, "n": np.array([5, 2])})
+    message = refused(compiled, {**arrays, "n": np.array([5, 7])})
+    assert "got: 7 at [1]\n  expected: 0 to 5 (`t` is 5)" in message
+
+
 @INSTALLED
 def test_the_range_may_be_a_dim_of_the_call(backend):
     compiled = ml.compile(Gather(axis=1), backend(), shapes={"input": [2, "n"], "indices": ["k"]})

@@ -157,6 +157,9 @@ pub enum Extent {
     Last,
     /// The value of the named attribute.
     Count(&'static str),
+    /// One more than the only dim of the shape that is the named attribute: the elements are
+    /// lengths.
+    UpTo(&'static str),
 }
 
 impl Extent {
@@ -169,6 +172,10 @@ impl Extent {
             Extent::Along(axis) => first.shape.axis_from_back(number(axis)).ok()?,
             Extent::Last => 1,
             Extent::Count(attr) => return Some(Dim::Const(number(attr))),
+            Extent::UpTo(attr) => {
+                let shape = find_attr(op, attrs, attr).as_shape();
+                return Some(shape.dims.first()? + &Dim::Const(1));
+            }
         };
         dims.len().checked_sub(back).map(|at| dims[at].clone())
     }

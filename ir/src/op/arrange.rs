@@ -1,8 +1,10 @@
 //! Composites that rearrange elements, or replace some by 0.
 
+use super::access::{Extent, Indexes};
 use super::batch::Batch;
 use super::{
-    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
+    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr,
+    operand,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::{Attr, AttrKind};
@@ -188,6 +190,37 @@ fn triangle_shape(cx: &mut Infer) -> Result<Shape> {
     cx.shape(0).need_trailing(2)?;
     Ok(cx.shape(0).clone())
 }
+
+/// Last in the op table, so that random tests still draw the same uses of the other operations.
+pub const MASKS: &[OpDef] = &[OpDef {
+    name: "sequence_mask",
+    batch: Batch::Leading,
+    noun: "inside",
+    doc: "A new last axis, the one of `shape`, whose first `lengths` positions are true: which \
+          steps are inside each sequence. Lengths are at least 0 and at most the size of the axis.",
+    kind: Kind::Composite,
+    operands: &[operand("lengths", Class::Int)],
+    attrs: &[attr("shape", AttrKind::Shape, Default::Required)],
+    indexes: Some(Indexes { operand: 0, extent: Extent::UpTo("shape"), from_end: false }),
+    shape: ShapeRule::Rule(|cx| {
+        let (mut shape, last) = (cx.shape(0).clone(), cx.whole_shape("shape")?);
+        if last.rank() != Some(1) {
+            let error = cx.shape_error(message![cx.name(), " needs a shape of one dim"]);
+            return error.got(&last).expected("one dim").err();
+        }
+        shape.dims.extend(last.dims);
+        Ok(shape)
+    }),
+    dtype: DTypeRule::Fixed(DType::Bool),
+    meaning: Meaning::Decompose(|r| {
+        let lengths = r.arg(0);
+        let attrs = [("shape", r.attr("shape").clone()), ("dtype", lengths.dtype().into())];
+        r.build("iota", &[], &attrs).binary("lt", lengths.expand_dims(&[-1]))
+    }),
+    gradient: Gradient::Zero,
+    note: "A longer length counts as the size of the axis, a negative one as 0.",
+    ..BASE
+}];
 
 /// Keeps `x` where row + diagonal is at least (or at most) the column, and is 0 elsewhere.
 fn triangle<'a>(r: &Rule<'a>, holds: &str) -> Var<'a> {

@@ -404,6 +404,7 @@ const TABLES: &[&[OpDef]] = &[
     linear_algebra::OPS,
     orthogonal::OPS,
     grouped::OPS,
+    arrange::MASKS,
 ];
 
 /// Every operation, in the order of [`TABLES`].

@@ -1,6 +1,7 @@
 //! Checks the integers of a call that index an axis, in one pass over each array.
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
+use mithril_ir::dim::Dim;
 use mithril_passes::indexed::Indexed;
 use smallvec::SmallVec;
 
@@ -75,7 +76,10 @@ impl Signature {
         let expected = match limit {
             0 => "no index: the axis is empty".to_string(),
             limit => {
+                // A length is at most the size of an axis.
+                let size = &own.extent - &Dim::Const(1);
                 let length = match own.extent.as_const() {
+                    None if size.as_symbol().is_some() => format!(" (`{size}` is {})", limit - 1),
                     None => format!(" (`{}` is {limit})", own.extent),
                     Some(_) => String::new(),
                 };

@@ -27,14 +27,14 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
     inputs: &[
         data("input", Class::Float).doc("(batch, time, classes)"),
         data("target", Class::Int).own_dtype().doc("the labels, (batch, length)"),
-        data("input_lengths", Class::Int)
-            .own_dtype()
-            .optional()
-            .doc("(batch), the number of steps of each input; defaults to the whole time axis"),
+        data("input_lengths", Class::Int).own_dtype().optional().doc(
+            "(batch), the number of steps of each input, at most the size of the time axis, \
+                 which is the default",
+        ),
         data("target_lengths", Class::Int)
             .own_dtype()
             .optional()
-            .doc("(batch), the number of labels of each target; defaults to the whole length"),
+            .doc("(batch), the number of labels of each target, at most the length, the default"),
     ],
     ..LOSS.row(
         "CTC",
@@ -133,11 +133,9 @@ fn states<'a>(cx: &Cx<'a>, extent: &Extent) -> (Var<'a>, Var<'a>) {
     let target = cx.var("target");
     let blank = target.scalar(cx.int("blank") as f64);
     // Labels beyond the length may be no classes.
-    let target = cx.optional("target_lengths").map_or(target, |lengths| {
-        let shape = Shape::new([Dim::Const(1), extent.labels.clone()]);
-        let number = cx.iota(shape, 1, lengths.dtype());
-        number.binary("lt", lengths.expand_dims(&[1])).select(target, blank)
-    });
+    let target = cx
+        .optional("target_lengths")
+        .map_or(target, |lengths| cx.within(lengths, &extent.labels).select(target, blank));
     let concat = |parts: &[Var<'a>]| cx.op("concat", parts, &[("axis", (-1).into())]);
     let column =
         |count: i64| blank.broadcast_to(Shape::new([extent.batch.clone(), Dim::Const(count)]));
@@ -178,9 +176,7 @@ fn alignments<'a>(
     let scale = zero.broadcast_to(Shape::new([batch.clone(), Dim::Const(1)]));
     let mut sequences = vec![("emitted", emitted)];
     sequences.extend(cx.optional("input_lengths").map(|lengths| {
-        let lengths = lengths.reshape(Shape::new([Dim::Const(1), batch.clone(), Dim::Const(1)]));
-        let steps = Shape::new([extent.time.clone(), Dim::Const(1), Dim::Const(1)]);
-        ("inside", cx.iota(steps, 0, lengths.dtype()).binary("lt", lengths))
+        ("inside", cx.within(lengths, &extent.time).transpose(&[1, 0]).expand_dims(&[-1]))
     }));
     let scan = Scan {
         name: "ctc_step",

@@ -27,10 +27,11 @@ const TEACHER_FORCING: Parameter = with("teacher_forcing", Kind::Bool, Default::
 
 const USE_LENGTHS: Parameter = with("use_lengths", Kind::Bool, Default::Bool(false))
     .doc("take the length of each sequence as the input `lengths`");
-const LENGTHS: Input = data("lengths", Class::Int)
-    .own_dtype()
-    .when(|settings| settings.flag("use_lengths"))
-    .doc("(batch), with `use_lengths`: later steps leave the states as they are");
+const LENGTHS: Input =
+    data("lengths", Class::Int).own_dtype().when(|settings| settings.flag("use_lengths")).doc(
+        "(batch), with `use_lengths`, from 0 to the number of steps: later steps leave the states \
+         as they are",
+    );
 const HIDDEN: Input = data("hidden", Class::Float)
     .optional()
     .doc("the first state, (batch, dimension); defaults to 0");

@@ -2,10 +2,8 @@
 //! they are.
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
-use mithril_ir::dim::Dim;
 use mithril_ir::graph::Role;
 use mithril_ir::op::Class;
-use mithril_ir::shape::Shape;
 
 use super::elementwise::done;
 use super::recurrent::CELL;
@@ -119,9 +117,7 @@ fn inside(cx: &Cx) -> Result<Vec<Value>> {
         return wrong().err();
     }
     cx.need_same(&own.dims[0], batch, wrong)?;
-    let steps = Shape::new([Dim::Const(1), time.clone()]);
-    let step = cx.iota(steps, 1, lengths.dtype());
-    done(step.binary("lt", lengths.reshape(Shape::new([batch.clone(), Dim::Const(1)]))))
+    done(cx.within(lengths, time))
 }
 
 fn keep(cx: &Cx) -> Result<Vec<Value>> {

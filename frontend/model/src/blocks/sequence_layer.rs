@@ -28,8 +28,8 @@ pub(super) const COLLECT: Parameter =
 
 const SEQUENCE: Input = data("input", Class::Float).doc("(batch, time, features)");
 pub(super) const LENGTHS: Input = data("lengths", Class::Int).own_dtype().optional().doc(
-    "(batch), the length of each sequence; what lies beyond is not read, and gives zeros; defaults \
-     to the whole time axis",
+    "(batch), the length of each sequence, from 0 to the size of the time axis; what lies beyond is \
+     not read, and gives zeros; defaults to the whole time axis",
 );
 pub(super) const HIDDEN: Input = data("hidden", Class::Float)
     .optional()
@@ -136,9 +136,8 @@ fn inside<'a>(cx: &Cx<'a>, batch: &Dim, time: &Dim) -> Result<Option<Var<'a>>> {
         return wrong().err();
     }
     cx.need_same(&lengths.shape().dims[0], batch, wrong)?;
-    let lengths = lengths.reshape(Shape::new([Dim::Const(1), batch.clone(), Dim::Const(1)]));
-    let steps = Shape::new([time.clone(), Dim::Const(1), Dim::Const(1)]);
-    Ok(Some(cx.iota(steps, 0, lengths.dtype()).binary("lt", lengths).named("inside")))
+    let inside = cx.within(lengths, time).transpose(&[1, 0]);
+    Ok(Some(inside.expand_dims(&[-1]).named("inside")))
 }
 
 fn layer(cx: &Cx, kind: Recurrence) -> Result<Vec<Value>> {

@@ -203,6 +203,12 @@ impl<'a> Cx<'a> {
         self.op("iota", &[], &attrs)
     }
 
+    /// Whether each of `count` steps is within its sequence: a new last axis of `lengths`. Calls
+    /// check that lengths are at least 0 and at most `count`.
+    pub fn within(&self, lengths: Var<'a>, count: &Dim) -> Var<'a> {
+        lengths.unary("sequence_mask", &[("shape", Shape::new([count.clone()]).into())])
+    }
+
     /// The inputs that stand for computed settings, in their order, as dims. Errors: a scalar that
     /// cannot be derived from shapes.
     pub fn computed(&self) -> Result<Vec<Dim>> {

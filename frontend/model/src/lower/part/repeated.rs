@@ -117,13 +117,12 @@ impl<'a> Frame<'a, '_> {
                 .err();
         };
         let name = &body.definition.inputs[other.unwrap_or(at) as usize].name;
-        let (shape, own) = (sequence.shape(), lengths.shape());
-        let mut time = vec![Dim::Const(1); own.need_rank()? + 1];
-        time[0] = shape.dims[axis_of(name, &shape, body.axis)?].clone();
-        let dtype = ("dtype", lengths.dtype().into());
-        let attrs = [("shape", Shape::new(time).into()), ("axis", 0.into()), dtype];
-        let step = self.builder.var(self.builder.op("iota", &[], &attrs)?);
-        let inside = step.binary("lt", lengths.expand_dims(&[0]));
+        let shape = sequence.shape();
+        let time = Shape::new([shape.dims[axis_of(name, &shape, body.axis)?].clone()]);
+        // The axis of steps comes first.
+        let last = lengths.shape().need_rank()? as i64;
+        let axes: Vec<i64> = [last].into_iter().chain(0..last).collect();
+        let inside = lengths.unary("sequence_mask", &[("shape", time.into())]).transpose(&axes);
         self.builder.check()?;
         Ok(inside)
     }
