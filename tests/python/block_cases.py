@@ -42,6 +42,7 @@ def cases_of(name: str, row: Row) -> list[Case]:
         else:
             present = list(getattr(models, name)(**settings).inputs)
             terminals = [t for t in terminals if t in present]
+            terminals = [*terminals[: len(shapes) - len(row.optional)], *row.optional]
         if terminals == ["inputs"]:
             return [Case(settings, {"inputs": shapes}, dtypes, row)]
         return [Case(settings, dict(zip(terminals, shapes, strict=False)), dtypes, row)]
@@ -61,6 +62,8 @@ def build(name: str, case: Case) -> tuple[Any, dict[str, Any]]:
         given = {f"input_{i}": shape for i, shape in enumerate(shapes.pop("inputs"))}
         block = block(inputs=list(given))
         shapes = given
+    if case.row.optional:
+        block = block(**{n: n for n in case.row.optional})
     if ROWS[name].several:
         block = block(**{n: n for n in block.outputs})
     model = models.Model()

@@ -81,6 +81,11 @@ def test_encoder_layers(make, settings, options):
     arrays = {"input": x, "mask": padding}
     call = lambda own: ((own["input"],), {"src_key_padding_mask": ~own["mask"]})  # noqa: E731
     compared(make, block, (theirs, layer), arrays, ("mask",), call)
+    # Both masks of PyTorch at once.
+    arrays = {"input": x, "mask": SEEN, "key_mask": padding}
+    both = lambda own: {"src_mask": ~own["mask"], "src_key_padding_mask": ~own["key_mask"]}  # noqa: E731
+    call = lambda own: ((own["input"],), both(own))  # noqa: E731
+    compared(make, block, (theirs, layer), arrays, ("mask", "key_mask"), call)
     causal = ml.TransformerEncoderLayer(8, 2, **BASE, **settings, is_causal=True)
     hidden = ~torch.tensor(SEEN)
     call = lambda own: ((own["input"],), {"src_mask": hidden, "is_causal": True})  # noqa: E731
@@ -106,6 +111,19 @@ def test_decoder_layers(make, settings, options):
         return (own["input"], own["context"]), masks
 
     compared(make, block, (theirs, layer), arrays, ("mask", "context_mask"), call)
+    own = np.ones((3, 5), bool)
+    own[2, 1:4] = False
+    across = np.ones((5, 4), bool)
+    across[1, 1:] = False
+    masks = {"mask": SEEN, "context_mask": across, "key_mask": own, "context_key_mask": padding}
+    names = ("tgt_mask", "memory_mask", "tgt_key_padding_mask", "memory_key_padding_mask")
+
+    def all_masks(own: Any) -> Any:
+        return (own["input"], own["context"]), {
+            n: ~own[m] for n, m in zip(names, masks, strict=True)
+        }
+
+    compared(make, block, (theirs, layer), arrays | masks, tuple(masks), all_masks)
 
 
 @pytest.mark.parametrize("make", CLASSES)
@@ -120,8 +138,15 @@ def test_stacks(make):
     theirs = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(8, 2, **THEIRS), 2)
     block = ml.TransformerDecoder(ml.TransformerDecoderLayer(8, 2, **BASE), 2)
     arrays = {"input": numbers(3, 5, 8), "context": numbers(3, 4, 8, seed=1), "mask": SEEN}
-    call = lambda own: ((own["input"], own["context"]), {"tgt_mask": ~own["mask"]})  # noqa: E731
-    compared(make, block, (theirs, stack), arrays, ("mask",), call)
+    padding = np.ones((3, 4), bool)
+    padding[1, 2:] = False
+    arrays["context_key_mask"] = padding
+
+    def call(own: Any) -> Any:
+        masks = {"tgt_mask": ~own["mask"], "memory_key_padding_mask": ~own["context_key_mask"]}
+        return (own["input"], own["context"]), masks
+
+    compared(make, block, (theirs, stack), arrays, ("mask", "context_key_mask"), call)
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
@@ -145,6 +170,19 @@ def test_whole_transformers(make, first):
         return (own["input"], own["target"]), masks
 
     compared(make, block, (theirs, whole), arrays, ("mask", "target_mask", "context_mask"), call)
+    names = ("src_key_padding_mask", "tgt_mask", "tgt_key_padding_mask", "memory_key_padding_mask")
+    own = np.ones((3, 5), bool)
+    own[0, 3:] = False
+    masks = {"key_mask": padding, "target_mask": SEEN, "target_key_mask": own}
+    masks |= {"context_key_mask": padding}
+    arrays = {n: arrays[n] for n in ("input", "target")} | masks
+
+    def key_masks(own: Any) -> Any:
+        return (own["input"], own["target"]), {
+            n: ~own[m] for n, m in zip(names, masks, strict=True)
+        }
+
+    compared(make, block, (theirs, whole), arrays, tuple(masks), key_masks)
     arrays = {n: arrays[n] for n in ("input", "target")}
     causal = ml.Transformer(8, 2, **sizes, **BASE, norm_first=first, is_causal=True)
     hidden = ~torch.tensor(SEEN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,6 +24,33 @@ def attention(x: Any, *params: Any) -> Any:
     heads = (part.unflatten(-1, (-1, 2)).transpose(-3, -2) for part in parts)
     joined = F.scaled_dot_product_attention(*heads, enable_gqa=True)
     return joined.transpose(-3, -2).flatten(-2) @ w_output + b_output
+
+
+def separate(heads: int, *, zeros: bool = False) -> Callable[..., Any]:
+    """torch's attention of `x` to keys and values of other widths, and the weights of the keys."""
+
+    def function(x: Any, context: Any, value: Any, *params: Any) -> tuple[Any, Any]:
+        w_query, w_key, w_value, w_output, b_query, b_key, b_value, b_output, *added = params
+        output, weights = F.multi_head_attention_forward(
+            *(part.transpose(0, 1) for part in (x, context, value)),
+            x.shape[-1],
+            heads,
+            None,
+            torch.cat([b_query, b_key, b_value]),
+            *(added or (None, None)),
+            zeros,
+            0.0,
+            w_output.T,
+            b_output,
+            average_attn_weights=False,
+            use_separate_proj_weight=True,
+            q_proj_weight=w_query.T,
+            k_proj_weight=w_key.T,
+            v_proj_weight=w_value.T,
+        )
+        return output.transpose(0, 1), weights
+
+    return function
 
 
 def offsets(x: Any) -> Any:
@@ -87,7 +115,7 @@ ROWS = {
     # The number of groups is known.
     "GroupedMatrixMultiply": row(grouped, (6, 4), (3, 4, 5), (3,)).but(kept=3),
     "ScaledDotProduct": row(F.scaled_dot_product_attention, (2, 3, 4), (2, 5, 4), (2, 5, 6)),
-    "MultiHeadAttention": row(attention, (2, 3, 4), heads=2, kv_heads=1).but(kept=4),
+    "MultiHeadAttention": row(attention, (2, 3, 4), heads=2, kv_heads=1).but(kept=4, several=True),
     "RotaryEmbedding": row(rotated, (2, 3, 4)).but(kept=4),
     "PositionalEncoding": row(positioned, (2, 3, 4)).but(kept=4),
     "AlibiBias": row(alibi, (2, 3, 4), heads=3),

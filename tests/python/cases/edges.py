@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .attention import separate
 from .images import maxima
 from .row import LABELS, M, Row, row
 
@@ -55,7 +56,23 @@ def grouped(x: Any, w: Any, b: Any) -> Any:
     return F.group_norm(x, len(w), w, b)
 
 
+ATTENDED = ("context", "value")
 ALSO: dict[str, tuple[Row, ...]] = {
+    "MultiHeadAttention": (
+        row(separate(2), (2, 3, 4), (2, 5, 6), (2, 5, 3), heads=2, return_weights=True).but(
+            optional=ATTENDED
+        ),
+        row(
+            separate(1, zeros=True),
+            (2, 3, 4),
+            (2, 1, 6),
+            (2, 1, 3),
+            heads=1,
+            add_bias_kv=True,
+            add_zero_attn=True,
+            return_weights=True,
+        ).but(optional=ATTENDED),
+    ),
     "Conv1d": (
         conv(1, 1, 1, 1, filters=1, kernel_size=1),
         conv(1, 2, 3, 5, filters=2, kernel_size=5),

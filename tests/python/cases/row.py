@@ -28,6 +28,8 @@ class Row:
     shapes: tuple[Shape, ...] | None = None
     """Shapes of the terminals in their order. By default one of (3, 4) each, and for elementwise
     blocks several."""
+    optional: tuple[str, ...] = ()
+    """The optional terminals that the last shapes are those of."""
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     """Dtypes of terminals (`*` for all) that differ from what the block declares."""
     range: tuple[float, float] = (0.1, 0.9)
@@ -56,7 +58,7 @@ class Row:
     """The shapes for these axes."""
     also: tuple[Row, ...] = ()
     """Other settings and shapes of the block, with a function each. Their other facts are those of
-    this row, but `twice`."""
+    this row, but `twice` and `optional`."""
 
     def is_symmetric(self, terminal: str) -> bool:
         return terminal in self.symmetric or (self.symmetric == ALL and terminal != "b")

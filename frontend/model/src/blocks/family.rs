@@ -3,10 +3,10 @@
 use super::{
     Entry, attention, binary, borders, channels, class_losses, class_margins, classical, compose,
     control, convolution, create, ctc, einsum, elementwise, encoder_decoder, experts, fourier,
-    gaussian_process, grid_sample, index, layers, likelihoods, linear_algebra, losses, manifold,
-    margins, metrics, pixels, pooling, positions, random, recurrent, reduce, regularizers, resize,
-    segments, sequences, shape, similarity, special, statistics, thresholds, transformer,
-    unpooling, weights,
+    gaussian_process, grid_sample, index, layers, likelihoods, linear_algebra, losses,
+    manifold, margins, metrics, multi_head, pixels, pooling, positions, random, recurrent, reduce,
+    regularizers, resize, segments, sequences, shape, similarity, special, statistics, thresholds,
+    transformer, unpooling, weights,
 };
 
 /// Related blocks, which share a page.
@@ -137,7 +137,7 @@ pub const FAMILIES: &[Family] = &[
         name: "attention",
         title: "Attention",
         about: "Attention, and positional encodings and biases.",
-        tables: &[attention::BLOCKS, positions::BLOCKS],
+        tables: &[attention::BLOCKS, multi_head::BLOCKS, positions::BLOCKS],
     },
     Family {
         name: "composites",

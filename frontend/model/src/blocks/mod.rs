@@ -19,6 +19,7 @@ use crate::setting::Setting;
 use elsewhere::elsewhere;
 
 mod attention;
+mod attention_masks;
 mod auc;
 mod binary;
 mod borders;
@@ -55,6 +56,7 @@ mod margins;
 mod masked_steps;
 mod metric_terms;
 mod metrics;
+mod multi_head;
 mod parameter;
 mod pixels;
 mod polynomials;

@@ -53,10 +53,20 @@ const CONTEXT: Input =
 const CONTEXT_MASK: Input = Input { name: "context_mask", ..MASK }
     .doc("the mask of the attention to `context`, as in `MultiHeadAttention`");
 const OWN_MASK: Input = MASK.doc("the mask of the attention to itself, as in `MultiHeadAttention`");
+const KEY_MASK: Input = Input { name: "key_mask", ..MASK }
+    .doc("(batch, keys), the `key_mask` of the attention to itself");
+const CONTEXT_KEY_MASK: Input = Input { name: "context_key_mask", ..MASK }
+    .doc("(batch, keys), the `key_mask` of the attention to `context`");
 const ENCODER_INPUTS: &[Input] =
-    &[data("input", Class::Float).doc("(batch, length, width)"), OWN_MASK];
-const DECODER_INPUTS: &[Input] =
-    &[data("input", Class::Float).doc("(batch, length, width)"), CONTEXT, OWN_MASK, CONTEXT_MASK];
+    &[data("input", Class::Float).doc("(batch, length, width)"), OWN_MASK, KEY_MASK];
+const DECODER_INPUTS: &[Input] = &[
+    data("input", Class::Float).doc("(batch, length, width)"),
+    CONTEXT,
+    OWN_MASK,
+    CONTEXT_MASK,
+    KEY_MASK,
+    CONTEXT_KEY_MASK,
+];
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
@@ -100,7 +110,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             .with_settings("ml.TransformerEncoderLayer(8, 2, 16, dropout=0.0), layers=2"),
         parameters: STACK_PARAMETERS,
         inputs: ENCODER_INPUTS,
-        meaning: Meaning::Compose(|settings| stacked(settings, &["mask"])),
+        meaning: Meaning::Compose(|settings| stacked(settings, &["mask", "key_mask"])),
         ..LAYER
     },
     Entry {
@@ -116,7 +126,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: STACK_PARAMETERS,
         inputs: DECODER_INPUTS,
         meaning: Meaning::Compose(|settings| {
-            stacked(settings, &["context", "mask", "context_mask"])
+            let masks = ["mask", "context_mask", "key_mask", "context_key_mask"];
+            stacked(settings, &[&["context"], &masks[..]].concat())
         }),
         ..LAYER
     },
@@ -158,6 +169,11 @@ pub(super) const BLOCKS: &[Entry] = &[
             MASK.doc("the mask of the encoder's attention, as in `MultiHeadAttention`"),
             Input { name: "target_mask", ..MASK }.doc("the mask of the decoder's to itself"),
             Input { name: "context_mask", ..MASK }.doc("the mask of the decoder's to the encoder"),
+            Input { name: "key_mask", ..MASK }.doc("(batch, keys), of the encoder's attention"),
+            Input { name: "target_key_mask", ..MASK }
+                .doc("(batch, keys), of the decoder's to itself"),
+            Input { name: "context_key_mask", ..MASK }
+                .doc("(batch, keys), of the decoder's to the encoder"),
         ],
         meaning: Meaning::Compose(transformer),
         ..LAYER
@@ -218,11 +234,11 @@ impl Parts<'_> {
         }
         let attention = build("MultiHeadAttention", vec![], named)?;
         let mut given: Vec<(&str, Source)> = vec![("input", input)];
-        let (name, mask) = match to_context {
-            true => ("context_attention", "context_mask"),
-            false => ("attention", "mask"),
+        let (name, mask, key_mask) = match to_context {
+            true => ("context_attention", "context_mask", "context_key_mask"),
+            false => ("attention", "mask", "key_mask"),
         };
-        given.push(("mask", mask.into()));
+        given.extend([("mask", mask.into()), ("key_mask", key_mask.into())]);
         if to_context {
             given.push(("context", "context".into()));
         }
@@ -322,13 +338,19 @@ fn transformer(settings: &Settings) -> Result<Model> {
     for name in ["input", "target"] {
         model.add_input(name)?;
     }
-    let given = [("input", Source::from("input")), ("mask", "mask".into())];
+    let given = [
+        ("input", Source::from("input")),
+        ("mask", "mask".into()),
+        ("key_mask", "key_mask".into()),
+    ];
     let memory = model.apply(encoder.named("encoder")?.connect(given)?)?;
-    let given: [(&str, Source); 5] = [
+    let given: [(&str, Source); 7] = [
         ("input", "target".into()),
         ("context", memory.into()),
         ("mask", "target_mask".into()),
         ("context_mask", "context_mask".into()),
+        ("key_mask", "target_key_mask".into()),
+        ("context_key_mask", "context_key_mask".into()),
         ("output", "output".into()),
     ];
     model.connect(decoder.named("decoder")?.connect(given)?)?;

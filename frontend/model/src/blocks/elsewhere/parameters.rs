@@ -14,13 +14,28 @@ const NOTES: &[(&[&str], &[&str], &str)] = &[
     (&["Embedding", "EmbeddingBag"], &["input_dim"], "it is called `num_embeddings` here"),
     (
         &["ScaledDotProduct", "MultiHeadAttention"],
-        &["attn_mask", "key_padding_mask"],
+        &["attn_mask"],
         "the mask is the input `mask`; a bool mask is True where a query reads a key",
     ),
     (
         &["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm", "LayerNorm"],
         &["affine", "elementwise_affine"],
         "`use_scale` and `use_bias` say what is learned",
+    ),
+    (
+        &["MultiHeadAttention"],
+        &["key_padding_mask"],
+        "it is the input `key_mask`, which is True where queries read a key",
+    ),
+    (
+        &["MultiHeadAttention"],
+        &["kdim", "vdim"],
+        "the widths of keys and values are inferred from the inputs `context` and `value`",
+    ),
+    (
+        &["MultiHeadAttention"],
+        &["need_weights", "average_attn_weights"],
+        "`return_weights=True` gives the weights of each head",
     ),
     (&["Transpose"], &["dim0", "dim1"], "`SwapAxes` exchanges two axes"),
     (&["Split"], &["split_size"], "`n` is the number of parts"),
@@ -204,6 +219,11 @@ mod tests {
             ("Embedding", "embedding_dim", "it is called `dimension` here"),
             ("Embedding", "input_dim", "it is called `num_embeddings` here"),
             ("Huber", "beta", "`Huber(delta=beta)` is `beta` times the loss of PyTorch"),
+            (
+                "MultiHeadAttention",
+                "need_weights",
+                "`return_weights=True` gives the weights of each head",
+            ),
             ("Relu", "inplace", "blocks do not change their inputs"),
         ] {
             let error = build(block, vec![], vec![(parameter, Setting::Int(1))]).err();
