@@ -85,7 +85,7 @@ fn kind(kind: Kind) -> String {
     match kind {
         Kind::Bool => "bool".into(),
         Kind::Int | Kind::Count => "int".into(),
-        Kind::IntOrNone => "int | None".into(),
+        Kind::IntOrNone | Kind::CountOrNone => "int | None".into(),
         Kind::Float(_) => "float".into(),
         Kind::DType => "object".into(),
         Kind::Str => "str".into(),
@@ -94,6 +94,9 @@ fn kind(kind: Kind) -> String {
             format!("typing.Literal[{}]", names.join(", "))
         }
         Kind::Ints | Kind::Counts => "int | Sequence[int]".into(),
+        Kind::CountsOrNone => "int | Sequence[int | None]".into(),
+        Kind::CountOrFloats => "int | Sequence[float]".into(),
+        Kind::Numbers(_) => "float | Sequence[float]".into(),
         Kind::Pairs => "Sequence[Sequence[int]]".into(),
         Kind::Padding => {
             "int | Sequence[int | Sequence[int]] | typing.Literal[\"same\", \"valid\"]".into()

@@ -139,10 +139,12 @@ ALSO: dict[str, tuple[Row, ...]] = {
     "AdaptiveAvgPool": (
         row(lambda x: F.adaptive_avg_pool2d(x, 7), (2, 3, 4, 5), output_size=7),
         row(lambda x: F.adaptive_avg_pool1d(x, 1), (2, 3, 1), output_size=1),
+        row(lambda x: F.adaptive_avg_pool2d(x, (2, None)), (2, 3, 4, 5), output_size=(2, None)),
     ),
     "AdaptiveMaxPool": (
         row(lambda x: maxima(x, -1, 5), (2, 3, 3), output_size=5),
         row(lambda x: x.amax((-2, -1), True), (2, 3, 4, 5), output_size=1),
+        row(lambda x: maxima(x, -1, 3), (2, 3, 4, 5), output_size=(None, 3)),
     ),
     "Upsample": (
         resized(2, 3, 5, 4, size=(3, 9), mode="nearest-exact"),
@@ -153,6 +155,8 @@ ALSO: dict[str, tuple[Row, ...]] = {
         resized(2, 3, 5, 4, size=(8, 3), mode="bicubic", align_corners=True),
         resized(1, 1, 1, 1, size=(3, 2), mode="bicubic"),
         resized(2, 3, 2, 3, 4, scale=2.0, mode="trilinear"),
+        resized(2, 3, 5, 4, scale=(2.0, 1.5)),
+        resized(2, 3, 5, 4, scale=(0.5, 1.5), mode="bilinear"),
     ),
     "BatchNorm2d": (
         row(

@@ -64,6 +64,7 @@ mod pooling;
 mod positions;
 mod publication;
 mod random;
+mod ranges;
 mod recurrent;
 mod reduce;
 mod regularizers;

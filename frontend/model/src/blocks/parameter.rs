@@ -83,6 +83,8 @@ pub enum Kind {
     IntOrNone,
     /// An integer of at least 1: sizes and counts.
     Count,
+    /// An integer of at least 1, or `None`, which has a meaning other than the default.
+    CountOrNone,
     Float(Range),
     DType,
     Str,
@@ -91,6 +93,12 @@ pub enum Kind {
     Ints,
     /// One integer of at least 1 or a list of them.
     Counts,
+    /// One integer of at least 1, or a list of them in which `None` has a meaning of its own.
+    CountsOrNone,
+    /// One number or a list of them.
+    Numbers(Range),
+    /// An integer of at least 1, or a list of numbers.
+    CountOrFloats,
     /// A list of pairs of integers.
     Pairs,
     /// Padding of axes: an integer, a list with an integer or a pair per axis, or the name of a
@@ -132,6 +140,7 @@ impl Kind {
             Kind::Int => "an integer".into(),
             Kind::IntOrNone => "an integer or None".into(),
             Kind::Count => "an integer of at least 1".into(),
+            Kind::CountOrNone => "an integer of at least 1, or None".into(),
             Kind::Float(range) => range.name().into(),
             Kind::DType => "a dtype".into(),
             Kind::Str => "a string".into(),
@@ -141,6 +150,11 @@ impl Kind {
             }
             Kind::Ints => "an integer or a list of integers".into(),
             Kind::Counts => "an integer of at least 1, or a list of them".into(),
+            Kind::CountsOrNone => {
+                "an integer of at least 1, or a list of such integers and None".into()
+            }
+            Kind::CountOrFloats => "an integer of at least 1, or a list of finite numbers".into(),
+            Kind::Numbers(range) => format!("{}, or a list of such numbers", range.name()),
             Kind::Pairs => "a list of pairs of integers".into(),
             Kind::Padding => {
                 "an integer, \"same\", \"valid\", or a list of integers or pairs of them".into()
@@ -169,9 +183,11 @@ impl Kind {
     /// The kind without restrictions on the number or the name.
     pub(crate) fn widest(self) -> Kind {
         match self {
-            Kind::Count => Kind::Int,
-            Kind::Counts => Kind::Ints,
+            Kind::Count | Kind::CountOrFloats => Kind::Int,
+            Kind::Counts | Kind::CountsOrNone => Kind::Ints,
+            Kind::CountOrNone => Kind::IntOrNone,
             Kind::Float(_) => Kind::Float(Range::Any),
+            Kind::Numbers(_) => Kind::Numbers(Range::Any),
             Kind::OneOf(_) => Kind::Str,
             Kind::Dim => Kind::Scalar,
             Kind::Init => Kind::Str,
@@ -184,8 +200,10 @@ impl Kind {
         match self {
             Kind::Ints => Some(Kind::Int),
             Kind::Counts => Some(Kind::Count),
+            Kind::CountsOrNone => Some(Kind::CountOrNone),
+            Kind::Numbers(range) => Some(Kind::Float(range)),
             Kind::Strs => Some(Kind::Str),
-            Kind::Floats => Some(Kind::Float(Range::Finite)),
+            Kind::Floats | Kind::CountOrFloats => Some(Kind::Float(Range::Finite)),
             Kind::Dims => Some(Kind::Dim),
             Kind::Blocks | Kind::BlocksOrNone => Some(Kind::Block),
             _ => None,
@@ -203,24 +221,33 @@ impl Kind {
         let pairs = |kinds| setting.as_list().unwrap_or(&[]).iter().all(|s| is_pair(s, kinds));
         let computed = matches!(setting, Setting::Connection(_) | Setting::Terminal);
         let fits = match (self, setting) {
-            (Kind::Float(range), Setting::Int(v)) => {
+            (Kind::Float(range) | Kind::Numbers(range), Setting::Int(v)) => {
                 let v = *v as f64;
                 return range.holds(v).then_some(Setting::Float(v));
             }
-            (Kind::Float(range), Setting::Float(v)) => range.holds(*v),
+            (Kind::Float(range) | Kind::Numbers(range), Setting::Float(v)) => range.holds(*v),
             (Kind::Bool, Setting::Bool(_))
             | (
                 Kind::Int | Kind::IntOrNone | Kind::Scalar | Kind::Ints | Kind::Axes,
                 Setting::Int(_),
             )
-            | (Kind::IntOrNone | Kind::Dim, Setting::None)
+            | (Kind::IntOrNone | Kind::CountOrNone | Kind::Dim, Setting::None)
             | (Kind::DType, Setting::DType(_))
             | (Kind::Str, Setting::Str(_))
             | (Kind::Block, Setting::Block(_)) => true,
-            (Kind::Count | Kind::Counts, Setting::Int(v)) => *v >= 1,
+            (
+                Kind::Count
+                | Kind::Counts
+                | Kind::CountOrNone
+                | Kind::CountsOrNone
+                | Kind::CountOrFloats,
+                Setting::Int(v),
+            ) => *v >= 1,
             (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
             (Kind::Ints, Setting::List(_)) => return each(Kind::Int),
             (Kind::Counts, Setting::List(_)) => return each(Kind::Count),
+            (Kind::CountsOrNone, Setting::List(_)) => return each(Kind::CountOrNone),
+            (Kind::Numbers(range), Setting::List(_)) => return each(Kind::Float(range)),
             (Kind::Pairs, Setting::List(_)) => pairs([Kind::Int, Kind::Int]),
             (Kind::Padding, Setting::Int(_)) => true,
             (Kind::Padding, Setting::Str(name)) => ["same", "valid"].contains(&&**name),
@@ -229,7 +256,9 @@ impl Kind {
             (Kind::Names, Setting::List(_)) => pairs([Kind::Str, Kind::Str]),
             (Kind::Axes, Setting::List(_)) => pairs([Kind::Str, Kind::IntOrNone]),
             (Kind::Split, Setting::List(items)) => is_split(items),
-            (Kind::Floats, Setting::List(_)) => return each(Kind::Float(Range::Finite)),
+            (Kind::Floats | Kind::CountOrFloats, Setting::List(_)) => {
+                return each(Kind::Float(Range::Finite));
+            }
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
             (Kind::BlocksOrNone, Setting::List(items)) => {
                 items.iter().all(|s| matches!(s, Setting::Block(_) | Setting::None))

@@ -11,6 +11,7 @@ use super::elementwise::{INPUT, done};
 use super::example::Example;
 use super::layers::LAYER;
 use super::parameter::{Range, required, with};
+use super::ranges::{adaptive, adaptive_places, maxima_of_ranges, means_of_ranges};
 use super::windows::{self, DILATION, KERNEL, PADDING, STRIDE_OF_KERNEL, each_axis};
 use super::{Default, Entry, Kind, Output, Parameter, Settings, Value, gives, out};
 use crate::lower::Cx;
@@ -159,8 +160,10 @@ pub(super) const BLOCKS: &[Entry] = &[
 
 const KEEPDIM: Parameter =
     with("keepdim", Kind::Bool, Default::Bool(false)).doc("keep the reduced axes, with size 1");
-const OUTPUT_SIZE: Parameter = required("output_size", Kind::Counts)
-    .doc("the size of all pooled axes of the output, or of each of them");
+const OUTPUT_SIZE: Parameter = required("output_size", Kind::CountsOrNone).doc(
+    "the size of all pooled axes of the output, or of each of them; `None` in a list leaves an axis \
+     as it is",
+);
 pub(super) const OUTPUTS: &[Output] =
     &[out("output"), out("indices").when(|settings| settings.flag("return_indices"))];
 
@@ -207,7 +210,7 @@ const fn avg_pool<const AXES: usize>(
 }
 
 /// The number of axes after the first two.
-fn after_channels(cx: &Cx) -> Result<usize> {
+pub(super) fn after_channels(cx: &Cx) -> Result<usize> {
     let shape = cx.var("input").shape();
     match shape.need_rank()? {
         rank @ 3.. => Ok(rank - 2),
@@ -360,133 +363,4 @@ fn places<'a>(cx: &Cx<'a>, axes: usize) -> Result<Var<'a>> {
         step = Some(step.map_or(size, |step| step * size));
     }
     Ok(place.unwrap_or(tap).cast(cx.index))
-}
-
-/// Pools one axis of a value to this number of ranges.
-type Pool = for<'a> fn(&Cx<'a>, Var<'a>, axis: usize, size: &Dim) -> Result<Var<'a>>;
-
-fn adaptive(cx: &Cx, pool: Pool) -> Result<Vec<Value>> {
-    let mut x = cx.var("input");
-    for (axis, size) in adaptive_axes(cx)? {
-        x = pool(cx, x, axis, &size)?;
-    }
-    done(x)
-}
-
-/// The pooled axes, each with its size in the output. Errors, at compile time or at run time: an
-/// axis is empty.
-fn adaptive_axes(cx: &Cx) -> Result<Vec<(usize, Dim)>> {
-    let axes = match cx.settings.list("output_size").len() {
-        0 => after_channels(cx)?,
-        listed => windows::listed(cx, "output_size", listed)?,
-    };
-    let sizes = each_axis(cx.settings, "output_size", axes);
-    let shape = cx.var("input").shape();
-    shape.need_trailing(axes)?;
-    let rank = shape.need_rank()?;
-    for axis in rank - axes..rank {
-        cx.need(&shape.dims[axis], 1, || {
-            Diagnostic::of(ErrorKind::Shapes, format!("axis {axis} of `input` is empty"))
-                .got(&shape)
-                .expected("at least one element along each pooled axis")
-        })?;
-    }
-    Ok((rank - axes..rank).zip(sizes.into_iter().map(Dim::Const)).collect())
-}
-
-/// The positions of the maxima of ranges in the flattened axes. The last axis is pooled first, so
-/// that of equal maxima the first one counts.
-fn adaptive_places<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
-    let mut x = cx.var("input");
-    let shape = x.shape();
-    let axes = adaptive_axes(cx)?;
-    let count: Dim = axes.iter().map(|(axis, _)| shape.dims[*axis].clone()).product();
-    let first = axes[0].0;
-    let flat = cx.iota(Shape::new([count]), 0, DType::I64);
-    let mut place = flat.reshape(Shape::new(shape.dims[first..].to_vec())).broadcast_to(shape);
-    for (axis, size) in axes.into_iter().rev() {
-        let (values, index) = elements_of_ranges(cx, x, axis, &size)?;
-        let along = [("axis", (axis as i64 + 1).into())];
-        let tap = values.unary("argmax", &along).expand_dims(&[axis as i64 + 1]);
-        let pick = |from: Var<'a>| {
-            cx.op("take_along", &[from, tap], &along).reduce("max", Some(&[axis as i64 + 1]), false)
-        };
-        let places = cx.op("take", &[place, index], &[("axis", (axis as i64).into())]);
-        (x, place) = (pick(values), pick(places));
-    }
-    Ok(place.cast(cx.index))
-}
-
-/// The first index of each range of an axis, and the index after its last, as columns.
-fn ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: &Dim) -> [Var<'a>; 2] {
-    let index = cx.iota(Shape::new([size.clone(), Dim::Const(1)]), 0, DType::I64);
-    let (count, by) = (x.dim(axis as i64), index.dim(0));
-    let first = (index * count).binary("floor_div", by);
-    let end = ((index + 1.0) * count + (by - 1.0)).binary("floor_div", by);
-    [first, end]
-}
-
-/// The means of the ranges of an axis.
-pub(super) fn means_of_ranges<'a>(
-    cx: &Cx<'a>,
-    x: Var<'a>,
-    axis: usize,
-    size: &Dim,
-) -> Result<Var<'a>> {
-    let dim = x.shape().dims[axis].clone();
-    if let (Some(count), Some(number)) = (dim.as_const(), size.as_const())
-        && count % number == 0
-    {
-        let mut shape = x.shape();
-        shape.dims[axis] = size.clone();
-        shape.dims.insert(axis + 1, Dim::Const(count / number));
-        return Ok(x.reshape(shape).reduce("mean", Some(&[axis as i64 + 1]), false));
-    }
-    let [first, end] = ranges(cx, x, axis, size);
-    let index = cx.iota(Shape::new([Dim::Const(1), dim]), 1, DType::I64);
-    let inside = index.binary("ge", first).binary("and", index.binary("lt", end));
-    let wide = x.dtype().widened();
-    let weights = inside.cast(wide) / (end - first).cast(wide);
-    Ok(weighted(cx, weights, x.cast(wide), axis).cast(x.dtype()))
-}
-
-/// Sums along an axis with the weights in each row of a matrix.
-pub(super) fn weighted<'a>(cx: &Cx<'a>, rows: Var<'a>, x: Var<'a>, axis: usize) -> Var<'a> {
-    let attrs = [("x_contract", Attr::ints([1])), ("y_contract", Attr::ints([axis as i64]))];
-    cx.op("dot_general", &[rows, x], &attrs).transpose(&from_front(axis, x.rank()))
-}
-
-/// The permutation that moves the first axis to `axis`.
-fn from_front(axis: usize, rank: usize) -> Vec<i64> {
-    let (axis, rank) = (axis as i64, rank as i64);
-    (1..=axis).chain([0]).chain(axis + 1..rank).collect()
-}
-
-/// The maxima over the elements of each range.
-fn maxima_of_ranges<'a>(cx: &Cx<'a>, x: Var<'a>, axis: usize, size: &Dim) -> Result<Var<'a>> {
-    let (values, _) = elements_of_ranges(cx, x, axis, size)?;
-    Ok(values.reduce("max", Some(&[axis as i64 + 1]), false))
-}
-
-/// The elements of each range, with -inf after the last of short ones, and their indices.
-fn elements_of_ranges<'a>(
-    cx: &Cx<'a>,
-    x: Var<'a>,
-    axis: usize,
-    size: &Dim,
-) -> Result<(Var<'a>, Var<'a>)> {
-    let dim = x.shape().dims[axis].clone();
-    let longest = match (dim.as_const(), size.as_const()) {
-        (Some(count), Some(number)) if count % number == 0 => Dim::Const(count / number),
-        _ => (&dim + &(&(size * &Dim::Const(2)) + -2)).floor_div(size),
-    };
-    let [first, end] = ranges(cx, x, axis, size);
-    let tap = cx.iota(Shape::new([Dim::Const(1), longest]), 1, DType::I64);
-    let index = first + tap;
-    let later: Vec<i64> = (2..(x.rank() - axis + 1) as i64).collect();
-    let inside = index.binary("lt", end);
-    let inside = if later.is_empty() { inside } else { inside.expand_dims(&later) };
-    let index = index.binary("minimum", end - 1.0);
-    let taken = cx.op("take", &[x, index], &[("axis", (axis as i64).into())]);
-    Ok((inside.select(taken, x.scalar(f64::NEG_INFINITY)), index))
 }

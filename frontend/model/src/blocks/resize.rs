@@ -9,7 +9,7 @@ use mithril_ir::shape::Shape;
 use super::elementwise::done;
 use super::layers::LAYER;
 use super::parameter::{Range, with};
-use super::pooling::{means_of_ranges, weighted};
+use super::ranges::{means_of_ranges, weighted};
 use super::{Default, Entry, Kind, Parameter, Settings, Value, gives};
 use crate::lower::Cx;
 
@@ -23,8 +23,10 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
     parameters: &[
         with("size", Kind::Counts, Default::None)
             .doc("the size of all axes after the first two, or of each of the last axes"),
-        with("scale", Kind::Float(Range::Positive), Default::None)
-            .doc("the factor between the sizes of output and input, instead of `size`"),
+        with("scale", Kind::Numbers(Range::Positive), Default::None).doc(
+            "the factor between the sizes of output and input, of all axes or of each of the last \
+             axes, instead of `size`",
+        ),
         with(
             "mode",
             Kind::OneOf(&[
@@ -51,6 +53,13 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
     ],
     valid: |settings| {
         check_mode(settings)?;
+        for name in ["size", "scale"] {
+            if settings.get(name).as_list().is_some_and(<[_]>::is_empty) {
+                return Diagnostic::new(format!("`{name}` of `Upsample` is an empty list"))
+                    .expected("one number, or one for each of the last axes")
+                    .err();
+            }
+        }
         if settings.get("size").is_none() != settings.get("scale").is_none() {
             return Ok(());
         }
@@ -180,12 +189,12 @@ fn upsample(cx: &Cx) -> Result<Vec<Value>> {
     let own = cx.var("input");
     let shape = own.shape();
     let rank = shape.need_rank()?;
-    let axes = match settings.list("size").len() {
+    let axes = match settings.list("size").len().max(settings.list("scale").len()) {
         0 => rank.saturating_sub(2),
         listed => listed,
     };
     check_axes(settings, &shape, axes)?;
-    let ratio = settings.float("scale").map(Ratio::of).transpose()?;
+    let ratios = settings.floats("scale").into_iter().map(Ratio::of).collect::<Result<Vec<_>>>()?;
     let mode = settings.text("mode");
     let mut x = if mode.starts_with("nearest") { own } else { own.widened() };
     for (i, axis) in (rank - axes..rank).enumerate() {
@@ -195,6 +204,7 @@ fn upsample(cx: &Cx) -> Result<Vec<Value>> {
                 .got(&shape)
                 .expected("at least one element along each interpolated axis")
         })?;
+        let ratio = ratios.get(i).or(ratios.first()).copied();
         let size = match (settings.ints("size"), ratio) {
             (Some(sizes), _) => Dim::Const(if sizes.len() == 1 { sizes[0] } else { sizes[i] }),
             (None, Some(ratio)) => ratio.of_dim(&dim),

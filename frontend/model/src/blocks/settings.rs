@@ -178,6 +178,18 @@ impl Settings {
         }
     }
 
+    /// One number or a list of them, as a list; empty if left out.
+    pub fn floats(&self, name: &str) -> Vec<f64> {
+        let number = |item: &Setting| match item {
+            Setting::Float(v) => Some(*v),
+            _ => None,
+        };
+        match self.get(name) {
+            Setting::List(items) => items.iter().filter_map(number).collect(),
+            one => number(one).into_iter().collect(),
+        }
+    }
+
     /// The mesh axes, by name or by number, with the axes of an array that they divide.
     pub fn split(&self, name: &str) -> Vec<(String, i64)> {
         let entry = |(at, item): (usize, &Setting)| match item.as_list() {
