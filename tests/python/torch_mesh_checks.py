@@ -340,7 +340,8 @@ def check_optimizer():
             optimizer.step()
         if split:
             states = [optimizer.state[p]["exp_avg"] for p in params.values()]
-            assert [place(s) for s in states] == [place(p) for p in params.values()]
+            for own in (states, [p.grad for p in params.values()]):
+                assert [place(x) for x in own] == [place(p) for p in params.values()]
         found.append({n: backend.to_numpy(p.detach()) for n, p in params.items()})
         found[-1]["loss"] = backend.to_numpy(loss.detach())
     for name, value in found[0].items():

@@ -352,7 +352,23 @@ def _inputs(program: Program, inputs: Arrays) -> Arrays:
 
 
 def forward(program: Program, params: Arrays, inputs: Arrays, state: Arrays | None) -> Any:
-    """The outputs, and the next state or None."""
+    """The outputs, and the next state or None. Autograd's gradients of params, which `backward()`
+    computes, are divided as the params are."""
+    if torch.is_grad_enabled():
+        params = {n: _with_its_gradient(x) if x.requires_grad else x for n, x in params.items()}
+    return _outputs(program, params, inputs, state)
+
+
+def _with_its_gradient(param: DTensor) -> DTensor:
+    places = param.placements
+    if not any(isinstance(place, Shard) for place in places):
+        return param
+    own: DTensor = torch.ops.aten.alias.default(param)
+    own.register_hook(lambda gradient: gradient.redistribute(gradient.device_mesh, places))  # type: ignore[no-untyped-call]
+    return own
+
+
+def _outputs(program: Program, params: Arrays, inputs: Arrays, state: Arrays | None) -> Any:
     inputs = _inputs(program, inputs)
     if state is None:
         return _reduced(program, program.names["forward"](params, inputs)), None
@@ -365,7 +381,7 @@ def differentiable(program: Program, params: Arrays, inputs: Arrays, state: Arra
     with torch.enable_grad():
         leaves = {name: param.detach().requires_grad_() for name, param in params.items()}
         plain = {n: v.detach() if v.requires_grad else v for n, v in inputs.items()}
-        outputs, following = forward(program, leaves, plain, state)
+        outputs, following = _outputs(program, leaves, plain, state)
     if following is not None:
         following = {name: value.detach() for name, value in following.items()}
     return leaves, outputs, {n: value.detach() for n, value in outputs.items()}, following
