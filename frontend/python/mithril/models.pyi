@@ -3197,7 +3197,7 @@ class Linear(Block):
     ) -> None: ...
 
 class Embedding(Block):
-    """The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` starts standard normal, as in `torch.nn.Embedding`, or as given by `init`, with `dimension` as its fan in."""
+    """The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` starts standard normal, as in `torch.nn.Embedding`, or as given by `init`, with `dimension` as its fan in. With `max_norm`, a row whose norm is larger is multiplied by `max_norm / (norm + 1e-7)`. As in PyTorch, the gradient is that of the row without this factor. PyTorch changes `w` as well; a call here does not."""
 
     def __init__(
         self,
@@ -3205,6 +3205,9 @@ class Embedding(Block):
         dimension: int,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3215,7 +3218,7 @@ class Embedding(Block):
     ) -> None: ...
 
 class EmbeddingBag(Block):
-    """The sum, mean or maximum of the rows of `w` at the indices of each bag, which is a row of `input`, as in `torch.nn.EmbeddingBag`. The rows are those of `Embedding`, and `w` starts as there. Indices that are `padding_idx` do not count; a bag of no others gives 0. `per_sample_weights` multiply the rows of a sum. Of equal maxima, the first has the gradient."""
+    """The sum, mean or maximum of the rows of `w` at the indices of each bag, as in `torch.nn.EmbeddingBag`. A bag is a row of `input`, or the indices from one of the `offsets` to the next. The rows are those of `Embedding`, and `w` starts as there. Indices that are `padding_idx` do not count; a bag of no others gives 0. `per_sample_weights` multiply the rows of a sum. Of equal maxima, the first has the gradient."""
 
     def __init__(
         self,
@@ -3224,6 +3227,10 @@ class EmbeddingBag(Block):
         mode: typing.Literal["sum", "mean", "max"] = "mean",
         padding_idx: int | None = None,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        include_last_offset: bool = False,
         *,
         name: str | None = None,
         backend: str | None = None,

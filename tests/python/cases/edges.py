@@ -52,6 +52,20 @@ def resized(*shape: int, **settings: Any) -> Row:
     return row(lambda x: F.interpolate(x, **own), shape, **settings)
 
 
+def embedded(*shape: int, **settings: Any) -> Row:
+    """An embedding with further settings, which in torch change the table itself."""
+    own = {n: v for n, v in settings.items() if n not in ("num_embeddings", "dimension")}
+    table = {"num_embeddings": 4, "dimension": 5} | settings
+    found = row(lambda i, w: F.embedding(i, w.clone(), **own), shape, **table)
+    return found.but(twice=False)
+
+
+def bagged(*shape: int, **settings: Any) -> Row:
+    table = {"num_embeddings": 4, "dimension": 5} | settings
+    found = row(lambda i, w: F.embedding_bag(i, w.clone(), **settings), shape, **table)
+    return found.but(twice=False)
+
+
 def grouped(x: Any, w: Any, b: Any) -> Any:
     return F.group_norm(x, len(w), w, b)
 
@@ -180,6 +194,9 @@ ALSO: dict[str, tuple[Row, ...]] = {
             padding_idx=-3,
         ).but(twice=False),
         row(F.embedding, (), num_embeddings=3, dimension=1),
+        embedded(2, 3, max_norm=1.0),
+        embedded(2, 3, max_norm=0.8, norm_type=1.0, padding_idx=1, scale_grad_by_freq=True),
+        embedded(scale_grad_by_freq=True),
     ),
     "EmbeddingBag": (
         row(
@@ -197,6 +214,9 @@ ALSO: dict[str, tuple[Row, ...]] = {
             dimension=2,
             mode="max",
         ).but(twice=False),
+        bagged(2, 3, max_norm=1.0, padding_idx=1),
+        bagged(2, 3, mode="sum", scale_grad_by_freq=True, max_norm=0.7, norm_type=3.0),
+        bagged(2, 3, mode="max", max_norm=0.9),
     ),
     "CrossEntropy": (
         row(lambda x, y: F.cross_entropy(x, y, reduction="none"), (1, 4), (1,)),

@@ -37,6 +37,7 @@ mod ctc;
 mod einsum;
 mod elementwise;
 pub mod elsewhere;
+mod embeddings;
 mod encoder_decoder;
 mod example;
 mod experts;
