@@ -30,7 +30,10 @@ CASES = {
     ),
     "the shape of a layer norm": (
         lambda: LayerNorm((8, 8)),
-        ["`eps` of `LayerNorm` has the wrong type", "hint: the input's width is inferred"],
+        [
+            "`eps` of `LayerNorm` has the wrong type",
+            "hint: the input's sizes are inferred: `LayerNorm(axis=(-2, -1))`",
+        ],
     ),
     "the channels of a group norm": (
         lambda: ml.GroupNorm(8, 64),
@@ -111,7 +114,7 @@ CASES = {
     ),
     "a normalized shape": (
         lambda: LayerNorm(normalized_shape=64),
-        ["hint: the input's width is inferred"],
+        ["hint: the input's sizes are inferred: `axis` names the axes"],
     ),
 }
 

@@ -3241,7 +3241,7 @@ class EmbeddingBag(Block):
     ) -> None: ...
 
 class LayerNorm(Block):
-    """`(input - mean) / sqrt(variance + eps) * w + b` over the last axis (Ba et al. 2016, eq. 4). `w` starts at 1, or as given by `init`, `b` at 0."""
+    """`(input - mean) / sqrt(variance + eps) * w + b` over the last axis, or over the axes in `axis` (Ba et al. 2016, eq. 4). `w` starts at 1, or as given by `init`, `b` at 0."""
 
     def __init__(
         self,
@@ -3249,6 +3249,7 @@ class LayerNorm(Block):
         use_scale: bool = True,
         use_bias: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        axis: int | Sequence[int] = -1,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3259,13 +3260,14 @@ class LayerNorm(Block):
     ) -> None: ...
 
 class RMSNorm(Block):
-    """`input / sqrt(mean(input^2) + eps) * w` over the last axis (Zhang & Sennrich 2019, eq. 4). `w` starts at 1, or as given by `init`."""
+    """`input / sqrt(mean(input^2) + eps) * w` over the last axis, or over the axes in `axis` (Zhang & Sennrich 2019, eq. 4). `w` starts at 1, or as given by `init`."""
 
     def __init__(
         self,
         eps: float = 1e-5,
         use_scale: bool = True,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        axis: int | Sequence[int] = -1,
         *,
         name: str | None = None,
         backend: str | None = None,

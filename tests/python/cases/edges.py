@@ -66,6 +66,20 @@ def bagged(*shape: int, **settings: Any) -> Row:
     return found.but(twice=False)
 
 
+def along(norm: Callable[..., Any], axes: tuple[int, ...]) -> Callable[..., Any]:
+    """A normalisation of the last axes, over these ones."""
+    last = tuple(range(-len(axes), 0))
+    return lambda x, *own: norm(x.movedim(axes, last), *own).movedim(last, axes)
+
+
+def layer_normed(x: Any, w: Any, b: Any) -> Any:
+    return F.layer_norm(x, w.shape, w, b)
+
+
+def rms_normed(x: Any, w: Any) -> Any:
+    return F.rms_norm(x, w.shape, w, 1e-5)
+
+
 def grouped(x: Any, w: Any, b: Any) -> Any:
     return F.group_norm(x, len(w), w, b)
 
@@ -307,7 +321,17 @@ ALSO: dict[str, tuple[Row, ...]] = {
         row(lambda x, w: x @ w, (4,), dimension=1, use_bias=False),
         row(lambda x, w, b: x @ w + b, (0, 4), dimension=2),
     ),
-    "LayerNorm": (row(lambda x, w, b: F.layer_norm(x, w.shape, w, b), (2, 1)).but(twice=False),),
+    "LayerNorm": (
+        row(layer_normed, (2, 1)).but(twice=False),
+        row(layer_normed, (2, 3, 4, 5), axis=(-3, -2, -1)),
+        row(along(layer_normed, (1,)), (2, 3, 4), axis=1),
+        row(along(layer_normed, (-1, 0)), (2, 3, 4), axis=(-1, 0)),
+        row(lambda x, b: F.layer_norm(x, x.shape) + b, (3, 4), axis=(0, 1), use_scale=False),
+    ),
+    "RMSNorm": (
+        row(rms_normed, (2, 3, 4), axis=(-2, -1)),
+        row(along(rms_normed, (1,)), (2, 3, 4), axis=1),
+    ),
     "Softmax": (
         row(lambda x: torch.softmax(x, 0), (1, 3), axis=0),
         row(lambda x: torch.softmax(x, 1), (2, 3, 4), axis=1),

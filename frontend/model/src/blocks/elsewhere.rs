@@ -119,7 +119,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "`BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d` normalise channels",
     ),
     (&["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"], "`InstanceNorm` is that block"),
-    (&["LayerNormalization"], "`LayerNorm` normalises the last axis"),
+    (&["LayerNormalization"], "`LayerNorm` is that block, with `axis` as well"),
     (
         &["Adam", "AdamW", "SGD", "RMSprop", "optim", "Optimizer"],
         "optimizers are not available yet: `docs/guide/training.md` shows how to write a step, \

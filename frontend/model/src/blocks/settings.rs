@@ -284,10 +284,20 @@ fn check_widths(entry: &Entry, positional: &[Setting]) -> Result<()> {
         None => kind.name(),
     };
     let others: Vec<String> = positional[..at].iter().map(Setting::text).collect();
+    let sizes = value.as_list().map_or(1, <[Setting]>::len) as i64;
+    let hint = match entry.parameters.iter().any(|p| p.name == "axis") && sizes > 1 {
+        true => {
+            let axes: Vec<String> = (-sizes..0).map(|axis| axis.to_string()).collect();
+            format!("the input's sizes are inferred: `{}(axis=({}))`", entry.name, axes.join(", "))
+        }
+        false => {
+            format!("the input's width is inferred: `{}({})`", entry.name, others.join(", "))
+        }
+    };
     Diagnostic::of(ErrorKind::Setting, what)
         .got(value.describe())
         .expected(expected)
-        .hint(format!("the input's width is inferred: `{}({})`", entry.name, others.join(", ")))
+        .hint(hint)
         .err()
 }
 

@@ -11,6 +11,12 @@ const NOTES: &[(&[&str], &[&str], &str)] = &[
     (&["BinaryCrossEntropy"], &["weight"], "multiply the loss by the weights"),
     (&["Map"], &["out_axes", "out_axis", "out_dims"], "outputs are stacked along `axis`, too"),
     (&["Scan"], &["length"], "sequences have that length; without any, it is `steps`"),
+    (
+        &["LayerNorm", "RMSNorm"],
+        &["normalized_shape"],
+        "the input's sizes are inferred: `axis` names the axes, (-3, -2, -1) for three sizes",
+    ),
+    (&["Embedding", "EmbeddingBag"], &["sparse"], "gradients are dense arrays"),
     (&["Embedding", "EmbeddingBag"], &["input_dim"], "it is called `num_embeddings` here"),
     (
         &["ScaledDotProduct", "MultiHeadAttention"],
@@ -62,6 +68,7 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("p", "rate"),
     ("dim", "axis"),
     ("axes", "axis"),
+    ("reduction_axes", "axis"),
     ("num_heads", "heads"),
     ("num_embeddings", "size"),
     ("hidden_size", "dimension"),
@@ -211,9 +218,15 @@ mod tests {
             ("While", "maxiter", "it is called `max_steps` here"),
             ("Vmap", "in_axes", "it is called `axis` here"),
             ("Map", "in_axes", "it is called `axis` here"),
-            ("LayerNorm", "normalized_shape", "the input's width is inferred"),
-            ("RMSNorm", "normalized_shape", "the input's width is inferred"),
             ("BatchNorm2d", "affine", "`use_scale` and `use_bias` say what is learned"),
+            (
+                "LayerNorm",
+                "normalized_shape",
+                "the input's sizes are inferred: `axis` names the axes, (-3, -2, -1) for three \
+                 sizes",
+            ),
+            ("LayerNorm", "reduction_axes", "it is called `axis` here"),
+            ("Embedding", "sparse", "gradients are dense arrays"),
             ("Linear", "out_features", "it is called `dimension` here"),
             ("Conv2d", "out_channels", "it is called `filters` here"),
             ("Embedding", "embedding_dim", "it is called `dimension` here"),
