@@ -215,7 +215,7 @@ impl Array {
 
     /// Makes an array of these numbers, rounded to the dtype.
     ///
-    /// Errors: a dtype that is not a float; a number of values that does not match the shape.
+    /// Errors: a bool, or an integer that no initial value has; a number of values that does not match the shape.
     pub fn of_floats(dtype: DType, shape: &[usize], values: Vec<f64>) -> Result<Array> {
         let array = ArrayD::from_shape_vec(shape, values).map_err(wrong_count)?;
         match dtype {
@@ -223,6 +223,8 @@ impl Array {
             DType::F32 => Ok(Array::F32(array.mapv(|value| value as f32))),
             DType::F16 => Ok(Array::F16(array.mapv(f16::from_f64))),
             DType::BF16 => Ok(Array::BF16(array.mapv(bf16::from_f64))),
+            DType::I64 => Ok(Array::I64(array.mapv(|value| value as i64))),
+            DType::I32 => Ok(Array::I32(array.mapv(|value| value as i32))),
             other => Err(no_element_type(other)),
         }
     }

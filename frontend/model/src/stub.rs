@@ -87,6 +87,7 @@ fn kind(kind: Kind) -> String {
         Kind::Int | Kind::Count => "int".into(),
         Kind::IntOrNone | Kind::CountOrNone => "int | None".into(),
         Kind::Float(_) => "float".into(),
+        Kind::FloatOrNone(_) => "float | None".into(),
         Kind::DType => "object".into(),
         Kind::Str => "str".into(),
         Kind::OneOf(names) => {

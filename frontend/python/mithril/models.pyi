@@ -3327,11 +3327,11 @@ class LogSoftmax(Block):
     ) -> None: ...
 
 class BatchNorm1d(Block):
-    """`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training uses the mean and variance of the batch, and moves the running ones towards them by `momentum` (with the unbiased variance); inference uses the running ones. `w` starts at 1, or as given by `init`, `b` and the running mean at 0, the running variance at 1."""
+    """`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training uses the mean and variance of the batch, and moves the running ones towards them by `momentum` (with the unbiased variance); inference uses the running ones. With `momentum=None` these are the averages over all batches, whose number is the state `num_batches`. `w` starts at 1, or as given by `init`, `b` and the running mean at 0, the running variance at 1."""
 
     def __init__(
         self,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         eps: float = 1e-5,
         use_scale: bool = True,
         use_bias: bool = True,
@@ -3351,7 +3351,7 @@ class BatchNorm2d(Block):
 
     def __init__(
         self,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         eps: float = 1e-5,
         use_scale: bool = True,
         use_bias: bool = True,
@@ -3371,7 +3371,7 @@ class BatchNorm3d(Block):
 
     def __init__(
         self,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         eps: float = 1e-5,
         use_scale: bool = True,
         use_bias: bool = True,
@@ -3406,7 +3406,7 @@ class GroupNorm(Block):
     ) -> None: ...
 
 class InstanceNorm(Block):
-    """`(input - mean) / sqrt(variance + eps) * w + b` of (batch, channels, …), with mean and variance over each channel of a sample. `w` starts at 1, or as given by `init`, `b` at 0."""
+    """`(input - mean) / sqrt(variance + eps) * w + b` of (batch, channels, …), with mean and variance over each channel of a sample. With `track_running_stats`, training also moves a running mean and variance by `momentum` towards the averages over the samples (of the unbiased variance), and inference uses these. `w` starts at 1, or as given by `init`, `b` and the running mean at 0, the running variance at 1."""
 
     def __init__(
         self,
@@ -3414,6 +3414,8 @@ class InstanceNorm(Block):
         use_scale: bool = False,
         use_bias: bool = False,
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        track_running_stats: bool = False,
+        momentum: float = 0.1,
         *,
         name: str | None = None,
         backend: str | None = None,

@@ -103,9 +103,11 @@ fn training<'a>(r: &Rule<'a>) -> Var<'a> {
     let deviation = (x - mean).named("deviation");
     let variance = || average(deviation * deviation).named("variance");
     let momentum = r.float("momentum").unwrap_or(0.0);
-    // The old value moved towards the new one.
-    let moved =
-        |old: Var<'a>, step: Var<'a>| (old.widened() * (1.0 - momentum) + step).cast(r.ty.dtype);
+    // The old value moved towards the new one, which is given times `momentum`.
+    let moved = |old: Var<'a>, step: Var<'a>| match momentum == 1.0 {
+        true => step.cast(r.ty.dtype),
+        false => (old.widened() * (1.0 - momentum) + step).cast(r.ty.dtype),
+    };
     match r.int("of") {
         0 => normalised(r, deviation, variance()),
         1 => moved(r.arg(1), mean.squeeze(&axes) * momentum),
@@ -115,7 +117,7 @@ fn training<'a>(r: &Rule<'a>) -> Var<'a> {
                 Some(Dim::Const(n)) => variance * (momentum * n as f64 / (n as f64 - 1.0)),
                 _ => {
                     let count = x.count(Some(&axes));
-                    variance * (count / (count - 1.0)) * momentum
+                    variance * (count / (count - 1.0) * momentum)
                 }
             };
             moved(r.arg(2), step)

@@ -194,6 +194,21 @@ ALSO: dict[str, tuple[Row, ...]] = {
             use_bias=False,
             track_running_stats=False,
         ),
+        row(
+            lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+            (2, 3, 1, 4),
+            momentum=None,
+        ),
+    ),
+    "InstanceNorm": (
+        row(F.instance_norm, (2, 3, 6), track_running_stats=True).but(least=2),
+        row(
+            lambda x, w: F.instance_norm(x, weight=w),
+            (2, 3, 4, 5),
+            use_scale=True,
+            track_running_stats=True,
+            momentum=0.5,
+        ),
     ),
     "GroupNorm": (
         row(grouped, (2, 3, 1), groups=3).but(kept=3, twice=False),

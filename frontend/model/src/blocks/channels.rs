@@ -22,9 +22,11 @@ const SCALE: Input =
     param("w", Init::Ones, channels).takes_init().when(|s| s.flag("use_scale")).doc("(channels)");
 const SHIFT: Input =
     param("b", Init::Zeros, channels).when(|s| s.flag("use_bias")).doc("(channels)");
-const MOMENTUM: Parameter = with("momentum", Kind::Float(Range::Unit), Default::Float(0.1))
-    .is_width_in_torch()
-    .doc("the fraction by which a running value moves towards that of the batch");
+const MOMENTUM: Parameter =
+    with("momentum", Kind::FloatOrNone(Range::Unit), Default::Float(0.1)).is_width_in_torch().doc(
+        "the fraction by which a running value moves towards that of the batch; with None, it is \
+         the average of all batches",
+    );
 const TRACKS: Parameter = with("track_running_stats", Kind::Bool, Default::Bool(true))
     .doc("keep running values for inference; without them, it uses those of the batch as well");
 const RATE: Parameter =
@@ -36,6 +38,13 @@ const BATCH_INPUTS: &[Input] = &[
     SHIFT,
     state("running_mean", Init::Zeros, channels).when(tracks).doc("(channels)"),
     state("running_var", Init::Ones, channels).when(tracks).doc("(channels)"),
+    Input {
+        class: Class::Int,
+        ..state("num_batches", Init::Zeros, |_| Ok(Shape::scalar()))
+            .own_dtype()
+            .when(is_cumulative)
+            .doc("the number of batches so far, with `momentum=None`")
+    },
 ];
 const DROPOUT_INPUTS: &[Input] = &[data("input", Class::Float), KEY.in_training()];
 
@@ -47,8 +56,10 @@ pub(super) const BLOCKS: &[Entry] = &[
             "`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) \
              or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training uses the mean \
              and variance of the batch, and moves the running ones towards them by `momentum` \
-             (with the unbiased variance); inference uses the running ones. `w` starts at 1, or as \
-             given by `init`, `b` and the running mean at 0, the running variance at 1.",
+             (with the unbiased variance); inference uses the running ones. With `momentum=None` \
+             these are the averages over all batches, whose number is the state `num_batches`. `w` \
+             starts at 1, or as given by `init`, `b` and the running mean at 0, the running \
+             variance at 1.",
             gives(&["[[1, 2], [3, 6]]"], "[[-1. -1.]\n [ 1.  1.]]")
                 .with_params(&["[1, 1]", "[0, 0]"]),
         )
@@ -106,14 +117,26 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("use_scale", Kind::Bool, Default::Bool(false)).doc("learn a scale `w`"),
             with("use_bias", Kind::Bool, Default::Bool(false)).doc("learn a bias `b`"),
             INIT,
+            with("track_running_stats", Kind::Bool, Default::Bool(false))
+                .doc("keep running values for inference; without them, it uses those of a sample"),
+            with("momentum", Kind::Float(Range::Unit), Default::Float(0.1))
+                .doc("the fraction by which a running value moves towards the mean of the samples"),
         ],
-        inputs: &[data("input", Class::Float), SCALE, SHIFT],
+        inputs: &[
+            data("input", Class::Float),
+            SCALE,
+            SHIFT,
+            state("running_mean", Init::Zeros, channels).when(tracks).doc("(channels)"),
+            state("running_var", Init::Ones, channels).when(tracks).doc("(channels)"),
+        ],
         ..LAYER.row(
             "InstanceNorm",
             "`(input - mean) / sqrt(variance + eps) * w + b` of (batch, channels, …), with mean \
-             and variance over each channel of a sample. `w` starts at 1, or as given by `init`, \
-             `b` at 0.",
-            |cx| grouped_norm(cx, channels(cx)?.dims[0].clone()),
+             and variance over each channel of a sample. With `track_running_stats`, training also \
+             moves a running mean and variance by `momentum` towards the averages over the samples \
+             (of the unbiased variance), and inference uses these. `w` starts at 1, or as given by \
+             `init`, `b` and the running mean at 0, the running variance at 1.",
+            instance_norm,
         )
     },
     Entry {
@@ -302,41 +325,120 @@ fn tracks(settings: &Settings) -> bool {
     settings.flag("track_running_stats")
 }
 
-fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
-    let running = match tracks(cx.settings) {
-        true => ["running_mean", "running_var"].map(|name| cx.var(name)),
-        // The statistics of the batch do not depend on them.
-        false => {
-            let shape = channels(cx)?;
-            [0.0, 1.0].map(|v| cx.var("input").scalar(v).broadcast_to(shape.clone()))
-        }
-    };
-    // Without a scale, a shift is added by an operation of its own.
-    let affine: Vec<Var> = cx
-        .optional("w")
-        .map(|w| [w].into_iter().chain(cx.optional("b")))
+/// Whether running values are averages of all batches.
+fn is_cumulative(settings: &Settings) -> bool {
+    tracks(settings) && settings.float("momentum").is_none()
+}
+
+/// The running mean and variance.
+fn running<'a>(cx: &Cx<'a>) -> [Var<'a>; 2] {
+    ["running_mean", "running_var"].map(|name| cx.var(name))
+}
+
+/// The operands of a batch norm with this mean and variance. Without a scale, a shift is added by an
+/// operation of its own.
+fn operands<'a>(cx: &Cx<'a>, [mean, variance]: [Var<'a>; 2]) -> Vec<Var<'a>> {
+    let scale = cx.optional("w");
+    let shift = scale.and(cx.optional("b"));
+    [Some(cx.var("input")), Some(mean), Some(variance), scale, shift]
         .into_iter()
         .flatten()
-        .collect();
-    let operands = [&[cx.var("input")], &running[..], &affine].concat();
-    let shifted = |y: Var<'_>| match affine.is_empty() {
-        true => scaled(cx, cx.builder.var(y.value)),
-        false => cx.builder.var(y.value),
-    };
-    let epsilon = ("epsilon", Attr::from(cx.float("eps")));
-    if !cx.training() && tracks(cx.settings) {
-        return done(shifted(cx.op("batch_norm", &operands, &[epsilon])));
+        .collect()
+}
+
+/// Adds the shift that `operands` leaves out.
+fn shifted<'a>(cx: &Cx<'a>, normal: Var<'a>) -> Var<'a> {
+    if cx.optional("w").is_some() { normal } else { scaled(cx, normal) }
+}
+
+fn epsilon(cx: &Cx) -> (&'static str, Attr) {
+    ("epsilon", cx.float("eps").into())
+}
+
+/// Normalises by the running mean and variance.
+fn by_running<'a>(cx: &Cx<'a>) -> Var<'a> {
+    shifted(cx, cx.op("batch_norm", &operands(cx, running(cx)), &[epsilon(cx)]))
+}
+
+/// A result of the step in training. With a momentum of 1, running values become those of the batch.
+fn step<'a>(cx: &Cx<'a>, operands: &[Var<'a>], of: i64) -> Var<'a> {
+    let momentum = cx.settings.float("momentum").unwrap_or(1.0);
+    let attrs = [("momentum", momentum.into()), epsilon(cx), ("of", of.into())];
+    cx.op("batch_norm_training", operands, &attrs)
+}
+
+fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
+    let tracks = tracks(cx.settings);
+    if !cx.training() && tracks {
+        return done(by_running(cx));
     }
     need_samples(cx, &cx.var("input").shape())?;
-    let step = |of: i64| {
-        let attrs = [("momentum", cx.float("momentum").into()), epsilon.clone(), ("of", of.into())];
-        cx.op("batch_norm_training", &operands, &attrs)
-    };
-    let normal = shifted(step(0));
-    match tracks(cx.settings) {
-        true => Ok(vec![normal.value, step(1).value, step(2).value]),
-        false => done(normal),
+    if tracks {
+        let operands = operands(cx, running(cx));
+        let mut values = vec![shifted(cx, step(cx, &operands, 0))];
+        values.extend(match is_cumulative(cx.settings) {
+            true => averaged(cx, &operands),
+            false => vec![step(cx, &operands, 1), step(cx, &operands, 2)],
+        });
+        return Ok(values.iter().map(|v| v.value).collect());
     }
+    // The statistics of the batch do not depend on the running ones.
+    let shape = channels(cx)?;
+    let fixed = [0.0, 1.0].map(|v| cx.var("input").scalar(v).broadcast_to(shape.clone()));
+    done(shifted(cx, step(cx, &operands(cx, fixed), 0)))
+}
+
+/// The averages of the statistics of all batches, and the number of batches.
+fn averaged<'a>(cx: &Cx<'a>, operands: &[Var<'a>]) -> Vec<Var<'a>> {
+    // Averages of halves are rounded once. Other dtypes share the step with the output.
+    let wide: Vec<Var> = operands[..3].iter().map(|v| v.widened()).collect();
+    let is_wide = wide[0].dtype() == operands[0].dtype();
+    let count = cx.var("num_batches") + 1.0;
+    let share = wide[0].scalar(1.0) / count.cast(wide[0].dtype());
+    let moved = |of: usize| {
+        let new = step(cx, if is_wide { operands } else { &wide }, of as i64);
+        let moved = wide[of] * (share.scalar(1.0) - share) + new * share;
+        moved.cast(operands[of].dtype())
+    };
+    vec![moved(1), moved(2), count]
+}
+
+fn instance_norm<'a>(cx: &Cx<'a>) -> Result<Vec<Value>> {
+    let channels = channels(cx)?.dims[0].clone();
+    if !tracks(cx.settings) {
+        return grouped_norm(cx, channels);
+    }
+    if !cx.training() {
+        return done(by_running(cx));
+    }
+    let x = cx.var("input");
+    let shape = x.shape();
+    let elements: Dim = shape.dims[2..].iter().cloned().product();
+    cx.need(&elements, 2, || {
+        let what = "`InstanceNorm` needs at least two numbers per channel of a sample in training";
+        Diagnostic::of(ErrorKind::Shapes, what)
+            .got(&shape)
+            .hint("give larger samples, or leave out `track_running_stats`")
+    })?;
+    cx.need(&shape.dims[0], 1, || {
+        Diagnostic::of(ErrorKind::Shapes, "`InstanceNorm` needs a sample in training")
+            .got(&shape)
+            .hint("give a batch that is not empty, or leave out `track_running_stats`")
+    })?;
+    let mut values = grouped_norm(cx, channels.clone())?;
+    let rows = x.reshape(Shape::new([shape.dims[0].clone(), channels, elements])).widened();
+    let average = |v: Var<'a>, axis: i64| v.reduce("mean", Some(&[axis]), true);
+    let mean = average(rows, -1);
+    let deviation = rows - mean;
+    let count = rows.count(Some(&[-1]));
+    let variance = average(deviation * deviation, -1) * (count / (count - 1.0));
+    let momentum = cx.float("momentum");
+    for (old, new) in running(cx).into_iter().zip([mean, variance]) {
+        let new = average(new, 0).squeeze(&[0, -1]);
+        let moved = old.widened() * (1.0 - momentum) + new * momentum;
+        values.push(moved.cast(old.dtype()).value);
+    }
+    Ok(values)
 }
 
 /// Normalises each group of channels of each sample.

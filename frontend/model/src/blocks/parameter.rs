@@ -86,6 +86,8 @@ pub enum Kind {
     /// An integer of at least 1, or `None`, which has a meaning other than the default.
     CountOrNone,
     Float(Range),
+    /// A number, or `None`, which has a meaning other than the default.
+    FloatOrNone(Range),
     DType,
     Str,
     OneOf(&'static [&'static str]),
@@ -142,6 +144,7 @@ impl Kind {
             Kind::Count => "an integer of at least 1".into(),
             Kind::CountOrNone => "an integer of at least 1, or None".into(),
             Kind::Float(range) => range.name().into(),
+            Kind::FloatOrNone(range) => format!("{} or None", range.name()),
             Kind::DType => "a dtype".into(),
             Kind::Str => "a string".into(),
             Kind::OneOf(names) => {
@@ -188,6 +191,7 @@ impl Kind {
             Kind::CountOrNone => Kind::IntOrNone,
             Kind::Float(_) => Kind::Float(Range::Any),
             Kind::Numbers(_) => Kind::Numbers(Range::Any),
+            Kind::FloatOrNone(_) => Kind::FloatOrNone(Range::Any),
             Kind::OneOf(_) => Kind::Str,
             Kind::Dim => Kind::Scalar,
             Kind::Init => Kind::Str,
@@ -226,12 +230,18 @@ impl Kind {
                 return range.holds(v).then_some(Setting::Float(v));
             }
             (Kind::Float(range) | Kind::Numbers(range), Setting::Float(v)) => range.holds(*v),
+            (Kind::FloatOrNone(range), Setting::Int(_) | Setting::Float(_)) => {
+                return Kind::Float(range).accept(setting);
+            }
             (Kind::Bool, Setting::Bool(_))
             | (
                 Kind::Int | Kind::IntOrNone | Kind::Scalar | Kind::Ints | Kind::Axes,
                 Setting::Int(_),
             )
-            | (Kind::IntOrNone | Kind::CountOrNone | Kind::Dim, Setting::None)
+            | (
+                Kind::IntOrNone | Kind::CountOrNone | Kind::FloatOrNone(_) | Kind::Dim,
+                Setting::None,
+            )
             | (Kind::DType, Setting::DType(_))
             | (Kind::Str, Setting::Str(_))
             | (Kind::Block, Setting::Block(_)) => true,
