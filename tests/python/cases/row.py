@@ -28,10 +28,10 @@ class Row:
     shapes: tuple[Shape, ...] | None = None
     """Shapes of the terminals in their order. By default one of (3, 4) each, and for elementwise
     blocks several."""
-    optional: tuple[str, ...] = ()
-    """The optional terminals that the last shapes are those of."""
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     """Dtypes of terminals (`*` for all) that differ from what the block declares."""
+    optional: tuple[str, ...] = ()
+    """The optional terminals that the last shapes are those of."""
     range: tuple[float, float] = (0.1, 0.9)
     """The range of random numbers. Functions should be smooth there."""
     labels: int | None = None
