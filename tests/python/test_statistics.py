@@ -64,6 +64,10 @@ def quantile(q: float, how: str, **settings: Any) -> Callable[..., Any]:
     return lambda x: torch.quantile(x, q, interpolation=how, **settings)
 
 
+def quantiles(q: list[float], how: str, **settings: Any) -> Callable[..., Any]:
+    return lambda x: torch.quantile(x, torch.tensor(q), interpolation=how, **settings)
+
+
 def search_sorted(right: bool) -> Callable[..., Any]:
     return lambda x, b: torch.searchsorted(b, x.contiguous(), right=right)
 
@@ -157,6 +161,20 @@ CASES: list[tuple[Any, list[Any], Callable[..., Any]]] = [
             (numbers(12), {}, {}),
         )
     ],
+    *[
+        (ml.Quantile(q, interpolation=how, **own), [x], quantiles(q, how, **theirs))
+        for how in ("linear", "lower", "higher", "midpoint", "nearest")
+        for q in ([0.25, 0.5, 0.9], [0.0, 1.0], [0.3], [0.123456789, 0.5])
+        for x, own, theirs in (
+            (numbers(4, 6, 3), {"axis": 1}, {"dim": 1}),
+            (numbers(5, 3), {"axis": 0, "keepdim": True}, {"dim": 0, "keepdim": True}),
+            (numbers(3, 4), {"keepdim": True}, {"keepdim": True}),
+            (numbers(12), {}, {}),
+            (numbers(1, 2), {"axis": 0}, {"dim": 0}),
+        )
+    ],
+    (ml.Quantile([0.2, 0.5], axis=1), [HOLES], quantiles([0.2, 0.5], "linear", dim=1)),
+    (ml.Quantile([0.2, 0.5], axis=0), [HOLES], quantiles([0.2, 0.5], "linear", dim=0)),
     (ml.Quantile(0.4), [numbers(2, 3, 2)], quantile(0.4, "linear")),
     (
         ml.Quantile(0.4, keepdim=True),
@@ -214,7 +232,7 @@ CASES: list[tuple[Any, list[Any], Callable[..., Any]]] = [
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_statistics_are_those_of_torch(case, named, backend):
     block, arrays, reference = CASES[case]
-    names = list(block.inputs)
+    names = list(block.inputs)[: len(arrays)]
     leaves = [torch.tensor(a, requires_grad=a.dtype == np.float32) for a in arrays]
     want = reference(*leaves)
     seed = RNG.standard_normal(want.shape).astype(np.float32)
@@ -390,6 +408,12 @@ def test_places_among_many_boundaries(named, backend):
         np.testing.assert_array_equal(got, np.searchsorted(boundaries, x, side))
 
 
+def weighted(*settings: float) -> Any:
+    model = ml.Model()
+    model |= ml.Histogram(*settings)(input="input", weights="weights", output="output")
+    return model
+
+
 @pytest.mark.parametrize(
     ("block", "shapes", "message"),
     [
@@ -402,6 +426,8 @@ def test_places_among_many_boundaries(named, backend):
         (ml.Quantile(0.5), {"input": [0]}, "a quantile of no elements"),
         (ml.Median(axis=0), {"input": [0, 3]}, "a quantile of no elements"),
         (ml.Histogram(3), {"input": [0]}, "needs a range"),
+        (weighted(3), {"input": [2, 3], "weights": [3, 2]}, "`weights` of `Histogram` has the"),
+        (weighted(3), {"input": [2, 3], "weights": [6]}, "`weights` of `Histogram` has the"),
         (ml.EmbeddingBag(3, 2), {"input": [4]}, "takes bags of indices"),
         (ml.EmbeddingBag(3, 2, mode="max"), {"input": [4, 0]}, "no maximum of empty bags"),
     ],
@@ -410,3 +436,58 @@ def test_mistakes_are_told(block, shapes, message):
     dtypes = {"segment_ids": ml.int64} if "segment_ids" in shapes else {}
     with pytest.raises(ml.MithrilError, match=message):
         ml.compile(block, ml.NumpyBackend(), shapes=shapes, dtypes=dtypes)
+
+
+HISTOGRAMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"bins": 4, "min": 0, "max": 1}, {"bins": 4, "range": (0, 1)}),
+    ({"bins": 7}, {"bins": 7}),
+    ({"bins": [-0.5, 0, 0.25, 2]}, {"bins": [-0.5, 0, 0.25, 2]}),
+    ({"bins": [0, 1]}, {"bins": [0, 1]}),
+]
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("case", range(len(HISTOGRAMS)))
+def test_histograms_are_those_of_numpy(case, weighted, density, named, backend):
+    settings, theirs = HISTOGRAMS[case]
+    x, weights = numbers(5, 7), np.abs(numbers(5, 7))
+    x[0, :4] = settings["bins"][0] if isinstance(settings["bins"], list) else 0
+    x[1, :2] = theirs["range"][1] if "range" in theirs else 1
+    arrays = {"input": x} | ({"weights": weights} if weighted else {})
+    shapes = {n: ["m", "n"] if named else [5, 7] for n in arrays}
+    model = ml.Model()
+    model |= ml.Histogram(**settings, density=density)(**{n: n for n in arrays}, output="output")
+    compiled = ml.compile(model, backend, shapes=shapes, inference=True)
+    outputs = compiled.evaluate({}, {n: backend.array(a) for n, a in arrays.items()})
+    got = backend.to_numpy(outputs["output"])
+    want, _ = np.histogram(x, **theirs, density=density, weights=weights if weighted else None)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_weighted_histograms(backend):
+    """Each weight has the gradient of its bin; those outside have none."""
+    x, weights = np.float32([0, 0.5, 1, 3, np.nan]), np.float32([1, 2, 3, 4, 5])
+    shapes = {"input": [5], "weights": [5]}
+    compiled = ml.compile(weighted(2, 0, 1), backend, shapes=shapes, trainable_keys=["weights"])
+    outputs, gradients = compiled.evaluate(
+        {"weights": backend.array(weights)},
+        {"input": backend.array(x)},
+        output_gradients={"output": backend.array(np.float32([10, 20]))},
+    )
+    np.testing.assert_array_equal(backend.to_numpy(outputs["output"]), [1, 5])
+    np.testing.assert_array_equal(backend.to_numpy(gradients["weights"]), [10, 20, 20, 0, 0])
+
+
+def test_settings_of_statistics_are_checked():
+    for make, message in (
+        (lambda: ml.Quantile([]), "`q` of `Quantile` is an empty list"),
+        (lambda: ml.Quantile([0.5, 2]), r"`q\[1\]` of `Quantile` is out of range"),
+        (lambda: ml.Histogram([1]), "`bins` of `Histogram` are no edges"),
+        (lambda: ml.Histogram([1, 1]), "`bins` of `Histogram` are no edges"),
+        (lambda: ml.Histogram([0, 1], min=0), "`min` of `Histogram` has no meaning"),
+        (lambda: ml.Histogram(0), "`bins` of `Histogram` is out of range"),
+    ):
+        with pytest.raises(ml.MithrilError, match=message):
+            make()

@@ -10,6 +10,7 @@ import torch
 
 from .attention import separate
 from .images import maxima
+from .reductions import quantile, weighted_density
 from .row import LABELS, M, Row, row
 
 F = torch.nn.functional
@@ -100,6 +101,20 @@ ALSO: dict[str, tuple[Row, ...]] = {
             add_zero_attn=True,
             return_weights=True,
         ).but(optional=ATTENDED),
+    ),
+    "Quantile": (
+        row(
+            lambda x: torch.stack([quantile(x, q) for q in (0.0, 0.3, 1.0)]),
+            M,
+            q=[0.0, 0.3, 1.0],
+            axis=-1,
+        ),
+        row(lambda x: quantile(x.T, 0.5)[None, None], (4, 1), q=[0.5], axis=0, keepdim=True),
+    ),
+    "Histogram": (
+        row(weighted_density, M, M, bins=[0.0, 0.25, 0.5, 1.0], density=True).but(
+            optional=("weights",)
+        ),
     ),
     "Conv1d": (
         conv(1, 1, 1, 1, filters=1, kernel_size=1),

@@ -3,8 +3,8 @@
 use super::{
     Entry, attention, binary, borders, channels, class_losses, class_margins, classical, compose,
     control, convolution, create, ctc, einsum, elementwise, encoder_decoder, experts, fourier,
-    gaussian_process, grid_sample, index, layers, likelihoods, linear_algebra, losses, manifold,
-    margins, metrics, multi_head, pixels, pooling, positions, random, recurrent, reduce,
+    gaussian_process, grid_sample, histogram, index, layers, likelihoods, linear_algebra, losses,
+    manifold, margins, metrics, multi_head, pixels, pooling, positions, random, recurrent, reduce,
     regularizers, resize, segments, sequences, shape, similarity, special, statistics, thresholds,
     transformer, unpooling, weights,
 };
@@ -72,7 +72,7 @@ pub const FAMILIES: &[Family] = &[
         title: "Segments and statistics",
         about: "Reductions of elements at equal indices, order statistics, places among sorted \
                 numbers, and histograms.",
-        tables: &[segments::BLOCKS, statistics::BLOCKS],
+        tables: &[segments::BLOCKS, statistics::BLOCKS, histogram::BLOCKS],
     },
     Family {
         name: "constants",

@@ -45,6 +45,7 @@ mod family;
 mod fourier;
 mod gaussian_process;
 mod grid_sample;
+mod histogram;
 mod index;
 mod indexer;
 mod layers;

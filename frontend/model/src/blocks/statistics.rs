@@ -1,9 +1,10 @@
-//! Order statistics, places among sorted boundaries, and histograms.
+//! Order statistics, and places among sorted boundaries.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 use mithril_ir::tensor::Tensor;
@@ -24,7 +25,8 @@ const SORTED: &[Input] = &[
     data("boundaries", Class::Number).doc("in ascending order along the last axis"),
 ];
 
-const STATISTIC: Entry = Entry { group: Group::Reduce, inputs: INPUT, same_dtype: true, ..BASE };
+pub(super) const STATISTIC: Entry =
+    Entry { group: Group::Reduce, inputs: INPUT, same_dtype: true, ..BASE };
 const PLACES: Entry = Entry { group: Group::Reduce, inputs: SORTED, parameters: &[RIGHT], ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
@@ -32,7 +34,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "quantile(input, q, axis)",
         example: gives(&["[[1, 2], [3, 5]]"], "[1.5 4. ]").with_settings("0.5, axis=-1"),
         parameters: &[
-            required("q", Kind::Float(Range::Unit)).doc("the fraction of elements below"),
+            required("q", Kind::Numbers(Range::Unit))
+                .doc("the fraction of elements below, or a list of them"),
             AXIS,
             KEEPDIM,
             with(
@@ -42,11 +45,18 @@ pub(super) const BLOCKS: &[Entry] = &[
             )
             .doc("the value between two elements"),
         ],
+        valid: |settings| match settings.get("q").as_list() {
+            Some([]) => Diagnostic::of(ErrorKind::Setting, "`q` of `Quantile` is an empty list")
+                .expected("at least one number from 0 to 1")
+                .err(),
+            _ => Ok(()),
+        },
         needs: need_elements,
         ..STATISTIC.row(
             "Quantile",
             "The value below which a fraction `q` of the elements along `axis` lies; NaN if any \
-             of them is NaN.",
+             of them is NaN. A list as `q` gives a further first axis, with the value of each \
+             fraction.",
             quantile,
         )
     },
@@ -66,7 +76,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                     Some(n) => index(cx, (n - 1) / 2),
                     None => (sorted.dim(axis) - 1.0).binary("floor_div", sorted.dim(axis).scalar(2.0)),
                 };
-                done(finished(cx, sorted, axis, at(cx, sorted, middle, axis))?)
+                done(finished(cx, sorted, axis, at(cx, sorted, middle, axis), 0)?)
             },
         )
     },
@@ -104,25 +114,6 @@ pub(super) const BLOCKS: &[Entry] = &[
             },
         )
     },
-    Entry {
-        formula: "histogram(input, bins, (min, max))[0]",
-        example: gives(&["[1, 2, 1, 5]"], "[0 2 1 0]").with_settings("bins=4, min=0, max=4"),
-        parameters: &[
-            required("bins", Kind::Count).doc("the number of bins"),
-            with("min", Kind::Float(Range::Finite), Default::None)
-                .doc("the start of the first bin; the least element if omitted"),
-            with("max", Kind::Float(Range::Finite), Default::None)
-                .doc("the end of the last bin; the largest element if omitted")
-                .at_least("min"),
-        ],
-        ..Entry { same_dtype: false, ..STATISTIC }.row(
-            "Histogram",
-            "The number of elements in each of `bins` bins of equal width from `min` to `max`, \
-             which the last bin includes. Elements outside, and NaN, are not counted. A range \
-             without width is widened by 1/2 on both sides, as in NumPy.",
-            histogram,
-        )
-    },
 ];
 
 /// Errors, at compile time or at run time: there are no elements.
@@ -155,7 +146,7 @@ fn sorted<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, i64)> {
     Ok((x.unary("sort", &[("axis", axis.into())]), axis))
 }
 
-fn index<'a>(cx: &Cx<'a>, number: i64) -> Var<'a> {
+pub(super) fn index<'a>(cx: &Cx<'a>, number: i64) -> Var<'a> {
     cx.builder.var(cx.builder.constant(Tensor::from_i64s(cx.index, vec![], &[number])))
 }
 
@@ -164,8 +155,15 @@ fn at<'a>(cx: &Cx<'a>, x: Var<'a>, index: Var<'a>, axis: i64) -> Var<'a> {
     cx.op("take", &[x, index], &[("axis", axis.into())])
 }
 
-/// The result with the reduced axes if they are kept, and NaN where the last element is NaN.
-fn finished<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64, value: Var<'a>) -> Result<Var<'a>> {
+/// The result with the reduced axes if they are kept, after the `front` first ones, and NaN where
+/// the last element is NaN.
+fn finished<'a>(
+    cx: &Cx<'a>,
+    sorted: Var<'a>,
+    axis: i64,
+    value: Var<'a>,
+    front: i64,
+) -> Result<Var<'a>> {
     let mut result = value;
     if value.dtype().is_float() {
         let last = at(cx, sorted, index(cx, -1), axis);
@@ -174,43 +172,97 @@ fn finished<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64, value: Var<'a>) -> Resu
     if !cx.flag("keepdim") {
         return Ok(result);
     }
-    let kept = match cx.settings.int("axis") {
-        Some(_) => vec![axis],
-        None => (0..cx.var("input").shape().need_rank()? as i64).collect(),
+    let kept: Vec<i64> = match cx.settings.int("axis") {
+        Some(_) => vec![axis + front],
+        None => (front..front + cx.var("input").shape().need_rank()? as i64).collect(),
     };
     Ok(if kept.is_empty() { result } else { result.expand_dims(&kept) })
 }
 
-fn quantile(cx: &Cx) -> Result<Vec<Value>> {
-    let (sorted, axis) = sorted(cx)?;
-    let (q, how) = (cx.float("q"), cx.text("interpolation"));
-    let value = match sorted.shape().dims[axis as usize].as_const() {
-        Some(n) => {
-            let place = q * (n - 1) as f64;
-            let place = match how {
-                "lower" => place.floor(),
-                "higher" => place.ceil(),
-                "nearest" => place.round_ties_even(),
-                _ => place,
-            };
-            let low = at(cx, sorted, index(cx, place.floor() as i64), axis);
-            match place.fract() {
-                0.0 => low,
-                part => {
-                    let high = at(cx, sorted, index(cx, place.ceil() as i64), axis);
-                    let part = if how == "midpoint" { 0.5 } else { part };
-                    between(low, high, low.widened().scalar(part))
-                }
-            }
-        }
-        None => open_quantile(cx, sorted, axis),
-    };
-    done(finished(cx, sorted, axis, value)?)
+/// Where quantiles lie in the sorted axis: indices and parts, which are scalars, or vectors with a
+/// value for each quantile.
+struct Places<'a> {
+    /// The element at or before a quantile.
+    low: Var<'a>,
+    /// The element after it, and the part of the way to that one. `None`: the quantiles are
+    /// elements.
+    next: Option<[Var<'a>; 2]>,
+    /// Whether the part may be 0.
+    may_hit: bool,
 }
 
-/// The quantile along an axis of open size.
-fn open_quantile<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64) -> Var<'a> {
-    let (q, how) = (cx.float("q"), cx.text("interpolation"));
+fn quantile<'a>(cx: &Cx<'a>) -> Result<Vec<Value>> {
+    let (sorted, axis) = sorted(cx)?;
+    let is_list = cx.settings.get("q").as_list().is_some();
+    let places = match sorted.shape().dims[axis as usize].as_const() {
+        Some(count) => fixed_places(cx, count, sorted.dtype().widened()),
+        None => {
+            let all = cx.settings.floats("q");
+            let all: Vec<Places> =
+                all.into_iter().map(|q| open_places(cx, sorted, axis, q)).collect();
+            if is_list { joined(cx, &all) } else { all.into_iter().next().expect("one number") }
+        }
+    };
+    let low = at(cx, sorted, places.low, axis);
+    let later: Vec<i64> = (1..low.rank() as i64 - axis).collect();
+    // A part for each quantile, along the axis that is taken.
+    let aligned = |part: Var<'a>| match is_list && !later.is_empty() {
+        true => part.expand_dims(&later),
+        false => part,
+    };
+    let mut value = low;
+    if let Some([high, part]) = places.next {
+        let part = aligned(part);
+        value = between(low, at(cx, sorted, high, axis), part);
+        if places.may_hit {
+            // The difference to an infinite element is no number.
+            value = part.binary("eq", part.scalar(0.0)).select(low, value);
+        }
+    }
+    if is_list && axis > 0 {
+        let rank = value.rank() as i64;
+        let order: Vec<i64> = [axis].into_iter().chain((0..rank).filter(|a| *a != axis)).collect();
+        value = value.transpose(&order);
+    }
+    done(finished(cx, sorted, axis, value, i64::from(is_list))?)
+}
+
+/// The places in an axis of `count` elements.
+fn fixed_places<'a>(cx: &Cx<'a>, count: i64, dtype: DType) -> Places<'a> {
+    let (given, how) = (cx.settings.floats("q"), cx.text("interpolation"));
+    let shape = || match cx.settings.get("q").as_list() {
+        Some(_) => vec![given.len()],
+        None => vec![],
+    };
+    let place = |q: &f64| {
+        let place = q * (count - 1) as f64;
+        match how {
+            "lower" => place.floor(),
+            "higher" => place.ceil(),
+            "nearest" => place.round_ties_even(),
+            _ => place,
+        }
+    };
+    let all: Vec<f64> = given.iter().map(place).collect();
+    let constant = |tensor: Tensor| cx.builder.var(cx.builder.constant(tensor));
+    let indices = |round: fn(f64) -> f64| {
+        let all: Vec<i64> = all.iter().map(|place| round(*place) as i64).collect();
+        constant(Tensor::from_i64s(cx.index, shape(), &all))
+    };
+    let low = indices(f64::floor);
+    let part = |place: &f64| match place.fract() {
+        0.0 => 0.0,
+        _ if how == "midpoint" => 0.5,
+        part => part,
+    };
+    let parts: Vec<f64> = all.iter().map(part).collect();
+    let (some, may_hit) = (parts.iter().any(|part| *part > 0.0), parts.contains(&0.0));
+    let parts = || constant(Tensor::from_f64s(dtype, shape(), &parts));
+    Places { low, next: some.then(|| [indices(f64::ceil), parts()]), may_hit }
+}
+
+/// The place in an axis of open size.
+fn open_places<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64, q: f64) -> Places<'a> {
     let last = sorted.dim(axis) - 1.0;
     let dtype = sorted.dtype().widened();
     // Fractions of small integers are exact for every size.
@@ -229,20 +281,31 @@ fn open_quantile<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64) -> Var<'a> {
     };
     let whole = part.binary("eq", part.scalar(0.0));
     let high = whole.select(low, low + 1.0);
-    let element = |place: Var<'a>| at(cx, sorted, place.cast(cx.index), axis);
-    match how {
-        "lower" => element(low),
-        "higher" => element(high),
+    let element = |place: Var<'a>| Places { low: place.cast(cx.index), next: None, may_hit: false };
+    let part = match cx.text("interpolation") {
+        "lower" => return element(low),
+        "higher" => return element(high),
         "nearest" => {
             let half = part.scalar(0.5);
             let even = low.binary("mod", low.scalar(2.0)).binary("eq", low.scalar(0.0));
             let tied = part.binary("eq", half).binary("and", even);
             let down = part.binary("lt", half).binary("or", tied);
-            element(down.select(low, low + 1.0))
+            return element(down.select(low, low + 1.0));
         }
-        "midpoint" => between(element(low), element(high), whole.select(part, part.scalar(0.5))),
-        _ => between(element(low), element(high), part),
-    }
+        "midpoint" => whole.select(part, part.scalar(0.5)),
+        _ => part,
+    };
+    let [low, high] = [low, high].map(|place| place.cast(cx.index));
+    Places { low, next: Some([high, part]), may_hit: true }
+}
+
+/// The places of several quantiles as vectors.
+fn joined<'a>(cx: &Cx<'a>, all: &[Places<'a>]) -> Places<'a> {
+    let join = |each: Vec<Var<'a>>| cx.op("stack", &each, &[("axis", 0.into())]);
+    let low = join(all.iter().map(|place| place.low).collect());
+    let next: Option<Vec<[Var; 2]>> = all.iter().map(|place| place.next).collect();
+    let next = next.map(|next| [0, 1].map(|i| join(next.iter().map(|pair| pair[i]).collect())));
+    Places { low, next, may_hit: true }
 }
 
 /// The value at a part of the way from `low` to `high`.
@@ -263,14 +326,20 @@ fn places(cx: &Cx, boundaries: Var) -> Result<Vec<Value>> {
             .err();
     }
     match shape.dims[rank - 1].as_const() {
-        Some(count) => done(by_halving(cx, boundaries, count)),
+        Some(count) => done(by_halving(cx, x, (boundaries, count), cx.flag("right"))),
         None => done(by_sorting(cx, boundaries)),
     }
 }
 
-/// Binary search: the largest number of boundaries that are all before the element.
-fn by_halving<'a>(cx: &Cx<'a>, boundaries: Var<'a>, count: i64) -> Var<'a> {
-    let (x, vector) = (cx.var("input"), boundaries.rank() == 1);
+/// Binary search among `count` boundaries: the largest number of them that are all before the
+/// element. With `right`, those that equal it are before it.
+pub(super) fn by_halving<'a>(
+    cx: &Cx<'a>,
+    x: Var<'a>,
+    (boundaries, count): (Var<'a>, i64),
+    right: bool,
+) -> Var<'a> {
+    let vector = boundaries.rank() == 1;
     let mut place = index(cx, 0).broadcast_to(x.shape());
     let mut step = if count > 0 { 1 << count.ilog2() } else { 0 };
     while step > 0 {
@@ -281,7 +350,7 @@ fn by_halving<'a>(cx: &Cx<'a>, boundaries: Var<'a>, count: i64) -> Var<'a> {
             false => cx.op("take_along", &[boundaries, read], &[("axis", (-1).into())]),
         };
         // NaN is after all boundaries.
-        let stops = boundary.binary(if cx.flag("right") { "gt" } else { "ge" }, x);
+        let stops = boundary.binary(if right { "gt" } else { "ge" }, x);
         let there = next.binary("le", next.scalar(count as f64));
         let before = stops.unary("not", &[]).binary("and", there);
         place = before.select(next, place);
@@ -317,38 +386,4 @@ fn by_sorting<'a>(cx: &Cx<'a>, boundaries: Var<'a>) -> Var<'a> {
         ("limits", Shape::new([limit.unwrap_or(Dim::Unknown)]).into()),
     ];
     back.unary("slice", &bounds).reshape(whole.shape())
-}
-
-fn histogram(cx: &Cx) -> Result<Vec<Value>> {
-    let x = cx.var("input").widened().stop_gradient();
-    let x = x.reshape(Shape::new([Dim::Unknown]));
-    let bins = cx.int("bins");
-    let given = ["min", "max"].map(|name| cx.settings.float(name));
-    if given.contains(&None) {
-        cx.need(&x.shape().dims[0], 1, || {
-            Diagnostic::of(ErrorKind::Shapes, "`Histogram` of no elements needs a range")
-                .expected("`min` and `max`, or at least one element")
-        })?;
-    }
-    let end = |given: Option<f64>, by: &str| match given {
-        Some(end) => x.scalar(end),
-        None => x.reduce(by, None, false),
-    };
-    let (low, high) = (end(given[0], "min"), end(given[1], "max"));
-    let flat = low.binary("eq", high);
-    let [low, high] = [flat.select(low - 0.5, low), flat.select(high + 0.5, high)];
-    let inside = x.binary("ge", low).binary("and", x.binary("le", high));
-    // Elsewhere, the index would be that of a NaN or a large number.
-    let held = inside.select(x, low);
-    let width = (high - low) / bins as f64;
-    let last = held.scalar((bins - 1) as f64);
-    let bin = ((held - low) / width).unary("floor", &[]).binary("minimum", last);
-    // The quotient may be rounded across the edge of a bin.
-    let (start, one, zero) = (low + bin * width, bin.scalar(1.0), bin.scalar(0.0));
-    let early = held.binary("lt", start).select(one, zero);
-    let end = low + (bin + 1.0) * width;
-    let late = held.binary("ge", end).binary("and", bin.binary("lt", last)).select(one, zero);
-    let bin = (bin - early + late).cast(cx.index);
-    let zeros = index(cx, 0).broadcast_to(Shape::new([Dim::Const(bins)]));
-    done(cx.op("scatter_add", &[zeros, bin, inside.cast(cx.index)], &[("axis", 0.into())]))
 }
