@@ -196,12 +196,7 @@ fn quantile<'a>(cx: &Cx<'a>) -> Result<Vec<Value>> {
     let is_list = cx.settings.get("q").as_list().is_some();
     let places = match sorted.shape().dims[axis as usize].as_const() {
         Some(count) => fixed_places(cx, count, sorted.dtype().widened()),
-        None => {
-            let all = cx.settings.floats("q");
-            let all: Vec<Places> =
-                all.into_iter().map(|q| open_places(cx, sorted, axis, q)).collect();
-            if is_list { joined(cx, &all) } else { all.into_iter().next().expect("one number") }
-        }
+        None => open_places(cx, sorted, axis),
     };
     let low = at(cx, sorted, places.low, axis);
     let later: Vec<i64> = (1..low.rank() as i64 - axis).collect();
@@ -261,24 +256,10 @@ fn fixed_places<'a>(cx: &Cx<'a>, count: i64, dtype: DType) -> Places<'a> {
     Places { low, next: some.then(|| [indices(f64::ceil), parts()]), may_hit }
 }
 
-/// The place in an axis of open size.
-fn open_places<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64, q: f64) -> Places<'a> {
+/// The places in an axis of open size.
+fn open_places<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64) -> Places<'a> {
     let last = sorted.dim(axis) - 1.0;
-    let dtype = sorted.dtype().widened();
-    // Fractions of small integers are exact for every size.
-    let over = (1..=1000).map(f64::from).find(|n| (q * n - (q * n).round()).abs() < 1e-12 * n);
-    let (low, part) = match over {
-        Some(over) => {
-            let place = last * (q * over).round();
-            let low = place.binary("floor_div", place.scalar(over));
-            (low, (place - low * over).cast(dtype) / over)
-        }
-        None => {
-            let place = last.cast(dtype) * q;
-            let low = place.unary("floor", &[]);
-            (low.cast(last.dtype()), place - low)
-        }
-    };
+    let (low, part) = fractions(cx, last, sorted.dtype().widened());
     let whole = part.binary("eq", part.scalar(0.0));
     let high = whole.select(low, low + 1.0);
     let element = |place: Var<'a>| Places { low: place.cast(cx.index), next: None, may_hit: false };
@@ -299,13 +280,39 @@ fn open_places<'a>(cx: &Cx<'a>, sorted: Var<'a>, axis: i64, q: f64) -> Places<'a
     Places { low, next: Some([high, part]), may_hit: true }
 }
 
-/// The places of several quantiles as vectors.
-fn joined<'a>(cx: &Cx<'a>, all: &[Places<'a>]) -> Places<'a> {
-    let join = |each: Vec<Var<'a>>| cx.op("stack", &each, &[("axis", 0.into())]);
-    let low = join(all.iter().map(|place| place.low).collect());
-    let next: Option<Vec<[Var; 2]>> = all.iter().map(|place| place.next).collect();
-    let next = next.map(|next| [0, 1].map(|i| join(next.iter().map(|pair| pair[i]).collect())));
-    Places { low, next, may_hit: true }
+/// `q` times an index, rounded down, and the rest.
+fn fractions<'a>(cx: &Cx<'a>, last: Var<'a>, dtype: DType) -> (Var<'a>, Var<'a>) {
+    let all = cx.settings.floats("q");
+    // Fractions of small integers are exact for every size.
+    let exact = |q: &f64| {
+        let close = |n: &f64| (q * n - (q * n).round()).abs() < 1e-12 * n;
+        (1..=1000).map(f64::from).find(close)
+    };
+    let over: Vec<Option<f64>> = all.iter().map(exact).collect();
+    let constant = |dtype: DType, each: &dyn Fn(usize) -> f64| {
+        let shape = cx.settings.get("q").as_list().map_or(vec![], |_| vec![all.len()]);
+        let values: Vec<f64> = (0..all.len()).map(each).collect();
+        cx.builder.var(cx.builder.constant(Tensor::from_f64s(dtype, shape, &values)))
+    };
+    let of_integers = || {
+        let times = |at: usize| (all[at] * over[at].unwrap_or(0.0)).round();
+        let by = |at: usize| over[at].unwrap_or(1.0);
+        let (place, divisor) = (last * constant(last.dtype(), &times), constant(last.dtype(), &by));
+        let low = place.binary("floor_div", divisor);
+        (low, (place - low * divisor).cast(dtype) / constant(dtype, &by))
+    };
+    if over.iter().all(Option::is_some) {
+        return of_integers();
+    }
+    let place = last.cast(dtype) * constant(dtype, &|at| all[at]);
+    let low = place.unary("floor", &[]);
+    let (low, part) = (low.cast(last.dtype()), place - low);
+    if over.iter().all(Option::is_none) {
+        return (low, part);
+    }
+    let is_exact = constant(DType::Bool, &|at| f64::from(u8::from(over[at].is_some())));
+    let (whole, rest) = of_integers();
+    (is_exact.select(whole, low), is_exact.select(rest, part))
 }
 
 /// The value at a part of the way from `low` to `high`.
