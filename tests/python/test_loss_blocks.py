@@ -263,6 +263,27 @@ def test_variances_below_eps(backend):
     np.testing.assert_allclose(gradients[2], leaves[2].grad, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (3, 1), (3,), (1, 4)])
+def test_variances_broadcast_without_shapes(shape, backend):
+    arrays = {"input": numbers(3, 4), "target": numbers(3, 4), "variance": positive(*shape)}
+    compiled = ml.compile(ml.GaussianNLL(), backend, trainable_keys=list(arrays))
+    seed = numbers(3, 4)
+    outputs, gradients = compiled.evaluate(
+        {n: backend.array(a) for n, a in arrays.items()},
+        {},
+        output_gradients={"output": backend.array(seed)},
+    )
+    leaves = {n: torch.tensor(a, requires_grad=True) for n, a in arrays.items()}
+    variance = leaves["variance"][:, None] if len(shape) == 1 else leaves["variance"]
+    want = F.gaussian_nll_loss(leaves["input"], leaves["target"], variance, reduction="none")
+    want.backward(torch.tensor(seed))
+    np.testing.assert_allclose(backend.to_numpy(outputs["output"]), want.detach(), rtol=1e-5)
+    for name, leaf in leaves.items():
+        np.testing.assert_allclose(
+            backend.to_numpy(gradients[name]), leaf.grad, rtol=1e-4, atol=1e-5
+        )
+
+
 def test_losses_of_three_inputs_are_trained(backend):
     """The remaining input of such a loss is given in its call."""
     model = ml.Model()

@@ -66,8 +66,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             SCORE,
             TARGET,
             data("variance", Class::Float)
-                .following(|cx| Ok(cx.var("input").shape()))
-                .doc("of the shape of `input`, or without its last axis"),
+                .doc("of the shape of `input`, with sizes of 1, or without its last axis"),
         ],
         ..LOSS.row(
             "GaussianNLL",
@@ -99,9 +98,7 @@ fn poisson(cx: &Cx) -> Result<Vec<Value>> {
 fn gaussian(cx: &Cx) -> Result<Vec<Value>> {
     let (x, target) = pair(cx)?;
     let mut variance = cx.var("variance");
-    if let (Some(all), Some(own)) = (x.shape().rank(), variance.shape().rank())
-        && own + 1 == all
-    {
+    if variance.shape().need_rank()? + 1 == x.shape().need_rank()? {
         variance = variance.expand_dims(&[-1]);
     }
     check_alike(("input", &x.shape()), ("variance", &variance.shape()))?;
