@@ -159,6 +159,21 @@ CASES = {
         "Unexpected argument: `add_loss` has no keyword `reduce_step`\n  expected: `loss`, "
         "`reduce_steps`, `coef`, `input`, `target`\n  hint: did you mean `reduce_steps`?",
     ),
+    "a terminal of a loss": (
+        lambda: trained(ml.GaussianNLL(), variance="v"),
+        "Unexpected argument: `add_loss` has no keyword `variance`\n  expected: `loss`, "
+        "`reduce_steps`, `coef`, `input`, `target`\n"
+        "  hint: `variance` is a terminal of the block: GaussianNLL(…)(variance=…)",
+    ),
+    "a misspelt terminal of a loss": (
+        lambda: trained(ml.GaussianNLL(), varianse="v"),
+        "hint: did you mean the terminal `variance`: GaussianNLL(…)(variance=…)",
+    ),
+    "no terminal of a loss": (
+        lambda: trained(ml.GaussianNLL(), labels="v"),
+        "hint: the terminals of `GaussianNLL` are `input`, `target`, `variance`: "
+        "GaussianNLL(…)(variance=…)",
+    ),
     "a keyword of a regularizer": (
         lambda: ml.TrainModel(Linear(1)).add_regularization(L2(), coeff=0.1, input="w"),
         "Unexpected argument: `add_regularization` has no keyword `coeff`\n  expected: "

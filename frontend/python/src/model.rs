@@ -1,8 +1,10 @@
 //! The Python classes of models under construction and training models.
 
+use std::iter::once;
 use std::sync::Mutex;
 
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind};
+use mithril_ir::diagnostic::{Diagnostic, ErrorKind, did_you_mean};
+use mithril_ir::graph::Role;
 use mithril_model::Loss;
 use mithril_model::block::quoted;
 use mithril_model::naming::snake_case;
@@ -18,8 +20,8 @@ use super::error::{Answer, Error, guarded};
 use super::file::{block_of_text, file_block, json};
 use super::keywords::numerics;
 use super::value::{
-    check_keywords, class, names, number, optional_dict, optional_list, optional_text,
-    optional_truth, shape, shapes, text, truth, uncalled,
+    check_keywords, check_keywords_or, class, names, number, optional_dict, optional_list,
+    optional_text, optional_truth, shape, shapes, text, truth, uncalled,
 };
 
 /// A model under construction. `model |= block` adds a block with the connections that it was
@@ -357,7 +359,7 @@ impl TrainModel {
     ) -> Answer<()> {
         guarded(|| {
             let known = ["loss", "reduce_steps", "coef", "input", "target"];
-            check_keywords("add_loss", unknown, &known)?;
+            check_criterion("add_loss", unknown, &known, loss)?;
             let loss = required("add_loss", "loss", loss)?;
             let mut how = Loss { coef, input, target, ..Loss::default() };
             if let Some(steps) = reduce_steps {
@@ -427,7 +429,7 @@ impl TrainModel {
     ) -> Answer<()> {
         guarded(|| {
             let known = ["metric", "reduce_steps", "input", "target", "name"];
-            check_keywords("add_metric", unknown, &known)?;
+            check_criterion("add_metric", unknown, &known, metric)?;
             let metric = required("add_metric", "metric", metric)?;
             let metric = block_in(metric, "`metric` must be a block")?.get().sealed()?;
             let name = name.unwrap_or_else(|| snake_case(metric.kind()));
@@ -451,6 +453,33 @@ impl TrainModel {
         let combiner = block_in(combiner, "`combiner` must be a block")?.get().sealed()?;
         Ok(slf.as_super().get().train()?.set_loss_combiner(combiner)?)
     }
+}
+
+/// Rejects unknown keywords of a method that adds a loss or a metric. The hint names the terminals of
+/// that block, which are connected by a call of it.
+fn check_criterion(
+    method: &str,
+    given: Option<&Bound<'_, PyDict>>,
+    known: &[&str],
+    block: Option<&Bound<'_, PyAny>>,
+) -> Answer<()> {
+    let block = block.and_then(|block| block.cast::<Block>().ok()?.get().sealed().ok());
+    check_keywords_or(method, given, known, |name| {
+        let block = block.as_ref()?;
+        let inputs = block.inputs().iter().filter(|t| matches!(t.role, Role::Data));
+        let names: Vec<&str> = inputs.map(|terminal| &*terminal.name).collect();
+        let kind = block.kind();
+        let call = |terminal: &str| format!("{kind}(…)({terminal}=…)");
+        if names.contains(&name) {
+            return Some(format!("`{name}` is a terminal of the block: {}", call(name)));
+        }
+        did_you_mean(name, known.iter().copied()).or_else(|| {
+            let near = names.iter().find(|own| did_you_mean(name, once(**own)).is_some());
+            let near = near.map(|own| format!("did you mean the terminal `{own}`: {}", call(own)));
+            let all = || format!("the terminals of `{kind}` are {}", quoted(&names));
+            near.or_else(|| Some(format!("{}: {}", all(), call(names.last()?))))
+        })
+    })
 }
 
 /// A required argument. Errors: it is missing.

@@ -240,11 +240,22 @@ pub fn check_keywords(
     given: Option<&Bound<'_, PyDict>>,
     known: &[&str],
 ) -> Answer<()> {
+    check_keywords_or(function, given, known, |_| None)
+}
+
+/// As [`check_keywords`]. The hint is that of `explain`, or else a known keyword that is near.
+pub fn check_keywords_or(
+    function: &str,
+    given: Option<&Bound<'_, PyDict>>,
+    known: &[&str],
+    explain: impl Fn(&str) -> Option<String>,
+) -> Answer<()> {
     for (name, _) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         if !known.contains(&&*name) {
             let what = format!("Unexpected argument: `{function}` has no keyword `{name}`");
-            let hint = did_you_mean(&name, known.iter().copied());
+            let near = || did_you_mean(&name, known.iter().copied());
+            let hint = explain(&name).or_else(near);
             let error = Diagnostic::of(ErrorKind::Argument, what).expected(quoted(known));
             return Err(Diagnostic { hint, ..error }.into());
         }
