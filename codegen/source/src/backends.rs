@@ -17,7 +17,7 @@
 //! - `{axis.front}`: counted from the front of the result; `{data.word}`: as unsigned 32 bits
 //! - `{shape}`: a tuple or another array's shape; `{shape.args}`: arguments of a call;
 //!   `{shape.dims}`: the dims, as several arguments;
-//!   `{shape.one}`: the only dim
+//!   `{shape.one}`: the only dim; `{result}`: the shape of the result, with the same forms
 //! - `{dtype}`: the attribute, or else the result's dtype; `{narrow}`: the same, at its default
 //!   unless the framework would widen it; `{device}`: the device for new arrays, at its default if
 //!   it does not matter
@@ -34,7 +34,8 @@
 //!
 //! Conditions are `attribute == value` and `slot is word`, joined by ` and `. The words are:
 //! - for operands: `number`, `array`, `zero`, `one` (the form in which the operand is available),
-//!   `computed` (its elements depend on floats), `filled` (it has elements),
+//!   `computed` (its elements depend on floats), `drawn` (they are random floats), `filled` (it has
+//!   elements), `fixed` (all dims are numbers),
 //!   `scalar`, `vector`, `matrix`, `alike` (several of one dtype), `smaller` (than the first
 //!   operand, along some axis), dtypes, and `half`, `index`, `integer`, `unsigned` (of more than 8
 //!   bits), `short` (an integer of less than 32 bits), `float`, `bool`

@@ -151,3 +151,72 @@ fn arguments_of_dtypes_that_torch_lacks() {
     assert!(error.starts_with("Backend does not support operation on i4"), "{error}");
     assert!(error.contains("argument `x`"), "{error}");
 }
+
+fn in_mixed_precision(body: &str) -> String {
+    let module = parsed(body);
+    let target = named("torch").target;
+    let legal = Legalize { target }.run(&module, &mut PassContext::new("legalize"));
+    let options = Options { mixed_precision: true, ..Options::default() };
+    legal.and_then(|module| emit(&module, named("torch"), &options)).expect("it is legal").text
+}
+
+/// Under autocast, a product with a matrix and a bias are one call, if nothing else reads the
+/// product.
+#[test]
+fn linear_layers_in_mixed_precision() {
+    let layer = |head: &str, ops: &str| {
+        in_mixed_precision(&format!("func @main({head}) -> (y: tensor<b x 3 x f32>) {{ {ops} }}"))
+    };
+    let head = "%x: tensor<b x 4 x f32>, %w: tensor<4 x 3 x f32>, %b: tensor<3 x f32>";
+    let text = layer(head, "%0 = matmul(%x, %w) %y = add(%0, %b) return %y");
+    assert!(text.contains("y = F.linear(x, w.T, b)"), "{text}");
+    let text = layer(head, "%0 = matmul(%x, %w) %y = add(%b, %0) return %y");
+    assert!(text.contains("y = F.linear(x, w.T, b)"), "{text}");
+    let text = layer(head, "%0 = matmul(%x, %w) %1 = add(%0, %b) %y = add(%1, %0) return %y");
+    assert!(text.contains("x @ w\n") && !text.contains("F.linear"), "{text}");
+    let flipped = "%x: tensor<b x 4 x f32>, %w: tensor<3 x 4 x f32>, %b: tensor<3 x f32>";
+    let dot = "%0 = dot_general(%x, %w) {x_contract = [1], y_contract = [1]}";
+    let text = layer(flipped, &format!("{dot} %y = add(%0, %b) return %y"));
+    assert!(text.contains("y = F.linear(x, w, b)"), "{text}");
+    let turned = "%0 = transpose(%w) {permutation = [1, 0]} %1 = matmul(%x, %0)";
+    let text = layer(flipped, &format!("{turned} %y = add(%1, %b) return %y"));
+    assert!(text.contains("y = F.linear(x, w, b)"), "{text}");
+}
+
+#[test]
+fn sums_that_are_no_linear_layers() {
+    for (x, w, b, y) in [
+        ("2 x 4", "4 x 3", "2 x 3", "2 x 3"),
+        ("2 x 4", "4 x 3", "1", "2 x 3"),
+        ("2 x 5 x 4", "2 x 4 x 3", "3", "2 x 5 x 3"),
+    ] {
+        let text = in_mixed_precision(&format!(
+            "func @main(%x: tensor<{x} x f32>, %w: tensor<{w} x f32>, %b: tensor<{b} x f32>)
+             -> (y: tensor<{y} x f32>) {{ %0 = matmul(%x, %w) %y = add(%0, %b) return %y }}"
+        ));
+        assert!(text.contains("y = x @ w + b"), "{text}");
+    }
+    let text = in_mixed_precision(
+        "func @main(%x: tensor<*b x 4 x f64>, %w: tensor<4 x 3 x f64>, %b: tensor<3 x f64>)
+         -> (y: tensor<*b x 3 x f64>) { %0 = matmul(%x, %w) %y = add(%b, %0) return %y }",
+    );
+    assert!(text.contains("y = F.linear(x, w.T, b)"), "{text}");
+}
+
+/// Convolutions of MLX take channels last. Elementwise operations between two of them need no
+/// transposes.
+#[test]
+fn transposes_between_convolutions_cancel() {
+    let module = parsed(
+        "func @main(%x: tensor<2 x 3 x 8 x 8 x f32>, %v: tensor<4 x 3 x 3 x 3 x f32>,
+                    %w: tensor<5 x 4 x 3 x 3 x f32>) -> (y: tensor<2 x 5 x 4 x 4 x f32>) {
+           %0 = conv(%x, %v) %1 = relu(%0) %2 = neg(%1) %y = conv(%2, %w) return %y }",
+    );
+    let text = source(&module, named("mlx"), "net").text;
+    let body = [
+        "features = mx.conv2d(x.transpose(0, 2, 3, 1), v.transpose(0, 2, 3, 1))",
+        "negative = -mx.maximum(features, 0)",
+        "y = mx.conv2d(negative, w.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)",
+    ];
+    assert!(text.contains(&body.join("\n    ")), "{text}");
+}

@@ -129,7 +129,7 @@ pub const STANDARD: Spellings = &[
     ("reshape", "@reshape({x}, {shape})"),
 ];
 
-/// Convolutions and pooling by functions of the prelude, which JAX and MLX both have.
+/// Convolutions and pooling by functions of the prelude. JAX has both, MLX that of pooling.
 pub const CONV: (&str, &str) = (
     "conv",
     "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \

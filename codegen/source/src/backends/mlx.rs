@@ -1,5 +1,7 @@
 //! MLX.
 
+mod windows;
+
 use std::sync::OnceLock;
 
 use mithril_ir::attr::Attr;
@@ -94,6 +96,8 @@ const SPELLINGS: Spellings = &[
     ("floor_div", "_floor_div({x.array}, {y.array}) if x is float; {x} // {y}"),
     ("sign", "_sign({x}) if x is float; @sign({x})"),
     ("sigmoid", "_sigmoid({x}) if x is f64; @sigmoid({x})"),
+    // Functions of `mlx.nn` differ: `nn.gelu` gives infinity for the largest floats, and `nn.elu`
+    // loses the digits of small ones.
     ("silu", "{x} * _sigmoid({x}) if x is f64; {x} * @sigmoid({x})"),
     (
         "silu_gradient",
@@ -314,7 +318,8 @@ const SPELLINGS: Spellings = &[
          dilations={dilations.tuple}])",
     ),
     ("skew", "_skew({x}, {axes.tuple}, {taps.tuple}, {shifts.tuple})"),
-    array_api::CONV,
+    ("conv", windows::CONV),
+    ("biased_conv", windows::BIASED_CONV),
     array_api::MAX_POOL,
     ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
     ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),

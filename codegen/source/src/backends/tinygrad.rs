@@ -61,14 +61,49 @@ pub static BACKEND: Backend = Backend {
     known: OnceLock::new(),
 };
 
-/// `conv2d` has any number of axes.
+/// `conv2d` has any number of axes, and `bias` is its argument.
 macro_rules! conv2d {
-    ($kind:literal) => {
+    ($bias:literal, $kind:literal) => {
         concat!(
-            "{x}.conv2d({weights}[, groups={groups}][, stride={strides.tuple}][, \
-             dilation={dilations.tuple}][, padding={low.tuple}]) if x is ",
+            conv2d!($bias, $kind, "{low.same}", "low is symmetric"),
+            conv2d!($bias, $kind, "{pads}", "low is natural and high is natural")
+        )
+    };
+    ($bias:literal, $kind:literal, $padding:literal, $guard:literal) => {
+        concat!(
+            "{x}.conv2d({weights}",
+            $bias,
+            "[, groups={groups}][, stride={strides.same}][, dilation={dilations.same}]",
+            "[, padding=",
+            $padding,
+            "]) if x is ",
             $kind,
-            " and low is symmetric and interior is default and acc is missing; "
+            " and ",
+            $guard,
+            " and interior is default and acc is missing; "
+        )
+    };
+}
+
+/// `bias` is an argument of tinygrad's function, `plain` and `widened` those of ours.
+macro_rules! convolution {
+    ($bias:literal, $plain:literal, $widened:literal) => {
+        concat!(
+            conv2d!($bias, "image"),
+            conv2d!($bias, "signal"),
+            conv2d!($bias, "volume"),
+            convolution!(own "{x}, {weights}", $plain, ") if acc is missing; "),
+            convolution!(own "{x}.cast({acc}), {weights}.cast({acc})", $widened, ").cast({dtype})"),
+        )
+    };
+    (own $operands:literal, $bias:literal, $end:literal) => {
+        concat!(
+            "_conv(",
+            $operands,
+            $bias,
+            "[, strides={strides.tuple}][, dilations={dilations.tuple}][, low={low.tuple}]",
+            "[, high={high.tuple}][, interior={interior.tuple}][, groups={groups}]",
+            $end
         )
     };
 }
@@ -76,8 +111,16 @@ macro_rules! conv2d {
 const SPELLINGS: Spellings = &[
     ("slice", "{x}.chunk({parts}, {axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     // tinygrad's own comparisons hold for NaN.
-    ("le", "_at_most({x.array}, {y.array}) if x is float; {x} <= {y}"),
-    ("ge", "_at_most({y.array}, {x.array}) if x is float; {x} >= {y}"),
+    (
+        "le",
+        "{x} <= {y} if x is drawn and y is number; _at_most({x.array}, {y.array}) if x is float; \
+         {x} <= {y}",
+    ),
+    (
+        "ge",
+        "{x} >= {y} if x is drawn and y is number; _at_most({y.array}, {x.array}) if x is float; \
+         {x} >= {y}",
+    ),
     (
         "floor_div",
         "_floor_div({x.array}, {y.array}) if x is float; \
@@ -157,6 +200,7 @@ const SPELLINGS: Spellings = &[
     ("square", "{x}.square()"),
     ("sigmoid", "{x}.sigmoid()"),
     ("silu", "{x}.silu()"),
+    ("gelu_tanh", "{x}.gelu()"),
     ("mish", "_mish({x})"),
     ("relu", "_relu({x})"),
     ("leaky_relu", "{x}.leaky_relu({slope})"),
@@ -268,11 +312,17 @@ const SPELLINGS: Spellings = &[
         "{x}.T if x is matrix and first == -2 and second == -1; \
          {x}.transpose({first}, {second})",
     ),
-    ("expand_dims", "{x}.unsqueeze({axes}) if axes is single; _expand_dims({x}, {axes.tuple})"),
+    (
+        "expand_dims",
+        "{x}.unsqueeze({axes}) if axes is single; \
+         {x}.reshape({result.args}) if x is fixed; \
+         _expand_dims({x}, {axes.tuple})",
+    ),
     (
         "squeeze",
         "{x.picked} if x is picked; \
          {x}.squeeze({axes}) if axes is single; \
+         {x}.reshape({result.args}) if x is fixed; \
          _squeeze({x}, {axes.tuple})",
     ),
     ("reverse", "{x}.flip({axes})"),
@@ -312,20 +362,18 @@ const SPELLINGS: Spellings = &[
          dilations={dilations.tuple}])",
     ),
     ("skew", "_skew({x}, {axes.tuple}, {taps.tuple}, {shifts.tuple})"),
+    ("conv", convolution!("", "", "")),
+    ("biased_conv", convolution!(", {bias}", ", bias={bias}", ", bias={bias}.cast({acc})")),
     (
-        "conv",
-        concat!(
-            conv2d!("image"),
-            conv2d!("signal"),
-            conv2d!("volume"),
-            "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
-             low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}][, \
-             groups={groups}]) if acc is missing; \
-             _conv({x}.cast({acc}), {weights}.cast({acc})[, strides={strides.tuple}][, \
-             dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
-             interior={interior.tuple}][, groups={groups}]).cast({dtype})",
-        ),
+        "avg_pool",
+        "{x}.avg_pool2d({sizes.tuple}, 1[, padding={pads}][, count_include_pad={count_pad}]) if \
+         strides is default; \
+         {x}.avg_pool2d({sizes.tuple}[, padding={pads}][, count_include_pad={count_pad}]) if \
+         strides is sizes; \
+         {x}.avg_pool2d({sizes.tuple}, {strides.tuple}[, padding={pads}][, \
+         count_include_pad={count_pad}])",
     ),
+    ("batch_norm", "{x}.batchnorm({weight}, {bias}, {mean}, ({variance} + {epsilon}).rsqrt())"),
     array_api::MAX_POOL,
     ("grouped_matmul", "_grouped_matmul({x}, {w}, {group})"),
     ("grouped_outer", "_grouped_outer({x}, {y}, {group}, {groups})"),
@@ -374,7 +422,8 @@ fn supports(function: &Function, op: &Operation) -> bool {
         (Access::Library(Library::Attention(kind)), _) => {
             kind == Attention::Output && has_kernel(function, op)
         }
-        (_, "layer_norm") => function.ty(op.operands[0]).dtype.bits() >= 32,
+        (_, "layer_norm" | "batch_norm") => function.ty(op.operands[0]).dtype.bits() >= 32,
+        (_, "avg_pool") => averages(function, op),
         _ => true,
     }
 }
@@ -393,4 +442,25 @@ fn has_kernel(function: &Function, op: &Operation) -> bool {
         some && heads && q[0] == k[0] && q[0] == v[0]
     };
     plain && op.operands.len() == 3 && ranks && fits(&q.dims, &k.dims, &v.dims)
+}
+
+/// Whether `avg_pool2d` has this pooling: over all axes of an array with channels, of which it
+/// counts all of the padding or none.
+fn averages(function: &Function, op: &Operation) -> bool {
+    let shape = &function.ty(op.operands[0]).shape;
+    let ints = |name| match op.attr(name) {
+        Attr::Ints(list) => Some(list),
+        _ => None,
+    };
+    let axes = ints("sizes").map_or(0, |sizes| sizes.len());
+    let is_padded = |name| ints(name).is_none_or(|list| list.iter().all(|n| *n >= 0));
+    let some = shape.dims.iter().skip(1).all(|dim| dim.as_const() != Some(0));
+    let counts = ints("uncounted").is_none_or(|list| list.iter().all(|n| *n == 0));
+    let both = ints("low").is_some() == ints("high").is_some();
+    axes > 0
+        && shape.rank() == Some(axes + 2)
+        && some
+        && counts
+        && both
+        && ["low", "high"].into_iter().all(is_padded)
 }

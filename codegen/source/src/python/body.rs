@@ -329,7 +329,7 @@ impl<'f, 'm> Body<'f, 'm> {
             return Ok(());
         }
         self.settle(op);
-        let expr = self.spell(op)?;
+        let expr = self.spell_in_order(op)?;
         let expr = self.with_shared_call(op, expr);
         if op.op.kind == Kind::Dim {
             self.bindings[result.index()] = Binding::Number(expr);
@@ -387,7 +387,7 @@ impl<'f, 'm> Body<'f, 'm> {
             self.bindings[value.index()] = Binding::Variable(name.clone());
         } else if self.is_inlined(value) && expr.fits(MAX_INLINED) {
             self.bindings[value.index()] = Binding::Pending(expr);
-        } else {
+        } else if !self.keep_transposed(value, &expr) {
             self.assign(value, expr);
         }
     }
@@ -412,6 +412,10 @@ impl<'f, 'm> Body<'f, 'm> {
 
     pub fn is_read_once(&self, value: Value) -> bool {
         self.survey.uses[value.index()] == 1
+    }
+
+    pub fn is_result(&self, value: Value) -> bool {
+        self.results.contains_key(&value)
     }
 
     pub fn is_used(&self, value: Value) -> bool {

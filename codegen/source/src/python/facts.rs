@@ -256,6 +256,12 @@ impl<'a> Facts<'a> {
         false
     }
 
+    /// Whether the elements of an operand are random floats, none of which is NaN.
+    fn is_drawn(&self, at: usize) -> bool {
+        let producer = self.neighbours.producer(self.op.operands[at]);
+        producer.is_some_and(|op| matches!(op.op.name, "uniform" | "normal"))
+    }
+
     /// Whether arithmetic computes the elements of an operand. Others are constant, are positions
     /// that an operation found, or come from an argument, whose indices each call checks.
     fn is_calculated(&self, at: usize) -> bool {
@@ -287,6 +293,8 @@ impl<'a> Facts<'a> {
             ("picked", _) => self.is_picked,
             ("smaller", _) => self.is_smaller(at),
             ("computed", _) => self.depends_on_floats(at),
+            ("drawn", _) => self.is_drawn(at),
+            ("fixed", _) => self.ty(at).shape.as_fixed().is_some(),
             ("calculated", _) => self.is_calculated(at),
             ("filled", _) => {
                 let shape = &self.ty(at).shape;
@@ -320,6 +328,18 @@ impl<'a> Facts<'a> {
         (new == 0 && ones && !differing.is_empty()).then_some((axes, true))
     }
 
+    /// Whether an optional attribute of windows has the values that it has if it is left out.
+    fn is_neutral(&self, name: &str, attr: &Attr) -> bool {
+        let usual = match name {
+            "strides" | "dilations" => 1,
+            "low" | "high" | "interior" | "uncounted" => 0,
+            _ => return false,
+        };
+        let definition = self.op.op.attrs.iter().find(|a| a.name == name);
+        definition.is_some_and(|d| d.default.value() == Some(Attr::None))
+            && matches!(attr, Attr::Ints(list) if list.iter().all(|n| *n == usual))
+    }
+
     /// Whether the slot is absent or at its default, so that an optional segment may omit it.
     pub fn is_default(&self, slot: &str) -> bool {
         let name = slot.split('.').next().unwrap_or(slot);
@@ -328,10 +348,12 @@ impl<'a> Facts<'a> {
             return operand.arity != Arity::One && at >= self.op.operands.len();
         }
         match (name, self.attr(name)) {
+            (_, Some(attr)) if self.is_neutral(name, attr) => true,
             (_, Some(attr)) => {
                 let definition = self.op.op.attrs.iter().find(|a| a.name == name);
                 definition.and_then(|d| d.default.value()).as_ref() == Some(attr)
             }
+            ("pads", None) => self.is_default("low") && self.is_default("high"),
             ("kept", None) => self.summed().is_none_or(|(_, kept)| !kept),
             ("narrow", None) => !self.widens,
             ("device", None) => !self.devices,

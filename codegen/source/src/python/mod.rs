@@ -33,6 +33,7 @@ mod shape_sources;
 mod slices;
 mod template;
 mod unit;
+mod views;
 
 pub use unit::wants_wide;
 
@@ -54,10 +55,10 @@ pub struct Options {
     /// The device mesh that operations `constrain` refer to.
     pub mesh: Option<Mesh>,
     pub in_place: InPlace,
-    /// Whether gradients may be computed from the file.
     /// Whether the file runs in mixed precision, such as PyTorch's autocast: its framework chooses
     /// the dtypes of operations.
     pub mixed_precision: bool,
+    /// Whether gradients may be computed from the file.
     pub training: bool,
     /// How the mesh divides params and inputs, by name: mesh axes with the axes that they divide.
     pub layouts: Vec<(String, Vec<(String, i64)>)>,
@@ -71,8 +72,8 @@ impl Default for Options {
             random: Random::default(),
             mesh: None,
             in_place: InPlace::default(),
-            training: true,
             mixed_precision: false,
+            training: true,
             layouts: Vec::new(),
         }
     }

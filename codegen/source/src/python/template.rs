@@ -1,6 +1,7 @@
 //! Parsed templates. Their language is described at [`backends`](crate::backends).
 
 use super::expr::{Argument, Expr, OPERATORS, Strength, UNARY, operand_strengths, strength};
+use super::views::composed;
 
 /// One way to spell an operation, and when it may be used.
 #[derive(Clone, PartialEq, Debug)]
@@ -89,7 +90,7 @@ impl<E> Filler<'_, E> {
             Expr::Unary(operator, x) => Expr::Unary(operator, self.boxed(x)?),
             Expr::Binary(x, operator, y) => Expr::Binary(self.boxed(x)?, operator, self.boxed(y)?),
             Expr::Attribute(x, name) => Expr::Attribute(self.boxed(x)?, name.clone()),
-            Expr::Call(x, args) => Expr::Call(self.boxed(x)?, self.arguments(args)?),
+            Expr::Call(x, args) => composed(Expr::Call(self.boxed(x)?, self.arguments(args)?)),
             Expr::Index(x, items) => Expr::Index(self.boxed(x)?, self.items(items)?),
             Expr::Tuple(items) => Expr::Tuple(self.items(items)?),
             Expr::List(items) => Expr::List(self.items(items)?),

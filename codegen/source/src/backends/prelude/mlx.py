@@ -215,6 +215,7 @@ def _grouped_outer(x, y, group, groups):
 def _conv(
     x,
     weights,
+    bias=None,
     strides=None,
     dilations=None,
     low=None,
@@ -233,17 +234,19 @@ def _conv(
     if not fits or min((*low, *high)) < 0 or any(interior):
         x = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *zip(low, high, interior)])
         low, high = zeros, zeros
-    if not fits:
-        return _correlation(x, weights, strides, dilations, groups)
-    y = mx.conv_general(
-        mx.moveaxis(x, 1, -1),
-        mx.moveaxis(weights, 1, -1),
-        stride=strides or ones,
-        padding=(low, high),
-        kernel_dilation=dilations or ones,
-        groups=groups,
-    )
-    return mx.moveaxis(y, -1, 1)
+    if fits:
+        y = mx.conv_general(
+            mx.moveaxis(x, 1, -1),
+            mx.moveaxis(weights, 1, -1),
+            stride=strides or ones,
+            padding=(low, high),
+            kernel_dilation=dilations or ones,
+            groups=groups,
+        )
+        y = mx.moveaxis(y, -1, 1)
+    else:
+        y = _correlation(x, weights, strides, dilations, groups)
+    return y if bias is None else y + bias.reshape(-1, *ones)
 
 
 def _correlation(x, weights, strides, dilations, groups):

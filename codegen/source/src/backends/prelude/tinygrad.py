@@ -159,6 +159,7 @@ def _skew(x, axes, taps, shifts):
 def _conv(
     x,
     weights,
+    bias=None,
     strides=1,
     dilations=1,
     low=None,
@@ -174,8 +175,8 @@ def _conv(
     pads = [(0, 0), (0, 0), *zip(low, high)]
     if x.ndim == 2:
         x, weights = x.unsqueeze(2), weights.unsqueeze(2)
-        return x.conv2d(weights, groups=groups).squeeze(2)
-    return x.pad(pads).conv2d(weights, None, groups, strides, dilations)
+        return x.conv2d(weights, bias, groups).squeeze(2)
+    return x.pad(pads).conv2d(weights, bias, groups, strides, dilations)
 
 
 def _max_pool(x, sizes, strides=1, dilations=1, low=None, high=None):

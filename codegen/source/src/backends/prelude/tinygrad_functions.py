@@ -220,7 +220,7 @@ def _sinh(x):
 
 
 def _tanh(x):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent; near 0, `x.tanh()` loses all digits."""
     e = _expm1(2 * _wide(x).clip(-20, 20))
     return (e / (e + 2)).cast(x.dtype)
 
@@ -287,7 +287,10 @@ def _acos(x):
 
 
 def _erf(x):
-    """The error function: a series in x², or 1 minus the exponential of a series."""
+    """The error function: a series in x², or 1 minus the exponential of a series.
+
+    `x.erf()`, and so `x.gelu("none")`, has an absolute error of 1e-7.
+    """
     wide = _wide(x)
     near = wide.abs() < 0.9277
     small = near.where(wide, 0)
