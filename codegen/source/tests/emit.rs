@@ -203,20 +203,27 @@ fn sums_that_are_no_linear_layers() {
     assert!(text.contains("y = F.linear(x, w.T, b)"), "{text}");
 }
 
-/// Convolutions of MLX take channels last. Elementwise operations between two of them need no
-/// transposes.
+/// Convolutions of MLX take channels last. Two in a row need no transposes between them, and an
+/// elementwise operation needs none before it.
 #[test]
 fn transposes_between_convolutions_cancel() {
-    let module = parsed(
-        "func @main(%x: tensor<2 x 3 x 8 x 8 x f32>, %v: tensor<4 x 3 x 3 x 3 x f32>,
-                    %w: tensor<5 x 4 x 3 x 3 x f32>) -> (y: tensor<2 x 5 x 4 x 4 x f32>) {
-           %0 = conv(%x, %v) %1 = relu(%0) %2 = neg(%1) %y = conv(%2, %w) return %y }",
-    );
-    let text = source(&module, named("mlx"), "net").text;
-    let body = [
-        "features = mx.conv2d(x.transpose(0, 2, 3, 1), v.transpose(0, 2, 3, 1))",
-        "negative = -mx.maximum(features, 0)",
-        "y = mx.conv2d(negative, w.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)",
-    ];
-    assert!(text.contains(&body.join("\n    ")), "{text}");
+    let net = |head: &str, ops: &str| {
+        source(
+            &parsed(&format!("func @main({head} {{ %0 = conv(%x, %v) {ops} }}")),
+            named("mlx"),
+            "net",
+        )
+        .text
+    };
+    let inputs = "%x: tensor<2 x 3 x 8 x 8 x f32>, %v: tensor<4 x 3 x 3 x 3 x f32>";
+    let first = "features = mx.conv2d(x.transpose(0, 2, 3, 1), v.transpose(0, 2, 3, 1))\n";
+    let two =
+        format!("{inputs}, %w: tensor<5 x 4 x 3 x 3 x f32>) -> (y: tensor<2 x 5 x 4 x 4 x f32>)");
+    let text = net(&two, "%y = conv(%0, %w) return %y");
+    let next = "y = mx.conv2d(features, w.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)";
+    assert!(text.contains(&format!("{first}    {next}")), "{text}");
+    let one = format!("{inputs}) -> (y: tensor<2 x 4 x 6 x 6 x f32>)");
+    let text = net(&one, "%y = relu(%0) return %y");
+    let next = "y = mx.maximum(features, 0).transpose(0, 3, 1, 2)";
+    assert!(text.contains(&format!("{first}    {next}")), "{text}");
 }

@@ -1,7 +1,7 @@
 //! Transposed arrays around functions that take their axes in another order, such as convolutions
 //! with channels last. The array itself gets the variable, and its reader transposes it: where that
 //! is another such function, the two transposes cancel. Elementwise operations leave the order as it
-//! is, so that several layers have one transpose before them and one after.
+//! is, and are transposed after them.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Operation, Value};
