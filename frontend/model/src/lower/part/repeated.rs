@@ -117,10 +117,10 @@ impl<'a> Frame<'a, '_> {
                 .err();
         };
         let name = &body.definition.inputs[other.unwrap_or(at) as usize].name;
+        let last = lengths.shape().need_rank()? as i64;
         let shape = sequence.shape();
         let time = Shape::new([shape.dims[axis_of(name, &shape, body.axis)?].clone()]);
         // The axis of steps comes first.
-        let last = lengths.shape().need_rank()? as i64;
         let axes: Vec<i64> = [last].into_iter().chain(0..last).collect();
         let inside = lengths.unary("sequence_mask", &[("shape", time.into())]).transpose(&axes);
         self.builder.check()?;
