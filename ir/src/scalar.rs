@@ -109,7 +109,10 @@ prims! {
     ]
         "xʸ. Floats: IEEE pow (x⁰ = 1ʸ = 1 even for NaN; a negative x to a fraction NaN). \
         Integers: wraps; a negative y gives ±1 for x = ±1, else 0; 0⁰ = 1."
-    Atan2 "atan2" Same ["y / (x * x + y * y)", "-x / (x * x + y * y)"]
+    Atan2 "atan2" Same [
+        "select(s == 0, 0, y / select(s == 0, 1, s)) where s = x * x + y * y",
+        "select(s == 0, 0, -x / select(s == 0, 1, s)) where s = x * x + y * y",
+    ]
         "The angle of the point whose ordinate is x and abscissa y, with the IEEE results at \
         zeros and infinities."
     Min "min" Same [

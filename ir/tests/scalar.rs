@@ -208,6 +208,7 @@ fn derivatives_at_special_points() {
         (Prim::Pow, &[0.0, 2.0], &[0.0, 0.0]),
         (Prim::Pow, &[-3.0, 2.0], &[-6.0, f64::NAN]),
         (Prim::Pow, &[0.0, 0.5], &[f64::INFINITY, 0.0]),
+        (Prim::Atan2, &[0.0, -0.0], &[0.0, 0.0]),
         (Prim::Sqrt, &[0.0], &[f64::INFINITY]),
         (Prim::Tanh, &[400.0], &[0.0]),
         (Prim::Exp, &[f64::NEG_INFINITY], &[0.0]),

@@ -94,7 +94,7 @@ pub(super) const OPS: &[OpDef] = &[
         note: "A negative integer exponent gives 0 unless the base is 1 or -1; NumPy raises, \
                torch raises if the exponent is a Python number, JAX and MLX give other numbers. `0 ** 0` \
                is 1, and both of its gradients are 0; JAX and MLX give NaN for that of the base, and MLX \
-               -inf for that of the exponent.",
+               -inf for that of the exponent. JAX gives NaN for that of the exponent of `0 ** -1`.",
         ..BINARY
     },
     OpDef {
@@ -103,6 +103,8 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The angle of the point (`y`, `x`), in radians from -pi to pi.",
         operands: &[operand("x", Class::Float), operand("y", Class::Float)],
         meaning: Meaning::Scalar("atan2(x, y)"),
+        note: "Both gradients are 0 where both numbers are 0, as in torch; in JAX and MLX they are \
+               NaN there.",
         ..ELEMENTWISE
     },
     OpDef {

@@ -240,7 +240,8 @@ pub(super) const OPS: &[OpDef] = &[
             let weights = (r.arg(0) - broadcast_to_operand(r, r.y())).exp();
             vec![Some(broadcast_to_operand(r, r.g()) * weights)]
         }),
-        note: "The result for no elements is -inf.",
+        note: "The result for no elements is -inf. Where the maximum is inf, MLX has a derivative of \
+               NaN for every element.",
         ..FLOATS
     },
 ];

@@ -191,7 +191,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar(I0),
         gradient: Gradient::Rule(|r| vec![Some(r.g() * r.arg(0).unary("i1", &[]))]),
         note: "NumPy, torch and JAX overflow from 88.7 on in single precision, the evaluator and \
-               native targets from 91.9 on.",
+               native targets from 91.9 on. MLX and tinygrad \
+               have a derivative of NaN from 91 on.",
         ..UNARY
     },
     OpDef {
@@ -241,8 +242,8 @@ pub(super) const OPS: &[OpDef] = &[
             "select(none, 0, log(select(none, 1, y))) where none = (x == 0) & (y <= 0)",
             "select(x == 0, 0, x / select(x == 0, 1, y))",
         ]),
-        note: "Where `x` is 0, the gradient of `y` is 0, also where `y` is 0; in torch and JAX it \
-               is NaN there.",
+        note: "Where `x` is 0, the gradient of `y` is 0, also where `y` is 0; in torch it is NaN \
+               there.",
         ..ELEMENTWISE
     },
 ];

@@ -73,14 +73,14 @@ const SPELLINGS: Spellings = &[
     ("cast", "@trunc({x}).astype({dtype}) if dtype is i8 and x is float; {x}.astype({dtype})"),
     ("slice", "@split({x}, {parts}, axis={axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     ("erf", "jax.scipy.special.erf({x})"),
-    ("lgamma", "jax.scipy.special.gammaln({x})"),
+    ("lgamma", "_lgamma({x})"),
     // JAX's digamma is not here: its derivative is wrong below 0.
     ("erfinv", "jax.scipy.special.erfinv({x})"),
-    ("i0", "@i0({x})"),
+    ("i0", "_i0({x})"),
     ("i1", "jax.scipy.special.i1({x})"),
-    ("sinc", "@sinc({x})"),
-    ("logit", "jax.scipy.special.logit({x})"),
-    ("xlogy", "jax.scipy.special.xlogy({x}, {y})"),
+    ("sinc", "_sinc({x})"),
+    ("logit", "_logit({x})"),
+    ("xlogy", "_xlogy({x}, {y})"),
     ("sigmoid", "jax.nn.sigmoid({x})"),
     ("softplus", "jax.nn.softplus({x}) if beta is default; jax.nn.softplus({x} * {beta}) / {beta}"),
     ("softsign", "jax.nn.soft_sign({x})"),
@@ -182,6 +182,7 @@ const SPELLINGS: Spellings = &[
     ("softmax", "jax.nn.softmax({x}[, axis={axis}])"),
     ("log_softmax", "jax.nn.log_softmax({x}[, axis={axis}])"),
     ("cholesky", "@linalg.cholesky({x})"),
+    ("det", "_det({x})"),
     (
         "triangular_solve",
         concat!(

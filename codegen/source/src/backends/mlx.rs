@@ -91,6 +91,7 @@ const SPELLINGS: Spellings = &[
     ("erf", "_erf({x}) if x is f64; @erf({x})"),
     ("tan", "_tan({x}) if x is f64; @tan({x})"),
     ("erfinv", "_erf_inv({x}) if x is f64; @erfinv({x})"),
+    ("sinc", "_sinc({x})"),
     ("logit", "_logit({x})"),
     ("xlogy", "_xlogy({x.array}, {y.array})"),
     ("floor_div", "_floor_div({x.array}, {y.array}) if x is float; {x} // {y}"),

@@ -123,7 +123,7 @@ const SPELLINGS: Spellings = &[
     ("i0", "@i0({x})"),
     ("i1", "@special.i1({x})"),
     ("sign", "_sign({x}) if x is float; @sign({x})"),
-    ("sinc", "@sinc({x})"),
+    ("sinc", "_sinc({x})"),
     ("logit", "@logit({x})"),
     ("xlogy", "@xlogy({x.array}, {y.array})"),
     ("reciprocal", "@reciprocal({x})"),

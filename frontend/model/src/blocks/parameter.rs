@@ -225,22 +225,17 @@ impl Kind {
         let pairs = |kinds| setting.as_list().unwrap_or(&[]).iter().all(|s| is_pair(s, kinds));
         let computed = matches!(setting, Setting::Connection(_) | Setting::Terminal);
         let fits = match (self, setting) {
-<<<<<<< ours
-            (Kind::Float(range) | Kind::Numbers(range), Setting::Int(v)) => {
+            (
+                Kind::Float(range) | Kind::Numbers(range) | Kind::FloatOrNone(range),
+                Setting::Int(v),
+            ) => {
                 let v = *v as f64;
                 return range.holds(v).then_some(Setting::Float(v));
             }
-            (Kind::Float(range) | Kind::Numbers(range), Setting::Float(v)) => range.holds(*v),
-            (Kind::FloatOrNone(range), Setting::Int(_) | Setting::Float(_)) => {
-                return Kind::Float(range).accept(setting);
-            }
-=======
-            (Kind::Float(range) | Kind::FloatOrNone(range), Setting::Int(v)) => {
-                let v = *v as f64;
-                return range.holds(v).then_some(Setting::Float(v));
-            }
-            (Kind::Float(range) | Kind::FloatOrNone(range), Setting::Float(v)) => range.holds(*v),
->>>>>>> theirs
+            (
+                Kind::Float(range) | Kind::Numbers(range) | Kind::FloatOrNone(range),
+                Setting::Float(v),
+            ) => range.holds(*v),
             (Kind::Bool, Setting::Bool(_))
             | (
                 Kind::Int | Kind::IntOrNone | Kind::Scalar | Kind::Ints | Kind::Axes,

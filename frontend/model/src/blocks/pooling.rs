@@ -12,6 +12,7 @@ use super::example::Example;
 use super::layers::LAYER;
 use super::parameter::{Range, required, with};
 use super::ranges::{adaptive, adaptive_places, maxima_of_ranges, means_of_ranges};
+use super::reduce::above_zero;
 use super::windows::{self, DILATION, KERNEL, PADDING, STRIDE_OF_KERNEL, each_axis};
 use super::{Default, Entry, Kind, Output, Parameter, Settings, Value, gives, out};
 use crate::lower::Cx;
@@ -103,7 +104,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                     true => pooled(cx, "avg_pool", raised, axes)? * taps as f64,
                     false => pooled(cx, "sum_pool", raised, axes)?,
                 };
-                done(total.binary("pow", total.scalar(1.0 / power)))
+                done(above_zero(total, |v| v.binary("pow", v.scalar(1.0 / power))))
             },
         )
     },

@@ -1,5 +1,7 @@
 """Functions that JAX lacks. A file contains those that it calls."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -260,6 +262,69 @@ def _silu_gradient(gradient, x):
     """The gradient of silu."""
     sigmoid = jax.nn.sigmoid(x)
     return gradient * (sigmoid * (1.0 + x * (1.0 - sigmoid)))
+
+
+def _with_slopes(function, *slopes):
+    """`function` with these derivatives, functions of its result and operands. Those of
+    JAX are wrong at some numbers."""
+    own = jax.custom_jvp(function)
+    own.defjvps(
+        *(lambda t, *values, slope=slope: t * slope(*values) for slope in slopes)
+    )
+    return own
+
+
+def _sinc(x):
+    """`sin(π x) / (π x)`, by a series near 0, where the derivative would cancel."""
+    y = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    near = abs(y) < 0.5
+    z = jnp.pi * jnp.where(near, y, 0)
+    terms = [(-1) ** i / math.factorial(2 * i + 1) for i in range(10, -1, -1)]
+    series = jnp.polyval(jnp.array(terms, z.dtype), z * z)
+    return jnp.where(near, series, jnp.sinc(jnp.where(near, 1, y))).astype(x.dtype)
+
+
+def _i0(x):
+    """The modified Bessel function of order 0."""
+    return _with_slopes(jnp.i0, lambda y, x: jax.scipy.special.i1(x))(x)
+
+
+def _lgamma(x):
+    """The logarithm of the magnitude of the gamma function."""
+
+    def slope(y, x):
+        pole = jnp.copysign(x.dtype.type(jnp.inf), -x)
+        return jnp.where(x == 0, pole, jax.scipy.special.digamma(x))
+
+    return _with_slopes(jax.scipy.special.gammaln, slope)(x)
+
+
+def _logit(x):
+    """`log(x / (1 - x))`, the inverse of the logistic function."""
+
+    def slope(y, x):
+        return jnp.where((x < 0) | (x > 1), jnp.nan, 1 / (x * (1 - x)))
+
+    return _with_slopes(jax.scipy.special.logit, slope)(x)
+
+
+def _xlogy(x, y):
+    """`x * log(y)`; 0 if x is 0."""
+
+    def of_x(z, x, y):
+        none = (x == 0) & (y <= 0)
+        return jnp.where(none, 0, jnp.log(jnp.where(none, 1, y)))
+
+    def of_y(z, x, y):
+        zero = x == 0
+        return jnp.where(zero, 0, x / jnp.where(zero, 1, y))
+
+    return _with_slopes(jax.scipy.special.xlogy, of_x, of_y)(x, y)
+
+
+def _det(x):
+    """The determinant of each matrix. JAX does not differentiate that of empty ones."""
+    return jnp.linalg.det(x) if x.size else jnp.ones(x.shape[:-2], x.dtype)
 
 
 def _constrain(x, mesh, *spec):

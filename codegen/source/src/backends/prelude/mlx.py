@@ -15,7 +15,7 @@ def _with_gradient(result, x, backward):
 
 def _sign(x):
     """The sign; NaN of NaN."""
-    return mx.where(mx.isnan(x), x, mx.sign(x))
+    return mx.where(mx.isnan(x), mx.stop_gradient(x), mx.sign(x))
 
 
 def _nonempty(x, axes, value):

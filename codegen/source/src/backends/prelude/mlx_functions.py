@@ -71,10 +71,25 @@ def _mish_gradient(gradient, x, softplus, sigmoid):
 
 def _floor_div(x, y):
     """The quotient of floats, rounded down."""
+    x, y = mx.stop_gradient(x), mx.stop_gradient(y)
     quotient = (x - x % y) / y
     floor = mx.floor(quotient)
     floor = mx.where(quotient - floor > 0.5, floor + 1, floor)
     return mx.where(mx.isfinite(floor), floor, mx.floor(x / y))
+
+
+def _sinc(x):
+    """`sin(π x) / (π x)`, by a series near 0, where the derivative would cancel."""
+    y = _wide(x)
+    near, whole = mx.abs(y) < 0.5, mx.round(y)
+    z = math.pi * mx.where(near, y, 0)
+    terms = [(-1) ** i / math.factorial(2 * i + 1) for i in range(11)]
+    series = _polynomial(terms, z * z)
+    angle = math.pi * (y - whole)
+    sine = _sin(angle) if y.dtype == mx.float64 else mx.sin(angle)
+    sine = mx.where(whole / 2 == mx.floor(whole / 2), sine, -sine)
+    rest = sine / (math.pi * mx.where(near, 1, y))
+    return mx.where(near, series, rest).astype(x.dtype)
 
 
 def _logit(x):

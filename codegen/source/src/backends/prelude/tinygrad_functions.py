@@ -21,12 +21,20 @@ def _wide(x):
 
 def _sign(x):
     """The sign; NaN of NaN."""
-    return _isnan(x).where(x, x.sign())
+    return _isnan(x).where(x.detach(), x.sign())
 
 
 def _relu(x):
     """x where it is positive, elsewhere 0; NaN of NaN, which `x.relu()` loses."""
     return (x > 0).where(x, x.detach().maximum(0))
+
+
+def _sigmoid(x):
+    """The logistic function, without overflow: tinygrad's own one has a gradient of
+    NaN where an exponential overflows."""
+    positive = x > 0
+    t = positive.where(-x, x).exp()
+    return positive.where(1, t) / (1 + t)
 
 
 def _round(x):
@@ -60,7 +68,7 @@ def _logit(x):
     middle = near.where(y, 0.5)
     rest = near.where(0.5, y)
     small = _log1p((2 * middle - 1) / (1 - middle))
-    value = near.where(small, (rest / (1 - rest)).log())
+    value = near.where(small, rest.log() - (1 - rest).log())
     inside = (y >= 0) & (y <= 1)
     return inside.where(value, inside.where(0, y) * math.nan).cast(x.dtype)
 

@@ -62,6 +62,17 @@ def _sign(x):
     return torch.where(x.isnan(), x.detach(), x.sign())
 
 
+def _sinc(x):
+    """`sin(π x) / (π x)`, by a series near 0, where the derivative would cancel."""
+    y = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    near = y.abs() < 0.5
+    square = (math.pi * torch.where(near, y, 0)) ** 2
+    series = torch.zeros_like(y)
+    for i in range(10, -1, -1):
+        series = series * square + (-1) ** i / math.factorial(2 * i + 1)
+    return torch.where(near, series, torch.sinc(torch.where(near, 1, y))).to(x.dtype)
+
+
 def _expand_dims(x, axes):
     """x with axes of size 1 inserted."""
     for axis in sorted(a % (x.ndim + len(axes)) for a in axes):
