@@ -217,14 +217,9 @@ impl Kind {
     /// Converts the setting to the form in which a block stores it; `None` if this kind does not
     /// accept it.
     pub(crate) fn accept(self, setting: &Setting) -> Option<Setting> {
-        let each = |kind: Kind| {
-            let items = setting.as_list()?;
-            let items: Option<Vec<Setting>> = items.iter().map(|s| kind.accept(s)).collect();
-            Some(Setting::List(items?.into()))
-        };
-        let pairs = |kinds| setting.as_list().unwrap_or(&[]).iter().all(|s| is_pair(s, kinds));
         let computed = matches!(setting, Setting::Connection(_) | Setting::Terminal);
         let fits = match (self, setting) {
+            (_, Setting::List(items)) if self != Kind::Init => return self.accept_list(items),
             (
                 Kind::Float(range) | Kind::Numbers(range) | Kind::FloatOrNone(range),
                 Setting::Int(v),
@@ -257,32 +252,13 @@ impl Kind {
                 Setting::Int(v),
             ) => *v >= 1,
             (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
-            (Kind::Ints, Setting::List(_)) => return each(Kind::Int),
-            (Kind::Counts, Setting::List(_)) => return each(Kind::Count),
-            (Kind::CountsOrNone, Setting::List(_)) => return each(Kind::CountOrNone),
-            (Kind::Numbers(range), Setting::List(_)) => return each(Kind::Float(range)),
-            (Kind::Pairs, Setting::List(_)) => pairs([Kind::Int, Kind::Int]),
             (Kind::Padding, Setting::Int(_)) => true,
             (Kind::Padding, Setting::Str(name)) => ["same", "valid"].contains(&&**name),
-            (Kind::Padding, Setting::List(items)) => items.iter().all(is_padding),
-            (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
-            (Kind::Names, Setting::List(_)) => pairs([Kind::Str, Kind::Str]),
-            (Kind::Axes, Setting::List(_)) => pairs([Kind::Str, Kind::IntOrNone]),
-            (Kind::Split, Setting::List(items)) => is_split(items),
-            (Kind::Floats | Kind::CountOrFloats, Setting::List(_)) => {
-                return each(Kind::Float(Range::Finite));
-            }
-            (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
-            (Kind::BlocksOrNone, Setting::List(items)) => {
-                items.iter().all(|s| matches!(s, Setting::Block(_) | Setting::None))
-            }
             (Kind::Dim, Setting::Int(v)) => *v >= -1,
             (Kind::Dim, _) => computed,
             (Kind::Dims, Setting::Int(-1..)) => {
                 return Some(Setting::List([setting.clone()].into()));
             }
-            (Kind::Dims, Setting::List(_)) => return each(Kind::Dim),
-            (Kind::Index, Setting::List(items)) => items.iter().all(is_index),
             (Kind::Index, _) => is_index(setting),
             (Kind::Init, Setting::Int(v)) => return Some(Setting::Float(*v as f64)),
             (Kind::Init, _) => Rule::of(setting).is_some(),
@@ -294,6 +270,28 @@ impl Kind {
             _ => false,
         };
         fits.then(|| setting.clone())
+    }
+
+    /// The same for a list.
+    fn accept_list(self, items: &[Setting]) -> Option<Setting> {
+        let pairs = |kinds| items.iter().all(|s| is_pair(s, kinds));
+        let fits = match self {
+            Kind::Pairs => pairs([Kind::Int, Kind::Int]),
+            Kind::Names => pairs([Kind::Str, Kind::Str]),
+            Kind::Axes => pairs([Kind::Str, Kind::IntOrNone]),
+            Kind::Padding => items.iter().all(is_padding),
+            Kind::Split => is_split(items),
+            Kind::Index => items.iter().all(is_index),
+            Kind::BlocksOrNone => {
+                items.iter().all(|s| matches!(s, Setting::Block(_) | Setting::None))
+            }
+            _ => {
+                let kind = self.item()?;
+                let items: Option<Vec<Setting>> = items.iter().map(|s| kind.accept(s)).collect();
+                return Some(Setting::List(items?.into()));
+            }
+        };
+        fits.then(|| Setting::List(items.into()))
     }
 }
 
