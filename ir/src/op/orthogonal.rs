@@ -91,7 +91,7 @@ pub(super) const OPS: &[OpDef] = &[
               are arbitrary. If a matrix is not finite, the result is NaN. The gradient of the \
               vectors is not finite if singular values are equal, or 0.",
         note: "Frameworks choose other signs of singular vectors. JAX may give finite vectors for \
-               infinities, native targets other numbers among singular values that are NaN.",
+               infinities.",
         shape: ShapeRule::Rule(|cx| {
             let [rows, columns, size] = sides(cx, 3)?;
             match cx.int("of") {

@@ -90,21 +90,23 @@ impl Singular {
     }
 
     /// Copies the matrix, or its transpose if it has more rows than columns, divided by its largest
-    /// magnitude, which is returned.
+    /// magnitude. Returns the factor of the singular values: this magnitude, or NaN if the matrix is
+    /// not finite.
     fn fetch(&self, own: &mut Standalone, x: &super::Operand, [m, n]: [V; 2]) -> V {
         let w = &self.all.right;
         let first = own.nest.b.index(0);
         let zero = own.nest.b.number(Ty::scalar(own.dtype()), 0.0);
         own.clear(&w.vectors, self.all.size, w.columns);
-        let largest = own.repeat(first, m, 1, &[zero], |own, i, most| {
-            own.repeat(first, n, 1, most, |own, j, most| {
+        // The largest magnitude, and 0, or NaN if an element is not finite.
+        let found = own.repeat(first, m, 1, &[zero, zero], |own, i, found| {
+            own.repeat(first, n, 1, found, |own, j, found| {
                 let v = x.load(own, i, j, 1, None);
                 let b = &mut own.nest.b;
-                let v = b.unary(Unary::Abs, v);
-                vec![b.binary(Binary::Max, v, most[0])]
+                let (magnitude, nothing) = (b.unary(Unary::Abs, v), b.sub(v, v));
+                vec![b.binary(Binary::Max, magnitude, found[0]), b.add(found[1], nothing)]
             })
         });
-        let scale = own.usable(largest[0]);
+        let scale = own.usable(found[0]);
         let is_wide = is_wide(own, m, n);
         own.each(first, m, 1, |own, i| {
             own.each(first, n, 1, |own, j| {
@@ -115,7 +117,7 @@ impl Singular {
                 w.vectors.store(b, row, column, v);
             });
         });
-        scale
+        own.nest.b.add(scale, found[1])
     }
 
     /// Makes the singular values positive, sorts them with their vectors, chooses the signs of the
