@@ -185,8 +185,10 @@ def compile(
         "checkpoint": as_bool(gradient_checkpointing, "gradient_checkpointing")
         or as_bool(use_checkpointing, "use_checkpointing")
         or backend.checkpoints,
-        "residuals": residuals_of(shardings),
-        "layouts": [] if stages else layouts_of(backend, shardings, model.inputs),
+        "layouts": (
+            [] if stages else layouts_of(backend, shardings, model.inputs),
+            residuals_of(shardings),
+        ),
     }
     pipeline = Pipeline.of(stages)
     if pipeline is not None:

@@ -184,7 +184,7 @@ class ShardedModel(ABC):
             "memory": None,
             "machine": machine,
             "optimizer_states": optimizer_states,
-            "residuals": self._options["residuals"] if given is None else residuals_of(given),
+            "residuals": self._options["layouts"][1] if given is None else residuals_of(given),
         }
         if given is None:
             given = dict(self._splits)

@@ -104,7 +104,7 @@ class StagedModel(ShardedModel):
             backend.kind,
             backend.dtype,
             backend.wide,
-            **{**self._options, "shapes": shapes, "watched": self._inner, "residuals": []},
+            **{**self._options, "shapes": shapes, "watched": self._inner, "layouts": ([], [])},
             others=[(backend.kind, group, None, None, False) for group in groups[1:]],
         )
 

@@ -48,7 +48,7 @@ impl Constant {
     math, cache, file_path=None, keep=Vec::new(), watched=Vec::new(), differentiate=None,
     own_gradients=false, checkpoint=false, memory_budget=None, separate_buffers=false, tier=None,
     cpu=None, random="framework", in_place="none", mixed_precision=false, checks=None, others=Vec::new(), mesh=Vec::new(),
-    residuals=Vec::new(), layouts=Vec::new(), at_call=false,
+    layouts=Default::default(), at_call=false,
 ))]
 // These are the keywords of Python's `compile`.
 #[allow(clippy::too_many_arguments)]
@@ -83,17 +83,15 @@ pub fn compile_block(
     checks: Option<bool>,
     others: Vec<Other>,
     mesh: Split,
-    residuals: Vec<(Vec<i64>, Split)>,
-    layouts: Vec<(String, Split)>,
+    layouts: Layouts,
     at_call: bool,
 ) -> Answer<Program> {
     guarded(|| {
-        let target = targets::find(target)?;
-        let given = lowering(inference, (shapes, dtypes, constant_keys), dtype, (target, wide))?;
+        let (target, own) = typed(target, wide, dtype, inference, [shapes, dtypes, constant_keys])?;
         let options = CompileOptions {
             target,
-            lower: lower::Options { trainable_keys, data_keys, discard_keys, ..given },
-            optimization: optimization(level, math, checkpoint && !inference, (mesh, residuals))?,
+            lower: lower::Options { trainable_keys, data_keys, discard_keys, ..own },
+            optimization: optimization(level, math, checkpoint && !inference, (mesh, layouts.1))?,
             stem: stem(file_path, target)?,
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
@@ -105,7 +103,7 @@ pub fn compile_block(
             random: Random::find(random).unwrap_or_default(),
             in_place: InPlace::find(in_place).unwrap_or_default(),
             mixed_precision,
-            layouts,
+            layouts: layouts.0,
             memory_budget,
             planning: if separate_buffers { Planning::None } else { Planning::Greedy },
             checks: checks.map_or(Checks::Host, |all| if all { Checks::All } else { Checks::None }),
@@ -130,6 +128,9 @@ fn run(
 /// Mesh axes with their sizes, or with the axes of an array that they divide.
 type Split = Vec<(String, i64)>;
 
+/// The layouts of values by name, and of residual values by shape.
+type Layouts = (Vec<(String, Split)>, Vec<(Vec<i64>, Split)>);
+
 /// A backend that runs some blocks: its target, the paths of the blocks, and for native code the
 /// tier and the processor.
 type Other = (String, Vec<String>, Option<String>, Option<String>, bool);
@@ -141,14 +142,17 @@ fn other((target, blocks, tier, cpu, mixed_precision): Other) -> Answer<OtherTar
     Ok(OtherTarget { name, blocks, target, tier, cpu, mixed_precision })
 }
 
-/// The options for lowering, with the given shapes, dtypes and constants of the inputs.
-fn lowering(
-    inference: bool,
-    (shapes, dtypes, constant_keys): (&Bound<PyDict>, &Bound<PyDict>, &Bound<PyDict>),
+/// The target, and the options for lowering to it, with the given shapes, dtypes and constants of the
+/// inputs.
+fn typed(
+    target: &str,
+    wide: bool,
     dtype: &Bound<DType>,
-    (target, wide): (&TargetEntry, bool),
-) -> Answer<lower::Options> {
-    Ok(lower::Options {
+    inference: bool,
+    [shapes, dtypes, constant_keys]: [&Bound<PyDict>; 3],
+) -> Answer<(&'static TargetEntry, lower::Options)> {
+    let target = targets::find(target)?;
+    let options = lower::Options {
         mode: mode(inference),
         shapes: value::shapes(shapes)?,
         dtypes: value::dtypes(dtypes)?,
@@ -156,7 +160,8 @@ fn lowering(
         index: target.framework_dtype(wide, Element::I64),
         constant_keys: constants(constant_keys)?,
         ..lower::Options::default()
-    })
+    };
+    Ok((target, options))
 }
 
 /// Makes sure that background compilation ends before the interpreter does.

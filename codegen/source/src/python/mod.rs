@@ -32,6 +32,7 @@ mod settle;
 mod shape_sources;
 mod slices;
 mod template;
+mod transposes;
 mod unit;
 mod views;
 

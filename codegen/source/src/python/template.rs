@@ -1,7 +1,7 @@
 //! Parsed templates. Their language is described at [`backends`](crate::backends).
 
 use super::expr::{Argument, Expr, OPERATORS, Strength, UNARY, operand_strengths, strength};
-use super::views::composed;
+use super::transposes::composed;
 
 /// One way to spell an operation, and when it may be used.
 #[derive(Clone, PartialEq, Debug)]

@@ -33,7 +33,9 @@ const NORM_TYPE: Parameter = with("norm_type", Kind::Float(Range::Ordered), Defa
 const BY_FREQUENCY: Parameter = with("scale_grad_by_freq", Kind::Bool, Default::Bool(false))
     .doc("divide the gradient of each row by the number of times that its index occurs in `input`");
 
-pub(super) const EMBEDDING: Entry = Entry {
+pub(super) const BLOCKS: &[Entry] = &[EMBEDDING, EMBEDDING_BAG];
+
+const EMBEDDING: Entry = Entry {
     name: "Embedding",
     doc: "The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` \
           starts standard normal, as in `torch.nn.Embedding`, or as given by `init`, with \
@@ -63,7 +65,7 @@ pub(super) const EMBEDDING: Entry = Entry {
     ..LAYER
 };
 
-pub(super) const EMBEDDING_BAG: Entry = Entry {
+const EMBEDDING_BAG: Entry = Entry {
     name: "EmbeddingBag",
     doc: "The sum, mean or maximum of the rows of `w` at the indices of each bag, as in \
           `torch.nn.EmbeddingBag`. A bag is a row of `input`, or the indices from one of the \

@@ -2,11 +2,11 @@
 
 use super::{
     Entry, attention, binary, borders, channels, class_losses, class_margins, classical, compose,
-    control, convolution, create, ctc, einsum, elementwise, encoder_decoder, experts, fourier,
-    gaussian_process, grid_sample, histogram, index, layers, likelihoods, linear_algebra, losses,
-    manifold, margins, metrics, multi_head, pixels, pooling, positions, random, recurrent, reduce,
-    regularizers, resize, segments, sequences, shape, similarity, special, statistics, thresholds,
-    transformer, unpooling, weights,
+    control, convolution, create, ctc, einsum, elementwise, embeddings, encoder_decoder, experts,
+    fourier, gaussian_process, grid_sample, histogram, index, layers, likelihoods, linear_algebra,
+    losses, manifold, margins, metrics, multi_head, pixels, pooling, positions, random, recurrent,
+    reduce, regularizers, resize, segments, sequences, shape, similarity, special, statistics,
+    thresholds, transformer, unpooling, weights,
 };
 
 /// Related blocks, which share a page.
@@ -114,6 +114,7 @@ pub const FAMILIES: &[Family] = &[
         about: "Blocks that learn, normalise or regularise.",
         tables: &[
             layers::BLOCKS,
+            embeddings::BLOCKS,
             channels::BLOCKS,
             similarity::BLOCKS,
             elementwise::DROPOUT,

@@ -8,7 +8,6 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, done};
-use super::embeddings::{EMBEDDING, EMBEDDING_BAG};
 use super::parameter::{Range, required, with};
 use super::{
     BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Settings, Value, data, gives,
@@ -80,8 +79,6 @@ pub(super) const BLOCKS: &[Entry] = &[
         }),
         ..LAYER
     },
-    EMBEDDING,
-    EMBEDDING_BAG,
     Entry {
         name: "LayerNorm",
         doc: "`(input - mean) / sqrt(variance + eps) * w + b` over the last axis, or over the axes \

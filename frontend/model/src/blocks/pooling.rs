@@ -2,7 +2,7 @@
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
+use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::shape::Shape;
@@ -13,7 +13,9 @@ use super::layers::LAYER;
 use super::parameter::{Range, required, with};
 use super::ranges::{adaptive, adaptive_places, maxima_of_ranges, means_of_ranges};
 use super::reduce::above_zero;
-use super::windows::{self, DILATION, KERNEL, PADDING, STRIDE_OF_KERNEL, each_axis};
+use super::windows::{
+    self, DILATION, KERNEL, PADDING, STRIDE_OF_KERNEL, after_channels, each_axis,
+};
 use super::{Default, Entry, Kind, Output, Parameter, Settings, Value, gives, out};
 use crate::lower::Cx;
 
@@ -207,18 +209,6 @@ const fn avg_pool<const AXES: usize>(
                 Some(divisor) => done(pooled(cx, "sum_pool", x, AXES)? / divisor as f64),
             }
         })
-    }
-}
-
-/// The number of axes after the first two.
-pub(super) fn after_channels(cx: &Cx) -> Result<usize> {
-    let shape = cx.var("input").shape();
-    match shape.need_rank()? {
-        rank @ 3.. => Ok(rank - 2),
-        _ => Diagnostic::of(ErrorKind::Shapes, "`input` has no axes to pool")
-            .got(&shape)
-            .expected("(batch, channels, …)")
-            .err(),
     }
 }
 

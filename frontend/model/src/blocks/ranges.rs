@@ -8,7 +8,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::done;
-use super::pooling::after_channels;
+use super::windows::after_channels;
 use super::{Value, windows};
 use crate::lower::Cx;
 use crate::setting::Setting;

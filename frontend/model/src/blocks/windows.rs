@@ -205,3 +205,15 @@ mod tests {
         }
     }
 }
+
+/// The number of axes after the first two.
+pub(super) fn after_channels(cx: &Cx) -> Result<usize> {
+    let shape = cx.var("input").shape();
+    match shape.need_rank()? {
+        rank @ 3.. => Ok(rank - 2),
+        _ => Diagnostic::of(ErrorKind::Shapes, "`input` has no axes to pool")
+            .got(&shape)
+            .expected("(batch, channels, …)")
+            .err(),
+    }
+}
