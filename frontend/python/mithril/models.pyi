@@ -195,13 +195,13 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "Linear",
-    "Embedding",
-    "EmbeddingBag",
     "LayerNorm",
     "RMSNorm",
     "ElementWiseAffine",
     "Softmax",
     "LogSoftmax",
+    "Embedding",
+    "EmbeddingBag",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
@@ -701,11 +701,12 @@ class Glu(Block):
     ) -> None: ...
 
 class PRelu(Block):
-    """`input` above 0, `a * input` below, with a learned slope `a` that starts at 0.25."""
+    """`input` above 0, `a * input` below, with a learned slope `a` that starts at 0.25, or as given by `init`."""
 
     def __init__(
         self,
         per_channel: bool = False,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -2610,11 +2611,11 @@ class ScatterReduce(Block):
     ) -> None: ...
 
 class Quantile(Block):
-    """The value below which a fraction `q` of the elements along `axis` lies; NaN if any of them is NaN."""
+    """The value below which a fraction `q` of the elements along `axis` lies; NaN if any of them is NaN. A list as `q` gives a further first axis, with the value of each fraction."""
 
     def __init__(
         self,
-        q: float,
+        q: float | Sequence[float],
         axis: int | None = None,
         keepdim: bool = False,
         interpolation: typing.Literal["linear", "lower", "higher", "midpoint", "nearest"] = "linear",
@@ -2678,13 +2679,14 @@ class Bucketize(Block):
     ) -> None: ...
 
 class Histogram(Block):
-    """The number of elements in each of `bins` bins of equal width from `min` to `max`, which the last bin includes. Elements outside, and NaN, are not counted. A range without width is widened by 1/2 on both sides, as in NumPy."""
+    """The number of elements in each of `bins` bins of equal width from `min` to `max`, which the last bin includes, or between the edges that `bins` lists, as in `numpy.histogram`. With `weights` it is the sum of those, to which gradients pass. Elements outside, and NaN, are not counted. A range without width is widened by 1/2 on both sides, as in NumPy."""
 
     def __init__(
         self,
-        bins: int,
+        bins: int | Sequence[float],
         min: float | None = None,
         max: float | None = None,
+        density: bool = False,
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3196,50 +3198,6 @@ class Linear(Block):
         acc: object = None,
     ) -> None: ...
 
-class Embedding(Block):
-    """The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` starts standard normal, as in `torch.nn.Embedding`, or as given by `init`, with `dimension` as its fan in. With `max_norm`, a row whose norm is larger is multiplied by `max_norm / (norm + 1e-7)`. As in PyTorch, the gradient is that of the row without this factor. PyTorch changes `w` as well; a call here does not."""
-
-    def __init__(
-        self,
-        num_embeddings: int,
-        dimension: int,
-        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        *,
-        name: str | None = None,
-        backend: str | None = None,
-        device: str | None = None,
-        dtype: object = None,
-        precision: int | None = None,
-        acc: object = None,
-    ) -> None: ...
-
-class EmbeddingBag(Block):
-    """The sum, mean or maximum of the rows of `w` at the indices of each bag, as in `torch.nn.EmbeddingBag`. A bag is a row of `input`, or the indices from one of the `offsets` to the next. The rows are those of `Embedding`, and `w` starts as there. Indices that are `padding_idx` do not count; a bag of no others gives 0. `per_sample_weights` multiply the rows of a sum. Of equal maxima, the first has the gradient."""
-
-    def __init__(
-        self,
-        num_embeddings: int,
-        dimension: int,
-        mode: typing.Literal["sum", "mean", "max"] = "mean",
-        padding_idx: int | None = None,
-        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        include_last_offset: bool = False,
-        *,
-        name: str | None = None,
-        backend: str | None = None,
-        device: str | None = None,
-        dtype: object = None,
-        precision: int | None = None,
-        acc: object = None,
-    ) -> None: ...
-
 class LayerNorm(Block):
     """`(input - mean) / sqrt(variance + eps) * w + b` over the last axis, or over the axes in `axis` (Ba et al. 2016, eq. 4). `w` starts at 1, or as given by `init`, `b` at 0."""
 
@@ -3324,6 +3282,50 @@ class LogSoftmax(Block):
         precision: int | None = None,
         acc: object = None,
         gradient: Block | None = None,
+    ) -> None: ...
+
+class Embedding(Block):
+    """The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` starts standard normal, as in `torch.nn.Embedding`, or as given by `init`, with `dimension` as its fan in. With `max_norm`, a row whose norm is larger is multiplied by `max_norm / (norm + 1e-7)`. As in PyTorch, the gradient is that of the row without this factor. PyTorch changes `w` as well; a call here does not."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        dimension: int,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        *,
+        name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
+    ) -> None: ...
+
+class EmbeddingBag(Block):
+    """The sum, mean or maximum of the rows of `w` at the indices of each bag, as in `torch.nn.EmbeddingBag`. A bag is a row of `input`, or the indices from one of the `offsets` to the next. The rows are those of `Embedding`, and `w` starts as there. Indices that are `padding_idx` do not count; a bag of no others gives 0. `per_sample_weights` multiply the rows of a sum. Of equal maxima, the first has the gradient."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        dimension: int,
+        mode: typing.Literal["sum", "mean", "max"] = "mean",
+        padding_idx: int | None = None,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        include_last_offset: bool = False,
+        *,
+        name: str | None = None,
+        backend: str | None = None,
+        device: str | None = None,
+        dtype: object = None,
+        precision: int | None = None,
+        acc: object = None,
     ) -> None: ...
 
 class BatchNorm1d(Block):
@@ -3973,7 +3975,7 @@ class AdaptiveAvgPool(Block):
 
     def __init__(
         self,
-        output_size: int | Sequence[int],
+        output_size: int | Sequence[int | None],
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3989,7 +3991,7 @@ class AdaptiveMaxPool(Block):
 
     def __init__(
         self,
-        output_size: int | Sequence[int],
+        output_size: int | Sequence[int | None],
         return_indices: bool = False,
         *,
         name: str | None = None,
@@ -4221,7 +4223,7 @@ class Upsample(Block):
     def __init__(
         self,
         size: int | Sequence[int] | None = None,
-        scale: float | None = None,
+        scale: float | Sequence[float] | None = None,
         mode: typing.Literal["nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic", "area"] = "nearest",
         align_corners: bool = False,
         antialias: bool = False,
@@ -4291,7 +4293,7 @@ class ScaledDotProduct(Block):
     ) -> None: ...
 
 class MultiHeadAttention(Block):
-    """Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. 3.2.2): of `input` to itself, or to `context` if that is connected. With `kv_heads`, several heads share keys and values (Ainslie et al. 2023). Initial values are those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` start Xavier uniform (as one matrix if they read the same width), `w_output` uniform within `1 / sqrt(width)`, biases at 0; `init` applies to each of these matrices separately. The `mask` has the axes (batch, heads, queries, keys), (batch, queries, keys), (queries, keys), (batch, keys) or (keys), where sizes of 1 broadcast: a bool mask is True where a query attends to a key, a float mask is added to the scores. A query whose mask hides every key gives 0. `window`, `softcap` and `sinks` are those of `ScaledDotProduct`. A mask of two axes that could be either (queries, keys) or (batch, keys) is an error."""
+    """Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. 3.2.2): of `input` to itself, or to `context` if that is connected, whose values come from `value` if that is. With `kv_heads`, several heads share keys and values (Ainslie et al. 2023). Initial values are those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` start Xavier uniform (as one matrix if they read the width of `input`), `w_output` uniform within `1 / sqrt(width)`, biases at 0; `init` applies to each of these matrices separately. The `mask` has the axes (batch, heads, queries, keys), (batch, queries, keys), (queries, keys), (batch, keys) or (keys), where sizes of 1 broadcast: a bool mask is True where a query attends to a key, a float mask is added to the scores. A query whose mask hides every key gives 0. The `key_mask`, (batch, keys), hides keys from all queries, in addition to the `mask`. `add_bias_kv` and `add_zero_attn` add keys after the others, which every query attends to. `return_weights` gives the further output `weights`, (batch, heads, queries, keys), in training those after `dropout`. `window`, `softcap` and `sinks` are those of `ScaledDotProduct`. A mask of two axes that could be either (queries, keys) or (batch, keys) is an error."""
 
     def __init__(
         self,
@@ -4302,6 +4304,9 @@ class MultiHeadAttention(Block):
         init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         window: int | Sequence[int] | None = None,
         softcap: float | None = None,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        return_weights: bool = False,
         alibi: bool = False,
         use_sinks: bool = False,
         dropout: float = 0.0,
