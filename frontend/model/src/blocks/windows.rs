@@ -171,6 +171,18 @@ pub(super) fn unless_one(name: &'static str, number: i64) -> Option<(&'static st
     (number != 1).then(|| (name, number.into()))
 }
 
+/// The number of axes after the first two.
+pub(super) fn after_channels(cx: &Cx) -> Result<usize> {
+    let shape = cx.var("input").shape();
+    match shape.need_rank()? {
+        rank @ 3.. => Ok(rank - 2),
+        _ => Diagnostic::of(ErrorKind::Shapes, "`input` has no axes to pool")
+            .got(&shape)
+            .expected("(batch, channels, …)")
+            .err(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::Setting;
@@ -203,17 +215,5 @@ mod tests {
             named.push(("dilation", Setting::Int(dilation)));
             assert_eq!(build("MaxPool1d", vec![], named).is_ok(), is_valid, "kernel {kernel}");
         }
-    }
-}
-
-/// The number of axes after the first two.
-pub(super) fn after_channels(cx: &Cx) -> Result<usize> {
-    let shape = cx.var("input").shape();
-    match shape.need_rank()? {
-        rank @ 3.. => Ok(rank - 2),
-        _ => Diagnostic::of(ErrorKind::Shapes, "`input` has no axes to pool")
-            .got(&shape)
-            .expected("(batch, channels, …)")
-            .err(),
     }
 }
