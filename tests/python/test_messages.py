@@ -167,11 +167,15 @@ CASES = {
     ),
     "a misspelt terminal of a loss": (
         lambda: trained(ml.GaussianNLL(), varianse="v"),
-        "hint: did you mean the terminal `variance`: GaussianNLL(…)(variance=…)",
+        "Unexpected argument: `add_loss` has no keyword `varianse`\n  expected: `loss`, "
+        "`reduce_steps`, `coef`, `input`, `target`\n  hint: did you mean the terminal `variance`: "
+        "GaussianNLL(…)(variance=…)",
     ),
     "no terminal of a loss": (
         lambda: trained(ml.GaussianNLL(), labels="v"),
-        "hint: the terminals of `GaussianNLL` are `input`, `target`, `variance`: "
+        "Unexpected argument: `add_loss` has no keyword `labels`\n  expected: `loss`, "
+        "`reduce_steps`, `coef`, `input`, `target`\n  hint: the terminals of `GaussianNLL` are "
+        "`input`, `target`, `variance`: "
         "GaussianNLL(…)(variance=…)",
     ),
     "a keyword of a regularizer": (

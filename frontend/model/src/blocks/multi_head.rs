@@ -33,7 +33,8 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
           heads, queries, keys), in training those after `dropout`. `window`, `softcap` and \
           `sinks` are those of `ScaledDotProduct`. A mask of two axes that could be either \
           (queries, keys) or (batch, keys) is an error.",
-    example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8)").with_settings("heads=4"),
+    example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8) (2, 4, 5, 5)")
+        .with_settings("heads=4, return_weights=True"),
     parameters: &[
         required("heads", Kind::Count).doc("the number of heads, a divisor of the width"),
         with("kv_heads", Kind::Count, Default::None)

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base import Backend
 from .dtypes import numpy_dtype
+from .joint import JointRunner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from .._core import Program
+    from .base import Namespace
 
 
 __all__ = ["NumpyBackend"]
@@ -42,3 +46,8 @@ class NumpyBackend(NumpyArrays):
 
     def from_host_source(self, x: str, dtype: str) -> str:
         return f"{x}.astype(ml_dtypes.bfloat16)" if dtype == "bfloat16" else x
+
+    def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> Any:
+        if jit and type(self).jit is not Backend.jit:  # a subclass compiles the source
+            return super().runner(program, namespace, jit=jit)
+        return JointRunner(self, namespace())

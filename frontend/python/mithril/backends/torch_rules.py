@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -159,6 +160,12 @@ def _divided_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         if func in RULES:
             mesh = next(_arrays((args, kwargs))).device_mesh
             return RULES[func](func, mesh, args, kwargs), True
+    lists = (own for own in args if isinstance(own, (list, tuple)))
+    if any(_is_single(own) for own in chain(args, *lists)):
+        mesh = next(_arrays((args, kwargs))).device_mesh
+        whole = [Replicate()] * mesh.ndim
+        args = _map(lambda own: as_dtensor(own, mesh, whole) if _is_single(own) else own, args)
+        by_rule = True
     try:
         return func(*args, **kwargs), by_rule
     except (NotImplementedError, AssertionError, RuntimeError) as error:
@@ -353,6 +360,12 @@ RULES: dict[Any, Callable[..., Any]] = {
 }
 
 SPECIAL = frozenset({*RIGHT, *REDUCTIONS, *RULES})
+
+
+def _is_single(value: Any) -> bool:
+    """Whether this is an array of one element, with axes, that every rank has alike. DTensor takes
+    it for replicated as well, with a warning. The gradient of a product has such arrays."""
+    return type(value) is torch.Tensor and value.ndim > 0 and value.numel() == 1
 
 
 def _arrays(value: Any) -> Iterator[DTensor]:
