@@ -22,3 +22,11 @@ def near(got, want, tolerance=1e-5):
     assert got.dtype == want.dtype
     scale = max(1.0, float(np.max(np.abs(want), initial=0)))
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+
+
+def near_in_double(got, want, tolerance):
+    """Compares arrays of any float dtypes as float64."""
+    want = want.detach().double().numpy() if hasattr(want, "detach") else want
+    got = np.asarray(got).astype(np.float64)
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, tolerance, tolerance)

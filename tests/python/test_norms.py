@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import near_in_double
 from conftest import CLASSES
 
 import mithril as ml
@@ -18,13 +19,6 @@ SHAPE = (2, 3, 4, 5)
 
 def numbers(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape)
-
-
-def near(got: Any, want: Any, tolerance: float) -> None:
-    want = want.detach().double().numpy() if isinstance(want, torch.Tensor) else want
-    got = np.asarray(got).astype(np.float64)
-    assert got.shape == want.shape
-    np.testing.assert_allclose(got, want, tolerance, tolerance)
 
 
 def moved(function: Any, axes: Any) -> Any:
@@ -62,9 +56,9 @@ def test_norms_over_axes(norm, axes, open_dims, backend):
     leaves = [torch.tensor(v, requires_grad=True) for v in values]
     want = moved(function, axes)(*leaves)
     want.backward(torch.tensor(seed))
-    near(backend.to_numpy(outputs["output"]), want, 2e-5)
+    near_in_double(backend.to_numpy(outputs["output"]), want, 2e-5)
     for name, leaf in zip(names, leaves, strict=True):
-        near(backend.to_numpy(gradients[name]), leaf.grad.numpy(), 1e-4)
+        near_in_double(backend.to_numpy(gradients[name]), leaf.grad.numpy(), 1e-4)
 
 
 @pytest.mark.parametrize("make", CLASSES)
@@ -76,7 +70,7 @@ def test_norms_of_an_open_rank(make):
         x = numbers(*shape)
         params = {n: backend.ones(3, 4) for n in ("w", "b")}
         got = compiled.evaluate(params, {"input": backend.array(x.astype(np.float32))})["output"]
-        near(backend.to_numpy(got), F.layer_norm(torch.tensor(x), (3, 4)) + 1, 2e-5)
+        near_in_double(backend.to_numpy(got), F.layer_norm(torch.tensor(x), (3, 4)) + 1, 2e-5)
 
 
 @pytest.mark.parametrize("block", [LayerNorm, RMSNorm])

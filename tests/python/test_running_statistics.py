@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import near_in_double
 from conftest import INSTALLED, MAKERS
 
 import mithril as ml
@@ -17,13 +18,6 @@ TOLERANCES = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 2.0**-6, "float16":
 
 def numbers(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape)
-
-
-def near(got: Any, want: Any, tolerance: float) -> None:
-    want = want.detach().double().numpy() if isinstance(want, torch.Tensor) else want
-    got = np.asarray(got).astype(np.float64)
-    assert got.shape == want.shape
-    np.testing.assert_allclose(got, want, tolerance, tolerance)
 
 
 def trained(block: Any, theirs: Any, backend: Any, shape: Any, dtype: str) -> None:
@@ -39,7 +33,7 @@ def trained(block: Any, theirs: Any, backend: Any, shape: Any, dtype: str) -> No
     for x, own in zip(given, batches, strict=True):
         before = {n: np.array(backend.to_numpy(v)) for n, v in state.items()}
         outputs, following = compiled.evaluate(params, {"input": x}, state=state)
-        near(backend.to_numpy(outputs["output"]), theirs(own), tolerance)
+        near_in_double(backend.to_numpy(outputs["output"]), theirs(own), tolerance)
         for n, v in before.items():
             np.testing.assert_array_equal(np.asarray(backend.to_numpy(state[n])), v)
         state = following
@@ -47,11 +41,11 @@ def trained(block: Any, theirs: Any, backend: Any, shape: Any, dtype: str) -> No
         "num_batches" if n == "num_batches_tracked" else n: b for n, b in theirs.named_buffers()
     }
     for name, value in state.items():
-        near(backend.to_numpy(value), buffers[name], tolerance)
+        near_in_double(backend.to_numpy(value), buffers[name], tolerance)
     theirs.eval()
     still = ml.compile(block, backend, shapes={"input": list(shape)}, inference=True)
     outputs, after = still.evaluate(params, {"input": given[0]}, state=state)
-    near(backend.to_numpy(outputs["output"]), theirs(batches[0]), tolerance)
+    near_in_double(backend.to_numpy(outputs["output"]), theirs(batches[0]), tolerance)
     assert set(after) == set(state)
 
 
