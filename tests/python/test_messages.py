@@ -129,8 +129,8 @@ CASES = {
     ),
     "classes in a list": (
         lambda: MLP([Relu], [3]),
-        "`activations[0]` has the wrong type\n  got: the class Relu\n  expected: a block\n"
-        "  hint: call the class: `Relu(…)`",
+        "`activations[0]` has the wrong type\n  got: the class Relu\n"
+        "  expected: a block or None\n  hint: call the class: `Relu(…)`",
     ),
     "classes in sequence": (
         lambda: Sequential([Relu]),

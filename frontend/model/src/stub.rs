@@ -81,39 +81,33 @@ pub fn annotation(parameter: &Parameter) -> String {
     }
 }
 
-fn kind(kind: Kind) -> String {
-    match kind {
+fn kind(own: Kind) -> String {
+    match own {
         Kind::Bool => "bool".into(),
         Kind::Int | Kind::Count => "int".into(),
-        Kind::IntOrNone | Kind::CountOrNone => "int | None".into(),
         Kind::Float(_) => "float".into(),
-        Kind::FloatOrNone(_) => "float | None".into(),
         Kind::DType => "object".into(),
         Kind::Str => "str".into(),
         Kind::OneOf(names) => {
             let names: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
             format!("typing.Literal[{}]", names.join(", "))
         }
-        Kind::Ints | Kind::Counts => "int | Sequence[int]".into(),
-        Kind::CountsOrNone => "int | Sequence[int | None]".into(),
+        Kind::OrNone(item) => format!("{} | None", kind(*item)),
+        Kind::OneOrList(item) => format!("{} | Sequence[{0}]", kind(*item)),
+        Kind::List(item) => format!("Sequence[{}]", kind(*item)),
         Kind::CountOrFloats => "int | Sequence[float]".into(),
-        Kind::Numbers(_) => "float | Sequence[float]".into(),
         Kind::Pairs => "Sequence[Sequence[int]]".into(),
         Kind::Padding => {
             "int | Sequence[int | Sequence[int]] | typing.Literal[\"same\", \"valid\"]".into()
         }
-        Kind::Strs => "Sequence[str]".into(),
         Kind::Names => "Mapping[str, str] | Sequence[Sequence[str]]".into(),
         Kind::Axes => "int | Mapping[str, int | None]".into(),
         Kind::Split => "Sequence[int | None] | Mapping[str, int | None]".into(),
-        Kind::Floats => "Sequence[float]".into(),
         Kind::Dim => "int | Connection | None".into(),
         Kind::Dims => "int | Sequence[int | Connection | None]".into(),
         Kind::Index => "typing.Any".into(),
         Kind::Scalar => "int | Connection".into(),
         Kind::Block => "Block".into(),
-        Kind::Blocks => "Sequence[Block]".into(),
-        Kind::BlocksOrNone => "Sequence[Block | None]".into(),
         Kind::Value => "typing.Any".into(),
         Kind::Init => "str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any]".into(),
     }

@@ -3975,7 +3975,7 @@ class AdaptiveAvgPool(Block):
 
     def __init__(
         self,
-        output_size: int | Sequence[int | None],
+        output_size: int | None | Sequence[int | None],
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -3991,7 +3991,7 @@ class AdaptiveMaxPool(Block):
 
     def __init__(
         self,
-        output_size: int | Sequence[int | None],
+        output_size: int | None | Sequence[int | None],
         return_indices: bool = False,
         *,
         name: str | None = None,

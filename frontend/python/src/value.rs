@@ -341,7 +341,7 @@ fn setting_of(
     } else if value.is_instance_of::<PyEllipsis>() {
         Ok(Setting::Ellipsis)
     } else if let Some(items) = sequence(value) {
-        let own = kind.and_then(Kind::item).filter(|kind| *kind == Kind::Block);
+        let own = kind.and_then(Kind::item).filter(|kind| kind.is_block());
         let item = |(i, item)| {
             setting_of(item, own, &|| match name().strip_suffix('`') {
                 Some(list) => format!("{list}[{i}]`"),

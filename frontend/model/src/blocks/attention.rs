@@ -25,7 +25,7 @@ pub(super) const MASK: Input = Input {
 
 /// Windows of this size and larger have no end on that side: sequences are shorter.
 const UNLIMITED: i64 = 1 << 30;
-pub(super) const WINDOW: Parameter = with("window", Kind::Ints, Default::None).doc(
+pub(super) const WINDOW: Parameter = with("window", Kind::INTS, Default::None).doc(
     "how many keys before and after its own position a query attends to: one number, or two where \
      they differ; -1 means all",
 );

@@ -22,11 +22,16 @@ const SCALE: Input =
     param("w", Init::Ones, channels).takes_init().when(|s| s.flag("use_scale")).doc("(channels)");
 const SHIFT: Input =
     param("b", Init::Zeros, channels).when(|s| s.flag("use_bias")).doc("(channels)");
-const MOMENTUM: Parameter =
-    with("momentum", Kind::FloatOrNone(Range::Unit), Default::Float(0.1)).is_width_in_torch().doc(
-        "the fraction by which a running value moves towards that of the batch; with None, it is \
+const MOMENTUM: Parameter = with(
+    "momentum",
+    Kind::OrNone(&Kind::Float(Range::Unit)),
+    Default::Float(0.1),
+)
+.is_width_in_torch()
+.doc(
+    "the fraction by which a running value moves towards that of the batch; with None, it is \
          the average of all batches",
-    );
+);
 const TRACKS: Parameter = with("track_running_stats", Kind::Bool, Default::Bool(true))
     .doc("keep running values for inference; without them, it uses those of the batch as well");
 const RATE: Parameter =

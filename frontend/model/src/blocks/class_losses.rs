@@ -38,7 +38,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         ),
         parameters: &[
             required("classes", Kind::Count).doc("the number of classes"),
-            with("sizes", Kind::Counts, Default::None)
+            with("sizes", Kind::COUNTS, Default::None)
                 .doc("the sizes of the axes of `target` after those of the samples"),
             with("use_bias", Kind::Bool, Default::Bool(false)).doc("learn a bias `linear.b`"),
             cross_entropy::WEIGHTS,
@@ -80,7 +80,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         ),
         parameters: &[
             required("classes", Kind::Count).doc("the number of classes"),
-            required("cutoffs", Kind::Counts)
+            required("cutoffs", Kind::COUNTS)
                 .doc("the first class of each cluster, in ascending order"),
             with("div_value", Kind::Float(Range::Positive), Default::Float(4.0))
                 .doc("the factor between the widths of clusters"),

@@ -38,9 +38,9 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["np.ones((5, 4), \"float32\")"], "(5, 3)")
             .with_settings("activations=[ml.Relu(), None], dimensions=[8, 3]"),
         parameters: &[
-            required("activations", Kind::BlocksOrNone)
+            required("activations", Kind::List(&Kind::OrNone(&Kind::Block)))
                 .doc("one block for each dimension, or None for no activation"),
-            required("dimensions", Kind::Ints).doc("the width of each layer"),
+            required("dimensions", Kind::INTS).doc("the width of each layer"),
             with("use_bias", Kind::Bool, Default::Bool(true)).doc("learn a bias in each layer"),
             INIT,
         ],
@@ -52,7 +52,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "Sequential",
         doc: "Blocks in sequence, connected by their standard terminals.",
         example: gives(&["[-1, 0, 2]"], "[0. 0. 4.]").with_settings("[ml.Relu(), ml.Square()]"),
-        parameters: &[required("blocks", Kind::Blocks).doc("the blocks, first to last")],
+        parameters: &[required("blocks", Kind::BLOCKS).doc("the blocks, first to last")],
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
             if settings.list("blocks").is_empty() {

@@ -45,11 +45,11 @@ pub(super) const BLOCKS: &[Entry] = &[
             BODY,
             with("carry", Kind::Names, Default::None)
                 .doc("inputs, each with the output that it takes in the next step"),
-            with("over", Kind::Strs, Default::None).doc(
+            with("over", Kind::STRS, Default::None).doc(
                 "the inputs that read slices; defaults to all that are not carried, or to none if \
                  `steps` is given",
             ),
-            with("collect", Kind::Strs, Default::None)
+            with("collect", Kind::STRS, Default::None)
                 .doc("the outputs that are stacked; defaults to all that are not carried"),
             with("axis", Kind::Int, Default::Int(0))
                 .doc("the axis of slices in sequences and in stacked outputs"),
@@ -82,7 +82,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             BODY,
             with("axis", Kind::Int, Default::Int(0))
                 .doc("the axis of slices in inputs and in outputs"),
-            with("fixed", Kind::Strs, Default::None)
+            with("fixed", Kind::STRS, Default::None)
                 .doc("the inputs that are the same in all calls"),
         ],
         inputs: &[],

@@ -37,11 +37,11 @@ const VOLUMES: &str = "np.ones((2, 4, 5, 6, 7), \"float32\")";
 const TRANSPOSE_PARAMETERS: &[Parameter] = &[
     FILTERS,
     KERNEL,
-    with("stride", Kind::Counts, Default::Int(1))
+    with("stride", Kind::COUNTS, Default::Int(1))
         .doc("the distance between the kernels of neighbouring elements"),
-    with("padding", Kind::Ints, Default::Int(0))
+    with("padding", Kind::INTS, Default::Int(0))
         .doc("what is removed from both ends of each axis: a number, or one for each axis"),
-    with("output_padding", Kind::Ints, Default::Int(0))
+    with("output_padding", Kind::INTS, Default::Int(0))
         .doc("what is added to the end of each axis: less than `stride` or less than `dilation`"),
     GROUPS,
     DILATION,

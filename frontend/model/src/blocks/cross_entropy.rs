@@ -16,7 +16,7 @@ use crate::lower::Cx;
 use crate::setting::Setting;
 
 pub(super) const WEIGHTS: Parameter =
-    with("weights", Kind::Floats, Default::None).doc("a weight for each class");
+    with("weights", Kind::FLOATS, Default::None).doc("a weight for each class");
 pub(super) const IGNORED: Parameter =
     with("ignore_index", Kind::Int, Default::None).doc("the target that is ignored");
 const AXIS: Parameter = with("axis", Kind::Int, Default::Int(-1)).doc("the axis of the classes");

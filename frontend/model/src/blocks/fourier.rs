@@ -12,18 +12,18 @@ use super::{BASE, Default, Entry, Group, Input, Kind, Output, Parameter, Value, 
 use crate::lower::Cx;
 
 const AXIS: Parameter =
-    with("axis", Kind::Ints, Default::Int(-1)).doc("the axis, or several, as `dim` in PyTorch");
+    with("axis", Kind::INTS, Default::Int(-1)).doc("the axis, or several, as `dim` in PyTorch");
 const NORM: Parameter =
     with("norm", Kind::OneOf(&["backward", "ortho", "forward"]), Default::Str("backward"))
         .doc("which direction divides by the number of elements, or both by its square root");
 const PARAMETERS: &[Parameter] = &[
-    with("n", Kind::Counts, Default::None)
+    with("n", Kind::COUNTS, Default::None)
         .doc("the length along each axis, to which `input` is cut or padded with zeros"),
     AXIS,
     NORM,
 ];
 const HALF: &[Parameter] = &[
-    with("n", Kind::Counts, Default::None).doc(
+    with("n", Kind::COUNTS, Default::None).doc(
         "the length of the result along each axis; along the last one, twice the input's less 2 \
          if omitted",
     ),

@@ -54,7 +54,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[[[1, 0, 0.5], [0, 2, 0]]]"], "[[[[0. 0.]\n   [1. 0.]]]]")
             .with_settings("size=(1, 2)"),
         parameters: &[
-            required("size", Kind::Counts)
+            required("size", Kind::COUNTS)
                 .doc("height and width of the images, or depth, height and width of the volumes"),
             ALIGN,
         ],

@@ -35,7 +35,7 @@ const SCALE: Input = param("w", Init::Ones, features)
     .doc("(last dim of `input`)");
 const SHIFT: Input =
     param("b", Init::Zeros, features).when(|s| s.flag("use_bias")).doc("(last dim of `input`)");
-const AXES: Parameter = with("axis", Kind::Ints, Default::Int(-1))
+const AXES: Parameter = with("axis", Kind::INTS, Default::Int(-1))
     .doc("the axis or axes that are normalised, as one: `(-3, -2, -1)` for whole images");
 const SCALES: Input = param("w", Init::Ones, normalised_dims)
     .takes_init()

@@ -115,7 +115,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[
             with("smooth", Kind::Float(Range::NotNegative), Default::Float(1.0))
                 .doc("added to both sums, so that the loss of two empty masks is 0"),
-            with("axis", Kind::Ints, Default::None)
+            with("axis", Kind::INTS, Default::None)
                 .doc("the axes of a mask; all but the first if omitted"),
         ],
         ..LOSS.row(

@@ -62,6 +62,11 @@ impl Range {
         }
     }
 
+    /// The same of several numbers.
+    fn plural(self) -> String {
+        self.name().trim_start_matches("a ").replacen("number", "numbers", 1)
+    }
+
     pub(crate) fn holds(self, number: f64) -> bool {
         match self {
             Range::Any => true,
@@ -79,26 +84,18 @@ impl Range {
 pub enum Kind {
     Bool,
     Int,
-    /// An integer, or `None`, which has a meaning other than the default.
-    IntOrNone,
     /// An integer of at least 1: sizes and counts.
     Count,
-    /// An integer of at least 1, or `None`, which has a meaning other than the default.
-    CountOrNone,
     Float(Range),
-    /// A number, or `None`, which has a meaning other than the default.
-    FloatOrNone(Range),
     DType,
     Str,
     OneOf(&'static [&'static str]),
-    /// One integer or a list of them.
-    Ints,
-    /// One integer of at least 1 or a list of them.
-    Counts,
-    /// One integer of at least 1, or a list of them in which `None` has a meaning of its own.
-    CountsOrNone,
-    /// One number or a list of them.
-    Numbers(Range),
+    /// A value of this kind, or `None`, which has a meaning other than the default.
+    OrNone(&'static Kind),
+    /// One value of this kind, or a list of them.
+    OneOrList(&'static Kind),
+    /// A list of values of this kind.
+    List(&'static Kind),
     /// An integer of at least 1, or a list of numbers.
     CountOrFloats,
     /// A list of pairs of integers.
@@ -106,8 +103,6 @@ pub enum Kind {
     /// Padding of axes: an integer, a list with an integer or a pair per axis, or the name of a
     /// padding that follows from other parameters.
     Padding,
-    /// A list of strings.
-    Strs,
     /// A dict of strings, stored as a list of pairs.
     Names,
     /// An axis, or a dict from names to axes. `None`: no axis.
@@ -115,7 +110,6 @@ pub enum Kind {
     /// For each axis of a device mesh, the axis of an array or `None`: a list, or a dict by the
     /// names of the mesh axes.
     Split,
-    Floats,
     /// A dim: an integer, -1 or `None` for an open one, or a scalar that the model computes.
     Dim,
     Dims,
@@ -125,9 +119,6 @@ pub enum Kind {
     /// An integer or a scalar that the model computes.
     Scalar,
     Block,
-    Blocks,
-    /// A list of blocks, in which `None` stands for no block.
-    BlocksOrNone,
     /// A number or an array.
     Value,
     /// An initializer: a name, a number, or a function of key and shape.
@@ -135,40 +126,38 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const INTS: Kind = Kind::OneOrList(&Kind::Int);
+    pub const COUNTS: Kind = Kind::OneOrList(&Kind::Count);
+    pub const FLOATS: Kind = Kind::List(&Kind::Float(Range::Finite));
+    pub const STRS: Kind = Kind::List(&Kind::Str);
+    pub const BLOCKS: Kind = Kind::List(&Kind::Block);
+
     /// Describes the accepted values for messages.
     pub fn name(self) -> String {
         match self {
             Kind::Bool => "a bool".into(),
             Kind::Int => "an integer".into(),
-            Kind::IntOrNone => "an integer or None".into(),
             Kind::Count => "an integer of at least 1".into(),
-            Kind::CountOrNone => "an integer of at least 1, or None".into(),
             Kind::Float(range) => range.name().into(),
-            Kind::FloatOrNone(range) => format!("{} or None", range.name()),
             Kind::DType => "a dtype".into(),
             Kind::Str => "a string".into(),
             Kind::OneOf(names) => {
                 let each: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
                 format!("one of {}", each.join(", "))
             }
-            Kind::Ints => "an integer or a list of integers".into(),
-            Kind::Counts => "an integer of at least 1, or a list of them".into(),
-            Kind::CountsOrNone => {
-                "an integer of at least 1, or a list of such integers and None".into()
-            }
+            Kind::OrNone(kind) => format!("{} or None", kind.name()),
+            Kind::OneOrList(kind) => format!("{}, or a list of them", kind.name()),
+            Kind::List(kind) => format!("a list of {}", kind.plural()),
             Kind::CountOrFloats => "an integer of at least 1, or a list of finite numbers".into(),
-            Kind::Numbers(range) => format!("{}, or a list of such numbers", range.name()),
             Kind::Pairs => "a list of pairs of integers".into(),
             Kind::Padding => {
                 "an integer, \"same\", \"valid\", or a list of integers or pairs of them".into()
             }
-            Kind::Strs => "a list of strings".into(),
             Kind::Names => "a dict of strings".into(),
             Kind::Axes => "an integer, or a dict from names to integers or None".into(),
             Kind::Split => {
                 "a list of integers or None, or a dict from names of mesh axes to these".into()
             }
-            Kind::Floats => "a list of finite numbers".into(),
             Kind::Dim => "a dim: an integer, -1, None or a connection".into(),
             Kind::Dims => "a list of dims: integers, None or connections".into(),
             Kind::Index => {
@@ -176,10 +165,19 @@ impl Kind {
             }
             Kind::Scalar => "an integer or a connection".into(),
             Kind::Block => "a block".into(),
-            Kind::Blocks => "a list of blocks".into(),
-            Kind::BlocksOrNone => "a list of blocks or None".into(),
             Kind::Value => "a number or an array".into(),
             Kind::Init => Rule::expected(),
+        }
+    }
+
+    /// Describes several accepted values.
+    fn plural(self) -> String {
+        match self {
+            Kind::Float(range) => range.plural(),
+            Kind::Str => "strings".into(),
+            Kind::Block => "blocks".into(),
+            Kind::OrNone(kind) => format!("{} or None", kind.plural()),
+            other => format!("values, each {}", other.name()),
         }
     }
 
@@ -187,11 +185,8 @@ impl Kind {
     pub(crate) fn widest(self) -> Kind {
         match self {
             Kind::Count | Kind::CountOrFloats => Kind::Int,
-            Kind::Counts | Kind::CountsOrNone => Kind::Ints,
-            Kind::CountOrNone => Kind::IntOrNone,
             Kind::Float(_) => Kind::Float(Range::Any),
-            Kind::Numbers(_) => Kind::Numbers(Range::Any),
-            Kind::FloatOrNone(_) => Kind::FloatOrNone(Range::Any),
+            Kind::OrNone(kind) | Kind::OneOrList(kind) => kind.widest(),
             Kind::OneOf(_) => Kind::Str,
             Kind::Dim => Kind::Scalar,
             Kind::Init => Kind::Str,
@@ -199,17 +194,17 @@ impl Kind {
         }
     }
 
+    /// Whether this kind accepts a block.
+    pub fn is_block(self) -> bool {
+        matches!(self, Kind::Block | Kind::OrNone(Kind::Block))
+    }
+
     /// The kind of the items of a list.
     pub fn item(self) -> Option<Kind> {
         match self {
-            Kind::Ints => Some(Kind::Int),
-            Kind::Counts => Some(Kind::Count),
-            Kind::CountsOrNone => Some(Kind::CountOrNone),
-            Kind::Numbers(range) => Some(Kind::Float(range)),
-            Kind::Strs => Some(Kind::Str),
-            Kind::Floats | Kind::CountOrFloats => Some(Kind::Float(Range::Finite)),
+            Kind::OneOrList(kind) | Kind::List(kind) => Some(*kind),
+            Kind::CountOrFloats => Some(Kind::Float(Range::Finite)),
             Kind::Dims => Some(Kind::Dim),
-            Kind::Blocks | Kind::BlocksOrNone => Some(Kind::Block),
             _ => None,
         }
     }
@@ -220,37 +215,19 @@ impl Kind {
         let computed = matches!(setting, Setting::Connection(_) | Setting::Terminal);
         let fits = match (self, setting) {
             (_, Setting::List(items)) if self != Kind::Init => return self.accept_list(items),
-            (
-                Kind::Float(range) | Kind::Numbers(range) | Kind::FloatOrNone(range),
-                Setting::Int(v),
-            ) => {
+            (Kind::OrNone(_) | Kind::Dim, Setting::None) => true,
+            (Kind::OrNone(kind) | Kind::OneOrList(kind), _) => return kind.accept(setting),
+            (Kind::Float(range), Setting::Int(v)) => {
                 let v = *v as f64;
                 return range.holds(v).then_some(Setting::Float(v));
             }
-            (
-                Kind::Float(range) | Kind::Numbers(range) | Kind::FloatOrNone(range),
-                Setting::Float(v),
-            ) => range.holds(*v),
+            (Kind::Float(range), Setting::Float(v)) => range.holds(*v),
             (Kind::Bool, Setting::Bool(_))
-            | (
-                Kind::Int | Kind::IntOrNone | Kind::Scalar | Kind::Ints | Kind::Axes,
-                Setting::Int(_),
-            )
-            | (
-                Kind::IntOrNone | Kind::CountOrNone | Kind::FloatOrNone(_) | Kind::Dim,
-                Setting::None,
-            )
+            | (Kind::Int | Kind::Scalar | Kind::Axes, Setting::Int(_))
             | (Kind::DType, Setting::DType(_))
             | (Kind::Str, Setting::Str(_))
             | (Kind::Block, Setting::Block(_)) => true,
-            (
-                Kind::Count
-                | Kind::Counts
-                | Kind::CountOrNone
-                | Kind::CountsOrNone
-                | Kind::CountOrFloats,
-                Setting::Int(v),
-            ) => *v >= 1,
+            (Kind::Count | Kind::CountOrFloats, Setting::Int(v)) => *v >= 1,
             (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
             (Kind::Padding, Setting::Int(_)) => true,
             (Kind::Padding, Setting::Str(name)) => ["same", "valid"].contains(&&**name),
@@ -278,13 +255,10 @@ impl Kind {
         let fits = match self {
             Kind::Pairs => pairs([Kind::Int, Kind::Int]),
             Kind::Names => pairs([Kind::Str, Kind::Str]),
-            Kind::Axes => pairs([Kind::Str, Kind::IntOrNone]),
+            Kind::Axes => pairs([Kind::Str, Kind::OrNone(&Kind::Int)]),
             Kind::Padding => items.iter().all(is_padding),
             Kind::Split => is_split(items),
             Kind::Index => items.iter().all(is_index),
-            Kind::BlocksOrNone => {
-                items.iter().all(|s| matches!(s, Setting::Block(_) | Setting::None))
-            }
             _ => {
                 let kind = self.item()?;
                 let items: Option<Vec<Setting>> = items.iter().map(|s| kind.accept(s)).collect();
@@ -303,7 +277,7 @@ fn is_pair(setting: &Setting, kinds: [Kind; 2]) -> bool {
 
 /// Whether the settings are axes by number of a mesh axis, or pairs of its name and an axis.
 fn is_split(items: &[Setting]) -> bool {
-    let is_axis = |item: &Setting| Kind::IntOrNone.accept(item).is_some();
+    let is_axis = |item: &Setting| Kind::OrNone(&Kind::Int).accept(item).is_some();
     let is_named = |item: &Setting| match item.as_list() {
         Some([Setting::Str(name), axis]) => is_identifier(name) && is_axis(axis),
         _ => false,

@@ -14,7 +14,7 @@ use crate::lower::Cx;
 
 const FACTOR: Parameter =
     required("factor", Kind::Count).doc("the factor between the sizes of the images");
-const PADDING: Parameter = with("padding", Kind::Ints, Default::Int(0))
+const PADDING: Parameter = with("padding", Kind::INTS, Default::Int(0))
     .doc("the zeros on both ends of each axis: a number, or one for each axis");
 
 pub(super) const BLOCKS: &[Entry] = &[
@@ -59,7 +59,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[[[1, 2], [2, 3]]]"], "[[[[1. 4. 3.]]]]")
             .with_settings("output_size=(1, 3), kernel_size=(1, 2)"),
         parameters: &[
-            required("output_size", Kind::Counts).doc("height and width of the output"),
+            required("output_size", Kind::COUNTS).doc("height and width of the output"),
             KERNEL,
             DILATION,
             PADDING,

@@ -163,7 +163,7 @@ pub(super) const BLOCKS: &[Entry] = &[
 
 const KEEPDIM: Parameter =
     with("keepdim", Kind::Bool, Default::Bool(false)).doc("keep the reduced axes, with size 1");
-const OUTPUT_SIZE: Parameter = required("output_size", Kind::CountsOrNone).doc(
+const OUTPUT_SIZE: Parameter = required("output_size", Kind::OneOrList(&Kind::OrNone(&Kind::Count))).doc(
     "the size of all pooled axes of the output, or of each of them; `None` in a list leaves an axis \
      as it is",
 );

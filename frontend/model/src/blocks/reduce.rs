@@ -10,7 +10,7 @@ use super::parameter::{Range, required, with};
 use super::{Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, data, gives, out};
 use crate::lower::Cx;
 
-const AXES: Parameter = with("axis", Kind::Ints, Default::None)
+const AXES: Parameter = with("axis", Kind::INTS, Default::None)
     .doc("the axis or axes that are reduced; all if omitted");
 const AXIS: Parameter =
     with("axis", Kind::Int, Default::None).doc("the axis; the flattened array if omitted");

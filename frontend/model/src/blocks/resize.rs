@@ -21,9 +21,9 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
     example: gives(&["[[[[1, 3]]]]"], "[[[[1.  1.5 2.5 3. ]]]]")
         .with_settings("size=(1, 4), mode=\"linear\""),
     parameters: &[
-        with("size", Kind::Counts, Default::None)
+        with("size", Kind::COUNTS, Default::None)
             .doc("the size of all axes after the first two, or of each of the last axes"),
-        with("scale", Kind::Numbers(Range::Positive), Default::None).doc(
+        with("scale", Kind::OneOrList(&Kind::Float(Range::Positive)), Default::None).doc(
             "the factor between the sizes of output and input, of all axes or of each of the last \
              axes, instead of `size`",
         ),

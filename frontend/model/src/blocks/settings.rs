@@ -303,7 +303,7 @@ fn check_widths(entry: &Entry, positional: &[Setting]) -> Result<()> {
 
 /// The hint for blocks that are given as separate arguments instead of one list.
 fn one_by_one(entry: &Entry, given: &[Setting]) -> Option<String> {
-    let takes_list = entry.parameters.first().is_some_and(|p| p.kind == Kind::Blocks);
+    let takes_list = entry.parameters.first().is_some_and(|p| p.kind == Kind::BLOCKS);
     let blocks = given.iter().all(|value| matches!(value, Setting::Block(_)));
     let list = Setting::List(given.into());
     (takes_list && blocks).then(|| format!("`{}({})`", entry.name, list.text()))
@@ -325,10 +325,7 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
         return Ok(value);
     }
     kind.accept(&value).ok_or_else(|| {
-        let wrong = |item: &Setting| {
-            let left_out = kind == Kind::BlocksOrNone && item.is_none();
-            !left_out && kind.item().is_some_and(|kind| kind.accept(item).is_none())
-        };
+        let wrong = |item: &Setting| kind.item().is_some_and(|kind| kind.accept(item).is_none());
         // For a list, reports the item that is wrong.
         let items = value.as_list().unwrap_or(&[]);
         let (name, kind, value, open) = match (items.iter().position(wrong), kind.item()) {
@@ -343,7 +340,7 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
         let expected = kind.name() + if open { ", or None" } else { "" };
         let what = format!("`{name}` of `{}` {what}", entry.name);
         let mut error = Diagnostic::of(ErrorKind::Setting, what);
-        if let (Kind::Block, Setting::Str(text)) = (kind, &value) {
+        if let (true, Setting::Str(text)) = (kind.is_block(), &value) {
             error.hint = block_called(text).map(|block| format!("`{block}()` is that block"));
         }
         if let (Kind::Bool, Setting::Str(text)) = (kind, &value) {

@@ -81,7 +81,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "transpose(input, axes)",
         example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 4.]\n [2. 5.]\n [3. 6.]]"),
-        parameters: &[with("axes", Kind::Ints, Default::None)
+        parameters: &[with("axes", Kind::INTS, Default::None)
             .doc("the order of the axes; reversed if omitted")],
         ..LAYOUT.row(
             "Transpose",
@@ -113,14 +113,14 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["np.zeros((2, 3, 4), \"float32\")"], "(4, 2, 3)")
             .with_settings("(2, 0, 1)"),
         group: Group::Shape,
-        parameters: &[required("permutation", Kind::Ints)
+        parameters: &[required("permutation", Kind::INTS)
             .doc("the axis of `input` for each axis of the result")],
         ..one("PermuteTensor", "transpose", ANY)
     },
     Entry {
         formula: "squeeze(input, axis)",
         example: gives(&["[[[1], [2]]]"], "[[1. 2.]]").with_settings("axis=-1"),
-        parameters: &[with("axis", Kind::Ints, Default::None)
+        parameters: &[with("axis", Kind::INTS, Default::None)
             .doc("the axis or axes to remove; all of size 1 if omitted")],
         ..LAYOUT.row(
             "Squeeze",
@@ -146,7 +146,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[1, 2]"], "[[1.]\n [2.]]").with_settings("axis=-1"),
         group: Group::Shape,
         parameters: &[
-            required("axis", Kind::Ints).doc("the positions of the new axes in the result")
+            required("axis", Kind::INTS).doc("the positions of the new axes in the result")
         ],
         ..one("ExpandDims", "expand_dims", ANY)
     },
@@ -163,7 +163,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "concatenate(inputs, axis)",
         example: gives(&["[[1, 2]]", "[[3, 4]]"], "[[1. 2. 3. 4.]]"),
-        parameters: &[with("axis", Kind::IntOrNone, Default::Int(-1))
+        parameters: &[with("axis", Kind::OrNone(&Kind::Int), Default::Int(-1))
             .doc("the axis to join along; None joins all elements")],
         inputs: LIST,
         ..LAYOUT.row(
@@ -250,7 +250,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         formula: "tile(input, reps)",
         example: gives(&["[1, 2]"], "[1. 2. 1. 2.]").with_settings("2"),
-        parameters: &[required("reps", Kind::Ints)
+        parameters: &[required("reps", Kind::INTS)
             .doc("the number of repetitions along each of the last axes")],
         group: Group::Shape,
         ..one("Tile", "tile", ANY)
@@ -269,7 +269,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "flip(input, axis)",
         example: gives(&["[1, 2, 3]"], "[3. 2. 1.]").with_settings("axis=0"),
         group: Group::Shape,
-        parameters: &[required("axis", Kind::Ints).doc("the axis or axes to reverse")],
+        parameters: &[required("axis", Kind::INTS).doc("the axis or axes to reverse")],
         ..one("Flip", "reverse", ANY)
     },
     Entry {

@@ -161,7 +161,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             .with_settings("axis=1, sizes=(2, 2)"),
         parameters: &[
             required("axis", Kind::Int).doc("the axis that is cut"),
-            required("sizes", Kind::Ints)
+            required("sizes", Kind::INTS)
                 .doc("the sizes of the new axes; one of them may be -1, which follows"),
         ],
         ..LAYER.row(

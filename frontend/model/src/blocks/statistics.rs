@@ -34,7 +34,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         formula: "quantile(input, q, axis)",
         example: gives(&["[[1, 2], [3, 5]]"], "[1.5 4. ]").with_settings("0.5, axis=-1"),
         parameters: &[
-            required("q", Kind::Numbers(Range::Unit))
+            required("q", Kind::OneOrList(&Kind::Float(Range::Unit)))
                 .doc("the fraction of elements below, or a list of them"),
             AXIS,
             KEEPDIM,

@@ -21,8 +21,8 @@ use crate::lower::Cx;
 const UNPOOL_PARAMETERS: &[Parameter] = &[
     KERNEL,
     STRIDE_OF_KERNEL,
-    with("padding", Kind::Ints, Default::Int(0)).doc("the padding of the pooling"),
-    with("output_size", Kind::Counts, Default::None)
+    with("padding", Kind::INTS, Default::Int(0)).doc("the padding of the pooling"),
+    with("output_size", Kind::COUNTS, Default::None)
         .doc("the size of each axis of the output; defaults to the smallest that fits"),
 ];
 const UNPOOL_INPUTS: &[Input] = &[
@@ -38,7 +38,7 @@ const FRACTIONAL_INPUTS: &[Input] = &[
 ];
 const FRACTIONAL_PARAMETERS: &[Parameter] = &[
     KERNEL,
-    with("output_size", Kind::Counts, Default::None)
+    with("output_size", Kind::COUNTS, Default::None)
         .doc("the size of all pooled axes of the output, or of each of them"),
     with("output_ratio", Kind::Float(Range::Unit), Default::None)
         .doc("the sizes of the output as a part of those of the input, instead of `output_size`"),

@@ -8,18 +8,18 @@ use super::{Default, Kind, Parameter, Settings};
 use crate::lower::Cx;
 use crate::setting::Setting;
 
-pub(super) const KERNEL: Parameter = required("kernel_size", Kind::Counts)
+pub(super) const KERNEL: Parameter = required("kernel_size", Kind::COUNTS)
     .doc("the size of a window along all axes, or along each of them");
 pub(super) const STRIDE: Parameter =
-    with("stride", Kind::Counts, Default::Int(1)).doc("the distance between positions of a window");
-pub(super) const STRIDE_OF_KERNEL: Parameter = with("stride", Kind::Counts, Default::None)
+    with("stride", Kind::COUNTS, Default::Int(1)).doc("the distance between positions of a window");
+pub(super) const STRIDE_OF_KERNEL: Parameter = with("stride", Kind::COUNTS, Default::None)
     .doc("the distance between positions of a window; defaults to `kernel_size`");
 pub(super) const PADDING: Parameter = with("padding", Kind::Padding, Default::Int(0)).doc(
     "the padding: a number for all sides, one or a pair (before, after) for each axis, \"valid\" \
     for no padding, or \"same\" for an output as large as the input, with a `stride` of 1",
 );
 pub(super) const DILATION: Parameter =
-    with("dilation", Kind::Counts, Default::Int(1)).doc("the distance between taps of a window");
+    with("dilation", Kind::COUNTS, Default::Int(1)).doc("the distance between taps of a window");
 
 /// One number per axis. A stride that is left out equals the kernel size.
 pub(super) fn each_axis(settings: &Settings, name: &str, axes: usize) -> Vec<i64> {
