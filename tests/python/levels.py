@@ -30,10 +30,15 @@ NATIVE = re.compile(
     r"\b(CpuBackend|CBackend|INSTALLED|CLASSES|WITHOUT_C|fuzz|c_programs|def test_\w+\(.*backend)\b"
 )
 FRAMEWORKS = re.compile("numpy|torch|jax|mlx|tinygrad", re.IGNORECASE)
+# Matches the names of files and tests that are about a framework, which no level changes.
+OTHERS = re.compile("jax|mlx|tinygrad", re.IGNORECASE)
 # The cases of tinygrad, which compiles a kernel for each few operations: a sample has one of each
 # of its own tests, and of one in SLOW of the others.
 TINYGRAD = re.compile(r"(::\w*|[\[-])tinygrad", re.IGNORECASE)
 SLOW = 16
+if ALL:
+    # tinygrad takes most of the time of all tests, and half of that to optimize kernels.
+    os.environ.setdefault("NOOPT", "1")
 
 
 def header() -> str:
@@ -53,7 +58,9 @@ def has_native(file: Path) -> bool:
 
 
 def is_native(item) -> bool:
-    """Whether a test depends on the level, judging by its file and its parameters."""
+    """Whether a test depends on the level, judging by its file, its name and its parameters."""
+    if OTHERS.search(item.path.name) or OTHERS.search(item.originalname):
+        return False
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
     names = [x if isinstance(x, str) else getattr(x, "__name__", type(x).__name__) for x in given]
     return has_native(item.path) and not any(FRAMEWORKS.search(name) for name in names)
