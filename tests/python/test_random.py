@@ -245,3 +245,19 @@ def test_typed_keys_of_jax_are_taken(shapes):
         ml.ShapeError, match=r"`key` of inputs has the wrong rank\n  got: uint32\[3"
     ):
         compiled.evaluate(params, {"x": x, "key": jax.random.split(new, 3)})
+
+
+def test_typed_keys_of_jax_are_taken_on_every_backend(backend):
+    """They give what their words give, in calls and for params."""
+    jax = pytest.importorskip("jax")
+    key = jax.random.key(7)
+    words = np.asarray(jax.random.key_data(key))
+    model = Model()
+    model += Linear(5)(input="x")
+    model += Dropout(0.5)(output="y")
+    compiled = ml.compile(model, backend, shapes={"x": [4, 6]})
+    typed, plain = (compiled.randomize_params(key=own) for own in (key, words))
+    np.testing.assert_array_equal(*(backend.to_numpy(p["linear.w"]) for p in (typed, plain)))
+    x = backend.ones(4, 6)
+    ys = [compiled.evaluate(typed, {"x": x, "key": own})["y"] for own in (key, words)]
+    np.testing.assert_array_equal(*map(backend.to_numpy, ys))

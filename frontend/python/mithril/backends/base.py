@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -329,9 +330,13 @@ class Backend(Arrays):
         return type(self)(*args, **{**options, "device": device})  # type: ignore[arg-type]
 
     def key_words(self, key: Array) -> Array:
-        """The two 32-bit words of a random key of the framework's own kind; other values
-        unchanged."""
-        return key
+        """The two 32-bit words of a key of `jax.random.key`; other values unchanged."""
+        jax = sys.modules.get("jax")
+        is_array = jax is not None and isinstance(key, jax.Array)
+        if not is_array or not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+            return key
+        words = jax.random.key_data(key)
+        return words if self.is_array(words) else self.array(words)
 
     # Running.
 

@@ -236,12 +236,6 @@ class JaxBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Array)
 
-    def key_words(self, key: Any) -> Any:
-        """The words of a key of `jax.random.key`."""
-        jax = self.framework
-        is_key = self.is_array(key) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
-        return jax.random.key_data(key) if is_key else key
-
     def to_numpy(self, array: Any) -> NDArray[Any]:
         if self.is_array(array) and array.size == 0:
             import numpy as np  # noqa: PLC0415
