@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from comparing import near, random
 
 import mithril as ml
 from mithril.models import (
@@ -231,6 +232,19 @@ def test_halves_do_not_overflow(backend):
     target = np.full(40000, 5)
     value, _ = measured(backend, trained(CrossEntropy(ignore_index=1)), scores, target)
     assert value == pytest.approx(20, rel=1e-2)
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_probabilities_of_classes_need_no_shapes(axis, backend):
+    """A target of a float dtype has a number for each class."""
+    model = Model()
+    model |= CrossEntropy(axis=axis)(input="input", target="target", output="loss")
+    model.set_types({"target": ml.float32})
+    scores, target = random(4, 3, 5), np.abs(random(4, 3, 5, seed=1))
+    target /= target.sum(axis, keepdims=True)
+    loss = ml.compile(model, backend).evaluate({}, {"input": scores, "target": target})["loss"]
+    own = [torch.tensor(np.moveaxis(x, axis, 1)) for x in (scores, target)]
+    near(backend.to_numpy(loss), torch.nn.functional.cross_entropy(*own, reduction="none"))
 
 
 def test_shapes_that_differ():

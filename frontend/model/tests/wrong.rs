@@ -105,6 +105,7 @@ const CONSTRUCTORS: &[Case] = &[
         compile(&model, |o| shape(o, "input", &[1, 3, 8, 8]))
     }),
     ("a padding by name", || block!(ReflectionPad(padding = "same")).map(drop)),
+    ("a padding of one end", || block!(ReflectionPad(padding = vec![1, 2, 3])).map(drop)),
     ("a kernel larger than the output", || {
         let model = one(block!(Fold(output_size = 2, kernel_size = 3))?)?;
         compile(&model, |o| shape(o, "input", &[1, 9, 1]))
@@ -270,6 +271,30 @@ const SHAPES: &[Case] = &[
     ("an image for a block of sequences", || {
         let conv = block!(Conv1d(filters = 4, kernel_size = 1))?;
         compile(&one(conv)?, |o| shape(o, "input", &[1, 3, 4, 4]))
+    }),
+    ("classes at the second axis", || {
+        compile(&one(block!(CrossEntropy())?)?, |o| {
+            shape(o, "input", &[2, 3, 5]);
+            shape(o, "target", &[2, 5]);
+        })
+    }),
+    ("probabilities of classes without a dtype", || {
+        compile(&one(block!(CrossEntropy())?)?, |o| {
+            shape(o, "input", &[2, 3]);
+            shape(o, "target", &[2, 3]);
+        })
+    }),
+    ("labels one after another", || {
+        compile(&one(block!(CTC())?)?, |o| {
+            shape(o, "input", &[9, 2, 4]);
+            shape(o, "target", &[5]);
+        })
+    }),
+    ("scores in the order of PyTorch", || {
+        compile(&one(block!(CTC())?)?, |o| {
+            shape(o, "input", &[9, 2, 4]);
+            shape(o, "target", &[2, 3]);
+        })
     }),
     ("a reflection beyond the axis", || {
         compile(&one(block!(ReflectionPad(padding = 4))?)?, |o| shape(o, "input", &[1, 3, 8, 4]))

@@ -46,7 +46,10 @@ pub(super) const CLASSES: &[Input] = &[
     data("input", Class::Float),
     data("target", Class::Int)
         .own_dtype()
-        .following(|cx| without(&cx.var("input").shape(), cx.int("axis")))
+        .following(|cx| match cx.stated {
+            Some(dtype) if dtype.is_float() => Ok(cx.var("input").shape()),
+            _ => without(&cx.var("input").shape(), cx.int("axis")),
+        })
         .doc("a class for each sample, or a float for each class"),
 ];
 
@@ -196,10 +199,35 @@ impl<'a> Loss<'a> {
         Ok((loss, ones(loss)))
     }
 
+    /// The error for targets of another shape, with a hint if they seem to be probabilities, or to
+    /// have the classes at PyTorch's axis.
+    fn with_hint(&self, error: Box<Diagnostic>) -> Box<Diagnostic> {
+        let (input, target) = (self.input.shape(), self.target.shape());
+        let fits = |shape: &Shape| {
+            let sizes = |shape: &Shape| shape.dims.iter().map(Dim::as_const).collect::<Vec<_>>();
+            shape.rank() == target.rank() && sizes(shape) == sizes(&target)
+        };
+        if fits(&input) {
+            return Box::new(error.hint(
+                "targets that are probabilities need a float dtype: \
+                 `model.set_types({\"target\": ml.float32})`",
+            ));
+        }
+        match without(&input, 1) {
+            Ok(shape) if fits(&shape) => {
+                Box::new(error.hint(
+                    "`axis=1` if the classes are at axis 1, as in `torch.nn.CrossEntropyLoss`",
+                ))
+            }
+            _ => error,
+        }
+    }
+
     /// The loss and the weight of each target. The weight is that of its class, or 0 if it is
     /// ignored.
     fn of_indices(self) -> Result<(Var<'a>, Var<'a>)> {
-        check(self.target, &without(&self.input.shape(), self.axis)?)?;
+        check(self.target, &without(&self.input.shape(), self.axis)?)
+            .map_err(|error| self.with_hint(error))?;
         let target = self.target;
         let seen = self.ignored.map(|index| target.binary("ne", target.scalar(index as f64)));
         // An ignored index may be out of range.

@@ -70,7 +70,15 @@ impl Extent {
         }
         let wrong = |name: &str, own: &Shape, expected: &str| {
             let what = format!("`{name}` has the wrong shape");
-            Diagnostic::of(ErrorKind::Shapes, what).got(own).expected(expected.to_string())
+            let error = Diagnostic::of(ErrorKind::Shapes, what).got(own).expected(expected);
+            let rows = own.dims.first().and_then(Dim::as_const);
+            if name == "target" && own.rank() == Some(1) {
+                error.hint("pad the targets to one length, and connect `target_lengths`")
+            } else if rows.is_some() && rows == input.dims[1].as_const() {
+                error.hint("PyTorch's `input` is (time, batch, classes): transpose it")
+            } else {
+                error
+            }
         };
         let (batch, classes) = (input.dims[0].clone(), input.dims[2].as_const());
         let blank = cx.int("blank");

@@ -23,6 +23,8 @@ pub struct Cx<'a> {
     /// The default dtypes of the model's floats and of its indices.
     pub float: DType,
     pub index: DType,
+    /// The dtype that the model states for the input whose shape is inferred.
+    pub stated: Option<DType>,
     pub(super) sizes: &'a FxHashMap<Symbol, i64>,
     pub(super) steps: &'a Steps,
     pub(super) terminals: &'a [Terminal],

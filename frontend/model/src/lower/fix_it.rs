@@ -76,7 +76,7 @@ impl Frame<'_, '_> {
         for (i, terminal) in part.definition.inputs.iter().enumerate() {
             if let (Role::Param | Role::State, Operand::One(v)) = (terminal.role, &own[i]) {
                 let ty = trial.ty(*v);
-                let shape = self.inferred_shape(&trial, part, terminal, &own)?;
+                let shape = self.inferred_shape(&trial, part, (terminal, None), &own)?;
                 own[i] = Operand::One(trial.arg(
                     terminal.name.clone(),
                     Role::Data,

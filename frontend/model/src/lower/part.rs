@@ -245,7 +245,11 @@ impl<'a> Frame<'a, '_> {
         dtype: DType,
         operands: &[Operand],
     ) -> BlockResult<Operand> {
-        let shape = self.inferred_shape(self.builder, part, terminal, operands)?;
+        let stated = match self.slots[net as usize] {
+            Slot::Untyped(_, stated) => stated,
+            _ => None,
+        };
+        let shape = self.inferred_shape(self.builder, part, (terminal, stated), operands)?;
         if let Slot::Untyped(value, stated) = self.slots[net as usize] {
             let dtype = match (terminal.own_dtype, stated, terminal.class) {
                 (false, ..) => dtype,
@@ -276,16 +280,17 @@ impl<'a> Frame<'a, '_> {
         Ok(Operand::One(value))
     }
 
-    /// The shape of an input according to the table's rule.
+    /// The shape of an input, and of a stated dtype, according to the table's rule.
     pub(super) fn inferred_shape(
         &self,
         builder: &Builder,
         part: &Part,
-        terminal: &Terminal,
+        (terminal, stated): (&Terminal, Option<DType>),
         operands: &[Operand],
     ) -> Result<Shape> {
         let (entry, _) = origin_of(&part.definition);
-        let shape = self.cx(builder, part, operands).inferred_shape(entry, &terminal.name)?;
+        let cx = Cx { stated, ..self.cx(builder, part, operands) };
+        let shape = cx.inferred_shape(entry, &terminal.name)?;
         builder.check()?;
         Ok(shape)
     }
@@ -298,6 +303,7 @@ impl<'a> Frame<'a, '_> {
             sizes: &self.lowering.sizes,
             float: self.lowering.numerics.float,
             index: self.lowering.options.index,
+            stated: None,
             steps: self.lowering.steps(),
             terminals: &part.definition.inputs,
             operands,
