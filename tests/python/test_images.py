@@ -138,7 +138,15 @@ CASES: list[tuple[Any, tuple[int, ...], dict[str, tuple[int, ...]], Any]] = [
     (models.ReflectionPad([(2, 1)]), SIGNAL, {}, lambda x: F.pad(x, (2, 1), "reflect")),
     (models.ReflectionPad(3), IMAGE, {}, lambda x: F.pad(x, (3, 3, 3, 3), "reflect")),
     (models.ReplicationPad(2), VOLUME, {}, lambda x: F.pad(x, (2,) * 6, "replicate")),
-    (models.CircularPad([0, (1, 2)]), IMAGE, {}, lambda x: F.pad(x, (1, 2, 0, 0), "circular")),
+    (models.ReflectionPad((1, 2)), SIGNAL, {}, torch.nn.ReflectionPad1d((1, 2))),
+    (models.ReplicationPad((4, 3, 2, 1)), IMAGE, {}, torch.nn.ReplicationPad2d((4, 3, 2, 1))),
+    (
+        models.ReflectionPad((0, 1, 2, 3, 4, 1)),
+        VOLUME,
+        {},
+        torch.nn.ReflectionPad3d((0, 1, 2, 3, 4, 1)),
+    ),
+    (models.CircularPad([(0, 0), (1, 2)]), IMAGE, {}, lambda x: F.pad(x, (1, 2, 0, 0), "circular")),
     (models.PixelShuffle(2), (2, 8, 3, 4), {}, lambda x: F.pixel_shuffle(x, 2)),
     (models.PixelUnshuffle(3), (2, 2, 6, 9), {}, lambda x: F.pixel_unshuffle(x, 3)),
     (

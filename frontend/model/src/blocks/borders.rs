@@ -16,8 +16,9 @@ use crate::lower::Cx;
 use crate::setting::Setting;
 
 const PADDING: Parameter = required("padding", Kind::Padding).doc(
-    "a number for both ends of all axes after the first two, or a list for the last axes, with a \
-     number or a pair (before, after) for each",
+    "a number for both ends of all axes after the first two; or the numbers before and after each \
+     axis, the last axis first, as in PyTorch: `(left, right, top, bottom)`; or a pair (before, \
+     after) for each of the last axes, in their order",
 );
 const INPUT: &[&str] = &["[[[1, 2, 3]]]"];
 
@@ -56,10 +57,16 @@ const fn pad(
 
 /// The padding of the last axes: one pair for each, or a single pair for all after the first two.
 fn pairs(settings: &Settings) -> Vec<[i64; 2]> {
-    match settings.get("padding") {
-        Setting::List(items) => items.iter().map(pair).collect(),
-        other => vec![pair(other)],
+    match (settings.get("padding"), flat(settings)) {
+        (_, Some(numbers)) => numbers.as_chunks().0.iter().rev().copied().collect(),
+        (Setting::List(items), None) => items.iter().map(pair).collect(),
+        (other, None) => vec![pair(other)],
     }
+}
+
+/// The padding, if it is a list of numbers as in PyTorch, the last axis first.
+fn flat(settings: &Settings) -> Option<Vec<i64>> {
+    settings.get("padding").as_list()?.iter().map(Setting::as_int).collect()
 }
 
 fn valid(settings: &Settings) -> Result<()> {
@@ -67,6 +74,14 @@ fn valid(settings: &Settings) -> Result<()> {
         return Diagnostic::new("`padding` must be given in numbers")
             .got(format!("\"{name}\""))
             .expected("an integer, or a list of integers or pairs of them")
+            .err();
+    }
+    if let Some(numbers) = flat(settings)
+        && numbers.len() % 2 == 1
+    {
+        return Diagnostic::new("`padding` must have two numbers for each axis")
+            .got(settings.get("padding").text())
+            .expected("(left, right), (left, right, top, bottom) or such a list for three axes")
             .err();
     }
     match pairs(settings).iter().flatten().find(|n| **n < 0) {

@@ -44,7 +44,8 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["CircularPad1d", "CircularPad2d", "CircularPad3d"], "`CircularPad` is that block"),
     (
         &["ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d"],
-        "`Pad` is that block",
+        "`Pad` is that block, with (before, after) for each axis: for an image `Pad([(0, 0), (0, \
+         0), (top, bottom), (left, right)])`",
     ),
     (&["Identity"], "`Buffer` returns its input"),
     (&["Softmax2d"], "`Softmax(axis=-3)` is that block"),
