@@ -331,7 +331,7 @@ class Backend(Arrays):
 
     def key_words(self, key: Array) -> Array:
         """The two 32-bit words of a key of `jax.random.key`; other values unchanged."""
-        jax = sys.modules.get("jax")
+        jax: Any = sys.modules.get("jax")
         is_array = jax is not None and isinstance(key, jax.Array)
         if not is_array or not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
             return key
