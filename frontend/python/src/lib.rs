@@ -25,6 +25,7 @@ mod program;
 mod sharding;
 mod snapshot;
 mod target;
+mod terminals;
 mod value;
 
 use pyo3::prelude::*;
@@ -66,13 +67,15 @@ mod _core {
     #[pymodule_export]
     use super::processor::{processor, processors};
     #[pymodule_export]
-    use super::program::{Argument, Outcome, Part, Program};
+    use super::program::{Part, Program};
     #[pymodule_export]
     use super::sharding::{BlockSharding, Shardings, links, sharding};
     #[pymodule_export]
     use super::snapshot::Snapshot;
     #[pymodule_export]
     use super::target::{Target, array_functions, register_target, targets};
+    #[pymodule_export]
+    use super::terminals::{Argument, Outcome};
     use super::*;
 
     /// The version of Mithril.

@@ -23,44 +23,8 @@ use super::dtype::{self, DType};
 use super::error::{Answer, guarded};
 use super::explanation::Explanation;
 use super::native::Native;
+use super::terminals::{Argument, Outcome};
 use super::value::{dtypes, rule, shapes, tensor};
-
-/// An argument of a program.
-#[pyclass(frozen, get_all, module = "mithril._core")]
-pub struct Argument {
-    /// The name; for a param or state, the path of its block and the terminal. It is always the
-    /// same Python object, so that dicts can be compared by the addresses of their keys.
-    name: Py<PyString>,
-    /// `data`, `param`, `state`, `key` or `constant`.
-    role: &'static str,
-    /// The dtype in the framework.
-    dtype: DType,
-    /// The dims as text: numbers, names, or expressions.
-    dims: Vec<String>,
-    /// The sizes, if all are known.
-    shape: Option<Vec<i64>>,
-    /// The argument whose shape determines the fan of the initial values, if it is another one.
-    fan_of: Option<String>,
-    /// Whether the initial value follows from that of the argument `fan_of`.
-    derived: bool,
-    /// Whether integers of every dtype are accepted, and converted.
-    any_integer: bool,
-    /// Whether the source transposes it, and copies it unless it lies transposed in memory.
-    transposed: bool,
-}
-
-/// A result of a program.
-#[pyclass(frozen, get_all, module = "mithril._core")]
-pub struct Outcome {
-    /// The name.
-    name: String,
-    /// The state whose next value this is, if any.
-    state: Option<String>,
-    /// The dtype in the framework.
-    dtype: DType,
-    /// The dims as text.
-    dims: Vec<String>,
-}
 
 /// A part of a program that runs on one of several backends.
 #[pyclass(frozen, get_all, module = "mithril._core")]
@@ -93,14 +57,6 @@ pub struct Program {
     pub wide: bool,
     /// Whether another program of the model may take arrays that this program does not take.
     pub one_of_several: bool,
-}
-
-#[pymethods]
-impl Argument {
-    fn __repr__(&self) -> String {
-        let dims = self.dims.join(", ");
-        format!("{}: {} {}[{dims}]", self.name, self.role, self.dtype.0.array_name())
-    }
 }
 
 #[pymethods]

@@ -16,6 +16,7 @@ use super::expr::{CallPart, Expr};
 use super::names::{Names, comment, format_text};
 use super::neighbours::Neighbours;
 use super::shape_sources::ShapeSources;
+use super::survey::{Survey, is_constant};
 use super::unit::File;
 
 /// Maximum length in characters of an expression that is inlined into another.
@@ -51,72 +52,6 @@ pub enum Statement {
     If(Expr, Vec<Statement>, Vec<Statement>),
     /// `del x, y`.
     Delete(Vec<Expr>),
-}
-
-/// Whether the operation is a constant whose value is a tensor.
-fn is_constant(op: &Operation) -> bool {
-    op.op.kind == Kind::Constant && op.op.attr_index("value").is_some()
-}
-
-/// Liveness of the operations of a function, and uses of its values. `live` is indexed by
-/// operation, the other fields by value.
-struct Survey<'m> {
-    /// Which operations the results need.
-    live: Vec<bool>,
-    /// The block path of each value, if it has one.
-    paths: Vec<Option<&'m str>>,
-    /// How often live operations and results read each value.
-    uses: Vec<u32>,
-    /// Which values are read under a block path other than their own.
-    escapes: Vec<bool>,
-}
-
-impl<'m> Survey<'m> {
-    fn empty(function: &Function) -> Survey<'m> {
-        let count = function.values.len();
-        Survey {
-            live: vec![false; function.ops.len()],
-            paths: vec![None; count],
-            uses: vec![0; count],
-            escapes: vec![false; count],
-        }
-    }
-
-    fn of(function: &'m Function) -> Survey<'m> {
-        let mut survey = Survey::empty(function);
-        for op in &function.ops {
-            for value in op.results() {
-                survey.paths[value.index()] = op.loc.shortest();
-            }
-        }
-        for result in &function.results {
-            survey.uses[result.value.index()] += 1;
-            survey.escapes[result.value.index()] = true;
-        }
-        for (i, op) in function.ops.iter().enumerate().rev() {
-            survey.live[i] = op.results().any(|v| survey.uses[v.index()] > 0);
-            if !survey.live[i] {
-                continue;
-            }
-            let known = !is_constant(op) && op.results().all(|v| function.info(v).known.is_some());
-            for value in &op.operands {
-                // A fixed shape is known without reading the array.
-                if known && function.ty(*value).shape.as_fixed().is_some() {
-                    continue;
-                }
-                survey.uses[value.index()] += 1;
-                survey.escapes[value.index()] |= survey.paths[value.index()] != op.loc.shortest();
-            }
-        }
-        survey
-    }
-}
-
-/// The functions that the live operations of a function call, each with its operation, in order.
-pub fn called(function: &Function) -> Vec<(&Arc<str>, &Operation)> {
-    let live = Survey::of(function).live;
-    let ops = function.ops.iter().zip(live).filter(|(_, live)| *live);
-    ops.flat_map(|(op, _)| op.functions().map(move |name| (name, op))).collect()
 }
 
 /// A function's body under construction.

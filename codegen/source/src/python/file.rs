@@ -5,11 +5,12 @@ use std::fmt::Write;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Argument, Function, Role};
 
-use super::body::{Body, Statement, called};
+use super::body::{Body, Statement};
 use super::expr::Expr;
 use super::layout::{Lines, WIDTH};
 use super::names::{doc_line, identifier, string};
 use super::prelude::{needed, words};
+use super::survey::called;
 use super::unit::{File, missing};
 use super::{Options, Source};
 use joint::is_joint;

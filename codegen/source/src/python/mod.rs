@@ -31,6 +31,7 @@ mod scan;
 mod settle;
 mod shape_sources;
 mod slices;
+mod survey;
 mod template;
 mod transposes;
 mod unit;

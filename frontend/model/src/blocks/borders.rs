@@ -58,7 +58,7 @@ const fn pad(
 /// The padding of the last axes: one pair for each, or a single pair for all after the first two.
 fn pairs(settings: &Settings) -> Vec<[i64; 2]> {
     match (settings.get("padding"), flat(settings)) {
-        (_, Some(numbers)) => numbers.as_chunks().0.iter().rev().copied().collect(),
+        (_, Some(numbers)) => numbers.rchunks(2).map(|side| [side[0], side[1]]).collect(),
         (Setting::List(items), None) => items.iter().map(pair).collect(),
         (other, None) => vec![pair(other)],
     }
