@@ -136,7 +136,8 @@ pub(super) const BLOCKS: &[Entry] = &[
             "The means of `output_size` ranges of each axis after the first two, (batch, channels, \
              …). Range `i` of an axis of size `n` goes from `floor(i * n / size)` to `ceil((i + 1) \
              * n / size)`, as in `torch.nn.AdaptiveAvgPool2d`. A list as `output_size` says of how \
-             many of the last axes.",
+             many of the last axes. If the ranges of an axis differ in size, a NaN or an infinity \
+             is in the means of all of them.",
             |cx| adaptive(cx, means_of_ranges),
         )
     },
