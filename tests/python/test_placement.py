@@ -148,3 +148,25 @@ def test_devices_of_what_is_no_param() -> None:
         ml.compile(model, ml.NumpyBackend(), shapes={"own": [2, 5]})
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"own": [2, 5]}, trainable_keys=["own"])
     assert "own" in compiled.params
+
+
+@pytest.mark.parametrize("kind", ["jax", "torch"])
+def test_params_and_blocks_of_a_mesh_have_no_devices(kind: str) -> None:
+    pytest.importorskip(kind)
+    backend = {"jax": ml.JaxBackend, "torch": ml.TorchBackend}[kind](device_mesh=(1,))
+    of_param, of_block = ml.Model(), ml.Model()
+    of_param |= Linear(3)(input="x", w=of_params(), output="y")
+    of_block |= Linear(3, name="first", device="cpu")(input="x", output="y")
+    cases: list[tuple[ml.Model, dict[str, str], str]] = [
+        (of_param, {}, "`own`"),
+        (of_block, {}, "block `first`"),
+        (of_param, {"linear.b": "cpu"}, "`linear.b`"),
+    ]
+    for model, devices, owner in cases:
+        with pytest.raises(ml.UsageError) as raised:
+            ml.compile(model, backend, shapes={"x": [2, 3]}, devices=devices)
+        text = str(raised.value)
+        assert f"got: device='cpu' for {owner}, and {backend!r}" in text
+        assert "hint: `shardings=` of `ml.compile`" in text
+    if kind == "torch":
+        backend.close()

@@ -92,7 +92,7 @@ class Placement:
             own = _outer(path, chosen) or backend
             if name is not None:
                 own = self._of_name(path, name, backend_map)
-            chosen[path] = own if device is None else own.at(device)
+            chosen[path] = own if device is None else _at(own, device, f"block `{path}`")
         for path in sorted(chosen):
             if chosen[path] != (_outer(path, chosen) or backend):
                 self.blocks[self._place(chosen[path])].append(path)
@@ -176,7 +176,7 @@ class Placement:
                     f"`devices` must map names of params to devices\n  got: {shown(device)} for "
                     f'`{name}`\n  expected: such as {{"embedding.weight": "cpu"}}'
                 )
-            yield name, self.backends[0].at(device)
+            yield name, _at(self.backends[0], device, f"`{name}`")
 
     def _place(self, backend: Backend) -> int:
         """The place of this backend."""
@@ -216,6 +216,19 @@ class Placement:
                     f"\n  expected: paths of blocks, or {listed(self._kinds)}"
                     + (f"\n  hint: {near}" if near else "")
                 )
+
+
+def _at(backend: Backend, device: str, owner: str) -> Backend:
+    """The backend on a device of its own for a param or a block. Errors: `UsageError` for a backend
+    with a device mesh."""
+    if backend.mesh is not None:
+        raise UsageError(
+            "a model on a device mesh has no params or blocks on other devices"
+            f"\n  got: device={device!r} for {owner}, and {backend!r}"
+            "\n  expected: no `device`, or a backend without a mesh"
+            "\n  hint: `shardings=` of `ml.compile` divides params over the devices of the mesh"
+        )
+    return backend.at(device)
 
 
 def _outer(path: str, chosen: Mapping[str, Backend]) -> Backend | None:
