@@ -4,6 +4,7 @@ their own, which start the other ranks: `python pipeline_checks.py NAME...`."""
 import itertools
 import os
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from pipeline_models import (
 )
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_mesh_checks import wrong
+from torch_rank_checks import ended, workers
 
 import mithril as ml
 
@@ -41,6 +44,13 @@ def stepping(optimizer):
     return update
 
 
+# The ranks, the schedule, the place of the rank that fails, and the output gradients.
+FAULTS = [
+    (2, "1f1b", 1, None),
+    (2, "gpipe", 0, True),
+    (3, "zero-bubble", 1, True),
+    (3, "1f1b", 2, True),
+]
 OPTIMIZERS = [
     lambda params: stepping(torch.optim.SGD(params.values(), lr=0.1, momentum=0.9)),
     lambda params: stepping(torch.optim.Adam(params.values(), lr=0.01)),
@@ -100,6 +110,46 @@ class Collectives(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def careful(number):
+    """A block that fails for large elements, on PyTorch."""
+    text = f"""mithril 1
+
+func @careful_{number}(%x: tensor<*b x float>) -> (y: tensor<*b x float>) {{
+  %y = tanh(%x)
+  return %y
+}}
+"""
+    body = f"""
+        if (x > 1e6).any():
+            raise ValueError("{number} has a large element")
+        return torch.tanh(x)
+    """
+    return ml.custom(name=f"careful_{number}", mir=text, torch=body)
+
+
+def check_faults():
+    """An error of one rank ends all of them within seconds, and has its rank and its message."""
+    x, target = np.ones((12, 4), np.float32), np.zeros((12, 4), np.float32)
+    inputs = {"input": x, "target": target}
+    for ranks, schedule, place, seeds in FAULTS:
+        backend = ml.TorchBackend(device_mesh={"stage": ranks})
+        blocks = [ml.Sequential([ml.Linear(4), careful(at)]) for at in range(3 * ranks)]
+        model = ml.TrainModel(ml.Sequential(blocks))
+        model.add_loss(ml.SquaredError(), input="output", target="target")
+        pipeline = ml.Pipeline(ranks, schedule=schedule, microbatches=ranks)
+        shapes = {name: [12, 4] for name in inputs}
+        compiled = ml.compile(model, backend, shapes=shapes, stages=pipeline)
+        params = compiled.randomize_params(0)
+        block = compiled.stages.stages[place].blocks[0]
+        params[f"{block}.linear.b"] = params[f"{block}.linear.b"] + 1e9
+        evaluate = partial(compiled.evaluate, params, inputs, output_gradients=seeds)
+        pids, start = workers(backend), time.monotonic()
+        message = f"ValueError: {block.rpartition('_')[2]} has a large element"
+        wrong(ml.BackendError, evaluate, f"got: rank {place}: ", message)
+        assert time.monotonic() - start < 5
+        assert ended(pids)
+
+
 CHECKS = {
     "training": lambda: compare_training(ml.TorchBackend, OPTIMIZERS),
     "sums": lambda: compare_sums(ml.TorchBackend),
@@ -107,6 +157,7 @@ CHECKS = {
     "places": check_places,
     "values": lambda: compare_values(ml.TorchBackend),
     "mistakes": lambda: check_mistakes(ml.TorchBackend),
+    "faults": check_faults,
     "launched": check_launched,
 }
 # Each model on meshes of 2 and of 4 devices.

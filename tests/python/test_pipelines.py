@@ -18,8 +18,8 @@ from mithril.stage_plan import Stage, Stages, held_microbatches
 CHECKS = Path(__file__).with_name("pipeline_checks.py")
 JAX_CHECKS = Path(__file__).with_name("jax_pipeline_checks.py")
 MODELS = ["mlp", "gpt", "tied", "t5"]
-NAMES = ["training", "sums", "accumulation", "places", "values", "mistakes"]
-JAX_NAMES = [*NAMES, "traces"]
+NAMES = ["training", "sums", "accumulation", "places", "values", "mistakes", "faults"]
+JAX_NAMES = [*NAMES[:-1], "traces"]
 
 
 def run(*arguments, launcher=(), **environment):

@@ -30,9 +30,9 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from ..errors import BackendError, UsageError
-from .torch_ranks import HERE, arrays_of, packed, run, torch_modes, whole
+from .torch_ranks import HERE, STAGE_CALLS, arrays_of, packed, run, torch_modes, whole
 from .torch_shared import Sent
-from .torch_worker import GRACE
+from .torch_worker import GRACE, told
 
 __all__ = ["LaunchedRanks", "MeshTensor", "Ranks", "ranks_for"]
 
@@ -184,7 +184,7 @@ class Ranks:
         try:
             return run(function, *args, **keywords)
         except Exception as error:
-            self._failed(number, error)
+            self._failed(number, function, error)
             raise
         finally:
             self._is_calling = False
@@ -239,25 +239,36 @@ class Ranks:
         if wait(self._links, 0):
             self._raise_broken(None)
 
-    def _failed(self, number: int, error: Exception) -> None:
-        """Tells the ranks that rank 0 failed, unless one of them is the cause."""
-        lost = "gloo" in str(error) or isinstance(error, dist.DistError)
+    def _failed(self, number: int, function: Callable[..., Any], error: Exception) -> None:
+        """Tells the ranks that rank 0 failed, unless one of them is the cause, or they do something
+        else in this call and wait for rank 0."""
+        lost = _is_lost(told(error))
         if wait(self._links, GRACE if lost else 0) or lost:
             self._raise_broken(error)
+        if function in STAGE_CALLS:
+            self._raise_broken(error, told(error))
         try:
             for link in self._links:
                 link.send((number, 0, (), None, None, 0))
         except OSError:
             self._raise_broken(error)
 
-    def _raise_broken(self, cause: Exception | None) -> NoReturn:
-        """Ends all ranks, and raises the error of the one that failed."""
-        found = [own for own in enumerate(self._links, 1) if wait([own[1]], 0)]
-        texts = [f"rank {rank}: {self._reason(rank, link)}" for rank, link in found]
-        self._broken = "\n    ".join(texts or [f"no answer within {self._timeout:g} s: {cause}"])
-        reason = self._broken
+    def _raise_broken(self, cause: Exception | None, text: str = "") -> NoReturn:
+        """Ends all ranks, and raises the error of the one that failed. `text` is that of rank 0, if
+        it did."""
+        links = [] if text else [own for own in enumerate(self._links, 1) if wait([own[1]], 0)]
+        texts = {rank: self._reason(rank, link) for rank, link in links}
+        texts.update({0: _last_lines(text)} if text else {})
+        # Ranks that wait for the one that failed have lost it.
+        causes = {rank: own for rank, own in texts.items() if not _is_lost(own)} or texts
+        reason = "\n    ".join(f"rank {rank}: {own}" for rank, own in causes.items())
+        hint = ""
+        if not reason:
+            reason = f"no answer within {self._timeout:g} s" + (f": {cause}" if cause else "")
+            hint = f"\n  hint: the environment variable `{TIMEOUT}` has the seconds that ranks wait"
+        self._broken = reason
         self._kill()
-        raise BackendError(f"a rank of the device mesh failed\n  got: {reason}") from cause
+        raise BackendError(f"a rank of the device mesh failed\n  got: {reason}{hint}") from cause
 
     def _kill(self) -> None:
         for worker in self._workers:
@@ -268,7 +279,7 @@ class Ranks:
         with suppress(EOFError, OSError):
             text = link.recv()
             if text:
-                return "\n    ".join(str(text).rstrip().splitlines()[-6:])
+                return _last_lines(str(text))
         code = self._workers[rank - 1].wait()
         log = (Path(self._folder.name) / f"{rank}.txt").read_text(errors="replace").rstrip()
         ended = f"the process was killed by signal {-code}" if code < 0 else f"it ended with {code}"
@@ -330,6 +341,16 @@ def _leave() -> None:
     HERE.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _is_lost(text: str) -> bool:
+    """Whether an error is that of a connection to a rank that has failed or does not answer."""
+    return "/gloo/" in text or "torch.distributed.Dist" in text
+
+
+def _last_lines(text: str) -> str:
+    """The end of a traceback, indented."""
+    return "\n    ".join(text.rstrip().splitlines()[-6:])
 
 
 def _forget_groups() -> None:

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from ..stage_types import PipelineCode
 from .torch_buckets import BYTES
-from .torch_ranks import HERE, LOCAL_CALLS, Numbered, stage_mesh
+from .torch_ranks import HERE, LOCAL_CALLS, STAGE_CALLS, Numbered, stage_mesh
 from .torch_stages import Stage, schedule_of
 
 __all__ = ["load_pipeline", "on_stage", "pipeline_forward", "pipeline_gradients"]
@@ -335,4 +335,5 @@ def pipeline_gradients(pipeline: Pipeline, params: Arrays, inputs: Arrays, seeds
         return answer
 
 
-LOCAL_CALLS.update((load_pipeline, on_stage, pipeline_forward, pipeline_gradients))
+STAGE_CALLS.update((pipeline_forward, pipeline_gradients))
+LOCAL_CALLS.update((load_pipeline, on_stage, *STAGE_CALLS))

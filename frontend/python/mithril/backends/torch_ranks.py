@@ -30,6 +30,7 @@ from .torch_shared import Sent
 __all__ = [
     "HERE",
     "LOCAL_CALLS",
+    "STAGE_CALLS",
     "Numbered",
     "Program",
     "arrays_of",
@@ -451,3 +452,7 @@ CALLS = (forward, differentiable, pullback, gradients, joint)
 
 LOCAL_CALLS: set[Callable[..., Any]] = set()
 """Calls that compute on the parts of arrays themselves, without rules."""
+
+STAGE_CALLS: set[Callable[..., Any]] = set()
+"""Those in which ranks do different things. One that fails leaves the others waiting for it, so an
+error ends all of them."""

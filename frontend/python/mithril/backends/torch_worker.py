@@ -14,10 +14,17 @@ from typing import Any
 
 from .torch_shared import received
 
-__all__ = ["GRACE", "main"]
+__all__ = ["GRACE", "main", "told"]
 
 GRACE = 5.0
 """How long a rank that failed waits for rank 0 to have failed in the same call, in seconds."""
+
+
+def told(error: BaseException) -> str:
+    """The error that caused this one, and where it was raised."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return "".join(traceback.format_exception(error, chain=False))
 
 
 def _read(link: Connection, queue: SimpleQueue[Any], parent: int, folder: str) -> None:
@@ -39,7 +46,7 @@ def _read(link: Connection, queue: SimpleQueue[Any], parent: int, folder: str) -
 
 def _serve(link: Connection, queue: SimpleQueue[Any]) -> None:
     """Does what rank 0 sends until an error that rank 0 did not have as well."""
-    from .torch_ranks import HERE, arrays_of, run, within  # noqa: PLC0415
+    from .torch_ranks import HERE, STAGE_CALLS, arrays_of, run, within  # noqa: PLC0415
 
     failed, text = None, ""
     while True:
@@ -57,15 +64,19 @@ def _serve(link: Connection, queue: SimpleQueue[Any]) -> None:
         if failed is not None:
             break
         HERE.forget(freed)
+        is_alone = False
         try:
             function, args, keywords = HERE.unpacked(data, memory)
+            is_alone = function in STAGE_CALLS
             with within(modes):
                 result = run(function, *args, **keywords)
             for place, array in enumerate(arrays_of(result), first):
                 HERE.arrays[place] = array
             del call, memory, function, args, keywords, result
-        except Exception:
-            failed, text = number, traceback.format_exc()
+        except Exception as error:
+            failed, text = number, told(error)
+            if is_alone:
+                break
     link.send(text)
 
 
@@ -94,6 +105,6 @@ def main() -> None:
             timeout=timeout,
         )
         _serve(link, queue)
-    except Exception:
-        link.send(traceback.format_exc())
+    except Exception as error:
+        link.send(told(error))
     os._exit(1)
