@@ -241,6 +241,14 @@ def compare_values(backend_of):
         assert not staged.stages.stages[0].param_bytes
         got = staged.evaluate(staged.randomize_params(0), *given)
         agree(numpy(backend, got[1]), numpy(one, want[1]), 1e-12)
+    # Gradients of a recurrent layer.
+    model, x = Sequential([Linear(6), ml.LSTM(5), Linear(4)]), draw.standard_normal((8, 5, 3))
+    given = {"input": x}, None, {"output": draw.standard_normal((8, 5, 4))}
+    alone = ml.compile(model, one, shapes={"input": x.shape})
+    staged = ml.compile(model, backend, shapes={"input": x.shape}, stages=2)
+    want = alone.evaluate(alone.randomize_params(0), *given)
+    got = staged.evaluate(staged.randomize_params(0), *given)
+    agree(numpy(backend, got[1]), numpy(one, want[1]), 1e-12)
     # With one microbatch, the shape of an output does not tell its batch axis.
     model = ml.Model()
     model |= Linear(8)(input="input", output="x")

@@ -63,7 +63,7 @@ class Stage(torch.nn.Module):
         for value in taken:
             if value.requires_grad:
                 # Gloo sends contiguous tensors alone.
-                value.register_hook(torch.Tensor.contiguous)  # type: ignore[no-untyped-call]
+                value.register_hook(_contiguous)  # type: ignore[no-untyped-call]
         known.update((number, inputs[f"i{number}"]) for number in self.code.inputs)
         known.update((number, self.param(number)) for number in self.code.params)
         values = [value.contiguous() for value in self._function(known)]
@@ -89,6 +89,11 @@ class Stage(torch.nn.Module):
         for place, value in zip(at, _Joined.apply(len(taken), *taken, *roots)):
             own[place] = value
         return tuple(own)
+
+
+def _contiguous(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """The gradient; None where nothing reads the value."""
+    return None if gradient is None else gradient.contiguous()
 
 
 class _Joined(torch.autograd.Function):
