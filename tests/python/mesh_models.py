@@ -182,6 +182,17 @@ def compare_plans(backend_of):
     divided = compare_divided(few, one, backend, given=columns, memory=11_500)
     split = {"axis_0": 0, "axis_1": 1}
     assert divided.explain_sharding().residuals == [([2, 4, 8], split)]
+    # Inputs of NumPy are divided by the layouts of their names.
+    by_batch = {"shapes": {"input": [BATCH, 12]}, "shardings": {"input": (0,)}}
+    divided = ml.compile(mlp(), backend, **by_batch)
+    own, seeds = divided.randomize_params(0), {"output": np.ones((BATCH, 4))}
+    for given in (None, seeds):
+        outputs = divided.evaluate(own, {"input": np.ones((BATCH, 12))}, output_gradients=given)
+        output = (outputs if given is None else outputs[0])["output"]
+        assert place(output) == place(backend.ones(BATCH, 4, tensor_split=(0,)))
+    opened = ml.compile(mlp(), backend, **{**by_batch, "shapes": {"input": ["batch", 12]}})
+    with pytest.raises(ml.ShapeError, match=r"axis 0 of `input` of shape \[3, 12\], for 2 parts"):
+        opened.evaluate(own, {"input": np.ones((3, 12))})
     make, draw_inputs = constrained, MODELS["mlp"][1]
     for autodiff in ("framework", "mithril"):
         options = {"autodiff": autodiff}

@@ -107,6 +107,10 @@ class JaxBackend(Backend):
     def from_numpy(self, array: NDArray[Any]) -> Any:
         return self._put(array, self._home)
 
+    def from_call(self, array: NDArray[Any]) -> Any:
+        """An array of one device, also with a mesh: the layout is that of the argument's name."""
+        return self._put(array, self.device)
+
     def _put(self, array: NDArray[Any], home: Any) -> Any:
         """An array on a device, or with a sharding, of which each process puts its own parts."""
         own = narrow(self.framework, array)

@@ -136,7 +136,10 @@ class Places:
                 f"\n  got: {_listed(held)}\n  expected: {_listed(self._devices)}"
                 "\n  hint: `backend.shard(array)` moves it"
             )
-        return self._backend.shard(array, tensor_split=self.splits.get(name))
+        split, mesh = self.splits.get(name), self._backend.mesh
+        if split and mesh is not None:
+            mesh.split(array.shape, None, split, f"`{name}`")
+        return self._backend.shard(array, tensor_split=split)
 
     def shardings(self, arrays: Arrays | None) -> Shardings:
         """The shardings of the arrays whose elements are known now."""

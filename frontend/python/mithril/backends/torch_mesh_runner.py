@@ -40,11 +40,17 @@ class MeshRunner:
     def _on_mesh(self, arrays: Any) -> Any:
         if arrays is None:
             return None
-        place, splits = self._backend.on_mesh, self._splits
         return {
-            name: array if hasattr(array, "placements") else place(array, splits.get(name))
+            name: array if hasattr(array, "placements") else self._divided(name, array)
             for name, array in arrays.items()
         }
+
+    def _divided(self, name: str, array: Any) -> Any:
+        """Errors: `ShapeError` for an axis that the mesh cannot divide evenly."""
+        split, mesh = self._splits.get(name), self._backend.mesh
+        if split and mesh is not None:
+            mesh.split(array.shape, None, split, f"`{name}`")
+        return self._backend.on_mesh(array, split)
 
     def forward(self, params: Arrays, inputs: Arrays, state: Arrays | None = None) -> Any:
         own = map(self._on_mesh, (params, inputs, state))
