@@ -154,6 +154,9 @@ pub fn missing(function: &Function, loc: &Loc, target: &Target) -> Diagnostic {
         true => "no bodies".to_string(),
         false => format!("bodies for {}", targets.join(", ")),
     };
+    if target.bodies == target::CORE.bodies {
+        return unknown(function, loc, got);
+    }
     let name = target.name;
     // The last target of the list is the one whose bodies serve most targets.
     let keyword = target.bodies.last().unwrap_or(&name);
@@ -176,4 +179,22 @@ pub fn missing(function: &Function, loc: &Loc, target: &Target) -> Diagnostic {
         error = error.at(format!("block `{loc}`"));
     }
     error
+}
+
+/// The error of a function whose operations are asked for, as by a plan, and that has only bodies.
+fn unknown(function: &Function, loc: &Loc, got: String) -> Diagnostic {
+    let name = &function.name;
+    let error = Diagnostic::of(
+        ErrorKind::Unsupported,
+        format!("the operations of {name} are not known, as plans and costs need them"),
+    )
+    .got(got)
+    .expected("its operations in `mir=…`")
+    .hint(format!(
+        "give `custom` `mir=…` besides the bodies; in text, write operations into `func @{name}`"
+    ));
+    match loc.is_unknown() {
+        true => error,
+        false => error.at(format!("block `{loc}`")),
+    }
 }

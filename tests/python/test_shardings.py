@@ -321,7 +321,7 @@ def test_plans_print_as_tables_and_are_mappings():
         ({"machine": "8xH10"}, "there is no machine `8xH10`"),
         ({"memory": "much"}, "`memory` is not a size"),
         ({"optimizer_states": -1}, "`optimizer_states` is not a number of arrays"),
-        ({"given": {"input": {"modl": 0}}}, "names a mesh axis that the backend does not have"),
+        ({"given": {"input": {"modl": 0}}}, "names an axis that the mesh does not have"),
         ({"given": {"linear_9.w": (0,)}}, "no param or input matches the pattern `linear_9.w`"),
         ({"given": {"linear_0.w": (2,)}}, "cannot divide an axis that the array does not have"),
         ({"given": {"linear_2.b": (None, 0)}, "mesh": (2, 3)}, "cannot divide an axis evenly"),
@@ -332,6 +332,19 @@ def test_plans_print_as_tables_and_are_mappings():
 def test_wrong_plans_are_explained(given, message):
     with pytest.raises(ml.MithrilError, match=message):
         compiled(perceptron(), [64, 64]).propose_shardings(**{"mesh": (2, 2), **given})
+
+
+def test_plans_need_the_operations_of_a_custom_block():
+    text = "mithril 1\n\nfunc @same(%x: tensor<*b x float>) -> (y: tensor<*b x float>) {\n"
+    text += "  %y = tanh(%x)\n  return %y\n}\n"
+    known = ml.custom(name="same", mir=text, numpy="return np.tanh(x)")
+    body = ml.custom(name="same", shape="(x: [*b]) -> (y: [*b])", numpy="return np.tanh(x)")
+    with pytest.raises(ml.BackendError, match="the operations of same are not known") as caught:
+        compiled(Sequential([Linear(4), body]), [8, 4], inference=True).propose_shardings((2,))
+    assert "where: block `same`\n  got: bodies for numpy" in str(caught.value)
+    assert "hint: give `custom` `mir=…` besides the bodies" in str(caught.value)
+    plan = compiled(Sequential([Linear(4), known]), [8, 4]).explain_sharding((2,))
+    assert [block.path for block in plan.blocks][1:] == ["linear", "same"]
 
 
 def test_layouts_need_a_backend_with_a_mesh():
