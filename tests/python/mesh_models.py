@@ -190,6 +190,10 @@ def compare_plans(backend_of):
         outputs = divided.evaluate(own, {"input": np.ones((BATCH, 12))}, output_gradients=given)
         output = (outputs if given is None else outputs[0])["output"]
         assert place(output) == place(backend.ones(BATCH, 4, tensor_split=(0,)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.py"
+        written = ml.compile(mlp(), backend, file_path=path, **by_batch)
+        assert "def distribute(" in path.read_text() and path.read_text() == written.code
     opened = ml.compile(mlp(), backend, **{**by_batch, "shapes": {"input": ["batch", 12]}})
     with pytest.raises(ml.ShapeError, match=r"axis 0 of `input` of shape \[3, 12\], for 2 parts"):
         opened.evaluate(own, {"input": np.ones((3, 12))})

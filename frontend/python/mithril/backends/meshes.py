@@ -154,7 +154,7 @@ class Mesh:
                 if name not in self.names:
                     near = did_you_mean(str(name), list(self.names))
                     raise UsageError(
-                        f"`{keyword}` names a mesh axis that the backend does not have"
+                        f"`{keyword}` names an axis that the mesh does not have"
                         f"\n  got: {name!r}"
                         f"\n  expected: {', '.join(f'`{own}`' for own in self.names)}"
                         + (f"\n  hint: {near}" if near else "")

@@ -291,6 +291,7 @@ class TorchBackend(TorchArrays):
         self, program: Program, namespace: Namespace, *, jit: bool
     ) -> TorchRunner | JointRunner | MeshRunner:
         if self.mesh is not None:
+            namespace()  # writes the file, and reports imports that fail
             on_mesh = self.mesh_runner(program, jit=jit)
             on_mesh.forward = self.around(on_mesh.forward, jit=jit)  # type: ignore[method-assign]
             on_mesh.gradients = self.around(on_mesh.gradients, jit=jit)  # type: ignore[method-assign]
