@@ -107,8 +107,7 @@ def test_simulated_ranks_of_torch():
         ),
         (
             {"input": {"rows": 0}},
-            '`shardings["input"]` names an axis that the mesh does not have'
-            "\n  got: 'rows'",
+            "`shardings[\"input\"]` names an axis that the mesh does not have\n  got: 'rows'",
         ),
     ],
 )
