@@ -32,6 +32,8 @@ pub static BACKEND: Backend = Backend {
     imports: &[],
     prelude: &[
         include_str!("prelude/mlx.py"),
+        include_str!("prelude/mlx_indices.py"),
+        include_str!("prelude/mlx_random.py"),
         include_str!("prelude/mlx_functions.py"),
         include_str!("prelude/mlx_matrices.py"),
     ],

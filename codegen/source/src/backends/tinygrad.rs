@@ -29,6 +29,7 @@ pub static BACKEND: Backend = Backend {
     prelude: &[
         include_str!("prelude/tinygrad.py"),
         include_str!("prelude/tinygrad_functions.py"),
+        include_str!("prelude/tinygrad_fourier.py"),
         include_str!("prelude/tinygrad_order.py"),
         include_str!("prelude/tinygrad_matrices.py"),
     ],

@@ -1,5 +1,4 @@
 """Functions that MLX lacks. A file contains those that it calls."""
-# ruff: noqa: F821 — some names are those of the other files.
 
 import math
 
@@ -156,6 +155,11 @@ def _diagonal(x, offset=0):
     return mx.zeros((*x.shape[:-2], max(size, 0)), dtype=x.dtype)
 
 
+def _stack(rows, shape, dtype):
+    """Stacks rows along a new first axis; without rows, an empty array of `shape`."""
+    return mx.stack(rows) if rows else mx.zeros(shape, dtype=dtype)
+
+
 def _windows(x, axes, sizes, strides=None, dilations=None):
     """Sliding windows over `axes`, which become window positions; taps come last."""
     ones = (1,) * len(sizes)
@@ -275,155 +279,6 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
     return mx.max(windows, axis=tuple(range(-count, 0)))
 
 
-def _within(indices, x, axis):
-    """Indices that end at the ends of an axis of x, as MLX reads any memory."""
-    n = x.shape[axis]
-    least = 0 if mx.issubdtype(indices.dtype, mx.unsignedinteger) else -n
-    return mx.clip(mx.stop_gradient(indices), least, max(n - 1, 0))
-
-
-def _take(x, indices, axis):
-    """The slices of x at `indices` along `axis`; x may be empty."""
-    if x.size and indices.size:
-        return mx.take(x, mx.stop_gradient(indices), axis=axis)
-    axis = axis % x.ndim
-    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-    return mx.zeros(shape, dtype=x.dtype)
-
-
-def _take_along(x, indices, axis):
-    """The elements of x at `indices` along `axis`; x may be empty."""
-    if x.size and indices.size:
-        return mx.take_along_axis(x, mx.stop_gradient(indices), axis=axis)
-    return mx.zeros(indices.shape, dtype=x.dtype)
-
-
-def _scatter_add(x, indices, updates, axis):
-    """x with each slice of `updates` added at its index along `axis`."""
-    if updates.size == 0:
-        return x
-    axis = axis % x.ndim
-    front = range(axis, axis + indices.ndim)
-    rest = [i for i in range(updates.ndim) if i not in front]
-    updates = mx.transpose(updates, (*front, *rest))
-    y = mx.moveaxis(x, axis, 0).at[mx.stop_gradient(indices)].add(updates)
-    return mx.moveaxis(y, 0, axis)
-
-
-def _scatter_add_along(x, indices, updates, axis):
-    """x with each element of `updates` added at its index along `axis`."""
-    return x.at[_places(indices, axis)].add(updates) if updates.size else x
-
-
-def _scatter_mul_along(x, indices, updates, axis):
-    """x times each element of `updates` at its index along `axis`."""
-    # MLX has no gradient of it.
-    places = _places(indices, axis)
-
-    def backward(operands, gradient, _):
-        x, updates = operands
-        zeros = (x == 0).astype(x.dtype).at[places].add((updates == 0).astype(x.dtype))
-        factors = [mx.where(v == 0, 1, v) for v in (x, updates)]
-        product = gradient * _scatter_mul_along(factors[0], indices, factors[1], axis)
-        # The product of the other factors is 0 if another one is 0.
-        x_gradient = mx.where(zeros == (x == 0), product / factors[0], 0)
-        others = zeros[places] == (updates == 0)
-        return x_gradient, mx.where(others, product[places] / factors[1], 0)
-
-    scatter = mx.custom_function(lambda x, updates: x.at[places].multiply(updates))
-    scatter.vjp(backward)
-    return scatter(x, updates) if updates.size else x
-
-
-def _scatter_max_along(x, indices, updates, axis):
-    """The maximum of x and each element of `updates` at its index along `axis`."""
-    return _extremum(x, indices, updates, axis, "maximum")
-
-
-def _scatter_min_along(x, indices, updates, axis):
-    """The minimum of x and each element of `updates` at its index along `axis`."""
-    return _extremum(x, indices, updates, axis, "minimum")
-
-
-def _extremum(x, indices, updates, axis, name):
-    """The extremum of x and `updates`; elements that tie share the gradient."""
-    places = _places(indices, axis)
-
-    def backward(operands, gradient, result):
-        x, updates = operands
-        first = (x == result).astype(x.dtype)
-        second = (updates == result[places]).astype(x.dtype)
-        share = gradient / first.at[places].add(second)
-        return first * share, second * share[places]
-
-    def combined(x, updates):
-        if not _is_float(x):
-            return getattr(x.at[places], name)(updates)
-        # MLX compares floats and loses NaN.
-        top = 2 ** (8 * x.dtype.size - 1) - 1
-        last = top if name == "maximum" else -top - 1
-        y = getattr(_ranks(x, last).at[places], name)(_ranks(updates, last))
-        return mx.where(y < 0, y ^ top, y).view(x.dtype)
-
-    scatter = mx.custom_function(combined)
-    scatter.vjp(backward)
-    return scatter(x, updates) if updates.size else x
-
-
-def _ranks(x, last):
-    """Integers in the order of the floats x, whose bits they are; `last` for NaN."""
-    bits = x.view({2: mx.int16, 4: mx.int32, 8: mx.int64}[x.dtype.size])
-    top = max(last, -last - 1)
-    return mx.where(mx.isnan(x), last, mx.where(bits < 0, bits ^ top, bits))
-
-
-def _places(indices, axis):
-    """The index of each element, which is that of `indices` along `axis`."""
-    places = []
-    for i, n in enumerate(indices.shape):
-        column = [1] * indices.ndim
-        column[i] = n
-        places.append(mx.arange(n).reshape(column))
-    places[axis] = mx.stop_gradient(indices).astype(mx.int64)
-    return tuple(places)
-
-
-def _stack(rows, shape, dtype):
-    """Stacks rows along a new first axis; without rows, an empty array of `shape`."""
-    return mx.stack(rows) if rows else mx.zeros(shape, dtype=dtype)
-
-
-def _slice_update(x, slices, update):
-    """x with the elements at `slices` replaced by `update`."""
-    y = mx.array(x)
-    y[slices] = update
-    return y
-
-
-def _dynamic_slice(x, starts, sizes):
-    """The block of shape `sizes` at `starts`, clamped so that it lies inside x."""
-    if 0 in sizes or not sizes:
-        return mx.zeros(sizes, dtype=x.dtype) if sizes else x
-    return mx.slice(x, _first(x, starts, sizes), tuple(range(x.ndim)), sizes)
-
-
-def _dynamic_update_slice(x, update, starts):
-    """x with `update` written at `starts`, clamped so that it lies inside x."""
-    if update.size == 0 or not update.shape:
-        return x if update.size == 0 else update
-    start = _first(x, starts, update.shape)
-    return mx.slice_update(x, update, start, tuple(range(x.ndim)))
-
-
-def _first(x, starts, sizes):
-    """Where a block begins, clamped into x; negative starts count from the end."""
-    first = []
-    for start, n, size in zip(starts, x.shape, sizes):
-        at = mx.stop_gradient(mx.array(start)).astype(mx.int32)
-        first.append(mx.clip(mx.where(at < 0, at + n, at), 0, n - size))
-    return mx.stack(first)
-
-
 def _checkpoint(function, *operands):
     """Calls `function`; the backward pass recomputes its intermediate values."""
     # `mx.checkpoint` differentiates integers, too.
@@ -498,79 +353,3 @@ def _each(gradients):
 def _listed(value):
     """One or several arrays as a list."""
     return list(value) if isinstance(value, (tuple, list)) else [value]
-
-
-def _threefry(key, high, low):
-    """Encrypts counters of two words: Threefry-2x32-20 (Salmon et al. 2011)."""
-    keys = [key[:1], key[1:], key[:1] ^ key[1:] ^ 0x1BD11BDA]
-    x, y = high + keys[0], low + keys[1]
-    for i in range(20):
-        bits = (13, 15, 26, 6, 17, 29, 16, 24)[i % 8]
-        x = x + y
-        y = (y << bits | y >> (32 - bits)) ^ x
-        if i % 4 == 3:
-            n = i // 4 + 1
-            x, y = x + keys[n % 3], y + keys[(n + 1) % 3] + n
-    return x, y
-
-
-def _key_split(key, count=2):
-    """`count` new keys derived from `key`, as rows."""
-    low = mx.arange(count, dtype=mx.uint32)
-    return mx.stack(_threefry(key, mx.zeros_like(low), low), axis=1)
-
-
-def _key_fold(key, data):
-    """A new key derived from `key` and a number."""
-    low = mx.array([data], dtype=mx.uint32)
-    return mx.concatenate(_threefry(key, mx.zeros_like(low), low))
-
-
-def _random_bits(key, shape, dtype):
-    """Uniform unsigned integers."""
-    counts = mx.arange(math.prod(shape), dtype=mx.uint64)
-    high, low = _threefry(
-        key, (counts >> 32).astype(mx.uint32), counts.astype(mx.uint32)
-    )
-    if dtype.size == 8:
-        return (high.astype(mx.uint64) << 32 | low).reshape(shape)
-    return (high ^ low).astype(dtype).reshape(shape)
-
-
-def _uniform(key, shape, dtype, low=0.0, high=1.0):
-    """Uniform floats in [low, high)."""
-    digits = -round(math.log2(mx.finfo(dtype).eps))
-    width = 8 if digits < 8 else dtype.size * 8
-    bits = _random_bits(key, shape, getattr(mx, f"uint{width}"))
-    # Graphics processors lack float64.
-    with mx.stream(mx.cpu):
-        unit = (bits >> (width - digits)).astype(mx.float64) * 2.0**-digits
-        low, high = mx.array(low, dtype=dtype), mx.array(high, dtype=dtype)
-        if width < 32:
-            return mx.maximum(unit.astype(dtype) * (high - low) + low, low)
-        scaled = unit * (high - low).astype(mx.float64) + low.astype(mx.float64)
-        return mx.maximum(scaled.astype(dtype), low)
-
-
-def _normal(key, shape, dtype):
-    """Standard normal floats, from uniform floats by the inverse error function."""
-    low = mx.finfo(dtype).eps / 2 - 1
-    u = _uniform(key, shape, dtype, low, 1.0)
-    root = mx.array(math.sqrt(2), dtype=dtype)
-    if dtype == mx.float64:
-        return root * _erf_inv(u)
-    return root * mx.erfinv(u.astype(mx.float32)).astype(dtype)
-
-
-def _folded(key, data):
-    """A new key from MLX's generator, derived from `key` and a number."""
-    return mx.random.split(key ^ mx.array([0, data], dtype=mx.uint32), 1)[0]
-
-
-def _bits(key, shape, dtype):
-    """Uniform unsigned integers from MLX's generator."""
-    words = mx.random.split(key, math.prod(shape))
-    if dtype.size == 8:
-        high, low = words[:, 0].astype(mx.uint64), words[:, 1].astype(mx.uint64)
-        return (high << 32 | low).reshape(shape)
-    return words[:, 0].astype(dtype).reshape(shape)
