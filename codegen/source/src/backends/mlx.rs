@@ -79,6 +79,7 @@ pub static BACKEND: Backend = Backend {
 };
 
 const SPELLINGS: Spellings = &[
+    ("add", "@addmm({bias}, {input}, {weights}) if result is linear; {x} + {y}"),
     ("slice", "@split({x}, {parts}, axis={axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     // MLX differentiates casts to integers as if these were floats.
     (
