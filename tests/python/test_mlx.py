@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from networks import MODELS
 
 import mithril as ml
@@ -9,6 +10,7 @@ from mithril import Model
 from mithril.models import (
     Linear,
     Relu,
+    ScaledDotProduct,
     Sequential,
 )
 
@@ -112,3 +114,81 @@ def test_arrays_keep_their_dtype(dtype):
     back = backend.to_numpy(x)
     assert back.dtype.name == dtype
     np.testing.assert_array_equal(back.astype(float), [[1.5, -2.0]])
+
+
+def attending(dtype, mask_dtype, **settings):
+    model = Model()
+    names = {"query": "q", "key": "k", "value": "v", "mask": "m"}
+    model |= ScaledDotProduct(**settings)(**names, output="output")
+    shapes = {"q": [2, 4, 5, 8], "k": [2, 4, 5, 8], "v": [2, 4, 5, 6], "m": [2, 1, 1, 5]}
+    floats = dict.fromkeys("qkv", getattr(ml, dtype))
+    options = {"shapes": shapes, "dtypes": {**floats, "m": mask_dtype}}
+    trained = ["q", "k", "v"] if mask_dtype == ml.bool else ["q", "k", "v", "m"]
+    return ml.compile(model, ml.MlxBackend(dtype), **options, trainable_keys=trained), shapes
+
+
+@pytest.mark.parametrize("settings", [{}, {"is_causal": True}, {"scale": 1.5}], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_attention_with_a_mask_is_that_of_mlx(settings, dtype, kind):
+    """Values and gradients are PyTorch's; a query that sees no key gives 0."""
+    compiled, shapes = attending(
+        dtype, ml.bool if kind == "bool" else getattr(ml, dtype), **settings
+    )
+    assert "heads = mx.fast.scaled_dot_product_attention(" in compiled.code
+    assert "softmax" not in compiled.code
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
+    seen = rng.random(shapes["m"]) > 0.3
+    seen[..., 0] = True
+    seen[0] = False
+    arrays["m"] = seen if kind == "bool" else np.where(seen, arrays["m"], -np.inf).astype(dtype)
+    seed = rng.standard_normal((2, 4, 5, 6)).astype(dtype)
+    names = compiled.backend.array
+    params = {n: names(v) for n, v in arrays.items() if n != "m" or kind == "float"}
+    inputs = {} if kind == "float" else {"m": names(arrays["m"])}
+    outputs, gradients = compiled.evaluate(params, inputs, output_gradients={"output": names(seed)})
+    own = {n: torch.tensor(v[1:]) for n, v in arrays.items()}
+    own = {n: v if v.dtype == torch.bool else v.double().requires_grad_() for n, v in own.items()}
+    mask = own["m"]
+    if "is_causal" in settings:
+        later = torch.ones(5, 5, dtype=torch.bool).tril()
+        mask = mask & later if kind == "bool" else mask.masked_fill(~later, -np.inf)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        own["q"], own["k"], own["v"], attn_mask=mask, scale=settings.get("scale")
+    )
+    want.backward(torch.tensor(seed[1:]).double())
+    bound = 1e-5 if dtype == "float32" else 1e-2
+    found = {"output": (outputs["output"], want.detach())}
+    found |= {name: (gradients[name], own[name].grad) for name in gradients}
+    for got, expected in found.values():
+        hidden, *others = np.array(got.astype(mx.float32))
+        assert not hidden.any()
+        np.testing.assert_allclose(others, expected, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (0, 4), (3, 0)], ids=str)
+def test_linear_layers_are_one_call(shape, dtype):
+    backend = ml.MlxBackend(dtype)
+    compiled = ml.compile(
+        Linear(5), backend, shapes={"input": list(shape)}, trainable_keys=["input"]
+    )
+    assert "output = mx.addmm(b, x, w)" in compiled.code
+    rng = np.random.default_rng(0)
+    arrays = {"input": shape, "w": (shape[-1], 5), "b": (5,)}
+    arrays = {name: rng.standard_normal(size).astype(dtype) for name, size in arrays.items()}
+    seed = rng.standard_normal((*shape[:-1], 5)).astype(dtype)
+    outputs, gradients = compiled.evaluate(
+        {name: backend.array(value) for name, value in arrays.items()},
+        {},
+        output_gradients={"output": backend.array(seed)},
+    )
+    own = {n: torch.tensor(v).double().requires_grad_() for n, v in arrays.items()}
+    want = own["input"] @ own["w"] + own["b"]
+    want.backward(torch.tensor(seed).double())
+    bound = {"float32": 1e-5, "float64": 1e-13, "float16": 1e-2}[dtype]
+    found = {"output": (outputs["output"], want.detach())}
+    found |= {name: (gradients[name], own[name].grad) for name in arrays}
+    for got, expected in found.values():
+        np.testing.assert_allclose(backend.to_numpy(got), expected, rtol=bound, atol=bound)

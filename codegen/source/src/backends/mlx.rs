@@ -9,6 +9,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::{Access, Attention, Library};
+use mithril_ir::shape::Type;
 use mithril_passes::profile;
 use mithril_passes::target::{Language, Target};
 
@@ -225,7 +226,10 @@ const SPELLINGS: Spellings = &[
     ("rms_norm", "@fast.rms_norm({x}, {weight}, {epsilon})"),
     (
         "attention",
-        "@fast.scaled_dot_product_attention({query}, {key}, {value}, scale={query.last} ** -0.5, \
+        "_attention({query}, {key}, {value}, {mask}, {query.last} ** -0.5[, {causal}]) if mask is array and \
+         scale is default; \
+         _attention({query}, {key}, {value}, {mask}, {scale}[, {causal}]) if mask is array; \
+         @fast.scaled_dot_product_attention({query}, {key}, {value}, scale={query.last} ** -0.5, \
          mask=\"causal\") if scale is default and causal == True; \
          @fast.scaled_dot_product_attention({query}, {key}, {value}, scale={query.last} ** -0.5) \
          if scale is default; \
@@ -423,20 +427,29 @@ fn supports(function: &Function, op: &Operation) -> bool {
     }
 }
 
-/// Whether `mx.fast` has this attention: of rank 4, with no mask. Its causal mask is aligned with
-/// the last query and key, so there must be as many keys as queries.
+/// Whether `mx.fast` has this attention: of rank 4. Its causal mask is aligned with the last query
+/// and key, so that without another mask, there must be as many keys as queries.
 fn has_kernel(function: &Function, op: &Operation) -> bool {
     let default = |name| matches!(op.attr(name), Attr::None);
     let plain = ["softcap", "left", "right"].into_iter().all(default);
     let grouped = matches!(op.attr("grouped"), Attr::Bool(true));
     let causal = matches!(op.attr("causal"), Attr::Bool(true));
+    let mask = op.operand_index("mask").map(|at| function.ty(op.operands[at]));
     let [q, k, v] = [0, 1, 2].map(|i| &function.ty(op.operands[i]).shape);
     let ranks = [q, k, v].iter().all(|shape| shape.rank() == Some(4));
     let fits = |q: &[Dim], k: &[Dim], v: &[Dim]| {
         let heads = (grouped || q[1] == k[1]) && k[1] == v[1];
         let batch = q[0] == k[0] && q[0] == v[0];
         let some = q.iter().chain(k).chain(v).all(|dim| dim.as_const() != Some(0));
-        some && heads && batch && (!causal || q[2] == k[2])
+        some && heads && batch && (mask.is_some() || !causal || q[2] == k[2])
     };
-    plain && op.operands.len() == 3 && ranks && fits(&q.dims, &k.dims, &v.dims)
+    let is_known = mask.is_none_or(|mask| takes_mask(mask, function.ty(op.operands[0]).dtype));
+    let has_sink = op.operand_index("sink").is_some();
+    plain && !has_sink && is_known && ranks && fits(&q.dims, &k.dims, &v.dims)
+}
+
+/// Whether `mx.fast` takes this mask: of bools, or of the dtype of the query.
+fn takes_mask(mask: &Type, query: DType) -> bool {
+    let has_keys = mask.shape.dims.last().is_some_and(|dim| dim.as_const() != Some(0));
+    (mask.dtype == DType::Bool || mask.dtype == query) && has_keys && mask.shape.lead.is_none()
 }

@@ -198,6 +198,24 @@ def _strided(x, shape, strides, offset):
     return mx.contiguous(mx.as_strided(mx.contiguous(x), shape, strides, offset))
 
 
+def _attention(query, key, value, mask, scale, causal=False):
+    """MLX's attention; 0 where the mask hides every key. `causal` hides later keys."""
+    is_bool = mask.dtype == mx.bool_
+    if causal:
+        seen = mx.tril(mx.ones((query.shape[-2], key.shape[-2]), dtype=mx.bool_))
+        mask = mask & seen if is_bool else mx.where(seen, mask, -mx.inf)
+    if is_bool:
+        has_key = mx.any(mask, axis=-1, keepdims=True)
+        mask = mask | ~has_key
+    else:
+        has_key = mx.max(mask, axis=-1, keepdims=True) != -mx.inf
+        mask = mx.where(has_key, mask, 0)
+    heads = mx.fast.scaled_dot_product_attention(
+        query, key, value, scale=scale, mask=mask
+    )
+    return mx.where(has_key, heads, 0)
+
+
 def _grouped_matmul(x, w, group):
     """The product of each row of x with the matrix of its group."""
     if x.size == 0 or w.size == 0:
