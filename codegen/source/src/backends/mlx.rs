@@ -79,6 +79,36 @@ pub static BACKEND: Backend = Backend {
     known: OnceLock::new(),
 };
 
+/// Only the logits of the targets are read, so that no logarithms of the others are stored.
+macro_rules! cross_entropy {
+    ($target:literal, $filled:literal, $guard:literal) => {
+        concat!(
+            "@logsumexp({logits}, axis=-1) - @squeeze(@take_along_axis({logits}, @expand_dims(",
+            $target,
+            ", -1), axis=-1), -1) if logits is filled",
+            $filled,
+            "; _logsumexp({logits}, -1, False) - @squeeze(_take_along({logits}, @expand_dims(",
+            $target,
+            ", -1), -1), -1)",
+            $guard
+        )
+    };
+}
+
+const CROSS_ENTROPY: &str = concat!(
+    cross_entropy!(
+        "_within({target}, {logits}, -1)",
+        " and target is calculated",
+        " if target is calculated; "
+    ),
+    cross_entropy!(
+        "@stop_gradient({target})",
+        " and target is computed",
+        " if target is computed; "
+    ),
+    cross_entropy!("{target}", "", ""),
+);
+
 const SPELLINGS: Spellings = &[
     ("add", "@addmm({bias}, {input}, {weights}) if result is linear; {x} + {y}"),
     ("slice", "@split({x}, {parts}, axis={axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
@@ -222,6 +252,7 @@ const SPELLINGS: Spellings = &[
         "{x} - @logsumexp({x}, axis={axis}, keepdims=True) if x is filled; \
          _log_softmax({x}, {axis})",
     ),
+    ("cross_entropy", CROSS_ENTROPY),
     ("layer_norm", "@fast.layer_norm({x}, {weight}, {bias}, {epsilon})"),
     ("rms_norm", "@fast.rms_norm({x}, {weight}, {epsilon})"),
     (
@@ -408,7 +439,8 @@ const SPELLINGS: Spellings = &[
 ];
 
 /// Composites that MLX computes in single precision even for f64.
-const SINGLE: [&str; 5] = ["logsumexp", "softmax", "log_softmax", "layer_norm", "rms_norm"];
+const SINGLE: [&str; 6] =
+    ["logsumexp", "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm"];
 
 /// Whether MLX's function computes this use of the operation as it is defined.
 fn supports(function: &Function, op: &Operation) -> bool {

@@ -273,6 +273,14 @@ const SPELLINGS: Spellings = &[
     ("softmax", "{x}.softmax({axis})"),
     ("log_softmax", "{x}.log_softmax({axis})"),
     (
+        "cross_entropy",
+        "-_take_along({logits}.log_softmax(-1), {target}.unsqueeze(-1), -1).squeeze(-1) if target \
+         is calculated; \
+         -{logits}.log_softmax(-1).gather(-1, {target}.unsqueeze(-1)).squeeze(-1) if target is \
+         index; \
+         -_take_along({logits}.log_softmax(-1), {target}.unsqueeze(-1), -1).squeeze(-1)",
+    ),
+    (
         "layer_norm",
         "{x}.layernorm(eps={epsilon}) * {weight} + {bias} if weight is float and bias is float; \
          {x}.layernorm(eps={epsilon}) * {weight} if weight is float; \
