@@ -301,7 +301,11 @@ const SPELLINGS: Spellings = &[
     ),
     (
         "take",
-        "_take({x}, _within({indices}, {x}, {axis}), {axis}) if indices is calculated; \
+        "{x}[_within({indices}, {x}, {axis})] if axis == 0 and x is filled and indices is \
+         calculated; \
+         @take({x}, _within({indices}, {x}, {axis}), axis={axis}) if x is filled and indices is \
+         calculated; \
+         _take({x}, _within({indices}, {x}, {axis}), {axis}) if indices is calculated; \
          {x}[@stop_gradient({indices})] if axis == 0 and x is filled and indices is computed; \
          {x}[{indices}] if axis == 0 and x is filled; \
          @take({x}, @stop_gradient({indices}), axis={axis}) if x is filled and indices is \
@@ -311,7 +315,9 @@ const SPELLINGS: Spellings = &[
     ),
     (
         "take_along",
-        "_take_along({x}, _within({indices}, {x}, {axis}), {axis}) if indices is calculated; \
+        "@take_along_axis({x}, _within({indices}, {x}, {axis}), axis={axis}) if x is filled and \
+         indices is calculated; \
+         _take_along({x}, _within({indices}, {x}, {axis}), {axis}) if indices is calculated; \
          @take_along_axis({x}, @stop_gradient({indices}), axis={axis}) if x is filled and indices \
          is computed; \
          @take_along_axis({x}, {indices}, axis={axis}) if x is filled; \
@@ -319,7 +325,9 @@ const SPELLINGS: Spellings = &[
     ),
     (
         "scatter_add",
-        "_scatter_add({x}, _within({indices}, {x}, {axis}), {updates}, {axis}) if indices is \
+        "{x}.at[_within({indices}, {x}, {axis})].add({updates}) if axis == 0 and updates is \
+         filled and indices is calculated; \
+         _scatter_add({x}, _within({indices}, {x}, {axis}), {updates}, {axis}) if indices is \
          calculated; \
          {x}.at[@stop_gradient({indices})].add({updates}) if axis == 0 and updates is filled and \
          indices is computed; \

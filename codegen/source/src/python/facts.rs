@@ -272,7 +272,8 @@ impl<'a> Facts<'a> {
             match (op.op.kind, op.op.name) {
                 (Kind::Constant, _) => {}
                 (_, "iota" | "argmax" | "argmin" | "argsort" | "argtopk") => {}
-                (Kind::Layout | Kind::Barrier, _) | (_, "sort") => left.extend(&op.operands),
+                (Kind::Layout | Kind::Barrier, _) => left.extend(&op.operands),
+                (_, "expand_dims" | "squeeze" | "swap_axes" | "sort") => left.extend(&op.operands),
                 (_, "cast") if op.operands.iter().all(is_int) => left.extend(&op.operands),
                 _ => return true,
             }
