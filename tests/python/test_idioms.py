@@ -349,3 +349,61 @@ def test_equal_parts_are_one_call(kind):
     unequal |= Buffer()(input=x[..., :4].sum(-1) + x[..., 4:].sum(-1), output="y")
     text = code(kind, unequal, {"x": [2, 12]})
     assert "split" not in text and "chunk" not in text
+
+
+# Logits whose losses are 0, infinite or undefined, and the class of each row.
+SPECIAL = [
+    ([1.0, -np.inf, 2.0], 0),
+    ([1.0, -np.inf, 2.0], 1),
+    ([4.0, 4.0, 4.0], 1),
+    ([np.nan, 0.0, 1.0], 1),
+    ([-np.inf, -np.inf, -np.inf], 2),
+    ([3e4, -3e4, 0.0], 0),
+    ([0.0, -3e4, 3e4], 1),
+]
+CROSS_ENTROPIES = {
+    "mlx": "mx.logsumexp(x, axis=-1) - mx.squeeze(",
+    "tinygrad": "output = -x.log_softmax(-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)",
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CROSS_ENTROPIES if kind in KINDS])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("sizes", [(7,), (0,), (2, 3)], ids=str)
+def test_cross_entropy_is_one_expression(kind, dtype, sizes):
+    torch = pytest.importorskip("torch")
+    backend = getattr(ml, MAKERS[kind])(dtype)
+    shapes = {"input": [*sizes, 3], "target": list(sizes)}
+    compiled = ml.compile(CrossEntropy(), backend, shapes=shapes, trainable_keys=["input"])
+    if 0 not in sizes and (kind, dtype) != ("mlx", "float64"):
+        assert CROSS_ENTROPIES[kind] in compiled.code
+        assert "def _" not in compiled.code
+    rng = np.random.default_rng(0)
+    x, target = rng.standard_normal((*sizes, 3)), rng.integers(0, 3, sizes)
+    if len(sizes) == 1:
+        rows = SPECIAL[: sizes[0]]
+        x[:], target[:] = (
+            np.reshape([row for row, _ in rows], x.shape),
+            [label for _, label in rows],
+        )
+    x = x.astype(dtype)
+    outputs, gradients = compiled.evaluate(
+        {"input": backend.array(x)},
+        {"target": backend.array(target)},
+        output_gradients={"output": backend.ones(*sizes)},
+    )
+    logits = torch.tensor(x).double().requires_grad_()
+    logs = torch.log_softmax(logits, -1)
+    want = -torch.gather(logs, -1, torch.tensor(target)[..., None])[..., 0]
+    want.sum().backward()
+    bound = {"float32": 1e-6, "float64": 1e-12, "float16": 2e-3}[dtype]
+    close = {"rtol": bound, "atol": bound}
+    np.testing.assert_allclose(backend.to_numpy(outputs["output"]), want.detach(), **close)
+    np.testing.assert_allclose(backend.to_numpy(gradients["input"]), logits.grad, **close)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_class_weights_have_a_name(kind):
+    block = CrossEntropy(weights=[1.0, 2.0, 3.0])
+    source = code(kind, block, {"input": [4, 3], "target": [4]})
+    assert "_class_weights = " in source

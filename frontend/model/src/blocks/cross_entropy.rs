@@ -321,5 +321,5 @@ pub(super) fn weights<'a>(cx: &Cx<'a>, input: Var<'a>, axis: i64) -> Result<Opti
             .err();
     }
     let tensor = Tensor::from_f64s(input.dtype(), vec![numbers.len()], &numbers);
-    Ok(Some(cx.builder.var(cx.builder.constant(tensor))))
+    Ok(Some(cx.builder.var(cx.builder.constant(tensor)).named("class_weights")))
 }

@@ -199,7 +199,7 @@ fn relative_bias(cx: &Cx) -> Result<Vec<Value>> {
     let zero = relative.scalar(0.0);
     let distance = match cx.flag("bidirectional") {
         true => relative.unary("abs", &[]),
-        false => (zero - relative).binary("maximum", zero),
+        false => (-relative).binary("maximum", zero),
     }
     .named("distance");
     // A small number is added, so that rounding of the logarithm does not matter where a bucket
