@@ -257,8 +257,8 @@ const SPELLINGS: Spellings = &[
     ("rms_norm", "@fast.rms_norm({x}, {weight}, {epsilon})"),
     (
         "attention",
-        "_attention({query}, {key}, {value}, {mask}, {query.last} ** -0.5[, {causal}]) if mask is array and \
-         scale is default; \
+        "_attention({query}, {key}, {value}, {mask}, {query.last} ** -0.5[, {causal}]) if mask is \
+         array and scale is default; \
          _attention({query}, {key}, {value}, {mask}, {scale}[, {causal}]) if mask is array; \
          @fast.scaled_dot_product_attention({query}, {key}, {value}, scale={query.last} ** -0.5, \
          mask=\"causal\") if scale is default and causal == True; \
