@@ -45,7 +45,7 @@ def test_unbound_weights_are_not_joined():
     shapes = {"x": [128, 64]}
     for backend in SOURCES:
         code = ml.compile(siblings(64), backend(), shapes=shapes, inference=True).code
-        assert code.count(" @ ") == 3
+        assert code.count(" @ ") + code.count("mx.addmm(") == 3
 
 
 @pytest.mark.parametrize("backend", CLASSES)
