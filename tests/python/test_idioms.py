@@ -7,7 +7,7 @@ import pytest
 from conftest import INSTALLED, MAKERS
 
 import mithril as ml
-from mithril import models
+from mithril import models, zoo
 from mithril.models import (
     Arange,
     ArgMax,
@@ -407,3 +407,14 @@ def test_class_weights_have_a_name(kind):
     block = CrossEntropy(weights=[1.0, 2.0, 3.0])
     source = code(kind, block, {"input": [4, 3], "target": [4]})
     assert "_class_weights = " in source
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_of_published_models_have_telling_names(kind):
+    sizes = {"layers": 2, "heads": 2, "width": 8, "vocabulary": 11}
+    for model, name in (
+        (zoo.GPT2(**sizes), "transformer_encoder_layer"),
+        (zoo.Llama(**sizes, feedforward=16), "llama_layer"),
+    ):
+        source = code(kind, model, {"input": [2, 4]}, inference=True)
+        assert len(re.findall(rf"^def {name}\(", source, re.MULTILINE)) == 1

@@ -203,9 +203,7 @@ class Llama(Architecture):
         words = Embedding(vocabulary, width, name="words")
         self |= words(input="input", w="embedding", output="x_0")
         for at in range(layers):
-            layer = Model(name=f"layer_{at}")
-            layer |= RMSNorm(eps, name="norm_0")(input="input", output="normed")
-            heads_of = Attention(
+            attention = Attention(
                 width,
                 heads,
                 head_width=head_width,
@@ -214,12 +212,7 @@ class Llama(Architecture):
                 is_causal=True,
                 name="attention",
             )
-            layer |= heads_of(input="normed", output="attended")
-            layer |= Add()(left="input", right="attended", output="sum")
-            layer |= RMSNorm(eps, name="norm_1")(input="sum", output="normed_sum")
-            hidden = gated(width, feedforward, Silu(), name="mlp")
-            layer |= hidden(input="normed_sum", output="result")
-            layer |= Add()(left="sum", right="result", output="output")
+            layer = _LlamaLayer(attention, width, feedforward, eps, name=f"layer_{at}")
             self |= layer(input=f"x_{at}", output=f"x_{at + 1}")
         self |= RMSNorm(eps, name="norm")(input=f"x_{layers}", output="hidden")
         if tied:
@@ -230,6 +223,22 @@ class Llama(Architecture):
         self.set_shapes(input=["batch", "length"])
         last = [Rule("embedding", ("lm_head.weight",), same)] if tied else linear("head", "lm_head")
         self._rules = [*_LLAMA, *outside(last)]
+
+
+class _LlamaLayer(Model):
+    """Attention and a gated perceptron, each after a norm and added to its input."""
+
+    def __init__(
+        self, attention: Attention, width: int, feedforward: int, eps: float, *, name: str
+    ) -> None:
+        super().__init__(name=name)
+        self |= RMSNorm(eps, name="norm_0")(input="input", output="normed")
+        self |= attention(input="normed", output="attended")
+        self |= Add()(left="input", right="attended", output="sum")
+        self |= RMSNorm(eps, name="norm_1")(input="sum", output="normed_sum")
+        hidden = gated(width, feedforward, Silu(), name="mlp")
+        self |= hidden(input="normed_sum", output="result")
+        self |= Add()(left="sum", right="result", output="output")
 
 
 _LLAMA = (
