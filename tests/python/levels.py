@@ -88,6 +88,11 @@ def chosen(items: list) -> list:
     return [item for item in own if item.nodeid in kept]
 
 
+def half(names: list, at: int) -> list:
+    """All names, or in a sample every other one; those of `at` 0 and of 1 are different."""
+    return names if ALL else names[(int(SEED) + at) % 2 :: 2]
+
+
 def is_of_level(name: str) -> bool:
     """Whether a test runs at this one of the lower levels. Half of the tests run at none."""
     lower = LEVELS[:-1]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import levels
 import pytest
 
 import mithril as ml
@@ -39,7 +40,7 @@ def test_pipelines_of_torch():
 @pytest.mark.every
 @pytest.mark.parametrize("devices", [2, 4])
 def test_stages_are_equal_to_one_device(devices):
-    ran = run(*(f"{name}@{devices}" for name in MODELS))
+    ran = run(*(f"{name}@{devices}" for name in levels.half(MODELS, devices // 2)))
     assert ran.returncode == 0, ran.stderr
 
 
@@ -62,7 +63,7 @@ def jax_process(*names, devices, **environment):
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("names", [JAX_NAMES, MODELS], ids=["calls", "models"])
+@pytest.mark.parametrize("names", [JAX_NAMES, levels.half(MODELS, 0)], ids=["calls", "models"])
 def test_pipelines_of_jax(names):
     process = jax_process(*names, devices=4)
     errors = process.communicate(timeout=1800)[1]
