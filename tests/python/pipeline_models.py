@@ -359,7 +359,7 @@ def check_mistakes(backend_of):
         **on,
         stages=ml.Pipeline(2, 3),
     )
-    wrong(ml.UsageError, ["1 microbatches for 2 stages"], **on, stages=ml.Pipeline(2, 1))
+    wrong(ml.UsageError, ["1 microbatch for 2 stages"], **on, stages=ml.Pipeline(2, 1))
     rounds = ml.Pipeline(4, 8, "interleaved"), ml.Pipeline(4, 5, "interleaved")
     wrong(ml.UsageError, ["equal rounds"], **on, shapes={"input": [10, 12]}, stages=rounds[1])
     wrong(ml.ShapeError, ["sizes of all inputs"], **on, shapes={"input": ["n", 12]}, stages=2)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from . import _core
 from .errors import UsageError, listed
+from .reports import counted
 
 __all__ = ["balanced", "cut_points", "units"]
 
@@ -56,8 +57,8 @@ def units(costs: _core.Costs, seconds: Mapping[str, float], stages: int) -> list
     if len(found) < stages:
         raise UsageError(
             "the model has fewer blocks than stages"
-            f"\n  got: {stages} stages, and the blocks {listed(found)}"
-            f"\n  expected: at most {len(found)} stages"
+            f"\n  got: {counted(stages, 'stage')}, and the blocks {listed(found)}"
+            f"\n  expected: at most {counted(len(found), 'stage')}"
         )
     return [Unit(path, seconds.get(path, 0.0)) for path in found]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from . import _core
 from .errors import BackendError, ShapeError, UsageError, mapping, shown
+from .reports import counted
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -120,8 +121,8 @@ class Pipeline:
             hint = "" if several else '\n  hint: `schedule="interleaved"` has several stages a rank'
             raise UsageError(
                 f"the ranks along `{self.axis}` cannot share the stages"
-                f"\n  got: {self.stages} stages for {ranks} ranks, and the schedule "
-                f"`{self.schedule}`\n  expected: {expected}{hint}"
+                f"\n  got: {counted(self.stages, 'stage')} for {counted(ranks, 'rank')}, "
+                f"and the schedule `{self.schedule}`\n  expected: {expected}{hint}"
             )
         return ranks
 
@@ -153,7 +154,7 @@ class Pipeline:
         if batch % parts:
             less = batch // parts * parts or parts
             each = f" in each of {replicas} replicas" if replicas > 1 else ""
-            times = f"{count} microbatches{each}"
+            times = counted(count, "microbatch", "es") + each
             raise ShapeError(
                 "the batch cannot be divided into equal microbatches"
                 f"\n  got: a batch of {batch}, for {times}"
@@ -162,14 +163,14 @@ class Pipeline:
         if self.schedule == "1f1b" and count < self.stages:
             raise UsageError(
                 "1F1B needs at least as many microbatches as stages"
-                f"\n  got: {count} microbatches for {self.stages} stages"
+                f"\n  got: {counted(count, 'microbatch', 'es')} for {self.stages} stages"
                 f'\n  hint: `microbatches={self.stages}`, or `schedule="gpipe"`'
             )
         rounds = max(1, count // ranks)
         if self.schedule in ("interleaved", "zero-bubble") and count % rounds:
             raise UsageError(
                 f"the schedule `{self.schedule}` cannot divide the microbatches into equal rounds"
-                f"\n  got: {count} microbatches for {ranks} ranks"
+                f"\n  got: {counted(count, 'microbatch', 'es')} for {counted(ranks, 'rank')}"
                 f"\n  expected: a multiple of {rounds}, such as {ranks * rounds}"
             )
         return count

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from . import _core
     from .backends.base import Backend
 
-__all__ = ["listed", "reported"]
+__all__ = ["counted", "listed", "reported"]
 
 MAX_NAMES = 12
 """The maximum number of names that a report lists for each kind."""
@@ -38,3 +38,8 @@ def listed(names: Sequence[str], quote: str = "") -> str:
     shown, rest = names[:MAX_NAMES], len(names) - MAX_NAMES
     text = ", ".join(f"{quote}{name}{quote}" for name in shown)
     return text + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def counted(count: int, noun: str, plural: str = "s") -> str:
+    """A number of things, such as `1 rank` or `2 ranks`."""
+    return f"{count} {noun}{plural if count != 1 else ''}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .errors import UsageError
+from .reports import counted
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -132,8 +133,8 @@ class Stages:
         own = self.pipeline
         replicas = f" of {self.replicas} replicas" if self.replicas > 1 else ""
         return (
-            f"{_counted(len(self.stages), 'stage')} on {_counted(self.ranks, 'rank')} of "
-            f"`{own.axis}`, {_counted(self.microbatches, 'microbatch', 'es')}{replicas}, "
+            f"{counted(len(self.stages), 'stage')} on {counted(self.ranks, 'rank')} of "
+            f"`{own.axis}`, {counted(self.microbatches, 'microbatch', 'es')}{replicas}, "
             f"schedule `{own.schedule}`\n"
             f"{self.bubble:.1%} bubble, {_amount(self.step, 's')} a step of {own.machine} "
             f"({_amount(self.busy, 's')} compute, {_amount(self.transfer, 's')} transfer)\n"
@@ -231,10 +232,6 @@ def held_microbatches(schedule: str, ranks: int, chunks: int, microbatches: int)
             if step >= first + delay:
                 now[chunks - 1 - (step - first - delay) // rounds % chunks] -= 1
     return found
-
-
-def _counted(count: int, noun: str, plural: str = "s") -> str:
-    return f"{count} {noun}{plural if count != 1 else ''}"
 
 
 def _run(blocks: Sequence[str]) -> str:
