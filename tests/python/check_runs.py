@@ -31,3 +31,15 @@ def run_checks(checks):
 def some(cases, part):
     """All cases, or in a sample one in `part`, the first of which depends on the seed."""
     return cases if EVERY else cases[SEED % part :: part]
+
+
+def wrong(error, call, *parts):
+    """Requires an error of exactly this type, whose message has these parts."""
+    try:
+        call()
+    except error as raised:
+        assert type(raised) is error
+        for part in parts:
+            assert part in str(raised), (part, str(raised))
+    else:
+        raise AssertionError(f"no error: {parts}")

@@ -444,10 +444,7 @@ def test_jit_is_a_method_that_returns_a_function():
     [
         ("import nowhere as other", "Importing needs nowhere, which cannot be imported\n  got: No"),
         ("import os.nowhere as other", "Importing needs os.nowhere, which cannot be imported"),
-        (
-            "from os import other",
-            "an import of the source for Importing fails\n  got: c",
-        ),
+        ("from os import other", "an import of the source for Importing fails\n  got: c"),
     ],
 )
 def test_imports_that_fail_are_told(line, message):

@@ -17,6 +17,12 @@ def evaluated(model: Model, **inputs: np.ndarray):
     return ml.compile(model, NUMPY, shapes=shapes).evaluate({}, inputs)
 
 
+def rectified() -> Model:
+    model = Model()
+    model |= Relu()(input="x", output="y")
+    return model
+
+
 def test_an_input_starts_an_expression():
     model = Model()
     x = model.add_input("x", shape=["n", 3], dtype=ml.float32)
@@ -266,3 +272,28 @@ def test_where_and_layers_on_expressions():
     params = compiled.randomize_params(seed=1)
     expected = np.maximum(X / 2 @ params["linear.w"] + params["linear.b"], 0)
     assert np.allclose(compiled.evaluate(params, {"x": X})["y"], expected, atol=1e-6)
+
+
+def test_arrays_of_numpy_leave_operators_to_connections():
+    model = rectified()
+    model |= Buffer()(input=np.array([1.0, 2.0], "float32") * model.y, output="z")
+    assert evaluated(model, x=np.array([3.0, 4.0], "float32"))["z"].tolist() == [3, 8]
+
+
+@pytest.mark.parametrize("symbol", ["+", "-", "*", "/", "//", "%", "**", "@", "<", "=="])
+def test_arrays_of_torch_leave_operators_to_connections(symbol):
+    torch = pytest.importorskip("torch")
+    model = rectified()
+    value = eval(f"z {symbol} y", {"z": torch.tensor([1.0, 2.0]), "y": model.y})
+    model |= Buffer()(input=value, output="z")
+    x = np.array([2.0, 4.0], "float32")
+    expected = eval(f"z {symbol} x", {"z": np.array([1.0, 2.0], "float32"), "x": x})
+    assert np.allclose(evaluated(model, x=x)["z"], expected)
+
+
+def test_functions_of_torch_take_no_connections():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ml.UsageError, match=r"`torch.exp` takes numbers(.|\n)*`\.exp\(\)`"):
+        torch.exp(rectified().y)
+    with pytest.raises(ml.UsageError, match=r"`torch.cat` takes numbers"):
+        torch.cat([torch.ones(2), rectified().y])

@@ -454,24 +454,6 @@ def test_unsigned_constants_have_64_bits():
     assert z.tolist() == [2**63 + 1, 2**63 + 2]
 
 
-def test_arrays_of_numpy_leave_operators_to_connections():
-    model = connected()
-    model |= Buffer()(input=np.array([1.0, 2.0], "float32") * model.y, output="z")
-    x = np.array([3.0, 4.0], "float32")
-    assert compiled(model).evaluate({}, {"x": x})["z"].tolist() == [3, 8]
-
-
-@pytest.mark.parametrize("symbol", ["+", "-", "*", "/", "//", "%", "**", "@", "<", "=="])
-def test_arrays_of_torch_leave_operators_to_connections(symbol):
-    torch = pytest.importorskip("torch")
-    model = connected()
-    value = eval(f"z {symbol} y", {"z": torch.tensor([1.0, 2.0]), "y": model.y})
-    model |= Buffer()(input=value, output="z")
-    x = np.array([2.0, 4.0], "float32")
-    expected = eval(f"z {symbol} x", {"z": np.array([1.0, 2.0], "float32"), "x": x})
-    assert np.allclose(compiled(model, {"x": [2]}).evaluate({}, {"x": x})["z"], expected)
-
-
 def test_sizes_are_integers_of_any_kind():
     assert NUMPY.ones(np.int64(2), 3).shape == NUMPY.ones((np.int64(2), 3)).shape == (2, 3)
     assert NUMPY.full(np.int64(2), 1.0).shape == (2,)
@@ -487,14 +469,6 @@ def test_an_argument_of_another_kind_is_named():
 def test_a_block_of_a_name_like_another_is_suggested():
     with pytest.raises(AttributeError, match="did you mean `Linear`"):
         _ = ml.models.Linaer
-
-
-def test_functions_of_torch_take_no_connections():
-    torch = pytest.importorskip("torch")
-    with pytest.raises(ml.UsageError, match=r"`torch.exp` takes numbers(.|\n)*`\.exp\(\)`"):
-        torch.exp(connected().y)
-    with pytest.raises(ml.UsageError, match=r"`torch.cat` takes numbers"):
-        torch.cat([torch.ones(2), connected().y])
 
 
 @pytest.mark.parametrize(("depth", "stack"), [(2000, 0), (200, 512 << 10)])

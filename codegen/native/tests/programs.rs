@@ -160,12 +160,14 @@ fn results_that_are_literals_and_contracted() {
     check(&text, &[]);
 }
 
+/// The text of so many numbers.
+fn literal(count: i64) -> String {
+    let numbers = (0..count).map(|i| format!("{}.5", i * 7 % 11 - 5));
+    format!("[{}]", numbers.collect::<Vec<_>>().join(", "))
+}
+
 #[test]
 fn constant_weights_are_packed() {
-    let literal = |count: usize| {
-        let numbers = (0..count).map(|i| format!("{}.5", (i * 7) as i64 % 11 - 5));
-        format!("[{}]", numbers.collect::<Vec<_>>().join(", "))
-    };
     for (m, k, n) in [("3", 17, 33), ("40", 64, 5), ("n", 9, 70)] {
         let text = f(
             &format!("%x: t<{m} x {k} x f32>) -> (y: t<{m} x {n} x f32>, z: t<{k} x {k} x f32>)"),
@@ -199,25 +201,20 @@ fn constant_weights_are_packed_for_tiles() {
         return;
     }
     let (options, isa) = amx::processor();
-    let numbers = |count: i64| {
-        let numbers = (0..count).map(|i| format!("{}.5", i * 7 % 11 - 5));
-        format!("[{}]", numbers.collect::<Vec<_>>().join(", "))
-    };
     for (m, k, n) in [("3", 17, 33), ("40", 64, 5), ("n", 70, 70), ("32", 600, 40)] {
+        let numbers = literal(k * n);
         let text = f(
             &format!(
                 "%x: t<{m} x {k} x bf16>) -> (y: t<{m} x {n} x bf16>, z: t<{m} x {n} x bf16>)"
             ),
             &format!(
-                "%w = constant() {{value = dense<t<{k} x {n} x bf16>, {}>}}
-                 %v = constant() {{value = dense<t<{n} x {k} x bf16>, {}>}}
+                "%w = constant() {{value = dense<t<{k} x {n} x bf16>, {numbers}>}}
+                 %v = constant() {{value = dense<t<{n} x {k} x bf16>, {numbers}>}}
                  %y = matmul(%x, %w)
                  %t = transpose(%v) {{permutation = [1, 0]}}
                  %0 = matmul(%x, %t)
                  %z = relu(%0)
-                 return %y, %z",
-                numbers(k * n),
-                numbers(k * n),
+                 return %y, %z"
             ),
         );
         let native = machine::Native::of(&text, (isa, options.clone()));

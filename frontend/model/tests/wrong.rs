@@ -35,6 +35,15 @@ fn one(block: Block) -> Result<Model> {
     Ok(model)
 }
 
+/// Compiles one block, for inputs of these shapes.
+fn with_shapes(block: Block, shapes: &[(&str, &[u64])]) -> Result<()> {
+    compile(&one(block)?, |options| {
+        for (name, dims) in shapes {
+            shape(options, name, dims);
+        }
+    })
+}
+
 /// The sum of two branches of different widths.
 fn branches() -> Result<Model> {
     let model = Model::new();
@@ -215,19 +224,15 @@ const CONNECTIONS: &[Case] = &[
 
 const SHAPES: &[Case] = &[
     ("branches that do not add", || compile(&branches()?, |_| {})),
-    ("a matrix that is not square", || {
-        compile(&one(block!(Cholesky())?)?, |options| shape(options, "input", &[2, 3]))
-    }),
-    ("an odd number of gates", || {
-        compile(&one(block!(Glu())?)?, |options| shape(options, "input", &[2, 3]))
-    }),
+    ("a matrix that is not square", || with_shapes(block!(Cholesky())?, &[("input", &[2, 3])])),
+    ("an odd number of gates", || with_shapes(block!(Glu())?, &[("input", &[2, 3])])),
     ("blocks of a condition of other types", || {
         let block = block!(Cond(then = block!(Relu())?, otherwise = block!(Sum())?))?;
-        compile(&one(block)?, |options| shape(options, "input", &[2, 3]))
+        with_shapes(block, &[("input", &[2, 3])])
     }),
     ("a loop whose condition is an array", || {
         let block = block!(While(condition = block!(IsNan())?, body = block!(Relu())?))?;
-        compile(&one(block)?, |options| shape(options, "input", &[2, 3]))
+        with_shapes(block, &[("input", &[2, 3])])
     }),
     ("branches inside a block", || {
         let model = Model::new();
@@ -246,10 +251,7 @@ const SHAPES: &[Case] = &[
     }),
     ("a matrix product", || {
         let product = block!(MatrixMultiply())?.connect([("left", "a"), ("right", "b")])?;
-        compile(&one(product)?, |o| {
-            shape(o, "a", &[2, 3]);
-            shape(o, "b", &[4, 5]);
-        })
+        with_shapes(product, &[("a", &[2, 3]), ("b", &[4, 5])])
     }),
     ("a shared weight", || {
         let model = Model::new();
@@ -257,58 +259,44 @@ const SHAPES: &[Case] = &[
         model.extend(linear(8)?.connect([("w", "w")])?)?;
         compile(&model, |o| shape(o, "x", &[2, 3]))
     }),
-    ("a reshape", || {
-        compile(&one(block!(Reshape(shape = vec![4, -1]))?)?, |o| shape(o, "input", &[2, 3]))
-    }),
+    ("a reshape", || with_shapes(block!(Reshape(shape = vec![4, -1]))?, &[("input", &[2, 3])])),
     ("a window longer than its image", || {
         let pool = block!(MaxPool2d(kernel_size = 5, padding = 1))?;
-        compile(&one(pool)?, |o| shape(o, "input", &[1, 3, 2, 8]))
+        with_shapes(pool, &[("input", &[1, 3, 2, 8])])
     }),
     ("groups that do not divide the channels", || {
         let conv = block!(Conv2d(filters = 4, kernel_size = 1, groups = 2))?;
-        compile(&one(conv)?, |o| shape(o, "input", &[1, 3, 4, 4]))
+        with_shapes(conv, &[("input", &[1, 3, 4, 4])])
     }),
     ("an image for a block of sequences", || {
         let conv = block!(Conv1d(filters = 4, kernel_size = 1))?;
-        compile(&one(conv)?, |o| shape(o, "input", &[1, 3, 4, 4]))
+        with_shapes(conv, &[("input", &[1, 3, 4, 4])])
     }),
     ("classes at the second axis", || {
-        compile(&one(block!(CrossEntropy())?)?, |o| {
-            shape(o, "input", &[2, 3, 5]);
-            shape(o, "target", &[2, 5]);
-        })
+        with_shapes(block!(CrossEntropy())?, &[("input", &[2, 3, 5]), ("target", &[2, 5])])
     }),
     ("probabilities of classes without a dtype", || {
-        compile(&one(block!(CrossEntropy())?)?, |o| {
-            shape(o, "input", &[2, 3]);
-            shape(o, "target", &[2, 3]);
-        })
+        with_shapes(block!(CrossEntropy())?, &[("input", &[2, 3]), ("target", &[2, 3])])
     }),
     ("labels one after another", || {
-        compile(&one(block!(CTC())?)?, |o| {
-            shape(o, "input", &[9, 2, 4]);
-            shape(o, "target", &[5]);
-        })
+        with_shapes(block!(CTC())?, &[("input", &[9, 2, 4]), ("target", &[5])])
     }),
     ("scores in the order of PyTorch", || {
-        compile(&one(block!(CTC())?)?, |o| {
-            shape(o, "input", &[9, 2, 4]);
-            shape(o, "target", &[2, 3]);
-        })
+        with_shapes(block!(CTC())?, &[("input", &[9, 2, 4]), ("target", &[2, 3])])
     }),
     ("a reflection beyond the axis", || {
-        compile(&one(block!(ReflectionPad(padding = 4))?)?, |o| shape(o, "input", &[1, 3, 8, 4]))
+        with_shapes(block!(ReflectionPad(padding = 4))?, &[("input", &[1, 3, 8, 4])])
     }),
     ("a factor that does not divide the channels", || {
-        compile(&one(block!(PixelShuffle(factor = 2))?)?, |o| shape(o, "input", &[1, 6, 4, 4]))
+        with_shapes(block!(PixelShuffle(factor = 2))?, &[("input", &[1, 6, 4, 4])])
     }),
     ("columns that are not the windows of an image", || {
         let fold = block!(Fold(output_size = 4, kernel_size = 2))?;
-        compile(&one(fold)?, |o| shape(o, "input", &[1, 8, 8]))
+        with_shapes(fold, &[("input", &[1, 8, 8])])
     }),
     ("nothing left of a transposed convolution", || {
         let conv = block!(ConvTranspose1d(filters = 4, kernel_size = 3, padding = 2))?;
-        compile(&one(conv)?, |o| shape(o, "input", &[1, 3, 2]))
+        with_shapes(conv, &[("input", &[1, 3, 2])])
     }),
     ("a cubic interpolation of volumes", || {
         let model = one(block!(GridSample(mode = "bicubic"))?)?;
@@ -318,72 +306,64 @@ const SHAPES: &[Case] = &[
         })
     }),
     ("positions of another batch", || {
-        compile(&one(block!(GridSample())?)?, |o| {
-            shape(o, "input", &[1, 3, 4, 4]);
-            shape(o, "grid", &[2, 2, 2, 2]);
-        })
+        with_shapes(block!(GridSample())?, &[("input", &[1, 3, 4, 4]), ("grid", &[2, 2, 2, 2])])
     }),
     ("indices that are no part of the elements", || {
-        compile(&one(block!(TakeAlongAxis(partial = true))?)?, |o| {
-            shape(o, "input", &[4, 2]);
-            shape(o, "indices", &[3, 3]);
-        })
+        with_shapes(
+            block!(TakeAlongAxis(partial = true))?,
+            &[("input", &[4, 2]), ("indices", &[3, 3])],
+        )
     }),
     ("a state of the width before the projection", || {
         let lstm = block!(LSTM(dimension = 4, projection = 2))?;
-        compile(&one(lstm.connect([("input", "x"), ("hidden", "h")])?)?, |o| {
-            shape(o, "x", &[3, 5, 2]);
-            shape(o, "h", &[1, 3, 4]);
-        })
+        with_shapes(
+            lstm.connect([("input", "x"), ("hidden", "h")])?,
+            &[("x", &[3, 5, 2]), ("h", &[1, 3, 4])],
+        )
     }),
     ("an initial state of another hidden size", || {
         let gru = block!(GRU(dimension = 4))?;
-        compile(&one(gru.connect([("input", "x"), ("hidden", "h")])?)?, |o| {
-            shape(o, "x", &[3, 5, 2]);
-            shape(o, "h", &[1, 3, 6]);
-        })
+        with_shapes(
+            gru.connect([("input", "x"), ("hidden", "h")])?,
+            &[("x", &[3, 5, 2]), ("h", &[1, 3, 6])],
+        )
     }),
     ("a carry that changes its shape", || {
         let (body, carry) = (block!(Linear(dimension = 4))?, vec![vec!["input", "output"]]);
         let scan = block!(Scan(body = body, carry = carry, steps = 3))?;
-        compile(&one(scan.connect([("input", "x")])?)?, |o| shape(o, "x", &[2, 5]))
+        with_shapes(scan.connect([("input", "x")])?, &[("x", &[2, 5])])
     }),
     ("a carry that changes its dtype", || {
         let (body, carry) = (block!(IsNan())?, vec![vec!["input", "output"]]);
         let scan = block!(Scan(body = body, carry = carry, steps = 3))?;
-        compile(&one(scan.connect([("input", "x")])?)?, |o| shape(o, "x", &[2, 5]))
+        with_shapes(scan.connect([("input", "x")])?, &[("x", &[2, 5])])
     }),
     ("more ends than groups", || {
-        compile(&one(block!(GroupedMatrixMultiply())?)?, |o| {
-            shape(o, "left", &[6, 4]);
-            shape(o, "right", &[3, 4, 5]);
-            shape(o, "offsets", &[4]);
-        })
+        with_shapes(
+            block!(GroupedMatrixMultiply())?,
+            &[("left", &[6, 4]), ("right", &[3, 4, 5]), ("offsets", &[4])],
+        )
     }),
     ("more windows than elements", || {
         let pool = block!(FractionalMaxPool2d(kernel_size = 3, output_size = 3))?;
-        compile(&one(pool)?, |o| shape(o, "input", &[1, 3, 4, 9]))
+        with_shapes(pool, &[("input", &[1, 3, 4, 9])])
     }),
     ("a cluster without features", || {
         let loss = block!(AdaptiveLogSoftmax(classes = 10, cutoffs = vec![2, 4]))?;
-        compile(&one(loss)?, |o| shape(o, "input", &[3, 8]))
+        with_shapes(loss, &[("input", &[3, 8])])
     }),
-    ("distances of rows of a vector", || {
-        compile(&one(block!(Pdist())?)?, |o| shape(o, "input", &[3]))
-    }),
+    ("distances of rows of a vector", || with_shapes(block!(Pdist())?, &[("input", &[3])])),
     ("a mode for images on a sequence", || {
         let block = block!(Upsample(size = 4, mode = "bilinear"))?;
-        compile(&one(block)?, |o| shape(o, "input", &[1, 3, 4]))
+        with_shapes(block, &[("input", &[1, 3, 4])])
     }),
-    ("an axis out of range", || {
-        compile(&one(block!(Softmax(axis = 2))?)?, |o| shape(o, "input", &[2, 3]))
-    }),
+    ("an axis out of range", || with_shapes(block!(Softmax(axis = 2))?, &[("input", &[2, 3])])),
     ("an index out of range", || {
         let index: Vec<Setting> = vec![5.into()];
-        compile(&one(block!(Indexer(index = index))?)?, |o| shape(o, "input", &[2, 3]))
+        with_shapes(block!(Indexer(index = index))?, &[("input", &[2, 3])])
     }),
     ("heads that do not divide", || {
-        compile(&one(block!(MultiHeadAttention(heads = 3))?)?, |o| shape(o, "input", &[2, 5, 8]))
+        with_shapes(block!(MultiHeadAttention(heads = 3))?, &[("input", &[2, 5, 8])])
     }),
     ("a rank that is needed", || compile(&one(block!(Flatten())?)?, |_| {})),
     ("a shape that is stated", || {
@@ -449,16 +429,10 @@ const OPTIONS: &[Case] = &[
     }),
     ("no loss", || TrainModel::new(&one(linear(3)?)?.block()?)?.finish().map(drop)),
     ("a variance of another shape", || {
-        compile(&one(block!(GaussianNLL())?)?, |o| {
-            shape(o, "input", &[2, 3]);
-            shape(o, "variance", &[3, 2]);
-        })
+        with_shapes(block!(GaussianNLL())?, &[("input", &[2, 3]), ("variance", &[3, 2])])
     }),
     ("scores of another rank", || {
-        compile(&one(block!(MarginRanking())?)?, |o| {
-            shape(o, "left", &[2, 3]);
-            shape(o, "right", &[3]);
-        })
+        with_shapes(block!(MarginRanking())?, &[("left", &[2, 3]), ("right", &[3])])
     }),
     ("a negative gamma", || block!(FocalLoss(gamma = -1.0)).map(drop)),
     ("a loss of an unknown output", || {
