@@ -35,7 +35,8 @@ test: ## Run the tests: cargo, lit, pytest; of tests with many cases, and at low
 	@tools/levels.sh $(PYTEST)
 
 test-all: export MITHRIL_TESTS = all
-test-all: test ## Run every case at every level of processor that this machine has.
+test-all: export MITHRIL_SHARD = $(SHARD)
+test-all: test ## Run every case at every level of processor that this machine has; of Python the second quarter with SHARD=2/4.
 
 test-cuda: build ## Run the tests of PyTorch and JAX on an NVIDIA GPU, which must be there.
 	@tools/setup.sh torch jax test
