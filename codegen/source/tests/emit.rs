@@ -203,8 +203,8 @@ fn sums_that_are_no_linear_layers() {
     assert!(text.contains("y = F.linear(x, w.T, b)"), "{text}");
 }
 
-/// Convolutions of MLX take channels last. Two in a row need no transposes between them, and an
-/// elementwise operation needs none before it.
+/// Convolutions of MLX take channels last. Two in a row need no transposes between them, also where
+/// the second one is too long for a line, and an elementwise operation needs none before it.
 #[test]
 fn transposes_between_convolutions_cancel() {
     let net = |head: &str, ops: &str| {
@@ -221,6 +221,10 @@ fn transposes_between_convolutions_cancel() {
         format!("{inputs}, %w: tensor<5 x 4 x 3 x 3 x f32>) -> (y: tensor<2 x 5 x 4 x 4 x f32>)");
     let text = net(&two, "%y = conv(%0, %w) return %y");
     let next = "y = mx.conv2d(features, w.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)";
+    assert!(text.contains(&format!("{first}    {next}")), "{text}");
+    let long = "%y = conv(%0, %w) {low = [1, 1], high = [1, 1], dilations = [2, 2]} return %y";
+    let next = "y = mx.conv2d(features, w.transpose(0, 2, 3, 1), padding=1, dilation=2).transpose(";
+    let text = net(&two, long);
     assert!(text.contains(&format!("{first}    {next}")), "{text}");
     let one = format!("{inputs}) -> (y: tensor<2 x 4 x 6 x 6 x f32>)");
     let text = net(&one, "%y = relu(%0) return %y");

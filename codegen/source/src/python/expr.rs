@@ -163,6 +163,13 @@ impl Expr {
         }
     }
 
+    /// Whether the other expression is this one or a part of it.
+    pub fn contains(&self, other: &Expr) -> bool {
+        let mut found = false;
+        self.visit(&mut |part| found |= part == other);
+        found
+    }
+
     /// Calls `f` on the expression and all its subexpressions.
     pub fn visit(&self, f: &mut dyn FnMut(&Expr)) {
         f(self);

@@ -40,7 +40,7 @@ impl<'m> Body<'_, 'm> {
             let settled = match read.len() > budget / 2 {
                 // Not even the names of the operands fit on a line.
                 true => self.assign_all_pending(&read),
-                false => self.assign_longest(&read),
+                false => self.assign_longest(&read, &expr),
             };
             if !settled {
                 return Ok(expr);
@@ -203,10 +203,11 @@ impl<'m> Body<'_, 'm> {
         !folded.is_empty()
     }
 
-    /// Assigns the longest inlined value to a variable; returns false if there is none.
-    fn assign_longest(&mut self, values: &[Value]) -> bool {
+    /// Assigns the longest value that is inlined in the expression to a variable; returns false if
+    /// there is none. Transposes that cancelled are not in it.
+    fn assign_longest(&mut self, values: &[Value], expr: &Expr) -> bool {
         let width = |value: &Value| match &self.bindings[value.index()] {
-            Binding::Pending(expr) => Some(expr.width()),
+            Binding::Pending(inlined) if expr.contains(inlined) => Some(inlined.width()),
             _ => None,
         };
         let longest = values.iter().filter(|v| width(v).is_some());
