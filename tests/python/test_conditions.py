@@ -337,6 +337,27 @@ def test_generated_code_reads_as_a_user_writes_it():
     assert "if (!*(const unsigned char *)condition) {" in code
 
 
+def test_gradients_keep_only_what_they_read():
+    """The gradient of doubling needs no values of the steps, and zeros are named as their param."""
+    small = ml.Model()
+    small |= ml.Sum()(input="x", output="sum")
+    small |= ml.Less()(left="sum", right=100.0, output="output")
+    double = ml.Model()
+    double |= ml.Multiply()(left="x", right=2.0, output="output")
+    options = {"shapes": {"x": [3]}, "trainable_keys": ["x"], "autodiff": "mithril"}
+    compiled = ml.compile(ml.While(small, double, max_steps=8), ml.NumpyBackend(), **options)
+    assert [line for line in compiled.code.splitlines() if "_rows = []" in line] == [
+        "    running_1_rows = []"
+    ]
+    params, seeds = {"x": np.float32([1, 2, 3])}, {"output": np.float32([1, 2, 4])}
+    outputs, gradients = compiled.evaluate(params, {}, output_gradients=seeds)
+    np.testing.assert_array_equal(outputs["output"], [32, 64, 96])
+    np.testing.assert_array_equal(gradients["x"], [32, 64, 128])
+    options = {"shapes": {"input": [2, 3], "condition": []}, "autodiff": "mithril"}
+    both = ml.compile(ml.Cond(ml.Linear(3), ml.Linear(3)), ml.NumpyBackend(), **options)
+    assert "def then_pullback(x, w_1, b_1, d_output):" in both.code
+
+
 def test_saved_models_and_costs():
     model = chosen()
     assert ml.Model.from_json(model.to_json()).to_json() == model.to_json()

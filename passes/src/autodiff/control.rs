@@ -1,5 +1,6 @@
 //! Differentiates conditions and loops with a condition.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
@@ -14,7 +15,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::calls::{BackwardCall, Input, Site};
 use super::forward_backward::ForwardBackward;
-use super::{Tape, zeros};
+use super::{Tape, unused, zeros};
 
 /// One of the two functions of a `cond`.
 struct Branch {
@@ -34,6 +35,30 @@ impl Branch {
     fn operands(&self) -> impl Iterator<Item = usize> {
         self.functions.operands.iter().map(|&at| self.passed[at])
     }
+
+    /// The operands that have a gradient in the other branch alone.
+    fn missing<'w>(&self, wrt: &'w [Operand]) -> Vec<&'w Operand> {
+        let has = |own: &Operand| self.operands().any(|at| at == own.at);
+        wrt.iter().filter(|own| !has(own)).collect()
+    }
+
+    /// The operands that `pullback` takes: what is kept, and what gets zeros as its gradient.
+    fn read(&self, wrt: &[Operand]) -> Vec<usize> {
+        self.kept().chain(self.missing(wrt).iter().map(|own| own.at)).collect()
+    }
+}
+
+/// An operand of a `cond` that has a gradient, and its name in a branch.
+struct Operand {
+    at: usize,
+    name: Arc<str>,
+}
+
+/// A name like this one that no other has. It is added to the names.
+fn own_name(name: &str, names: &mut Vec<Arc<str>>) -> Arc<str> {
+    let own = unused(name, |name| names.iter().any(|other| **other == *name));
+    names.push(own.clone());
+    own
 }
 
 impl Tape<'_> {
@@ -48,28 +73,30 @@ impl Tape<'_> {
             branches.push(Branch { callee, functions, passed });
         }
         let results = site.copy()?;
-        let sorted = |found: &mut Vec<usize>| {
-            found.sort_unstable();
-            found.dedup();
-        };
-        let mut wrt: Vec<usize> = branches.iter().flat_map(Branch::operands).collect();
-        sorted(&mut wrt);
-        let mut read: Vec<usize> =
-            branches.iter().flat_map(Branch::kept).chain(wrt.clone()).collect();
-        sorted(&mut read);
+        let named = |branch: &Branch, at: usize| branch.callee.args[at].name.clone();
+        let named = branches.iter().flat_map(|branch| {
+            let operands = branch.functions.operands.iter();
+            operands.map(move |&at| (branch.passed[at], named(branch, at)))
+        });
+        let wrt: BTreeMap<usize, Arc<str>> = named.collect();
+        let mut names = Vec::new();
+        let wrt =
+            wrt.into_iter().map(|(at, name)| Operand { at, name: own_name(&name, &mut names) });
+        let wrt: Vec<Operand> = wrt.collect();
+        let read: BTreeSet<usize> = branches.iter().flat_map(|branch| branch.read(&wrt)).collect();
         let mut inputs = vec![Input::Value(site.operands[0])];
         inputs.extend(read.iter().map(|&own| Input::Value(site.operands[own])));
         let seeds = site.seeds(&results);
         let mut taken = Vec::new();
         let mut pullbacks = Vec::new();
         for branch in &branches {
-            let missing = |own: &usize| !branch.operands().any(|at| at == *own);
-            let missing: Vec<usize> = wrt.iter().copied().filter(missing).collect();
-            let own: Vec<usize> = branch.kept().chain(missing.iter().copied()).collect();
-            pullbacks.push(match missing.is_empty() && branch.operands().eq(wrt.iter().copied()) {
+            let missing = branch.missing(&wrt);
+            let is_whole = branch.operands().eq(wrt.iter().map(|own| own.at));
+            pullbacks.push(match missing.is_empty() && is_whole {
                 true => branch.functions.backward.clone(),
                 false => self.pullback(site, branch, &missing, &wrt, &results)?,
             });
+            let own = branch.read(&wrt);
             let places = own.iter().filter_map(|own| read.iter().position(|at| at == own));
             let places = places.chain(read.len()..read.len() + seeds.len());
             taken.push(Attr::Ints(places.map(|at| at as i64).collect()));
@@ -79,7 +106,8 @@ impl Tape<'_> {
         let attrs = names.chain(taken).collect();
         let function = pullbacks.swap_remove(0);
         let op = site.operation.op;
-        Ok((results, BackwardCall { op, function, attrs, inputs, operands: wrt }))
+        let operands = wrt.iter().map(|own| own.at).collect();
+        Ok((results, BackwardCall { op, function, attrs, inputs, operands }))
     }
 
     /// The backward function of a branch, but with the gradients of all operands `wrt`. It takes
@@ -88,8 +116,8 @@ impl Tape<'_> {
         &mut self,
         site: &Site,
         branch: &Branch,
-        missing: &[usize],
-        wrt: &[usize],
+        missing: &[&Operand],
+        wrt: &[Operand],
         results: &[Value],
     ) -> Result<Arc<Function>> {
         let Branch { callee, functions, .. } = branch;
@@ -99,8 +127,10 @@ impl Tape<'_> {
             |(&at, own): (&usize, usize)| b.arg(callee.args[at].name.clone(), Role::Data, ty(own));
         let mut inputs: Vec<Value> =
             functions.kept.iter().zip(branch.kept()).map(argument).collect();
-        for &own in missing {
-            b.arg(format!("x{own}"), Role::Data, ty(own));
+        let mut names: Vec<_> =
+            functions.kept.iter().map(|&at| callee.args[at].name.clone()).collect();
+        for own in missing {
+            b.arg(own_name(&own.name, &mut names), Role::Data, ty(own.at));
         }
         let cotangents = results
             .iter()
@@ -115,12 +145,12 @@ impl Tape<'_> {
         let attrs = smallvec![Attr::Function(functions.backward.name.clone())];
         let gradients = b.call(op::get("call"), &functions.backward, attrs, &inputs)?;
         let mut returned = Vec::new();
-        for &own in wrt {
-            let ty = ty(own);
-            let parts = branch.operands().zip(&gradients).filter(|(at, _)| *at == own);
+        for own in wrt {
+            let ty = ty(own.at);
+            let parts = branch.operands().zip(&gradients).filter(|(at, _)| *at == own.at);
             let sum = parts.map(|(_, value)| b.var(*value)).reduce(|sum, more| sum + more);
             let value = sum.map_or_else(|| zeros(&b, &ty), |sum| sum.cast(ty.dtype).value);
-            returned.push(ResultDef { name: format!("d_x{own}").into(), value, state: None });
+            returned.push(ResultDef { name: format!("d_{}", own.name).into(), value, state: None });
         }
         b.check()?;
         self.inserted(b.finish(returned)?)
