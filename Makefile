@@ -36,7 +36,7 @@ test: ## Run the tests: cargo, lit, pytest; of tests with many cases, and at low
 
 test-all: export MITHRIL_TESTS = all
 test-all: export MITHRIL_SHARD = $(SHARD)
-test-all: test ## Run every case at every level of processor that this machine has; of Python the second quarter with SHARD=2/4.
+test-all: test ## Run every case at every level of processor that this machine has; with SHARD=2/4 the second quarter of those that take long.
 
 test-cuda: build ## Run the tests of PyTorch and JAX on an NVIDIA GPU, which must be there.
 	@tools/setup.sh torch jax test

@@ -25,9 +25,24 @@ pub fn seed() -> u64 {
     std::env::var("MITHRIL_SEED").map_or(0, |seed| seed.parse().expect("a number"))
 }
 
-/// Whether a sample of one case in `part` has this case. Without samples, all cases.
+/// Whether a sample of one case in `part` has this case. Without samples, the shard has it.
 pub fn is_sampled(case: usize, part: u64) -> bool {
-    every() || case as u64 % part == seed() % part
+    match every() {
+        true => in_shard(case),
+        false => case as u64 % part == seed() % part,
+    }
+}
+
+/// Whether this case belongs to the part of all cases that `MITHRIL_SHARD` names: `2/4` is the
+/// second quarter. Without it, all cases do.
+pub fn in_shard(case: usize) -> bool {
+    let named = std::env::var("MITHRIL_SHARD").ok().filter(|shard| !shard.is_empty());
+    named.is_none_or(|shard| {
+        let numbers =
+            shard.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+        let (number, count): (usize, usize) = numbers.expect("MITHRIL_SHARD is like 2/4");
+        case % count == number - 1
+    })
 }
 
 /// A generator of pseudorandom numbers (splitmix64): the same cases in every run.

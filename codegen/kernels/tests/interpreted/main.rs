@@ -10,7 +10,6 @@ mod text;
 #[path = "../uses/mod.rs"]
 mod uses;
 
-use std::env;
 
 use cases::{Case, Random, operations};
 use mithril_ir::dtype::DType;
@@ -173,7 +172,7 @@ fn every_gradient_at_every_level() {
 /// Varies one size at a time over the extents. Sizes are tested as constants and as symbols.
 #[test]
 fn every_extent() {
-    let all = env::var_os("MITHRIL_TESTS").is_some_and(|tests| tests == "all");
+    let all = cases::every();
     let extents = (0..=70).filter(|n| all || [0, 1, 7, 8, 9, 16, 17, 31, 33, 64, 70].contains(n));
     let extents: Vec<usize> = extents.collect();
     // Excludes gradients that take results of another operation, for which arbitrary numbers are
