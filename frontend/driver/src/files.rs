@@ -7,18 +7,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result};
 
-/// Writes a temporary file in the same folder, then renames it to `path`.
+/// Writes a temporary file in the same folder, then renames it to `path`. A link to a file stays
+/// one. What is not a file, such as a pipe, is written to.
 /// Errors: those of `write`; the file cannot be renamed.
 pub fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-    let temporary = temporary(path);
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    if target.exists() && !target.is_file() {
+        return write(path);
+    }
+    let temporary = temporary(&target);
     let moved = write(&temporary).and_then(|written| {
-        rename(&temporary, path)?;
+        rename(&temporary, &target)?;
         Ok(written)
     });
     if moved.is_err() {
         let _ = fs::remove_file(&temporary);
     }
-    moved
+    moved.map_err(|error| of_file(error, &temporary, path))
+}
+
+/// The error with the name of the file in place of the temporary one's.
+pub fn of_file(mut error: Box<Diagnostic>, temporary: &Path, path: &Path) -> Box<Diagnostic> {
+    if error.place.as_deref() == temporary.to_str() {
+        error.place = Some(path.display().to_string());
+    }
+    error
 }
 
 /// A new name in the same folder, for a file that will be renamed to `path`.

@@ -9,7 +9,7 @@ pub mod call;
 pub mod compile;
 pub mod compiled;
 pub mod cost;
-mod files;
+pub mod files;
 pub mod native;
 pub mod params;
 pub mod summary;

@@ -11,7 +11,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-use crate::files::{publish, rename, temporary, unwritable};
+use crate::files::{of_file, publish, rename, temporary, unwritable};
 
 /// Writes params to a file atomically: on failure the previous file is unchanged.
 ///
@@ -106,7 +106,7 @@ pub struct Place {
 pub fn write(weights: &[(&str, &Tensor)], path: &Path) -> Result<Vec<Place>> {
     let described: Vec<Described<'_>> =
         weights.iter().map(|(name, own)| (*name, own.dtype(), own.shape())).collect();
-    let (mut file, places) = begin(&described, path)?;
+    let (mut file, places, _) = begin(&described, path)?;
     let mut ordered: Vec<_> = places.iter().zip(weights).collect();
     ordered.sort_by_key(|(place, _)| place.offset);
     for (_, (_, tensor)) in ordered {
@@ -124,11 +124,15 @@ pub type Described<'a> = (&'a str, DType, &'a [usize]);
 /// Errors: a name that the format reserves; those of the system.
 pub fn reserve(weights: &[Described<'_>], path: &Path) -> Result<(PathBuf, Vec<Place>)> {
     let temporary = temporary(path);
-    match begin(weights, &temporary) {
-        Ok((_, places)) => Ok((temporary, places)),
+    let begun = begin(weights, &temporary).and_then(|(file, places, size)| {
+        file.set_len(size).map_err(|error| unwritable(path, error))?;
+        Ok(places)
+    });
+    match begun {
+        Ok(places) => Ok((temporary, places)),
         Err(error) => {
             let _ = fs::remove_file(&temporary);
-            Err(error)
+            Err(of_file(error, &temporary, path))
         }
     }
 }
@@ -144,8 +148,9 @@ pub fn end(temporary: &Path, path: &Path, keep: bool) -> Result<()> {
     renamed
 }
 
-/// Writes the header of a file, and makes room for these weights.
-fn begin(weights: &[Described<'_>], path: &Path) -> Result<(File, Vec<Place>)> {
+/// Writes the header of a file for these weights. Returns also their positions and the size of the
+/// whole file.
+fn begin(weights: &[Described<'_>], path: &Path) -> Result<(File, Vec<Place>, u64)> {
     if weights.iter().any(|(name, ..)| *name == RESERVED) {
         return Diagnostic::new(format!("a param in a file cannot have the name `{RESERVED}`"))
             .hint("rename it: safetensors reserves this name for metadata")
@@ -173,7 +178,6 @@ fn begin(weights: &[Described<'_>], path: &Path) -> Result<(File, Vec<Place>)> {
     let filled = |mut file: File| {
         file.write_all(&(head.len() as u64).to_le_bytes())?;
         file.write_all(&head)?;
-        file.set_len((start + end) as u64)?;
         Ok(file)
     };
     let file = File::create(path).and_then(filled).map_err(|error| unwritable(path, error))?;
@@ -182,7 +186,7 @@ fn begin(weights: &[Described<'_>], path: &Path) -> Result<(File, Vec<Place>)> {
         offset: start + offset,
         bytes,
     });
-    Ok((file, places.collect()))
+    Ok((file, places.collect(), (start + end) as u64))
 }
 
 /// The number of bytes that store the length of the header.

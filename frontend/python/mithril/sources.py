@@ -83,7 +83,7 @@ def namespace(
         path = write_source(file_path, source)
         if constants:
             write_constants(path.with_suffix(".npz"), constants)
-        return executed(source, str(path.resolve()), given=given)
+        return executed(source, str(path.absolute()), given=given)
     name = f"<mithril {program.name} {next(_numbers)}>"
     # Lets tracebacks show the lines of the source.
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
@@ -127,7 +127,7 @@ def write_source(file_path: str, source: str) -> Path:
     """
     path = Path(file_path)
     try:
-        path.write_text(source, encoding="utf-8")
+        _publish(path, lambda own: own.write_text(source, encoding="utf-8"))
     except OSError as error:
         raise UsageError(
             f"`file_path` cannot be written\n  where: {file_path}\n  got: {error.strerror}"
@@ -147,4 +147,20 @@ def write_constants(path: Path, constants: list[tuple[str, _core.DType, list[int
         name: np.frombuffer(data, dtype=numpy_dtype(dtype)).reshape(shape)
         for name, dtype, shape, data in constants
     }
-    np.savez(path, **arrays)  # type: ignore[arg-type]
+    _publish(path, lambda own: np.savez(own, **arrays))  # type: ignore[arg-type]
+
+
+def _publish(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes a temporary file in the same folder, then renames it: other processes that write the
+    file, as under `torchrun`, and its readers see a whole one. A link to a file stays one. What is
+    not a file, such as a pipe, is written to."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        write(path)
+        return
+    temporary = path.with_name(f".{os.getpid()}.{next(_numbers)}.{path.name}")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 //! The Python class of blocks.
 
-use std::fs;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use mithril_driver::files::{publish, put};
 use mithril_driver::summary::{html, table};
 use mithril_ir::diagnostic::{Diagnostic, ErrorKind, Result, did_you_mean};
 use mithril_ir::dtype::DType as Element;
@@ -391,10 +391,7 @@ impl Block {
     fn save(&self, path: &Bound<'_, PyAny>) -> Answer<()> {
         let path = super::file::path("save", path)?;
         let text = self.to_json()?;
-        Ok(fs::write(&path, text).map_err(|error| {
-            let what = Diagnostic::of(ErrorKind::File, "the file cannot be written");
-            what.at(path.display().to_string()).got(error)
-        })?)
+        Ok(publish(&path, |temporary| put(temporary, text.as_bytes()))?)
     }
 
     /// Reads a block from a file that `save` wrote. `trust_code` is that of `from_json`.
