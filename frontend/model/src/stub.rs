@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use mithril_ir::graph::Role;
 
-use crate::blocks::{Default, Entry, Kind, Meaning, Parameter, table};
+use crate::blocks::{Default, Entry, Kind, Meaning, Parameter, strings, table};
 
 const HEAD: &str = "\
 # Generated from the block table: `make bless` regenerates it.
@@ -88,18 +88,14 @@ fn kind(own: Kind) -> String {
         Kind::Float(_) => "float".into(),
         Kind::DType => "object".into(),
         Kind::Str => "str".into(),
-        Kind::OneOf(names) => {
-            let names: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
-            format!("typing.Literal[{}]", names.join(", "))
-        }
+        Kind::OneOf(names) => format!("typing.Literal[{}]", strings(names)),
+        Kind::OrOneOf(item, names) => format!("{} | {}", kind(*item), kind(Kind::OneOf(names))),
         Kind::OrNone(item) => format!("{} | None", kind(*item)),
         Kind::OneOrList(item) => format!("{} | Sequence[{0}]", kind(*item)),
         Kind::List(item) => format!("Sequence[{}]", kind(*item)),
         Kind::CountOrFloats => "int | Sequence[float]".into(),
         Kind::Pairs => "Sequence[Sequence[int]]".into(),
-        Kind::Padding => {
-            "int | Sequence[int | Sequence[int]] | typing.Literal[\"same\", \"valid\"]".into()
-        }
+        Kind::Padding => "int | Sequence[int | Sequence[int]]".into(),
         Kind::Names => "Mapping[str, str] | Sequence[Sequence[str]]".into(),
         Kind::Axes => "int | Mapping[str, int | None]".into(),
         Kind::Split => "Sequence[int | None] | Mapping[str, int | None]".into(),

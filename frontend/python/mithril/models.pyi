@@ -4103,7 +4103,7 @@ class ReflectionPad(Block):
 
     def __init__(
         self,
-        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"],
+        padding: int | Sequence[int | Sequence[int]],
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -4119,7 +4119,7 @@ class ReplicationPad(Block):
 
     def __init__(
         self,
-        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"],
+        padding: int | Sequence[int | Sequence[int]],
         *,
         name: str | None = None,
         backend: str | None = None,
@@ -4135,7 +4135,7 @@ class CircularPad(Block):
 
     def __init__(
         self,
-        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"],
+        padding: int | Sequence[int | Sequence[int]],
         *,
         name: str | None = None,
         backend: str | None = None,

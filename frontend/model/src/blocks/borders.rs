@@ -70,12 +70,6 @@ fn flat(settings: &Settings) -> Option<Vec<i64>> {
 }
 
 fn valid(settings: &Settings) -> Result<()> {
-    if let Setting::Str(name) = settings.get("padding") {
-        return Diagnostic::new("`padding` must be given in numbers")
-            .got(format!("\"{name}\""))
-            .expected("an integer, or a list of integers or pairs of them")
-            .err();
-    }
     if let Some(numbers) = flat(settings)
         && numbers.len() % 2 == 1
     {

@@ -89,6 +89,7 @@ mod wiring;
 pub use example::Example;
 pub(crate) use example::{gives, written};
 pub use family::{FAMILIES, Family};
+pub(crate) use parameter::strings;
 pub use parameter::{Default, Kind, Parameter, Range};
 pub use publication::{PUBLICATIONS, Publication};
 pub use settings::Settings;

@@ -100,8 +100,9 @@ pub enum Kind {
     CountOrFloats,
     /// A list of pairs of integers.
     Pairs,
-    /// Padding of axes: an integer, a list with an integer or a pair per axis, or the name of a
-    /// padding that follows from other parameters.
+    /// A value of this kind, or one of these names.
+    OrOneOf(&'static Kind, &'static [&'static str]),
+    /// Padding of axes: an integer, or a list with an integer or a pair per axis.
     Padding,
     /// A dict of strings, stored as a list of pairs.
     Names,
@@ -141,18 +142,14 @@ impl Kind {
             Kind::Float(range) => range.name().into(),
             Kind::DType => "a dtype".into(),
             Kind::Str => "a string".into(),
-            Kind::OneOf(names) => {
-                let each: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
-                format!("one of {}", each.join(", "))
-            }
+            Kind::OneOf(names) => format!("one of {}", strings(names)),
+            Kind::OrOneOf(kind, names) => format!("{}, or {}", kind.name(), strings(names)),
             Kind::OrNone(kind) => format!("{} or None", kind.name()),
             Kind::OneOrList(kind) => format!("{}, or a list of them", kind.name()),
             Kind::List(kind) => format!("a list of {}", kind.plural()),
             Kind::CountOrFloats => "an integer of at least 1, or a list of finite numbers".into(),
             Kind::Pairs => "a list of pairs of integers".into(),
-            Kind::Padding => {
-                "an integer, \"same\", \"valid\", or a list of integers or pairs of them".into()
-            }
+            Kind::Padding => "an integer, or a list of integers or pairs of them".into(),
             Kind::Names => "a dict of strings".into(),
             Kind::Axes => "an integer, or a dict from names to integers or None".into(),
             Kind::Split => {
@@ -186,7 +183,7 @@ impl Kind {
         match self {
             Kind::Count | Kind::CountOrFloats => Kind::Int,
             Kind::Float(_) => Kind::Float(Range::Any),
-            Kind::OrNone(kind) | Kind::OneOrList(kind) => kind.widest(),
+            Kind::OrNone(kind) | Kind::OneOrList(kind) | Kind::OrOneOf(kind, _) => kind.widest(),
             Kind::OneOf(_) => Kind::Str,
             Kind::Dim => Kind::Scalar,
             Kind::Init => Kind::Str,
@@ -216,7 +213,10 @@ impl Kind {
         let fits = match (self, setting) {
             (_, Setting::List(items)) if self != Kind::Init => return self.accept_list(items),
             (Kind::OrNone(_) | Kind::Dim, Setting::None) => true,
-            (Kind::OrNone(kind) | Kind::OneOrList(kind), _) => return kind.accept(setting),
+            (Kind::OrOneOf(_, names), Setting::Str(v)) => names.contains(&&**v),
+            (Kind::OrNone(kind) | Kind::OneOrList(kind) | Kind::OrOneOf(kind, _), _) => {
+                return kind.accept(setting);
+            }
             (Kind::Float(range), Setting::Int(v)) => {
                 let v = *v as f64;
                 return range.holds(v).then_some(Setting::Float(v));
@@ -230,7 +230,6 @@ impl Kind {
             (Kind::Count | Kind::CountOrFloats, Setting::Int(v)) => *v >= 1,
             (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
             (Kind::Padding, Setting::Int(_)) => true,
-            (Kind::Padding, Setting::Str(name)) => ["same", "valid"].contains(&&**name),
             (Kind::Dim, Setting::Int(v)) => *v >= -1,
             (Kind::Dim, _) => computed,
             (Kind::Dims, Setting::Int(-1..)) => {
@@ -257,6 +256,7 @@ impl Kind {
             Kind::Names => pairs([Kind::Str, Kind::Str]),
             Kind::Axes => pairs([Kind::Str, Kind::OrNone(&Kind::Int)]),
             Kind::Padding => items.iter().all(is_padding),
+            Kind::OrOneOf(kind, _) => return kind.accept_list(items),
             Kind::Split => is_split(items),
             Kind::Index => items.iter().all(is_index),
             _ => {
@@ -267,6 +267,12 @@ impl Kind {
         };
         fits.then(|| Setting::List(items.into()))
     }
+}
+
+/// The names as strings.
+pub(crate) fn strings(names: &[&str]) -> String {
+    let each: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    each.join(", ")
 }
 
 /// Whether the setting is a list of two settings of these kinds.

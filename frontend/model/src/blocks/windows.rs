@@ -14,7 +14,12 @@ pub(super) const STRIDE: Parameter =
     with("stride", Kind::COUNTS, Default::Int(1)).doc("the distance between positions of a window");
 pub(super) const STRIDE_OF_KERNEL: Parameter = with("stride", Kind::COUNTS, Default::None)
     .doc("the distance between positions of a window; defaults to `kernel_size`");
-pub(super) const PADDING: Parameter = with("padding", Kind::Padding, Default::Int(0)).doc(
+pub(super) const PADDING: Parameter = with(
+    "padding",
+    Kind::OrOneOf(&Kind::Padding, &["same", "valid"]),
+    Default::Int(0),
+)
+.doc(
     "the padding: a number for all sides, one or a pair (before, after) for each axis, \"valid\" \
     for no padding, or \"same\" for an output as large as the input, with a `stride` of 1",
 );
