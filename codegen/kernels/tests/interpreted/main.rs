@@ -10,7 +10,6 @@ mod text;
 #[path = "../uses/mod.rs"]
 mod uses;
 
-
 use cases::{Case, Random, operations};
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
