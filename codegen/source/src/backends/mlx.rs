@@ -110,7 +110,11 @@ const CROSS_ENTROPY: &str = concat!(
 );
 
 const SPELLINGS: Spellings = &[
-    ("add", "@addmm({bias}, {input}, {weights}) if result is linear; {x} + {y}"),
+    // MLX refuses rows without elements.
+    (
+        "add",
+        "@addmm({bias}, {input}, {weights}) if result is linear and weights is filled; {x} + {y}",
+    ),
     ("slice", "@split({x}, {parts}, axis={axes})[{part} / {parts}] if x is divided; {x}[{slices}]"),
     // MLX differentiates casts to integers as if these were floats.
     (

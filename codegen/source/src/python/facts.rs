@@ -37,8 +37,9 @@ pub struct Facts<'a> {
     pub widens: bool,
     /// Whether the operation squeezes a slice, so that the two become a single index.
     pub is_picked: bool,
-    /// Whether the operation adds a bias to a product, so that the two become a single call.
-    pub is_linear: bool,
+    /// The weights of the product to which the operation adds a bias, if the two become a single
+    /// call.
+    pub weights: Option<&'a Type>,
     /// Whether the framework chooses the dtypes of operations.
     pub is_mixed: bool,
     /// Whether new arrays must be given a device.
@@ -78,7 +79,7 @@ impl<'a> Facts<'a> {
                 "few" => self.has_few_filters(),
                 "long" => self.has_long_filters(),
                 "divided" => self.part().is_some(),
-                "linear" => self.is_linear,
+                "linear" => self.weights.is_some(),
                 "mixed" => self.is_mixed,
                 "sizes" => self.attr(&guard.slot) == self.attr("sizes"),
                 "signal" => self.is_batch_of(1),
@@ -87,10 +88,11 @@ impl<'a> Facts<'a> {
                 _ => match (self.operand(&guard.slot), self.attr(&guard.slot)) {
                     (Some(at), _) => self.operand_is(at, word),
                     (None, Some(attr)) => attr_is(attr, word),
-                    (None, None) if guard.slot == "result" => {
-                        type_is(self.function.ty(self.op.result()), word)
-                    }
-                    (None, None) => false,
+                    (None, None) => match guard.slot.as_str() {
+                        "result" => type_is(self.function.ty(self.op.result()), word),
+                        "weights" => self.weights.is_some_and(|ty| type_is(ty, word)),
+                        _ => false,
+                    },
                 },
             },
         }
@@ -297,11 +299,6 @@ impl<'a> Facts<'a> {
             ("drawn", _) => self.is_drawn(at),
             ("fixed", _) => self.ty(at).shape.as_fixed().is_some(),
             ("calculated", _) => self.is_calculated(at),
-            ("filled", _) => {
-                let shape = &self.ty(at).shape;
-                let some = |dim: &Dim| dim.lower_bound().is_some_and(|least| least > 0);
-                shape.lead.is_none() && shape.dims.iter().all(some)
-            }
             ("one", form) => form == OperandForm::Literal(1.0),
             ("alike", _) => {
                 let dtype = |i: usize| self.ty(i).dtype;
@@ -403,6 +400,10 @@ fn type_is(ty: &Type, word: &str) -> bool {
         "scalar" => ty.shape.rank() == Some(0),
         "vector" => ty.shape.rank() == Some(1),
         "matrix" => ty.shape.rank() == Some(2),
+        "filled" => {
+            let some = |dim: &Dim| dim.lower_bound().is_some_and(|least| least > 0);
+            ty.shape.lead.is_none() && ty.shape.dims.iter().all(some)
+        }
         _ => dtype_is(ty.dtype, word),
     }
 }

@@ -151,7 +151,7 @@ impl<'m> Body<'_, 'm> {
             operand_forms: &operand_forms,
             widens: self.file.widens(dtype),
             is_picked: self.picked(op).is_some(),
-            is_linear: self.linear(op).is_some(),
+            weights: self.linear(op).map(|layer| self.function.ty(layer.product.operands[1])),
             is_mixed: self.file.mixed_precision,
             devices: self.device_argument().is_some(),
         })
