@@ -83,8 +83,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "LayerNorm",
         doc: "`(input - mean) / sqrt(variance + eps) * w + b` over the last axis, or over the axes \
               in `axis` (Ba et al. 2016, eq. 4). `w` starts at 1, or as given by `init`, `b` at 0.",
-        formula: "(input - mean(input, axis, keepdims=True)) / sqrt(var(input, axis, \
-                  keepdims=True) + eps) * w + b",
+        formula: "(input - mean(input, -1, keepdims=True)) / sqrt(var(input, -1, keepdims=True) \
+                  + eps) * w + b",
         example: gives(&["[[1, 3], [10, 20]]"], "[[-1.  1.]\n [-1.  1.]]")
             .with_params(&["[1, 1]", "[0, 0]"]),
         parameters: &[EPSILON, USE_SCALE, USE_BIAS, INIT, AXES],
@@ -107,7 +107,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "RMSNorm",
         doc: "`input / sqrt(mean(input^2) + eps) * w` over the last axis, or over the axes in \
               `axis` (Zhang & Sennrich 2019, eq. 4). `w` starts at 1, or as given by `init`.",
-        formula: "input / sqrt(mean(input**2, axis, keepdims=True) + eps) * w",
+        formula: "input / sqrt(mean(input**2, -1, keepdims=True) + eps) * w",
         example: gives(&["[[1, 1], [3, -3]]"], "[[ 1.  2.]\n [ 1. -2.]]").with_params(&["[1, 2]"]),
         parameters: &[EPSILON, USE_SCALE, INIT, AXES],
         inputs: &[data("input", Class::Float), SCALES],
