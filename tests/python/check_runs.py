@@ -1,4 +1,4 @@
-"""Runs checks of meshes by their names, and says which cases a sample has."""
+"""Runs checks of meshes by their names, says which cases a sample has, and requires errors."""
 
 import os
 import sys
